@@ -1,0 +1,81 @@
+"""A probability law on tokens with the few operations that verification needs.
+
+A law is sparse: only tokens with positive probability are stored, ids ascending, so the law behind a top-k filter
+has tens of entries whatever the vocabulary. Probabilities are float64 and sum to one (to rounding).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+Probs = NDArray[np.float64]
+
+# Below this residual mass a rejection can only be rounding: p and q agree, so p itself is drawn from (ALG 3.4).
+TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Law:
+    """Tokens `ids` [m] int32, ascending, with probabilities `probs` [m] float64; every other token has zero."""
+
+    ids: Ids
+    probs: Probs
+
+    @staticmethod
+    def of(ids: Ids, weights: Probs) -> Law:
+        """Normalise non-negative `weights` [m] on ascending `ids` [m]; zero weights leave the support."""
+        total = weights.sum()
+        if weights.min() <= 0.0:
+            support = weights > 0.0
+            ids, weights = ids[support], weights[support]
+        return Law(ids, weights / total)
+
+    @staticmethod
+    def one_hot(token: int) -> Law:
+        """Return the point mass on `token`: what a deterministic draft, and temperature 0, stand for."""
+        return Law(np.array([token], np.int32), np.ones(1))
+
+    def prob(self, token: int) -> float:
+        """Return the probability of one token."""
+        at = int(np.searchsorted(self.ids, token))
+        return float(self.probs[at]) if at < self.ids.size and self.ids[at] == token else 0.0
+
+    def at(self, ids: Ids) -> Probs:
+        """Return the probabilities [k] of the ascending tokens `ids` [k]."""
+        if self.ids.size == ids.size and np.array_equal(self.ids, ids):
+            return self.probs
+        where = np.searchsorted(self.ids, ids)
+        where[where == self.ids.size] = 0
+        return np.where(self.ids[where] == ids, self.probs[where], 0.0)
+
+    def without(self, token: int) -> Law | None:
+        """Condition on *not* drawing `token`; None when nothing else is in the support."""
+        rest = self.ids != token
+        return Law.of(self.ids[rest], self.probs[rest]) if rest.any() else None
+
+    @property
+    def top(self) -> float:
+        """The largest probability."""
+        return float(self.probs.max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residual:
+    """The positive part (w p - q)+ on the support of p, before normalisation, and its `mass`."""
+
+    law: Law
+    mass: float
+
+
+def residual(p: Law, q: Law, weight: float = 1.0) -> Residual:
+    """Return (weight * p - q)+ normalised, with its mass.
+
+    A mass that is rounding noise gives p itself: it can only be asked for where p and q agree (ALG 3.4).
+    """
+    rest = np.maximum(weight * p.probs - q.at(p.ids), 0.0)  # [m]
+    mass = float(rest.sum())
+    return Residual(p if mass < TINY else Law.of(p.ids, rest), mass)

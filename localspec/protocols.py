@@ -1,0 +1,211 @@
+"""The seams: what the engine asks of a model, a drafter, a verifier, a controller and a source of chance.
+
+Everything here is an interface; nothing is imported but the data types, so any side can be replaced in a test.
+Arrays: tokens int32, logits float32, lengths and positions absolute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.draft import Draft, Draw, Mask, Nodes, Step, Verdict
+from localspec.law import Ids, Law
+
+Tokens = Sequence[int] | Ids
+Logits = NDArray[np.float32]
+Clock = Callable[[], float]  # seconds, monotonic
+Cancel = Callable[[], bool]  # True once the caller wants to stop
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a loaded model can do, probed once: the plan never asks for what the traits exclude.
+
+    `can_rollback`: a tail of the cache can be removed. `max_leaves`: sequences that one tree may use. `max_rows`:
+    rows of one decode. `n_ctx`: positions the cache holds. `n_vocab`: entries of a row. `devices`: names, for people.
+    """
+
+    can_rollback: bool
+    max_leaves: int
+    max_rows: int
+    n_ctx: int
+    n_vocab: int
+    devices: tuple[str, ...] = ("CPU",)
+
+
+class Rows(Protocol):
+    """The logits of one decode."""
+
+    def logits(self, node: int) -> Logits:
+        """Return the row [V] float32 of `node` as a view; asserts once a later decode made it stale."""
+        ...
+
+
+class Backend(Protocol):
+    """One model and its cache, with exactly one owner. The cache holds committed tokens and at most one open tree."""
+
+    @property
+    def traits(self) -> Traits: ...
+
+    @property
+    def length(self) -> int:
+        """Committed tokens in the cache; open nodes are not counted."""
+        ...
+
+    def prefill(self, tokens: Tokens, cancel: Cancel) -> Rows:
+        """Make the cache hold exactly `tokens`, evaluating only what follows the longest cached prefix.
+
+        The last token is always evaluated; its logits are row 0. Raises Cancelled with the cache holding a prefix.
+        """
+        ...
+
+    def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> Rows:
+        """Evaluate `tokens` [n] in one decode as new nodes of the open tree.
+
+        `parents` [n] are node ids of the open tree, -1 for the last committed token. Ids go on from the nodes already
+        open, so a drafter adds levels. `outputs` [n] marks wanted rows (default: all).
+        """
+        ...
+
+    def keep(self, nodes: Nodes) -> None:
+        """Commit the path `nodes` (each the parent of the next, the first a child of -1); drop all other open nodes."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Forget committed tokens from position `length` on, and every open node. Absolute, idempotent."""
+        ...
+
+
+class Chooser(Protocol):
+    """The only source of chance. Tests replay every branch of it."""
+
+    def bernoulli(self, a: float) -> bool:
+        """Return True with probability min(1, a)."""
+        ...
+
+    def categorical(self, law: Law) -> int:
+        """Draw one token."""
+        ...
+
+    def race(self, position: int, law: Law, k: int = 1) -> list[int]:
+        """Return the k first of an exponential race on `law`, with noise fixed by (seed, position, token).
+
+        The first has law `law`; the k together are a draw without replacement, in order (Gumbel top-k). Fewer than k
+        come back when the support is smaller.
+        """
+        ...
+
+
+class History(Protocol):
+    """What a drafter may know of the text: tokens so far, the last of them pending."""
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+    @property
+    def position(self) -> int:
+        """Absolute position of the token to be chosen next: len(tokens)."""
+        ...
+
+
+class Laws(Protocol):
+    """The target's laws for the nodes of one draft, computed when asked for."""
+
+    def __getitem__(self, node: int) -> Law: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What may decide whether another token is drawn: the law at hand and the nodes so far, never the next token."""
+
+    law: Law
+    n_nodes: int
+    depth: int
+
+
+def always(growth: Growth) -> bool:
+    """Go on drafting whatever the laws say."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the next pass should draft: zero nodes is plain decoding.
+
+    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7).
+    """
+
+    drafter: str = "plain"
+    max_nodes: int = 0
+    max_depth: int = 0
+    draw: Draw = Draw.IID
+    go_on: Callable[[Growth], bool] = field(default=always)
+    is_probe: bool = False  # a plain pass made only to measure plain decoding
+    why: str = ""
+
+
+class Controller(Protocol):
+    """Decides what to draft. Sees the past only."""
+
+    def plan(self, history: History, room: int) -> Plan:
+        """Plan the next pass; `room` is the number of tokens that may still be drafted before the end."""
+        ...
+
+    def observe(self, step: Step) -> None: ...
+
+
+class Drafter(Protocol):
+    """Proposes continuations. Owns its own backend, if it needs one."""
+
+    def begin(self, history: History) -> None:
+        """Get ready for a text; called once after the target's prefill and first token."""
+        ...
+
+    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+        """Return at most `plan.max_nodes` nodes below the pending token."""
+        ...
+
+    def observe(self, step: Step) -> None:
+        """Learn what was committed: called after every pass, also those it did not draft."""
+        ...
+
+
+class LawSource(Protocol):
+    """The conditional laws of a drafter, one tree node at a time; what a tree policy expands."""
+
+    def law(self, node: int) -> Law:
+        """Return the drafter's law after `node` (0 is the pending token); evaluates nothing twice."""
+        ...
+
+    def add(self, nodes: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> None:
+        """Evaluate a level: new `nodes` with `tokens` below `parents`, in one decode."""
+        ...
+
+
+class TreePolicy(Protocol):
+    """Grows a draft from a drafter's laws."""
+
+    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft: ...
+
+
+class Verifier(Protocol):
+    """An acceptance rule. `accepts` says which draws it is right for, `trees` whether siblings are allowed."""
+
+    @property
+    def accepts(self) -> frozenset[Draw]: ...
+
+    @property
+    def trees(self) -> bool: ...
+
+    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+        """Accept a path of `draft` and draw the token after it; `position` is that of the root's children."""
+        ...
+
+
+class Cancelled(Exception):
+    """Raised out of a prefill when the cancel flag was set; the cache is consistent."""
