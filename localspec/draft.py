@@ -38,6 +38,15 @@ class Source(Enum):
     PLAIN = "plain"  # drawn by the target without a draft
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The accepted `path` of node ids below the root, then the `token` the target drew itself and where it is from."""
+
+    path: Nodes
+    token: int
+    source: Source
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
     """A tree of `tokens` [1 + n] int32 with `parents` [1 + n] int32; `parents[0]` is -1.
@@ -107,6 +116,18 @@ class Draft:
                 depths[child] = depths[node] + 1
         return max(depths)
 
+    def verdict(self, node: int, token: int) -> Verdict:
+        """Return the verdict that accepts the path down to `node` and then draws `token`."""
+        if not self.children[0]:
+            source = Source.PLAIN
+        else:
+            source = Source.CORRECTED if self.children[node] else Source.BONUS
+        path: list[int] = []
+        while node > 0:
+            path.append(node)
+            node = int(self.parents[node])
+        return Verdict(tuple(path[::-1]), token, source)
+
     def law(self, node: int) -> Law:
         """Return the law that `node` was drawn from, a point mass when it was not drawn."""
         return self.laws[node] or Law.one_hot(int(self.tokens[node]))
@@ -118,15 +139,6 @@ class Draft:
             tokens.append(int(self.tokens[node]))
             node = int(self.parents[node])
         return tokens[::-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The accepted `path` of node ids below the root, then the `token` the target drew itself and where it is from."""
-
-    path: Nodes
-    token: int
-    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +159,8 @@ class Times:
 class Step:
     """One pass of the target: the draft, the verdict, and what was committed after the stop rules cut it.
 
-    `tokens` and `sources` [1..] are the committed run; its last token is pending and `kept` (node ids, 0 first) are
-    the nodes whose cells stay in the cache. `depth` is the length of the longest draft path that the target tested.
+    `tokens` and `sources` are the committed run; its last token is pending, and `kept` (node ids, 0 first) are the
+    nodes whose cells stay in the cache. `text` is what the run made certain: whole characters, no partial stop string.
     """
 
     draft: Draft
@@ -158,6 +170,7 @@ class Step:
     kept: Nodes
     position: int  # absolute position of tokens[0]
     times: Times
+    text: str = ""
     is_probe: bool = False
     why: str = ""
 

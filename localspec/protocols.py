@@ -149,11 +149,19 @@ class Plan:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is left before the end: levels a draft may have, and nodes the cache can take."""
+
+    depth: int
+    nodes: int
+
+
 class Controller(Protocol):
     """Decides what to draft. Sees the past only."""
 
-    def plan(self, history: History, room: int) -> Plan:
-        """Plan the next pass; `room` is the number of tokens that may still be drafted before the end."""
+    def plan(self, history: History, room: Room) -> Plan:
+        """Plan the next pass within `room`."""
         ...
 
     def observe(self, step: Step) -> None: ...

@@ -1,0 +1,14 @@
+"""Acceptance rules: one per file, its formula and its paper on top.
+
+`VERIFIERS` is the register: the name people type, and where the class lives. All are exact; each says which draws it
+is right for (`accepts`) and whether it can judge siblings (`trees`).
+"""
+
+VERIFIERS: dict[str, str] = {
+    "token": "localspec.verify.token:Token",
+    "block": "localspec.verify.block:Block",
+    "tree": "localspec.verify.tree:Tree",
+    "traversal": "localspec.verify.traversal:Traversal",
+    "coupled": "localspec.verify.coupled:Coupled",
+    "match": "localspec.verify.match:Match",
+}

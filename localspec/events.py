@@ -1,0 +1,189 @@
+"""What happens while a model loads and answers: frozen events, the one stream that every face reads.
+
+The command line, the chat, benchmarks and the worker's pipe all read these, and nothing else, so that no two of them
+can tell a different story. On the wire an event is one JSON object with its `type`; unknown types and fields are to
+be ignored by readers (UX 3.8).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.errors import LocalspecError, from_wire
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of one loaded model."""
+
+    path: str
+    bytes: int
+    arch: str
+    quant: str
+    n_params: int
+    n_vocab: int
+    n_layer: int
+    kv_bytes: int
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Progress of loading `what` (target or draft), `fraction` in 0..1."""
+
+    what: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Both models are ready."""
+
+    name: str
+    target: ModelFacts
+    draft: ModelFacts | None
+    n_ctx: int
+    threads: int
+    load_ms: float
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An answer begins: the settings as they were resolved."""
+
+    method: str
+    tree: str
+    length: str
+    k: int
+    verify: str
+    seed: int
+    is_seeded: bool  # the seed was asked for, not drawn
+    prompt_n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The prompt is in the cache: `prompt_n` tokens, of which `cache_n` were there already."""
+
+    prompt_n: int
+    cache_n: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One token on its way to the screen. `text` is its own decoding (U+FFFD for partial characters)."""
+
+    id: int
+    text: str
+    source: str  # accepted, corrected, bonus, plain
+    p: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepMs:
+    """Milliseconds of one pass by part."""
+
+    draft: float
+    verify: float
+    sample: float
+    other: float
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """One pass of the target committed `out`; `text` is what became complete (whole UTF-8, no partial stop string).
+
+    `k` draft tokens were tested, in a tree of `depth` levels, `n_accepted` of them kept. `drafted` lists the draft
+    tokens only when details were asked for. `position` is the absolute position of the first committed token.
+    """
+
+    index: int
+    position: int
+    k: int
+    depth: int
+    n_accepted: int
+    out: tuple[Piece, ...]
+    text: str
+    ms: StepMs
+    is_probe: bool
+    why: str
+    drafted: tuple[Piece, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A plain pass was measured: milliseconds per token without drafting, with `ctx` tokens in the context."""
+
+    plain_ms: float
+    ctx: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something a person should know that does not stop the work."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer is complete. `reason`: stop, length, context or interrupted. `tail` is text held back until now."""
+
+    reason: str
+    tail: str
+    wall_ms: float
+    ttft_ms: float
+    peak_memory: int  # bytes, of the process that runs llama.cpp
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The work stopped with an error; nothing follows."""
+
+    error: dict[str, Any]
+
+    def exception(self) -> LocalspecError:
+        """Return the error as it was raised on the other side."""
+        return from_wire(self.error)
+
+
+Event = Loading | Loaded | Started | Prefilled | Committed | Probed | Warned | Finished | Failed
+TYPES: dict[str, type[Any]] = {
+    cls.__name__.lower(): cls
+    for cls in (Loading, Loaded, Started, Prefilled, Committed, Probed, Warned, Finished, Failed)
+}
+
+
+def to_wire(event: Event) -> dict[str, Any]:
+    """Return the JSON object of an event: its `type` and its fields."""
+    return {"type": type(event).__name__.lower(), **dataclasses.asdict(event)}
+
+
+def event_from_wire(wire: dict[str, Any]) -> Event:
+    """Rebuild an event; raises KeyError for a type this version does not know."""
+    cls = TYPES[wire["type"]]
+    names = {f.name for f in dataclasses.fields(cls)}
+    values = {name: value for name, value in wire.items() if name in names}
+    for name, build in _NESTED.get(cls, {}).items():
+        values[name] = build(values[name])
+    event: Event = cls(**values)
+    return event
+
+
+def _facts(wire: dict[str, Any] | None) -> ModelFacts | None:
+    return None if wire is None else ModelFacts(**{**wire, "devices": tuple(wire["devices"])})
+
+
+def _pieces(wire: list[dict[str, Any]]) -> tuple[Piece, ...]:
+    return tuple(Piece(**piece) for piece in wire)
+
+
+_NESTED: dict[type[Any], dict[str, Any]] = {
+    Loaded: {"target": _facts, "draft": _facts},
+    Committed: {"out": _pieces, "drafted": _pieces, "ms": lambda wire: StepMs(**wire)},
+}

@@ -1,0 +1,32 @@
+"""Plain decoding: the draft without nodes. The baseline of every comparison."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from localspec.draft import Draft, Step
+from localspec.methods import MethodInfo
+from localspec.protocols import Chooser, History, Plan
+
+
+class Plain:
+    """Never drafts."""
+
+    info: ClassVar[MethodInfo] = MethodInfo(
+        name="plain",
+        summary="one token a pass, no draft: the baseline",
+        needs="nothing",
+        paper="",
+        is_lossless=True,
+        default_k=0,
+    )
+
+    def begin(self, history: History) -> None:
+        """Nothing to prepare."""
+
+    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+        """Return the pending token alone."""
+        return Draft.root(history.tokens[-1])
+
+    def observe(self, step: Step) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,47 @@
+"""From token bytes to text that may be shown: whole characters only, and nothing past a stop string.
+
+Invariant: what has been returned is never taken back. A character whose bytes are still coming and a suffix that may
+become a stop string are held until they are decided, or until `finish`.
+"""
+
+from __future__ import annotations
+
+import codecs
+
+
+class TextStream:
+    """Incremental UTF-8 decoding with stop strings. `has_stopped` is True once one was met; its text is dropped."""
+
+    def __init__(self, stops: tuple[str, ...] = ()) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._stops = stops
+        self._held = ""
+        self.has_stopped = False
+
+    def feed(self, piece: bytes) -> str:
+        """Take the bytes of one token; return the text that is now certain."""
+        self._held += self._decoder.decode(piece)
+        at = min((i for i in map(self._held.find, self._stops) if i >= 0), default=-1)
+        if at >= 0:
+            self.has_stopped = True
+            text, self._held = self._held[:at], ""
+            return text
+        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        cut = len(self._held) - keep
+        text, self._held = self._held[:cut], self._held[cut:]
+        return text
+
+    def finish(self) -> str:
+        """Return what was held back: no stop string came, and a partial character becomes U+FFFD."""
+        if self.has_stopped:
+            return ""
+        text, self._held = self._held + self._decoder.decode(b"", final=True), ""
+        return text
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest suffix of `text` that is a proper prefix of `stop`."""
+    for n in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:n]):
+            return n
+    return 0

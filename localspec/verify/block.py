@@ -1,0 +1,48 @@
+"""Block verification of a drawn chain (Sun et al. arXiv 2403.10444): never accepts less than token by token.
+
+With w_0 = 1 and w_i = min(1, w_{i-1} p_i(y_i) / q_i(y_i)), every prefix of the chain is tried:
+
+    prefix i < K passes with probability R_i / (R_i + 1 - w_i),  R_i = sum_x (w_i p_{i+1}(x) - q_{i+1}(x))+
+    prefix K     passes with probability w_K
+
+The longest prefix that passes is accepted, a later success overriding earlier failures; the next token is drawn from
+p_{K+1} after the whole chain, else from norm((w_i p_{i+1} - q_{i+1})+).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from localspec.draft import Draft, Draw, Verdict
+from localspec.law import Law, residual
+from localspec.protocols import Chooser, Laws
+
+
+class Block:
+    """Joint acceptance of a chain; reads the rows of every position."""
+
+    accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
+    trees: ClassVar[bool] = False
+
+    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+        """Accept the longest prefix that passes its coin."""
+        weight = 1.0
+        accepted, after = 0, self._after(draft, laws, 0, weight)[0]
+        node = 0
+        while draft.children[node]:
+            (child,) = draft.children[node]
+            token = int(draft.tokens[child])
+            weight = min(1.0, weight * laws[node].prob(token) / draft.law(child).prob(token))
+            law, chance = self._after(draft, laws, child, weight)
+            if weight > 0.0 and chooser.bernoulli(chance):
+                accepted, after = child, law
+            node = child
+        return draft.verdict(accepted, chooser.categorical(after))
+
+    def _after(self, draft: Draft, laws: Laws, node: int, weight: float) -> tuple[Law, float]:
+        """Return the law of the token after the prefix ending in `node`, and the chance that the prefix passes."""
+        p = laws[node]
+        if not draft.children[node]:
+            return p, weight
+        rest = residual(p, draft.law(draft.children[node][0]), weight)
+        return rest.law, rest.mass / (rest.mass + 1.0 - weight) if weight < 1.0 else 1.0

@@ -1,0 +1,39 @@
+"""Sample and match: the target draws as if there were no draft, which only decides how far its rows reach.
+
+    t ~ p at the node; if a child holds t, move there and draw again; else stop, and t is the token
+
+Every emitted token is an ordinary draw of the target, so the rule is exact for any draft whatever (ALG V1). A child
+is met with probability p(y): point masses lose nothing, drawn tokens do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from localspec.draft import Draft, Draw, Verdict
+from localspec.protocols import Chooser, Laws
+
+
+class Match:
+    """The target's own draws, from the chooser's stream."""
+
+    accepts: ClassVar[frozenset[Draw]] = frozenset(Draw)
+    trees: ClassVar[bool] = True
+
+    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+        """Follow the target's draws through the tree."""
+        return follow(draft, lambda node, depth: chooser.categorical(laws[node]))
+
+
+def follow(draft: Draft, draw: Callable[[int, int], int]) -> Verdict:
+    """Walk down the tree along the tokens that `draw(node, depth)` returns; the first without a child ends the run."""
+    node, depth = 0, 0
+    while True:
+        token = draw(node, depth)
+        for child in draft.children[node]:
+            if draft.tokens[child] == token:
+                node, depth = child, depth + 1
+                break
+        else:
+            return draft.verdict(node, token)

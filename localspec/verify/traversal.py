@@ -1,0 +1,48 @@
+"""Traversal verification of a drawn tree, bottom up (Weng et al. arXiv 2505.12398): block verification on trees.
+
+Walk the children of a node in draw order with an acceptance weight a, 1 at the root. Child y, drawn from Q, is
+visited with weight min(1, a P(y) / Q(y)); a child that is rejected leaves
+
+    res = (a P - Q)+,  R = sum(res):   a <- R / (R + 1 - a),   P <- norm(res)
+
+and a node whose children have all been rejected is accepted with probability a, the token then drawn from its P.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from localspec.draft import Draft, Draw, Verdict
+from localspec.law import residual
+from localspec.protocols import Chooser, Laws
+
+
+class Traversal:
+    """Joint acceptance over a tree; equals block verification on a chain. Reads the rows of every visited node."""
+
+    accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
+    trees: ClassVar[bool] = True
+
+    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+        """Accept the first node, in post-order, whose coin falls well; the root always does."""
+        verdict = self._visit(draft, laws, chooser, 0, 1.0)
+        assert verdict is not None, "the root is accepted with probability one"
+        return verdict
+
+    def _visit(self, draft: Draft, laws: Laws, chooser: Chooser, node: int, weight: float) -> Verdict | None:
+        if weight <= 0.0:
+            return None  # nothing below a token outside the target's support can be accepted
+        p = laws[node]
+        for child in draft.children[node]:
+            q = draft.law(child)
+            token = int(draft.tokens[child])
+            chance = min(1.0, weight * p.prob(token) / q.prob(token))
+            verdict = self._visit(draft, laws, chooser, child, chance)
+            if verdict is not None:
+                return verdict
+            rest = residual(p, q, weight)
+            p = rest.law
+            weight = rest.mass / (rest.mass + 1.0 - weight) if weight < 1.0 else 1.0
+        if not chooser.bernoulli(weight):
+            return None
+        return draft.verdict(node, chooser.categorical(p))
