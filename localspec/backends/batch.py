@@ -1,0 +1,67 @@
+"""A `llama_batch` on numpy arrays: filled by slices, allocated once, never freed by llama.cpp."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from localspec.backends.cells import Growth
+from localspec.backends.lib import api
+from localspec.draft import Mask
+from localspec.law import Ids
+
+
+class Batch:
+    """Room for `n_rows` tokens on up to `n_sequences` sequences each."""
+
+    def __init__(self, n_rows: int, n_sequences: int, n_ctx: int) -> None:
+        self._tokens = np.zeros(n_rows, np.int32)
+        self._positions = np.zeros(n_rows, np.int32)
+        self._counts = np.ones(n_rows, np.int32)
+        self._sequences = np.zeros((n_rows, n_sequences), np.int32)
+        stride = self._sequences.strides[0]
+        self._pointers = (self._sequences.ctypes.data + stride * np.arange(n_rows)).astype(np.uintp)
+        self._outputs = np.zeros(n_rows, np.int8)
+        self._count_up = np.arange(n_ctx, dtype=np.int32)  # a chain's positions are a slice of it
+        self._is_plain = True  # every row is on sequence 0 alone, as the arrays were made
+        self.struct: Any = api.llama_batch()
+        for name, array in (
+            ("token", self._tokens),
+            ("pos", self._positions),
+            ("n_seq_id", self._counts),
+            ("seq_id", self._pointers),
+            ("logits", self._outputs),
+        ):
+            kind = dict(api.llama_batch._fields_)[name]
+            setattr(self.struct, name, ctypes.cast(array.ctypes.data, kind))
+
+    def fill_chain(self, tokens: Ids, start: int, last_only: bool = False) -> None:
+        """Hold `tokens` at positions from `start` on, on sequence 0."""
+        n = len(tokens)
+        self._tokens[:n] = tokens
+        self._positions[:n] = self._count_up[start : start + n]
+        self._outputs[:n] = not last_only
+        self._outputs[n - 1] = True
+        self._reset_sequences()
+        self.struct.n_tokens = n
+
+    def fill(self, tokens: Ids, growth: Growth, outputs: Mask | None) -> None:
+        """Hold `tokens` where `growth` puts them; `outputs` marks the rows whose logits are wanted (None: all)."""
+        n = len(tokens)
+        self._tokens[:n] = tokens
+        self._positions[:n] = growth.positions
+        self._outputs[:n] = True if outputs is None else outputs
+        self._reset_sequences()
+        for row, own in enumerate(growth.sequences):
+            self._counts[row] = len(own)
+            self._sequences[row, : len(own)] = own
+        self._is_plain = not growth.sequences
+        self.struct.n_tokens = n
+
+    def _reset_sequences(self) -> None:
+        if not self._is_plain:
+            self._counts.fill(1)
+            self._sequences.fill(0)
+            self._is_plain = True

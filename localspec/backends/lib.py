@@ -1,0 +1,32 @@
+"""The one untyped surface: llama.cpp's C functions as ctypes declares them.
+
+Only the low-level API is used: the high-level `Llama` copies logits and keeps buffers that a draft would corrupt.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import llama_cpp
+from llama_cpp import _ggml, llama_cpp as _api
+
+api: Any = _api
+ggml: Any = _ggml.libggml  # also resolves the symbols of ggml-base, which it links
+BINDING_VERSION: str = llama_cpp.__version__
+
+
+def function(library: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """Return a C function with a prototype of our own, leaving the one that llama-cpp-python declared alone."""
+    found = library[name]  # indexing makes a new function object, attribute access shares one
+    found.restype, found.argtypes = result, arguments
+    return found
+
+
+# As an address, which numpy turns into a view faster than a ctypes pointer object.
+logits_address = function(api._lib, "llama_get_logits_ith", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
+
+KV_TYPES: dict[str, int] = {
+    name: getattr(api, f"GGML_TYPE_{name.upper()}")
+    for name in ("f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+}

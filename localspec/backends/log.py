@@ -1,0 +1,49 @@
+"""llama.cpp's log, kept off the terminal: the last lines are held for error messages.
+
+The log of llama.cpp is one per process, so this is too; that is why the ring is a module object.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import Any
+
+from localspec.backends.lib import api
+
+N_LINES = 400  # a failed load says what went wrong in its last dozen lines
+
+
+class LogRing:
+    """The last lines llama.cpp logged; `is_echoing` also writes them to this process's stderr."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=N_LINES)
+        self.is_echoing = False
+        self._partial = ""
+        # ctypes frees a callback with its Python object, and llama.cpp calls this one until the process ends.
+        self._callback: Any = api.llama_log_callback(self._receive)
+
+    def install(self) -> None:
+        """Take over llama.cpp's log; llama_cpp's own handler prints to the terminal."""
+        api.llama_log_set(self._callback, None)
+
+    def tail(self, n: int = 8) -> str:
+        """Return the last `n` lines that say something."""
+        said = [line for line in self.lines if line.strip(" .")]
+        return "\n".join(said[-n:])
+
+    def clear(self) -> None:
+        self.lines.clear()
+
+    def _receive(self, level: int, text: bytes, _data: object) -> None:
+        self._partial += text.decode("utf-8", "replace")
+        *whole, self._partial = self._partial.split("\n")
+        self._partial = self._partial[-4096:]  # progress dots never end their line
+        self.lines.extend(whole)
+        if self.is_echoing:
+            sys.stderr.write("".join(f"{line}\n" for line in whole))
+
+
+LOG = LogRing()
+LOG.install()

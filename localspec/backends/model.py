@@ -1,0 +1,226 @@
+"""A GGUF file that llama.cpp has loaded: weights, vocabulary and metadata, without a context."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from localspec.backends.devices import available_memory, devices
+from localspec.backends.lib import api
+from localspec.backends.log import LOG
+from localspec.backends.memory import KvShape, check_weights
+from localspec.backends.options import LoadOptions
+from localspec.backends.placement import gpu_layers
+from localspec.errors import IntegrityError, InternalError, NotFoundError, ResourceError
+
+Progress = Callable[[float], None]  # told the fraction loaded, 0 to 1
+
+OUT_OF_MEMORY = ("unable to allocate", "failed to allocate", "out of memory", "bad_alloc", "cannot allocate")
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """Ids of the special tokens, None where the vocabulary has none, and whether texts begin with BOS."""
+
+    bos: int | None
+    eos: int | None
+    eot: int | None
+    add_bos: bool
+
+
+class Model:
+    """Weights and vocabulary of one GGUF file. Close it after the backends that run it, or let `with` do so."""
+
+    def __init__(
+        self, path: str | Path, options: LoadOptions | None = None, on_progress: Progress | None = None
+    ) -> None:
+        self.path = Path(path)
+        self.options = options or LoadOptions()
+        self.handle: Any = None
+        n_bytes = self._file_bytes()
+        if not self.options.mmap and not api.llama_supports_gpu_offload():
+            check_weights(n_bytes, available_memory())
+        self.n_gpu_layers = gpu_layers(self.options.gpu, n_bytes, devices())
+        self.handle = self._load(on_progress)
+        self._vocab = api.llama_model_get_vocab(self.handle)
+        self.n_vocab: int = api.llama_vocab_n_tokens(self._vocab)
+        self.n_ctx_train: int = api.llama_model_n_ctx_train(self.handle)
+        self.n_layers: int = api.llama_model_n_layer(self.handle)
+        self.n_params: int = api.llama_model_n_params(self.handle)
+        self.n_bytes: int = api.llama_model_size(self.handle)
+        self.is_recurrent: bool = api.llama_model_is_recurrent(self.handle)
+        self.is_hybrid: bool = api.llama_model_is_hybrid(self.handle)
+        self.special = self._special()
+        self._pieces: dict[tuple[int, bool], bytes] = {}
+
+    @property
+    def architecture(self) -> str:
+        """The architecture's name in GGUF: "llama", "qwen3"..."""
+        return self.metadata("general.architecture") or ""
+
+    @property
+    def description(self) -> str:
+        """llama.cpp's own words: "llama 1B Q4_0"."""
+        return self._string(lambda buffer, size: api.llama_model_desc(self.handle, buffer, size)) or ""
+
+    @property
+    def chat_template(self) -> str | None:
+        """The jinja source of the chat template, None without one."""
+        text: bytes | None = api.llama_model_chat_template(self.handle, None)
+        return text.decode("utf-8", "replace") if text is not None else None
+
+    @property
+    def kv_shape(self) -> KvShape:
+        """What a position of a context takes."""
+        heads = self._per_layer("attention.head_count_kv", api.llama_model_n_head_kv(self.handle))
+        n_head = max(1, api.llama_model_n_head(self.handle))
+        width = api.llama_model_n_embd(self.handle) // n_head
+        key = int(self._arch_number("attention.key_length") or width)
+        value = int(self._arch_number("attention.value_length") or width)
+        return KvShape(heads * key, heads * value)
+
+    def metadata(self, key: str) -> str | None:
+        """Return a metadata value as llama.cpp prints it, None where the file has no such key."""
+        return self._string(lambda buffer, size: api.llama_model_meta_val_str(self.handle, key.encode(), buffer, size))
+
+    def tokenize(self, text: str, *, parse_special: bool = False, add_bos: bool = False) -> list[int]:
+        """Return the tokens of `text`.
+
+        `parse_special` reads the text of special tokens as those tokens: never for text from outside. `add_bos` puts
+        BOS in front where the vocabulary wants one.
+        """
+        data = text.encode("utf-8", "replace")
+        room = len(data) + 16
+        while True:
+            buffer = (ctypes.c_int32 * room)()
+            n = api.llama_tokenize(self._vocab, data, len(data), buffer, room, False, parse_special)
+            if n >= 0:
+                break
+            if -n <= room:
+                raise InternalError(f"llama.cpp cannot tokenize a text of {len(data)} bytes")
+            room = -n
+        bos = [self.special.bos] if add_bos and self.special.add_bos and self.special.bos is not None else []
+        return bos + buffer[:n]
+
+    def piece(self, token: int, special: bool = False) -> bytes:
+        """Return the bytes of a token, perhaps not whole characters; b"" for control tokens unless `special`."""
+        known = self._pieces.get((token, special))
+        if known is None:
+            known = self._pieces[token, special] = self._piece(token, special)
+        return known
+
+    def is_eog(self, token: int) -> bool:
+        """Whether the token ends the generation."""
+        return bool(api.llama_vocab_is_eog(self._vocab, token))
+
+    def is_control(self, token: int) -> bool:
+        """Whether the token is a control token, which has no text of its own."""
+        return bool(api.llama_vocab_is_control(self._vocab, token))
+
+    def close(self) -> None:
+        """Free the weights; the backends on them must be closed before. Idempotent."""
+        if self.handle is not None:
+            api.llama_model_free(self.handle)
+            self.handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _file_bytes(self) -> int:
+        if not self.path.exists():
+            raise NotFoundError(f"there is no file {self.path}")
+        if not self.path.is_file():
+            raise NotFoundError(f"{self.path} is not a file")
+        return self.path.stat().st_size
+
+    def _load(self, on_progress: Progress | None) -> Any:
+        LOG.clear()
+        params = api.llama_model_default_params()
+        params.n_gpu_layers = self.n_gpu_layers
+        params.load_mode = (
+            (api.LLAMA_LOAD_MODE_MMAP_MLOCK if self.options.mlock else api.LLAMA_LOAD_MODE_MMAP)
+            if self.options.mmap
+            else (api.LLAMA_LOAD_MODE_MLOCK if self.options.mlock else api.LLAMA_LOAD_MODE_NONE)
+        )
+        params.check_tensors = self.options.check_tensors
+
+        def progress(fraction: float, _data: object) -> bool:
+            if on_progress is not None:
+                on_progress(fraction)
+            return True
+
+        callback = api.llama_progress_callback(progress)  # lives until this function returns
+        params.progress_callback = callback
+        handle = api.llama_model_load_from_file(str(self.path).encode(), params)
+        if handle is None:
+            raise _load_error(self.path)
+        return handle
+
+    def _special(self) -> Special:
+        def known(token: int) -> int | None:
+            return token if token >= 0 else None
+
+        return Special(
+            bos=known(api.llama_vocab_bos(self._vocab)),
+            eos=known(api.llama_vocab_eos(self._vocab)),
+            eot=known(api.llama_vocab_eot(self._vocab)),
+            add_bos=bool(api.llama_vocab_get_add_bos(self._vocab)),
+        )
+
+    def _piece(self, token: int, special: bool) -> bytes:
+        assert 0 <= token < self.n_vocab, f"token {token} is not in the vocabulary of {self.n_vocab}"
+        if not special and self.is_control(token):
+            return b""
+        size = 64
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            n: int = api.llama_token_to_piece(self._vocab, token, buffer, size, 0, special)
+            if n >= 0:
+                return buffer.raw[:n]
+            size = -n
+
+    def _string(self, read: Callable[[Any, int], int]) -> str | None:
+        """Call a C function that writes like snprintf, with as much room as it asks for; None where it returns < 0."""
+        size = 256
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            n = read(buffer, size)
+            if n < 0:
+                return None
+            if n < size:
+                return buffer.raw[:n].decode("utf-8", "replace")
+            size = n + 1
+
+    def _arch_number(self, key: str) -> float | None:
+        text = self.metadata(f"{self.architecture}.{key}")
+        try:
+            return float(text) if text else None
+        except ValueError:
+            return None
+
+    def _per_layer(self, key: str, first: int) -> int:
+        """Return the sum over all layers of a value that may be one number or one per layer."""
+        text = self.metadata(f"{self.architecture}.{key}") or ""
+        if text.startswith("["):
+            return sum(int(part) for part in text.strip("[]").split(",") if part.strip().isdecimal())
+        return first * self.n_layers
+
+
+def _load_error(path: Path) -> IntegrityError | ResourceError:
+    said = LOG.tail(12)
+    detail = {"log": said}
+    reason = next((line.strip() for line in reversed(said.splitlines()) if "error" in line.lower()), "no reason given")
+    if any(sign in said.lower() for sign in OUT_OF_MEMORY):
+        return ResourceError(
+            f"{path} does not fit into memory: {reason}", hint="try --gpu off or a smaller model", detail=detail
+        )
+    return IntegrityError(
+        f"llama.cpp cannot load {path}: {reason}", hint="download the file again, or check what it is", detail=detail
+    )

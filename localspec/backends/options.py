@@ -1,0 +1,44 @@
+"""How a model is loaded and run: the settings that reach llama.cpp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.errors import UsageError
+
+FLASH = ("auto", "on", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Settings of a model and its context; None and "auto" mean: decided from the model and the machine.
+
+    `n_ctx` positions of the context. `gpu`: "auto", "off", "all" or the number of layers as text. `max_leaves`: leaves
+    of one draft tree, each a sequence id. `n_batch`: rows of one decode.
+    """
+
+    n_ctx: int | None = None
+    threads: int | None = None
+    threads_batch: int | None = None
+    gpu: str = "auto"
+    kv_type: str = "f16"
+    flash_attn: str = "auto"
+    mmap: bool = True
+    mlock: bool = False
+    max_leaves: int = 16
+    n_batch: int = 512
+    check_tensors: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_ctx is not None and not 1 <= self.n_ctx < 2**32:
+            raise UsageError(f"the context size {self.n_ctx} is not possible", hint="try --ctx 4096")
+        if self.flash_attn not in FLASH:
+            raise UsageError(f"flash attention can be {', '.join(FLASH)}, not {self.flash_attn!r}")
+        if self.gpu not in ("auto", "off", "all") and not self.gpu.isdecimal():
+            raise UsageError(f"{self.gpu!r} is no GPU setting", hint="try --gpu auto, off, all or a number of layers")
+        for name in ("threads", "threads_batch"):
+            count = getattr(self, name)
+            if count is not None and not 1 <= count <= 1024:
+                raise UsageError(f"{count} threads are not possible", hint="leave out --threads")
+        if not 1 <= self.max_leaves <= 256 or self.n_batch < self.max_leaves:
+            raise UsageError(f"a tree can have 1 to 256 leaves and no more than n_batch, not {self.max_leaves}")
