@@ -7,7 +7,6 @@ refused with a legal one named. Nothing here imports llama.cpp, so that the comm
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from localspec.control import LENGTHS
 from localspec.draft import Draw
 from localspec.errors import UsageError
 from localspec.methods import registered, resolve
+from localspec.protocols import Shape, TreePolicy
 from localspec.trees import TREES
 from localspec.verify import VERIFIERS
 
@@ -25,35 +25,33 @@ MAX_LEAVES = 32  # sequences that a tree may use; each costs the cache of slidin
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """A legal combination: at most `nodes` draft tokens in `depth` levels, drawn as `draw`."""
+    """A legal combination. `policy` grows trees of at most `shape`, whose nodes are drawn as `draw`."""
 
     method: str
     tree: str
-    widths: tuple[int, ...]
     length: str
     verify: str
-    nodes: int
-    depth: int
+    policy: TreePolicy
+    shape: Shape
     draw: Draw
 
 
 def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) -> Axes:
     """Return the axes with every `auto` decided; raise UsageError for names that do not exist or do not fit."""
     method = _method(speculation.method, has_draft=has_draft)
-    tree, widths = _tree(speculation.tree)
     length = _name("--length", speculation.length, LENGTHS)
-    default_k = resolve(registered()[method]).info.default_k
-    if method == "plain":
-        if tree != "chain":
-            raise UsageError("--method plain drafts nothing, so it has no --tree", hint="--method draft-model")
-        widths, depth = (), 0
-    else:
-        depth = len(widths) or (default_k if speculation.k is None else speculation.k)
-    nodes = _n_nodes(widths) if widths else depth
-    if widths and speculation.k is not None:
-        nodes = min(nodes, speculation.k)
-    verify = _verify(speculation.verify, is_chain=tree == "chain", is_seeded=is_seeded)
-    return Axes(method, tree, widths, length, verify, nodes, depth if nodes else 0, _draw(verify, tree))
+    info = resolve(registered()[method]).info
+    k = 0 if method == "plain" else info.default_k if speculation.k is None else speculation.k
+    policy, shape = _tree(speculation.tree, k)
+    is_chain = shape.leaves == 1
+    if k == 0:
+        if not is_chain:
+            raise UsageError(
+                f"--tree {speculation.tree} needs drafts, and there are none", hint="--method draft-model -k 4"
+            )
+        shape = Shape(0, 0, 1)
+    verify = _verify(speculation.verify, is_chain=is_chain, is_seeded=is_seeded)
+    return Axes(method, speculation.tree, length, verify, policy, shape, _draw(verify, is_chain=is_chain))
 
 
 def _name(option: str, name: str, known: Mapping[str, str]) -> str:
@@ -77,28 +75,16 @@ def _method(name: str, *, has_draft: bool) -> str:
     return method
 
 
-def _tree(spelling: str) -> tuple[str, tuple[int, ...]]:
-    """Split "static:3,2,1" into name and widths, checked."""
+def _tree(spelling: str, k: int) -> tuple[TreePolicy, Shape]:
+    """Build the policy that "name" or "name:argument" stands for, with the largest tree it grows."""
     name, _, argument = spelling.partition(":")
-    tree = _name("--tree", name, TREES)
-    if tree == "chain":
-        if argument:
-            raise UsageError(f"--tree chain takes no widths, not {argument!r}", hint="--tree chain -k 4")
-        return tree, ()
-    try:
-        widths = tuple(int(width) for width in argument.split(","))
-    except ValueError:
-        widths = (0,)
-    if min(widths) < 1:
+    policy: TreePolicy = resolve(TREES[_name("--tree", name, TREES)]).parse(argument)
+    shape = policy.shape(k)
+    if shape.leaves > MAX_LEAVES:
         raise UsageError(
-            f"--tree {spelling!r} is not a list of children per level, one or more each", hint="--tree static:3,2,1"
+            f"--tree {spelling} has {shape.leaves} leaves, and at most {MAX_LEAVES} fit", hint="--tree static:4,2,2"
         )
-    if math.prod(widths) > MAX_LEAVES:
-        raise UsageError(
-            f"--tree {spelling} has {math.prod(widths)} leaves, and at most {MAX_LEAVES} fit",
-            hint="--tree static:4,2,2",
-        )
-    return tree, widths
+    return policy, shape
 
 
 def _verify(name: str, *, is_chain: bool, is_seeded: bool) -> str:
@@ -111,14 +97,9 @@ def _verify(name: str, *, is_chain: bool, is_seeded: bool) -> str:
     return verify
 
 
-def _draw(verify: str, tree: str) -> Draw:
+def _draw(verify: str, *, is_chain: bool) -> Draw:
     """Return how drafts are best drawn for a rule: the way that loses no acceptance."""
     rule: Any = resolve(VERIFIERS[verify])
     if Draw.COUPLED in rule.accepts:
         return Draw.COUPLED if verify == "coupled" else Draw.FIXED
-    return Draw.IID if tree == "chain" else Draw.WITHOUT_REPLACEMENT
-
-
-def _n_nodes(widths: tuple[int, ...]) -> int:
-    """Return the number of nodes below the root of the full tree."""
-    return sum(math.prod(widths[: level + 1]) for level in range(len(widths)))
+    return Draw.IID if is_chain else Draw.WITHOUT_REPLACEMENT

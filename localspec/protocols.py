@@ -57,6 +57,11 @@ class Backend(Protocol):
         """Committed tokens in the cache; open nodes are not counted."""
         ...
 
+    @property
+    def evaluated(self) -> int:
+        """Tokens evaluated since it was made: what was not taken from the cache."""
+        ...
+
     def prefill(self, tokens: Tokens, cancel: Cancel) -> Rows:
         """Make the cache hold exactly `tokens`, evaluating only what follows the longest cached prefix.
 
@@ -195,8 +200,21 @@ class LawSource(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The largest tree a policy grows: nodes below the root, levels, and leaves (sequences of the backend)."""
+
+    nodes: int
+    depth: int
+    leaves: int
+
+
 class TreePolicy(Protocol):
     """Grows a draft from a drafter's laws."""
+
+    def shape(self, k: int) -> Shape:
+        """Return the largest tree for a draft length of `k`."""
+        ...
 
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft: ...
 

@@ -11,6 +11,9 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from localspec.protocols import Backend, Cancel, TreePolicy
+from localspec.sampling import Sampler
+
 METHODS: dict[str, str] = {
     "plain": "localspec.methods.plain:Plain",
     "draft-model": "localspec.methods.draft_model:DraftModel",
@@ -27,6 +30,21 @@ class MethodInfo:
     paper: str
     is_lossless: bool
     default_k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a session offers a method to build its drafter from.
+
+    `draft` is the draft model's backend (None without one), `sampler` the law of drafts, `n_vocab` the target's
+    vocabulary.
+    """
+
+    draft: Backend | None
+    sampler: Sampler
+    policy: TreePolicy
+    cancel: Cancel
+    n_vocab: int
 
 
 def registered() -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from localspec.draft import Draft, Step
 from localspec.law import Law
-from localspec.methods import MethodInfo
+from localspec.methods import MethodInfo, Parts
 from localspec.protocols import Backend, Cancel, Chooser, History, Plan, TreePolicy
 from localspec.sampling import Sampler
 
@@ -30,12 +30,22 @@ class DraftModel:
         default_k=4,
     )
 
-    def __init__(self, backend: Backend, sampler: Sampler, policy: TreePolicy, cancel: Cancel) -> None:
+    def __init__(
+        self, backend: Backend, sampler: Sampler, policy: TreePolicy, cancel: Cancel, *, n_vocab: int | None = None
+    ) -> None:
+        """`n_vocab`: the target's vocabulary; a draft's padding tokens beyond it are never drafted (ALG 3.14)."""
         self._backend = backend
+        self._n_vocab = n_vocab or backend.traits.n_vocab
         self._sampler = sampler
         self._policy = policy
         self._cancel = cancel
         self._open: _Growing | None = None
+
+    @classmethod
+    def build(cls, parts: Parts) -> DraftModel:
+        """Draft with the session's draft model."""
+        assert parts.draft is not None, "the axes refuse this method without a draft model"
+        return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab)
 
     def begin(self, history: History) -> None:
         """Nothing to do: the first proposal evaluates what the cache does not share with the text."""
@@ -47,8 +57,8 @@ class DraftModel:
         if plan.max_nodes <= 0 or plan.max_depth <= 0:
             return Draft.root(pending)
         rows = self._backend.prefill(history.tokens, self._cancel)
-        law = self._sampler.law(rows.logits(0), history.tokens)
-        self._open = _Growing(self._backend, self._sampler, history.tokens, [law])
+        law = self._sampler.law(rows.logits(0)[: self._n_vocab], history.tokens)
+        self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, [law])
         return self._policy.grow(pending, history.position, self._open, plan, chooser)
 
     def observe(self, step: Step) -> None:
@@ -64,6 +74,7 @@ class _Growing:
 
     backend: Backend
     sampler: Sampler
+    n_vocab: int
     committed: Sequence[int]
     laws: list[Law]  # by node; a leaf that was never evaluated has none, and comes last
     paths: list[tuple[int, ...]] = field(default_factory=lambda: [()])
@@ -82,7 +93,7 @@ class _Growing:
             self.cells[node] = first + i
             self.paths.append((*self.paths[parent], token))
             history = [*self.committed, *self.paths[node]] if self.sampler.needs_history else ()
-            self.laws.append(self.sampler.law(rows.logits(first + i), history))
+            self.laws.append(self.sampler.law(rows.logits(first + i)[: self.n_vocab], history))
 
     def evaluated(self, kept: Sequence[int]) -> tuple[int, ...]:
         """Return the backend's ids of the kept nodes it holds; node 0 is committed there already."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from localspec.draft import Draft, Step
-from localspec.methods import MethodInfo
+from localspec.methods import MethodInfo, Parts
 from localspec.protocols import Chooser, History, Plan
 
 
@@ -20,6 +20,11 @@ class Plain:
         is_lossless=True,
         default_k=0,
     )
+
+    @classmethod
+    def build(cls, parts: Parts) -> Plain:
+        """Need nothing."""
+        return cls()
 
     def begin(self, history: History) -> None:
         """Nothing to prepare."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from localspec.draft import Draft
-from localspec.protocols import Chooser, LawSource, Plan
+from localspec.errors import UsageError
+from localspec.protocols import Chooser, LawSource, Plan, Shape
 from localspec.trees.seedling import Seedling
 
 
@@ -14,6 +16,25 @@ class Static:
 
     def __init__(self, widths: Sequence[int]) -> None:
         self._widths = tuple(widths)
+
+    @classmethod
+    def parse(cls, argument: str) -> Static:
+        """Read "3,2,1": children per level, from the root down."""
+        try:
+            widths = tuple(int(width) for width in argument.split(","))
+        except ValueError:
+            widths = ()
+        if not widths or min(widths) < 1:
+            raise UsageError(
+                f"--tree static:{argument} is not a list of children per level, one or more each",
+                hint="--tree static:3,2,1",
+            )
+        return cls(widths)
+
+    def shape(self, k: int) -> Shape:
+        """Return the full tree's size; `k` plays no part."""
+        levels = [math.prod(self._widths[: level + 1]) for level in range(len(self._widths))]
+        return Shape(nodes=sum(levels), depth=len(levels), leaves=levels[-1])
 
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
         """Grow level by level until the widths, the plan's limits or its `go_on` end it."""
@@ -30,6 +51,17 @@ class Static:
 
 class Chain:
     """One child a node, as deep as the plan says."""
+
+    @classmethod
+    def parse(cls, argument: str) -> Chain:
+        """Accept nothing: the length of a chain is -k."""
+        if argument:
+            raise UsageError(f"--tree chain takes no shape, not {argument!r}", hint="--tree chain -k 4")
+        return cls()
+
+    def shape(self, k: int) -> Shape:
+        """Return a chain of `k` nodes."""
+        return Shape(nodes=k, depth=k, leaves=1)
 
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
         """Grow the tree of width one."""

@@ -1,0 +1,84 @@
+"""One answer told as events: passes become Committed, tokens pieces of text, seconds milliseconds."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterator
+
+from localspec.context import Context, Finish, Vocabulary
+from localspec.draft import Step
+from localspec.engine import Engine
+from localspec.events import Committed, Event, Finished, Piece, Prefilled, Probed, StepMs
+
+
+def narrate(
+    engine: Engine, context: Context, vocabulary: Vocabulary, *, details: bool, began: float
+) -> Iterator[Event]:
+    """Run the engine to the end of the context and tell what happens; `began` is when the request came."""
+    first: float | None = None
+    evaluated = engine.target.evaluated
+    for index, step in enumerate(engine.generate(context)):
+        if index == 0:
+            cached = context.prompt_n - (engine.target.evaluated - evaluated)
+            yield Prefilled(context.prompt_n, cached, 1e3 * step.times.verify)
+            first = engine.clock()
+        yield _committed(index, step, vocabulary, details=details)
+        if step.is_probe:
+            yield Probed(1e3 * (step.times.verify + step.times.sample), step.position)
+    assert context.finish is not None
+    now = engine.clock()
+    yield Finished(
+        reason=context.finish.value,
+        tail=context.tail(),
+        wall_ms=1e3 * (now - began),
+        ttft_ms=1e3 * ((first or now) - began),
+        peak_memory=_peak_memory(),
+    )
+
+
+def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool) -> Committed:
+    """Tell one pass; number 0 is the token from the prompt's own last row, whose pass Prefilled has told."""
+    times = step.times
+    return Committed(
+        index=index,
+        position=step.position,
+        k=step.n_drafted,
+        depth=step.draft.depth,
+        n_accepted=step.n_accepted,
+        out=tuple(
+            Piece(token, _text(vocabulary, token), source.value)
+            for token, source in zip(step.tokens, step.sources, strict=True)
+        ),
+        text=step.text,
+        ms=StepMs(
+            draft=1e3 * times.draft,
+            verify=1e3 * times.verify if index else 0.0,
+            sample=1e3 * times.sample,
+            other=1e3 * times.other,
+        ),
+        is_probe=step.is_probe,
+        why=step.why,
+        drafted=_drafted(step, vocabulary) if details else (),
+    )
+
+
+def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
+    """Return the draft tokens with the probability they were drawn with, marked accepted or rejected."""
+    draft, accepted = step.draft, set(step.kept)
+    pieces = []
+    for node in range(1, len(draft.tokens)):
+        token, law = int(draft.tokens[node]), draft.laws[node]
+        fate = "accepted" if node in accepted else "rejected"
+        pieces.append(Piece(token, _text(vocabulary, token), fate, None if law is None else law.prob(token)))
+    return tuple(pieces)
+
+
+def _text(vocabulary: Vocabulary, token: int) -> str:
+    return vocabulary.piece(token).decode("utf-8", "replace")
+
+
+def _peak_memory() -> int:
+    """Return the largest resident size of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak  # macOS counts bytes, Linux kibibytes

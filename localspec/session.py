@@ -1,0 +1,198 @@
+"""The composition root: settings become models, backends, a drafter, a verifier and a controller, and those an Engine.
+
+A session lives in the worker. Models and caches stay from one answer to the next, so a chat's next turn evaluates only
+what is new; everything else is built for each request. What happens is told in events.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localspec import events
+from localspec.axes import MAX_LEAVES, Axes, resolve_axes
+from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model, build_info
+from localspec.chooser import SeededChooser
+from localspec.config import LoadSettings, Request, Sampling
+from localspec.context import Context, Vocabulary
+from localspec.control import LENGTHS
+from localspec.control.probe import Probing
+from localspec.engine import Engine
+from localspec.errors import IncompatibleError, InternalError, PromptTooLongError
+from localspec.methods import Parts, registered, resolve
+from localspec.models.gguf import ModelInfo
+from localspec.models.pairs import preflight
+from localspec.narration import narrate
+from localspec.progress import reported
+from localspec.prompt import tokenise
+from localspec.protocols import Cancel, Clock, Shape
+from localspec.sampling import Sampler
+from localspec.verify import VERIFIERS
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One model in memory with what its file said of itself."""
+
+    info: ModelInfo
+    model: Model
+    backend: LlamaBackend
+
+    def facts(self) -> events.ModelFacts:
+        """Return what people want to know of it."""
+        return events.ModelFacts(
+            path=str(self.info.path),
+            bytes=self.info.bytes,
+            arch=self.info.architecture,
+            quant=self.info.quant,
+            n_params=self.info.n_params,
+            n_vocab=self.info.n_vocab,
+            n_layer=self.info.n_layer,
+            kv_bytes=self.backend.kv_bytes,
+            devices=self.backend.traits.devices,
+        )
+
+    def close(self) -> None:
+        """Free the context, then the weights."""
+        self.backend.close()
+        self.model.close()
+
+
+class Session:
+    """A loaded pair that answers requests, one at a time. `cancel` is read between passes and inside prefill."""
+
+    def __init__(self, cancel: Cancel, clock: Clock = time.perf_counter) -> None:
+        self._cancel = cancel
+        self._clock = clock
+        self._target: Loaded | None = None
+        self._draft: Loaded | None = None
+
+    def load(self, settings: LoadSettings) -> Iterator[events.Event]:
+        """Check the files, load the pair, and say so. A pair loaded before is closed first."""
+        self.close()
+        began = self._clock()
+        target, draft, warnings = preflight(Path(settings.target), settings.draft and Path(settings.draft))
+        self._target = yield from _load(target, settings, settings.gpu, "target")
+        if draft is not None:
+            self._draft = yield from _load(draft, settings, settings.draft_gpu, "draft")
+        for warning in warnings:
+            yield events.Warned("pair", warning)
+        yield events.Loaded(
+            name=settings.name,
+            target=self._target.facts(),
+            draft=self._draft and self._draft.facts(),
+            n_ctx=self._target.backend.traits.n_ctx,
+            threads=self._target.backend.threads,
+            load_ms=1e3 * (self._clock() - began),
+            versions=build_info().versions(),
+        )
+
+    def generate(self, request: Request) -> Iterator[events.Event]:
+        """Answer one request. Cache and text agree whenever the iterator is dropped."""
+        began = self._clock()
+        request.check()
+        if self._target is None:
+            raise InternalError("no model is loaded", hint="load a pair first")
+        axes, warnings = self._axes(request)
+        prompt = tokenise(request, self._target.model)
+        n_ctx = self._target.backend.traits.n_ctx
+        if len(prompt.tokens) >= n_ctx:
+            raise PromptTooLongError(
+                f"the prompt has {len(prompt.tokens)} tokens and the context holds {n_ctx}",
+                hint=f"--ctx {1 << len(prompt.tokens).bit_length()}, or a shorter prompt",
+            )
+        seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
+        yield events.Started(
+            method=axes.method,
+            tree=axes.tree,
+            length=axes.length,
+            k=axes.shape.nodes,
+            verify=axes.verify,
+            seed=seed,
+            is_seeded=request.sampling.seed is not None,
+            prompt_n=len(prompt.tokens),
+        )
+        for warning in (*warnings, *prompt.warnings):
+            yield events.Warned("request", warning)
+        vocabulary = Vocabulary(self._target.model.is_eog, self._target.model.piece)
+        context = Context(prompt.tokens, vocabulary, n_ctx=n_ctx, max_tokens=request.max_tokens, stops=request.stop)
+        engine = self._engine(self._target.backend, axes, request.sampling, seed)
+        yield from narrate(engine, context, vocabulary, details=request.details, began=began)
+
+    def close(self) -> None:
+        """Free both models; the session can load again."""
+        for loaded in (self._draft, self._target):
+            if loaded is not None:
+                loaded.close()
+        self._target = self._draft = None
+
+    def _axes(self, request: Request) -> tuple[Axes, tuple[str, ...]]:
+        """Decide the axes within the target's traits; what had to give way becomes a warning."""
+        assert self._target is not None
+        traits = self._target.backend.traits
+        asked = request.speculation
+        axes = resolve_axes(asked, has_draft=self._draft is not None, is_seeded=request.sampling.seed is not None)
+        if axes.shape.nodes == 0:
+            return axes, ()
+        if not traits.can_rollback or axes.shape.leaves > traits.max_leaves:
+            why = "take back draft tokens" if not traits.can_rollback else f"hold {axes.shape.leaves} branches"
+            message = f"the memory of {self._target.info.architecture} models cannot {why} here"
+            if asked.method != "auto":
+                raise IncompatibleError(message, hint="--method plain" if not traits.can_rollback else "--tree chain")
+            return replace(axes, method="plain", shape=Shape(0, 0, 1)), (f"{message}: decoding plainly",)
+        limit = min(traits.max_rows, traits.n_ctx) - 1
+        if axes.shape.nodes > limit:
+            shape = replace(axes.shape, nodes=limit, depth=min(axes.shape.depth, limit))
+            return replace(axes, shape=shape), (f"-k {axes.shape.nodes} is clamped to the {limit} rows of one pass",)
+        return axes, ()
+
+    def _engine(self, target: LlamaBackend, axes: Axes, sampling: Sampling, seed: int) -> Engine:
+        """Put the parts together for one request."""
+        n_vocab = target.traits.n_vocab
+        draft = self._draft and self._draft.backend
+        parts = Parts(
+            draft=draft,
+            sampler=Sampler(sampling, temperature=sampling.draft_temperature),
+            policy=axes.policy,
+            cancel=self._cancel,
+            n_vocab=n_vocab,
+        )
+        return Engine(
+            target=target,
+            drafters={axes.method: resolve(registered()[axes.method]).build(parts)},
+            verifier=resolve(VERIFIERS[axes.verify])(),
+            controller=Probing(resolve(LENGTHS[axes.length])(axes.method, axes.shape, axes.draw)),
+            sampler=Sampler(sampling),
+            chooser=SeededChooser(seed, max(n_vocab, draft.traits.n_vocab if draft else 0)),
+            clock=self._clock,
+            cancel=self._cancel,
+        )
+
+
+def _load(info: ModelInfo, settings: LoadSettings, gpu: str, what: str) -> Generator[events.Event, None, Loaded]:
+    """Load one model and make its context, telling the progress."""
+    options = LoadOptions(
+        n_ctx=settings.ctx,
+        threads=settings.threads,
+        gpu=gpu,
+        kv_type=settings.kv_type,
+        flash_attn=settings.flash_attn,
+        mmap=settings.mmap,
+        mlock=settings.mlock,
+        max_leaves=MAX_LEAVES,
+    )
+    progress = reported(lambda report: Model(info.path, options, on_progress=report))
+    while True:
+        try:
+            yield events.Loading(what, next(progress))
+        except StopIteration as done:
+            model = done.value
+            break
+    try:
+        return Loaded(info, model, LlamaBackend(model, options))
+    except BaseException:
+        model.close()
+        raise

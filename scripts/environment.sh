@@ -1,0 +1,76 @@
+# Sourced by the scripts beside it: makes .venv on first use and brings it up to date when pyproject.toml changes.
+#
+#   prepare [EXTRA]   leaves the environment's python in $python; EXTRA is dev or train
+#
+# The first run compiles llama.cpp (pip builds llama-cpp-python from source, since there are no wheels on PyPI). pip
+# keeps the wheel in its cache, so a second clone takes seconds.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$root/.venv
+python=$venv/bin/python
+
+fail() {
+    echo "$*" >&2
+    exit 1
+}
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
+        if command -v "$candidate" >/dev/null && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "localspec needs Python 3.11 or newer, and none is on the PATH. Install one, or set PYTHON=/path/to/python3."
+}
+
+has_compiler() {
+    local compiler
+    for compiler in ${CXX:-} c++ g++ clang++; do
+        command -v "$compiler" >/dev/null && return
+    done
+    return 1
+}
+
+# Show how far the build is: llama.cpp's own "[done/all]" lines while it compiles, a dot of news now and then otherwise.
+watch_build() {
+    local log=$1 pid=$2 began=$SECONDS line last=
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 2
+        line=$(grep -aoE '\[[0-9]+/[0-9]+\]' "$log" 2>/dev/null | tail -n 1 || true)
+        if [ -t 2 ]; then
+            printf '\r\033[K  %s %d:%02d' "${line:-preparing}" $(((SECONDS - began) / 60)) $(((SECONDS - began) % 60)) >&2
+        elif [ "$line" != "$last" ] && [ $(((SECONDS - began) % 30)) -lt 2 ]; then
+            echo "  ${line:-preparing} after $((SECONDS - began)) s" >&2
+        fi
+        last=$line
+    done
+    [ -t 2 ] && printf '\r\033[K' >&2 || true
+}
+
+install() {
+    local what=$1 log=$venv/install.log pid
+    if ! "$python" -c 'import llama_cpp' 2>/dev/null; then
+        has_compiler || fail "localspec compiles llama.cpp and needs a C++ compiler: apt install build-essential, or xcode-select --install."
+        echo "First run: installing into .venv. llama.cpp is compiled for this machine's processor, which takes about" >&2
+        echo "8 minutes on 2 cores, less on more, and happens once. Details: .venv/install.log" >&2
+    fi
+    "$python" -m pip install --disable-pip-version-check -v -e "$what" >"$log" 2>&1 &
+    pid=$!
+    trap 'kill $pid 2>/dev/null; exit 130' INT
+    watch_build "$log" "$pid"
+    trap - INT
+    wait "$pid" || { tail -n 15 "$log" >&2; fail "The installation failed; the whole log is in .venv/install.log."; }
+}
+
+prepare() {
+    local extra=${1:-} what=$root stamp
+    stamp=$venv/.ready${extra:+-$extra}
+    [ -n "$extra" ] && what="$root[$extra]"
+    if [ ! -e "$stamp" ] || [ "$root/pyproject.toml" -nt "$stamp" ]; then
+        [ -x "$python" ] || "$(find_python)" -m venv "$venv" || fail "Could not make .venv; on Debian: apt install python3-venv."
+        install "$what"
+        touch "$stamp"
+    fi
+}
