@@ -1,0 +1,148 @@
+"""Does this draft fit this target, and if not, why: answered from the two headers, before anything loads.
+
+The rules are those of `common_speculative_are_compatible` in llama.cpp's common/speculative.cpp: both models must mean
+the same text by the same token, or the draft's proposals are noise to the target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.errors import IncompatibleError
+from localspec.models.gguf_info import ModelInfo
+from localspec.models.gguf_text import quoted, shown
+
+MAX_SIZE_DIFFERENCE = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE: padding to a round size is harmless
+FIRST_TOKEN = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID: the first few are special tokens that are often renamed
+_SHOWN_DIFFERENCES = 5
+
+
+@dataclass(frozen=True)
+class TokenDifference:
+    """A token id that stands for two texts."""
+
+    token: int
+    target: bytes
+    draft: bytes
+
+    def __str__(self) -> str:
+        return f"token {self.token} is {quoted(self.target)} in the target and {quoted(self.draft)} in the draft"
+
+
+@dataclass(frozen=True)
+class PairReport:
+    """Whether a draft fits a target: `reasons` say why not, `warnings` what may cost acceptance.
+
+    `differences` are the first few tokens that differ, `n_different` is how many differ in all.
+    """
+
+    target: str
+    draft: str
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    differences: tuple[TokenDifference, ...] = ()
+    n_different: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Return whether the two make a pair."""
+        return not self.reasons
+
+
+def check_pair(target: ModelInfo, draft: ModelInfo) -> PairReport:
+    """Compare the tokenizers of two models by llama.cpp's rules."""
+    reasons = [
+        *_type_reasons(target, draft),
+        *_special_reasons(
+            "BOS", "begins", (target.vocab.add_bos, target.vocab.bos), (draft.vocab.add_bos, draft.vocab.bos)
+        ),
+        *_special_reasons(
+            "EOS", "ends", (target.vocab.add_eos, target.vocab.eos), (draft.vocab.add_eos, draft.vocab.eos)
+        ),
+        *_size_reasons(target, draft),
+    ]
+    different = _different_tokens(target, draft)
+    if different:
+        reasons.append(f"{different[0]}; {len(different)} of their tokens differ")
+    return PairReport(
+        target=target.label,
+        draft=draft.label,
+        reasons=tuple(reasons),
+        warnings=tuple(_warnings(target, draft)),
+        differences=tuple(different[:_SHOWN_DIFFERENCES]),
+        n_different=len(different),
+    )
+
+
+def require_fit(target: ModelInfo, draft: ModelInfo) -> PairReport:
+    """Return the report of two models that fit; raise IncompatibleError with the first reason if they do not."""
+    report = check_pair(target, draft)
+    if report.fits:
+        return report
+    raise IncompatibleError(
+        f"the draft {report.draft} does not fit the target {report.target}: {report.reasons[0]}",
+        hint="use a smaller model of the target's own family as the draft, or none with: --draft none",
+        detail={
+            "reasons": list(report.reasons),
+            "differences": [
+                {"token": one.token, "target": shown(one.target), "draft": shown(one.draft)}
+                for one in report.differences
+            ],
+        },
+    )
+
+
+def _type_reasons(target: ModelInfo, draft: ModelInfo) -> list[str]:
+    if target.vocab.type == draft.vocab.type:
+        return []
+    return [f"their tokenizers are of different kinds, {target.vocab.type} and {draft.vocab.type}"]
+
+
+def _special_reasons(
+    name: str, verb: str, target: tuple[bool, int | None], draft: tuple[bool, int | None]
+) -> list[str]:
+    """Compare whether a special token is added, and if it is, which."""
+    if target[0] != draft[0]:
+        which = "target" if target[0] else "draft"
+        return [f"only the {which} {verb} a text with its {name} token"]
+    if target[0] and target[1] != draft[1]:
+        return [f"their {name} tokens differ, {target[1]} in the target and {draft[1]} in the draft"]
+    return []
+
+
+def _size_reasons(target: ModelInfo, draft: ModelInfo) -> list[str]:
+    difference = abs(target.n_vocab - draft.n_vocab)
+    if difference <= MAX_SIZE_DIFFERENCE:
+        return []
+    return [
+        f"their vocabularies have {target.n_vocab} and {draft.n_vocab} tokens, "
+        f"a difference of {difference} (at most {MAX_SIZE_DIFFERENCE})"
+    ]
+
+
+def _different_tokens(target: ModelInfo, draft: ModelInfo) -> list[TokenDifference]:
+    """Return the ids in both vocabularies, from `FIRST_TOKEN` on, whose texts differ."""
+    if target.vocab.tokens == draft.vocab.tokens:
+        return []
+    both = zip(target.vocab.tokens, draft.vocab.tokens, strict=False)
+    # The raw texts first: the rules for empty texts and zero bytes matter only where these differ.
+    suspects = [token for token, (one, other) in enumerate(both) if token >= FIRST_TOKEN and one != other]
+    pairs = (TokenDifference(token, target.vocab.text(token), draft.vocab.text(token)) for token in suspects)
+    return [one for one in pairs if one.target != one.draft]
+
+
+def _warnings(target: ModelInfo, draft: ModelInfo) -> list[str]:
+    warnings = []
+    if target.vocab.pre != draft.vocab.pre:
+        pres = f"{shown(target.vocab.pre) or 'none'} and {shown(draft.vocab.pre) or 'none'}"
+        warnings.append(
+            f"their pre-tokenizers differ ({pres}), so the draft may see text cut differently than it learned"
+        )
+    if draft.chat_template is not None and target.chat_template != draft.chat_template:
+        warnings.append("their chat templates differ, so in a chat the draft sees a format it was not trained on")
+    if draft.n_params >= target.n_params:
+        warnings.append(
+            f"the draft has as many parameters as the target or more ({draft.n_params} and {target.n_params}), "
+            "so drafting will not save time"
+        )
+    return warnings

@@ -1,0 +1,55 @@
+"""Sound GGUF files that are no language model, or only a part of one (case B24)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localspec.errors import IncompatibleError, NotFoundError
+from localspec.models.gguf import read_header
+from localspec.models.gguf_archs import KNOWN, NOT_GENERATORS, RECURRENT
+from localspec.models.gguf_info import model_info
+from tests.models.gguf_files import File, fails, model
+
+OTHER_KINDS: dict[str, tuple[Callable[[], File], str]] = {
+    "LoRA": (lambda: model().set("general.type", "str", "adapter"), "LoRA adapter"),
+    "projector by type": (lambda: model().set("general.type", "str", "mmproj"), "projector"),
+    "projector by architecture": (lambda: File().set("general.architecture", "str", "clip"), "projector"),
+    "importance matrix": (lambda: File().set("general.type", "str", "imatrix"), "importance matrix"),
+    "encoder": (lambda: model(arch="bert"), "encoder"),
+    "causal switched off": (lambda: model().set("llama.attention.causal", "bool", False), "embeddings"),
+    "pooled": (lambda: model().set("llama.pooling_type", "u32", 3), "embeddings"),
+    "vocabulary only": (lambda: model().with_tensors(data=b""), "without weights"),
+    "unknown architecture": (lambda: model(arch="new\x1b"), r"'new\x1b', which this llama.cpp does not know"),
+    "complete split": (lambda: model().set("split.count", "u16", 2), "not supported yet"),
+}
+
+
+@pytest.mark.parametrize(("make", "text"), OTHER_KINDS.values(), ids=OTHER_KINDS)
+def test_a_sound_file_that_is_no_language_model_is_incompatible(
+    tmp_path: Path, make: Callable[[], File], text: str
+) -> None:
+    """B24."""
+    error = fails(make().write(tmp_path / "other.gguf"), IncompatibleError, text)
+    assert error.exit_code == 6
+
+
+def test_a_split_model_with_a_part_missing_names_the_part(tmp_path: Path) -> None:
+    first = model().set("split.count", "u16", 3).write(tmp_path / "m-00001-of-00003.gguf")
+    model().write(tmp_path / "m-00002-of-00003.gguf")
+    error = fails(first, NotFoundError, "m-00003-of-00003.gguf is missing")
+    assert error.exit_code == 3
+
+
+def test_known_architectures_can_be_given() -> None:
+    assert {"llama", "qwen3", "gemma3", "mamba", "gpt-oss"} <= KNOWN
+    assert RECURRENT <= KNOWN
+    assert {name for name in NOT_GENERATORS if name not in KNOWN} == {"controlvector", "imatrix"}
+
+
+def test_an_architecture_is_refused_if_the_given_set_lacks_it(tmp_path: Path) -> None:
+    header = read_header(model().write(tmp_path / "m.gguf"))
+    with pytest.raises(IncompatibleError):
+        model_info(header, known=frozenset({"qwen2"}))

@@ -1,0 +1,111 @@
+"""The header reader against files that lie: cases B01 to B23 of the bad-input list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec.errors import IntegrityError
+from tests.models.gguf_files import File, fails, model, pair, raw, string, tensor, u32, u64, words
+
+
+def with_entry(*fields: bytes) -> bytes:
+    file = model()
+    file.pairs["extra"] = list(fields)
+    return file.build()
+
+
+def with_tensor(*shape: int, kind: int = 0, offset: int = 0, data: bytes = bytes(128)) -> bytes:
+    return model().with_tensors(tensor("t", shape, kind, offset), data=data).build()
+
+
+def two_tensors(*entries: list[bytes]) -> bytes:
+    return model().with_tensors(*entries, data=bytes(256)).build()
+
+
+def aligned(kind: str, n: int) -> bytes:
+    return model().set("general.alignment", kind, n).build()
+
+
+CUT = "truncated"
+MALFORMED: dict[str, tuple[bytes, str]] = {
+    "B01 empty": (b"", "it is empty"),
+    "B02 three bytes": (b"GGU", CUT),
+    "B03 magic only": (b"GGUF", CUT),
+    "B03 no counts": (b"GGUF" + u32(3), CUT),
+    "B04 wrong magic": (b"\xffGUF" + bytes(64), "instead of 'GGUF'"),
+    "B04 escape codes as magic": (b"\x1b[2J\xff" + bytes(64), r"\x1b[2J"),
+    "B04 older format": (b"tjgg" + bytes(64), "before GGUF"),
+    "B04 safetensors": (u64(40) + b'{"__metadata__":{}}' + bytes(64), "safetensors"),
+    "B04 PyTorch": (b"PK\x03\x04" + bytes(64), "PyTorch"),
+    "B04 text": (b"Once upon a time\n" * 40, "a text file"),
+    "B05 HTML": (b"\n <!DOCTYPE html><title>404</title>", "a web page"),
+    "B06 Git LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "Git-LFS pointer"),
+    "B07 version 0": (File(version=0).build(), "version is 0"),
+    "B07 version 1": (File(version=1).build(), "version is 1"),
+    "B07 version 4": (File(version=4).build(), "version is 4"),
+    "B07 version 2^31": (File(version=1 << 31).build(), "other byte order"),
+    "B07 big-endian": (File(version=3 << 24).build(), "big-endian"),
+    "B08 entries 2^63": (File(n_pairs=1 << 63).build(), f"{1 << 63} metadata entries"),
+    "B08 entries one too many": (File(n_pairs=1).build(), "1 metadata entries"),
+    "B09 tensors 2^63": (File(n_tensors=1 << 63).build(), f"{1 << 63} tensors"),
+    "B10 key length 2^64-1": (with_entry(u64(2**64 - 1), b"key"), f"{2**64 - 1} bytes"),
+    "B10 key length 65536": (with_entry(*string("k" * 65536)), "65536 bytes"),
+    "B11 empty key": (with_entry(*pair("", "u32", 1)), "empty key"),
+    "B12 duplicate key": (with_entry(*pair("general.name", "u32", 1)), "'general.name' occurs twice"),
+    "B13 unknown type": (with_entry(*raw("k", u32(99), u64(0))), "unknown type 99"),
+    "B13 array of unknown type": (with_entry(*raw("k", u32(9), u32(99), u64(0))), "unknown type 99"),
+    "B14 nested arrays": (with_entry(*raw("k", *([u32(9)] * 10_000))), "array of arrays"),
+    "B15 2^30 strings": (with_entry(*raw("k", u32(9), u32(8), u64(1 << 30))), f"{1 << 30} elements"),
+    "B15 2^62 numbers": (with_entry(*raw("k", u32(9), u32(10), u64(1 << 62))), f"{1 << 62} elements"),
+    "B15 long string": (with_entry(*raw("k", u32(8), u64(1 << 40))), f"{1 << 40} bytes"),
+    "B15 long string in array": (with_entry(*raw("k", u32(9), u32(8), u64(1), u64(1 << 40))), CUT),
+    "B16 alignment 0": (aligned("u32", 0), "alignment is 0"),
+    "B16 alignment 3": (aligned("u32", 3), "alignment is 3"),
+    "B16 alignment 4": (aligned("u32", 4), "alignment is 4"),
+    "B16 alignment 2^31": (aligned("u32", 1 << 31), f"alignment is {1 << 31}"),
+    "B16 alignment u64": (aligned("u64", 32), "type u64"),
+    "B17 five dimensions": (with_tensor(1, 1, 1, 1, 1), "5 dimensions"),
+    "B17 2^32-1 dimensions": (two_tensors([*string("t"), u32(2**32 - 1)]), f"{2**32 - 1} dimensions"),
+    "B17 dimension 0": (with_tensor(4, 0), "impossible shape"),
+    "B17 dimension 2^63": (with_tensor(1 << 63), "impossible shape"),
+    "B18 product overflow": (with_tensor((1 << 42) + 1, (1 << 42) + 1, kind=24), "impossible shape"),
+    "B18 rows not in blocks": (with_tensor(33, kind=8), "block of 32"),
+    "B19 offset past the end": (with_tensor(8, offset=1 << 20), "past the end"),
+    "B19 offset 2^64-32": (with_tensor(8, offset=2**64 - 32), "impossible offset"),
+    "B19 larger than the file": (with_tensor(1 << 30), CUT),
+    "B19 unaligned": (two_tensors(tensor("a", (8,)), tensor("b", (8,), offset=33)), "not aligned"),
+    "B19 gap": (two_tensors(tensor("a", (8,)), tensor("b", (8,), offset=64)), "expected 32"),
+    "B20 overlap": (two_tensors(tensor("a", (16,)), tensor("b", (8,), offset=32)), "overlaps"),
+    "B20 duplicate": (two_tensors(tensor("a", (8,)), tensor("a", (8,), offset=32)), "'a' occurs twice"),
+    "B21 unknown tensor type": (with_tensor(8, kind=99), "type 99"),
+    "B21 removed tensor type": (with_tensor(32, kind=4), "type 4"),
+    "B21 long tensor name": (two_tensors(tensor("n" * 64, (8,))), "64 bytes"),
+    "B22 byte token": (
+        model([*words(9), "<0x-1>"]).set("tokenizer.ggml.token_type", "arr[i32]", [1] * 9 + [6]).build(),
+        "'<0x-1>'",
+    ),
+    "B22 scores of bytes": (model().set("tokenizer.ggml.scores", "arr[u8]", [0] * 16).build(), "arr[u8]"),
+    "B22 few scores": (model().set("tokenizer.ggml.scores", "arr[f32]", [0.0] * 15).build(), "15 entries for 16"),
+    "B22 token types a number": (model().set("tokenizer.ggml.token_type", "i32", 1).build(), "type i32"),
+    "B22 token twice": (model(["a", "b", "a"]).build(), "tokens 0 and 2 have the same text 'a'"),
+    "B22 tokens not text": (model().set("tokenizer.ggml.tokens", "arr[u32]", [1]).build(), "tokenizer.ggml.tokens"),
+    "B22 unknown tokenizer": (model().set("tokenizer.ggml.model", "str", "x\x1b").build(), r"'x\x1b'"),
+    "B22 no merges": (model().without("tokenizer.ggml.merges").build(), "tokenizer.ggml.merges"),
+    "layers 0": (model().set("llama.block_count", "u32", 0).build(), "block_count is 0"),
+    "layers 513": (model().set("llama.block_count", "u32", 513).build(), "block_count is 513"),
+    "layers of the wrong type": (model().set("llama.block_count", "u64", 2).build(), "type u64"),
+    "name not text": (model().set("general.name", "u32", 2).build(), "general.name"),
+}
+
+
+@pytest.mark.parametrize(("content", "text"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed_file_is_an_integrity_error_that_says_what_is_wrong(
+    tmp_path: Path, content: bytes, text: str
+) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(content)
+    error = fails(path, IntegrityError, text)
+    assert "bad.gguf" in error.message
+    assert error.exit_code == 5

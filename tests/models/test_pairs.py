@@ -1,0 +1,283 @@
+"""Which draft fits which target, and what a person may type to name them."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
+from localspec.models.gguf import read_header
+from localspec.models.gguf_info import ModelInfo, model_info
+from localspec.models.pairs import PairReport, check_pair, require_fit
+from localspec.models.store import PairRef, parse_pair
+from tests.models.gguf_files import File, model, words
+
+
+@pytest.fixture
+def info(tmp_path: Path) -> Info:
+    return Info(tmp_path)
+
+
+class Info:
+    """Writes a file and describes it, under a new name each time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.n = 0
+
+    def __call__(self, file: File) -> ModelInfo:
+        self.n += 1
+        return model_info(read_header(file.write(self.folder / f"m{self.n}.gguf")))
+
+
+def compare(info: Info, draft: File, target: File | None = None) -> PairReport:
+    return check_pair(info(target or model(width=64)), info(draft))
+
+
+def changed(n: int, changes: dict[int, str | bytes]) -> File:
+    tokens: list[str | bytes] = [*words(n)]
+    for token, text in changes.items():
+        tokens[token] = text
+    return model(tokens)
+
+
+def test_equal_vocabularies_fit(info: Info) -> None:
+    target, draft = info(model(width=64)), info(model())
+    report = require_fit(target, draft)
+    assert report.fits
+    assert report.warnings == ()
+    assert report.differences == ()
+
+
+def test_one_differing_token_is_shown(info: Info) -> None:
+    target, draft = info(model(words(200), width=64)), info(changed(200, {139: "[\x1b]\n"}))
+    with pytest.raises(IncompatibleError) as caught:
+        require_fit(target, draft)
+    assert r"token 139 is 'w139' in the target and '[\x1b]\n' in the draft" in caught.value.message
+    assert "m2.gguf does not fit the target m1.gguf" in caught.value.message
+    assert caught.value.exit_code == 6
+    assert "--draft none" in caught.value.hint
+    assert caught.value.detail["differences"] == [{"token": 139, "target": "w139", "draft": r"[\x1b]\n"}]
+
+
+def test_the_first_five_differing_tokens_are_listed_and_all_are_counted(info: Info) -> None:
+    report = compare(info, changed(40, {i: f"x{i}" for i in range(10, 20)}), model(words(40), width=64))
+    assert [one.token for one in report.differences] == [10, 11, 12, 13, 14]
+    assert report.n_different == 10
+    assert "10 of their tokens differ" in report.reasons[0]
+
+
+def test_a_difference_before_token_5_is_allowed_and_at_5_is_not(info: Info) -> None:
+    target = model(words(40), width=64)
+    assert compare(info, changed(40, {0: "x", 4: "y"}), target).fits
+    assert not compare(info, changed(40, {5: "x"}), target).fits
+
+
+def test_a_difference_in_the_last_common_token_is_found(info: Info) -> None:
+    target = model(words(40), width=64)
+    assert compare(info, changed(38, {37: "x"}), target).differences[0].token == 37
+
+
+def test_texts_that_are_equal_to_llama_cpp_are_equal(info: Info) -> None:
+    """An empty text gets a name, and a zero byte ends a C string."""
+    target = changed(40, {9: "[EMPTY_9]", 10: "ten\0a", 11: "ok"})
+    assert compare(info, changed(40, {9: "", 10: "ten\0b", 11: "ok"}), target).fits
+    assert not compare(info, changed(40, {9: "[EMPTY_9]", 10: "te", 11: "ok"}), target).fits
+
+
+@pytest.mark.parametrize(
+    ("n_target", "n_draft", "fits"), [(328, 200, True), (200, 328, True), (329, 200, False), (200, 329, False)]
+)
+def test_vocabulary_sizes_may_differ_by_128(info: Info, n_target: int, n_draft: int, fits: bool) -> None:
+    report = compare(info, model(words(n_draft)), model(words(n_target), width=64))
+    assert report.fits == fits
+    if not fits:
+        assert f"{n_target} and {n_draft} tokens, a difference of 129" in report.reasons[0]
+
+
+def test_kinds_of_tokenizer(info: Info) -> None:
+    report = compare(info, model().set("tokenizer.ggml.model", "str", "llama"))
+    assert "different kinds, BPE and SPM" in report.reasons[0]
+
+
+def test_bos_is_added_by_one_only(info: Info) -> None:
+    report = compare(info, model().set("tokenizer.ggml.add_bos_token", "bool", False))
+    assert report.reasons == ("only the target begins a text with its BOS token",)
+
+
+def test_eos_is_added_by_one_only(info: Info) -> None:
+    report = compare(info, model().set("tokenizer.ggml.add_eos_token", "bool", True))
+    assert report.reasons == ("only the draft ends a text with its EOS token",)
+
+
+def test_bos_ids_count_only_where_bos_is_added(info: Info) -> None:
+    draft, target = (model(width=w).set("tokenizer.ggml.bos_token_id", "u32", n) for w, n in ((32, 2), (64, 3)))
+    assert compare(info, draft, target).reasons == ("their BOS tokens differ, 3 in the target and 2 in the draft",)
+    for file in (draft, target):
+        file.set("tokenizer.ggml.add_bos_token", "bool", False)
+    assert compare(info, draft, target).fits
+
+
+def test_eos_ids_count_only_where_eos_is_added(info: Info) -> None:
+    draft, target = (model(width=w).set("tokenizer.ggml.eos_token_id", "u32", n) for w, n in ((32, 2), (64, 3)))
+    assert compare(info, draft, target).fits
+    for file in (draft, target):
+        file.set("tokenizer.ggml.add_eos_token", "bool", True)
+    assert compare(info, draft, target).reasons == ("their EOS tokens differ, 3 in the target and 2 in the draft",)
+
+
+@pytest.mark.parametrize(
+    ("pre", "adds"), [("gpt-2", False), ("llama-bpe", True), ("tekken", True), ("qwen2", False), ("gemma4", True)]
+)
+def test_the_pre_tokenizer_decides_bos_where_the_file_is_silent(info: Info, pre: str, adds: bool) -> None:
+    file = model().without("tokenizer.ggml.add_bos_token").set("tokenizer.ggml.pre", "str", pre)
+    assert info(file).vocab.add_bos == adds
+
+
+def test_a_special_token_beyond_the_vocabulary_is_ignored(info: Info) -> None:
+    file = model().set("tokenizer.ggml.bos_token_id", "u32", 99).set("tokenizer.ggml.eos_token_id", "u32", 16)
+    assert (info(file).vocab.bos, info(file).vocab.eos) == (11, 11)  # llama.cpp's defaults for this family
+
+
+def test_warnings_do_not_forbid(info: Info) -> None:
+    draft = model(width=64).set("tokenizer.ggml.pre", "str", "qwen2").set("tokenizer.chat_template", "str", "{{ x }}")
+    report = compare(info, draft)
+    assert report.fits
+    assert all(
+        word in text for word, text in zip(("pre-token", "template", "parameters"), report.warnings, strict=True)
+    )
+
+
+# References.
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a home with t.gguf, d.gguf and a+b.gguf, and work in it."""
+    for name in ("t.gguf", "d.gguf", "a+b.gguf", "plain"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def bundled(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the bundled pair into a folder of the test's own."""
+    monkeypatch.setattr(resources, "files", lambda _package: files / "pkg")
+    (files / "pkg/storyteller").mkdir(parents=True)
+    for name in ("target", "draft"):
+        (files / f"pkg/storyteller/{name}-q8_0.gguf").touch()
+    return files / "pkg/storyteller"
+
+
+def test_the_default_is_the_bundled_pair(bundled: Path) -> None:
+    expected = PairRef(bundled / "target-q8_0.gguf", bundled / "draft-q8_0.gguf", "storyteller")
+    assert parse_pair() == parse_pair("storyteller") == expected
+
+
+def test_the_draft_of_the_bundled_pair_can_be_changed(bundled: Path) -> None:
+    target = bundled / "target-q8_0.gguf"
+    assert parse_pair("storyteller+none") == parse_pair(draft="none") == PairRef(target, None, "storyteller+none")
+    assert parse_pair("storyteller", "d.gguf") == PairRef(target, Path("d.gguf"), "storyteller+d.gguf")
+    assert parse_pair("t.gguf+storyteller").draft == bundled / "draft-q8_0.gguf"
+
+
+@pytest.mark.parametrize(
+    ("ref", "draft", "expected"),
+    [
+        ("t.gguf", None, PairRef(Path("t.gguf"), None, "t.gguf")),
+        ("t.gguf+d.gguf", None, PairRef(Path("t.gguf"), Path("d.gguf"), "t.gguf+d.gguf")),
+        ("t.gguf+none", None, PairRef(Path("t.gguf"), None, "t.gguf+none")),
+        ("./t.gguf", "./d.gguf", PairRef(Path("t.gguf"), Path("d.gguf"), "t.gguf+d.gguf")),
+        ("t.gguf", "none", PairRef(Path("t.gguf"), None, "t.gguf+none")),
+        ("./plain", None, PairRef(Path("plain"), None, "plain")),
+        ("a+b.gguf", None, PairRef(Path("a+b.gguf"), None, "a+b.gguf")),
+        ("a+b.gguf+d.gguf", None, PairRef(Path("a+b.gguf"), Path("d.gguf"), "a+b.gguf+d.gguf")),
+        ("t.gguf+a+b.gguf", None, PairRef(Path("t.gguf"), Path("a+b.gguf"), "t.gguf+a+b.gguf")),
+        ("a+b.gguf+none", None, PairRef(Path("a+b.gguf"), None, "a+b.gguf+none")),
+    ],
+)
+def test_paths(files: Path, ref: str, draft: str | None, expected: PairRef) -> None:
+    assert parse_pair(ref, draft) == expected
+
+
+def test_home_is_expanded_on_both_sides(files: Path) -> None:
+    assert parse_pair("~/t.gguf+~/d.gguf") == PairRef(files / "t.gguf", files / "d.gguf", "t.gguf+d.gguf")
+
+
+def test_absolute_path(files: Path) -> None:
+    assert parse_pair(str(files / "t.gguf")).target == files / "t.gguf"
+
+
+@pytest.mark.parametrize("ref", ["", " ", "+", "a+", "+b", "a+b+c", "t.gguf+", "+t.gguf", "t.gguf+d.gguf+t.gguf", "++"])
+def test_malformed_references(files: Path, ref: str) -> None:
+    check(ref, None, UsageError)
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "hf:org/repo",
+        "hf:",
+        "hf:../..",
+        "org/repo",
+        "org/repo:Q4_K_M",
+        "https://u:p@host/m.gguf",
+        "http://h/m",
+        "file:///x",
+    ],
+)
+def test_hub_names_are_not_supported_yet(files: Path, ref: str) -> None:
+    assert "path" in check(ref, None, UsageError, "not supported yet").hint
+    check("t.gguf", ref, UsageError, "not supported yet")
+
+
+@pytest.mark.parametrize(
+    ("ref", "text", "hint"),
+    [
+        ("storyteler", "no pair called 'storyteler'", "did you mean 'storyteller'?"),
+        ("Storyteller", "no pair called", "did you mean 'storyteller'?"),
+        ("xyzzy", "no pair called 'xyzzy'", "known names: storyteller"),
+        ("plain", "no pair called 'plain'", "./plain"),
+        ("x\x1b[2J", r"x\x1b[2J", "known names"),
+        ("none", "no pair called 'none'", "known names"),
+        ("t.gguf+xyzzy", "no pair called 'xyzzy'", "known names"),
+        ("n" * 10_000, "no pair called", "known names"),
+        ("no.gguf", "no.gguf does not exist", "ls"),
+        ("./no", "./no does not exist", "ls"),
+        ("~nobody_here/no", "does not exist", "ls"),
+        ("C:\\models\\m.gguf", "does not exist", "ls"),
+        ("\\\\host\\m.gguf", "does not exist", "ls"),
+        ("t.gguf+no.gguf", "no.gguf does not exist", "ls"),
+        ("./" + "n" * 5000, "does not exist", "ls"),
+        ("./a\0b", "does not exist", "ls"),
+    ],
+)
+def test_what_is_not_there(files: Path, ref: str, text: str, hint: str) -> None:
+    assert hint in check(ref, None, NotFoundError, text).hint
+
+
+def test_the_draft_is_named_once(files: Path) -> None:
+    check("t.gguf+d.gguf", "d.gguf", UsageError, "twice")
+    check("t.gguf", "", UsageError, "--draft is empty")
+
+
+def test_a_missing_bundled_file_is_said(bundled: Path) -> None:
+    os.remove(bundled / "draft-q8_0.gguf")
+    check(None, None, NotFoundError, "draft-q8_0.gguf is missing")
+    assert parse_pair("storyteller+none").target.exists()
+
+
+def check(ref: str | None, draft: str | None, error: type[LocalspecError], text: str = "") -> LocalspecError:
+    with pytest.raises(LocalspecError) as caught:
+        parse_pair(ref, draft)
+    assert type(caught.value) is error, caught.value.message
+    assert text in caught.value.message
+    assert caught.value.hint
+    assert (caught.value.message + caught.value.hint).isprintable()
+    assert len(caught.value.message) < 300
+    return caught.value
