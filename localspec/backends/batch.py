@@ -49,15 +49,16 @@ class Batch:
 
     def fill(self, tokens: Ids, growth: Growth, outputs: Mask | None) -> None:
         """Hold `tokens` where `growth` puts them; `outputs` marks the rows whose logits are wanted (None: all)."""
-        n = len(tokens)
+        n, is_chain = len(tokens), not growth.sequences
         self._tokens[:n] = tokens
-        self._positions[:n] = growth.positions
+        start = growth.positions[0]
+        self._positions[:n] = self._count_up[start : start + n] if is_chain else growth.positions
         self._outputs[:n] = True if outputs is None else outputs
         self._reset_sequences()
         for row, own in enumerate(growth.sequences):
             self._counts[row] = len(own)
             self._sequences[row, : len(own)] = own
-        self._is_plain = not growth.sequences
+        self._is_plain = is_chain
         self.struct.n_tokens = n
 
     def _reset_sequences(self) -> None:

@@ -69,6 +69,14 @@ class Cells:
         """Number of sequences without open nodes."""
         return self.tips.count(COMMITTED)
 
+    @property
+    def ends(self) -> list[int]:
+        """Positions that each sequence should hold: it ends with its tip, or with its start of the committed text."""
+        return [
+            self.synced[s] if tip == COMMITTED else self.length + self.depths[tip] + 1
+            for s, tip in enumerate(self.tips)
+        ]
+
     def grow(self, parents: Sequence[int]) -> Growth:
         """Add nodes below `parents` and say which cells and sequences they take."""
         first = self.n_open
@@ -171,7 +179,8 @@ class Cells:
     def _check_path(self, nodes: Sequence[int]) -> None:
         parent = COMMITTED
         for node in nodes:
-            assert 0 <= node < self.n_open and self.parents[node] == parent, "kept nodes are a path from the root"
+            assert 0 <= node < self.n_open, f"node {node} is not open"
+            assert self.parents[node] == parent, "kept nodes are a path from the root"
             parent = node
 
     def _close(self, length: int) -> None:

@@ -9,7 +9,8 @@ import ctypes
 from typing import Any
 
 import llama_cpp
-from llama_cpp import _ggml, llama_cpp as _api
+from llama_cpp import _ggml
+from llama_cpp import llama_cpp as _api
 
 api: Any = _api
 ggml: Any = _ggml.libggml  # also resolves the symbols of ggml-base, which it links

@@ -5,6 +5,7 @@ The log of llama.cpp is one per process, so this is too; that is why the ring is
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import deque
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 from localspec.backends.lib import api
 
 N_LINES = 400  # a failed load says what went wrong in its last dozen lines
+DEBUG, CONTINUED = 1, 5  # ggml_log_level; a continued line has the level of the one before
+
+_WHERE = re.compile(r"^(?:[\w:~]+: )+(?:error loading model: )?(?:[\w:~]+: )*")  # the functions that passed it on
 
 
 class LogRing:
@@ -21,6 +25,7 @@ class LogRing:
         self.lines: deque[str] = deque(maxlen=N_LINES)
         self.is_echoing = False
         self._partial = ""
+        self._level = 0
         # ctypes frees a callback with its Python object, and llama.cpp calls this one until the process ends.
         self._callback: Any = api.llama_log_callback(self._receive)
 
@@ -28,15 +33,25 @@ class LogRing:
         """Take over llama.cpp's log; llama_cpp's own handler prints to the terminal."""
         api.llama_log_set(self._callback, None)
 
-    def tail(self, n: int = 8) -> str:
+    def tail(self, n: int = 12) -> str:
         """Return the last `n` lines that say something."""
         said = [line for line in self.lines if line.strip(" .")]
         return "\n".join(said[-n:])
+
+    def reason(self) -> str:
+        """Return the last line that names a cause, without the C++ functions it went through."""
+        for line in reversed(self.tail().splitlines()):
+            if "failed to load model" not in line and "failed to decode" not in line:
+                return _WHERE.sub("", line).strip() or line.strip()
+        return "it gave no reason"
 
     def clear(self) -> None:
         self.lines.clear()
 
     def _receive(self, level: int, text: bytes, _data: object) -> None:
+        self._level = self._level if level == CONTINUED else level
+        if self._level == DEBUG:  # hundreds of lines for every context
+            return
         self._partial += text.decode("utf-8", "replace")
         *whole, self._partial = self._partial.split("\n")
         self._partial = self._partial[-4096:]  # progress dots never end their line

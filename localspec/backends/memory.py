@@ -1,40 +1,51 @@
-"""How much memory a context takes, asked before llama.cpp is: its own answer to too much is a crash or the OOM killer."""
+"""How much memory a context takes. Asked before llama.cpp is: its answer to too much is a crash or the OOM killer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from localspec.backends.options import LoadOptions
 from localspec.errors import ResourceError
 
 BITS = {"f32": 32, "f16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
 CELL_BYTES = 96  # llama.cpp's own record of a cell: position, sequence set, index entries
 PAD = 256  # llama.cpp rounds contexts up to this
+SAFE = 0.8  # of the available memory, for a suggestion that will really work
 
 
 @dataclass(frozen=True, slots=True)
-class KvShape:
-    """Key and value entries that one position takes in all layers together; 0 for purely recurrent models."""
+class ContextShape:
+    """What decides the size of a context: KV entries a position takes in all layers together, attention heads."""
 
     k_entries: int
     v_entries: int
+    n_heads: int
 
-    def bytes_of(self, n_ctx: int, kv_type: str) -> int:
+    def kv_bytes(self, n_ctx: int, kv_type: str) -> int:
         """Return the bytes of the cache of `n_ctx` positions."""
         return int(-(-n_ctx // PAD) * PAD * (self.k_entries + self.v_entries) * BITS[kv_type] / 8)
 
+    def compute_bytes(self, n_ctx: int, n_batch: int, has_flash: bool) -> int:
+        """Return the bytes of the buffers that grow with the context: the mask and, without flash attention, scores."""
+        per_row = 2 if has_flash else 4 * (self.n_heads + 1)
+        return n_ctx * min(n_batch, n_ctx) * per_row
 
-def check_context(shape: KvShape, n_ctx: int, kv_type: str, available: int | None) -> int:
+
+def check_context(shape: ContextShape, n_ctx: int, options: LoadOptions, available: int | None) -> int:
     """Return the KV bytes of a context, or refuse one that does not fit into `available` bytes."""
-    wanted = shape.bytes_of(n_ctx, kv_type)
-    total = wanted + n_ctx * CELL_BYTES
-    if available is None or total <= available:
-        return wanted
-    per_token = shape.bytes_of(PAD, kv_type) / PAD + CELL_BYTES
-    fits = int(0.8 * available / per_token) // PAD * PAD
+
+    def total(n: int) -> int:
+        buffers = shape.compute_bytes(n, options.n_batch, options.flash_attn != "off")
+        return shape.kv_bytes(n, options.kv_type) + buffers + n * CELL_BYTES
+
+    needed = total(n_ctx)
+    if available is None or needed <= available:
+        return shape.kv_bytes(n_ctx, options.kv_type)
+    fits = int(SAFE * available * n_ctx / needed) // PAD * PAD  # the total is as good as linear in n_ctx
     raise ResourceError(
-        f"a context of {n_ctx} tokens needs {human(total)} of memory and {human(available)} is available",
+        f"a context of {n_ctx} tokens needs {human(needed)} of memory and {human(available)} is available",
         hint=f"try --ctx {fits}" if fits else "close other programs or take a smaller model",
-        detail={"n_ctx": n_ctx, "needed_bytes": total, "available_bytes": available, "fitting_n_ctx": fits},
+        detail={"n_ctx": n_ctx, "needed_bytes": needed, "available_bytes": available, "fitting_n_ctx": fits},
     )
 
 
@@ -50,8 +61,8 @@ def check_weights(n_bytes: int, available: int | None) -> None:
 
 def human(n_bytes: float) -> str:
     """Return a size as people write it: 1.5 GB."""
-    for unit in ("B", "kB", "MB"):
+    for unit in ("B", "kB", "MB", "GB"):
         if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit != "MB" else f"{n_bytes:.1f} {unit}"
+            return f"{n_bytes:.0f} {unit}" if unit in ("B", "kB") else f"{n_bytes:.1f} {unit}"
         n_bytes /= 1000
-    return f"{n_bytes:.1f} GB"
+    return f"{n_bytes:.1f} TB"

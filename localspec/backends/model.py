@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
+from weakref import WeakSet
 
 from localspec.backends.devices import available_memory, devices
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
-from localspec.backends.memory import KvShape, check_weights
+from localspec.backends.memory import ContextShape, check_weights
 from localspec.backends.options import LoadOptions
 from localspec.backends.placement import gpu_layers
-from localspec.errors import IntegrityError, InternalError, NotFoundError, ResourceError
+from localspec.errors import (
+    IncompatibleError,
+    IntegrityError,
+    InternalError,
+    LocalspecError,
+    NotFoundError,
+    ResourceError,
+)
 
 Progress = Callable[[float], None]  # told the fraction loaded, 0 to 1
 
@@ -32,8 +41,14 @@ class Special:
     add_bos: bool
 
 
+class Closeable(Protocol):
+    """What must be closed before the weights it uses."""
+
+    def close(self) -> None: ...
+
+
 class Model:
-    """Weights and vocabulary of one GGUF file. Close it after the backends that run it, or let `with` do so."""
+    """Weights and vocabulary of one GGUF file; closing it closes the backends on it first."""
 
     def __init__(
         self, path: str | Path, options: LoadOptions | None = None, on_progress: Progress | None = None
@@ -41,11 +56,13 @@ class Model:
         self.path = Path(path)
         self.options = options or LoadOptions()
         self.handle: Any = None
+        self.users: WeakSet[Closeable] = WeakSet()
         n_bytes = self._file_bytes()
         if not self.options.mmap and not api.llama_supports_gpu_offload():
             check_weights(n_bytes, available_memory())
         self.n_gpu_layers = gpu_layers(self.options.gpu, n_bytes, devices())
         self.handle = self._load(on_progress)
+        self._check_decoder()
         self._vocab = api.llama_model_get_vocab(self.handle)
         self.n_vocab: int = api.llama_vocab_n_tokens(self._vocab)
         self.n_ctx_train: int = api.llama_model_n_ctx_train(self.handle)
@@ -74,20 +91,20 @@ class Model:
         return text.decode("utf-8", "replace") if text is not None else None
 
     @property
-    def kv_shape(self) -> KvShape:
-        """What a position of a context takes."""
+    def context_shape(self) -> ContextShape:
+        """What a context on this model is made of."""
         heads = self._per_layer("attention.head_count_kv", api.llama_model_n_head_kv(self.handle))
-        n_head = max(1, api.llama_model_n_head(self.handle))
-        width = api.llama_model_n_embd(self.handle) // n_head
-        key = int(self._arch_number("attention.key_length") or width)
-        value = int(self._arch_number("attention.value_length") or width)
-        return KvShape(heads * key, heads * value)
+        n_heads = max(1, api.llama_model_n_head(self.handle))
+        width = api.llama_model_n_embd(self.handle) // n_heads
+        key = self._arch_number("attention.key_length") or width
+        value = self._arch_number("attention.value_length") or width
+        return ContextShape(heads * key, heads * value, n_heads)
 
     def metadata(self, key: str) -> str | None:
         """Return a metadata value as llama.cpp prints it, None where the file has no such key."""
         return self._string(lambda buffer, size: api.llama_model_meta_val_str(self.handle, key.encode(), buffer, size))
 
-    def tokenize(self, text: str, *, parse_special: bool = False, add_bos: bool = False) -> list[int]:
+    def tokenize(self, text: str, parse_special: bool = False, add_bos: bool = False) -> list[int]:
         """Return the tokens of `text`.
 
         `parse_special` reads the text of special tokens as those tokens: never for text from outside. `add_bos` puts
@@ -122,7 +139,9 @@ class Model:
         return bool(api.llama_vocab_is_control(self._vocab, token))
 
     def close(self) -> None:
-        """Free the weights; the backends on them must be closed before. Idempotent."""
+        """Free the weights, and the contexts on them before. Idempotent."""
+        for user in list(self.users):
+            user.close()
         if self.handle is not None:
             api.llama_model_free(self.handle)
             self.handle = None
@@ -135,9 +154,11 @@ class Model:
 
     def _file_bytes(self) -> int:
         if not self.path.exists():
-            raise NotFoundError(f"there is no file {self.path}")
+            raise NotFoundError(f"there is no file {self.path}", hint="check the path")
         if not self.path.is_file():
-            raise NotFoundError(f"{self.path} is not a file")
+            raise NotFoundError(f"{self.path} is not a file", hint="name a .gguf file")
+        if not os.access(self.path, os.R_OK):
+            raise NotFoundError(f"{self.path} may not be read by this user", hint=f"try chmod u+r {self.path}")
         return self.path.stat().st_size
 
     def _load(self, on_progress: Progress | None) -> Any:
@@ -162,6 +183,17 @@ class Model:
         if handle is None:
             raise _load_error(self.path)
         return handle
+
+    def _check_decoder(self) -> None:
+        """Refuse models that do not generate text from left to right."""
+        has_encoder = api.llama_model_has_encoder(self.handle)
+        if has_encoder or not api.llama_model_has_decoder(self.handle) or api.llama_model_is_diffusion(self.handle):
+            architecture = self.architecture
+            self.close()
+            raise IncompatibleError(
+                f"{self.path} holds a model of kind {architecture}, which does not write text token by token",
+                hint="take a decoder-only language model",
+            )
 
     def _special(self) -> Special:
         def known(token: int) -> int | None:
@@ -198,12 +230,9 @@ class Model:
                 return buffer.raw[:n].decode("utf-8", "replace")
             size = n + 1
 
-    def _arch_number(self, key: str) -> float | None:
-        text = self.metadata(f"{self.architecture}.{key}")
-        try:
-            return float(text) if text else None
-        except ValueError:
-            return None
+    def _arch_number(self, key: str) -> int | None:
+        text = self.metadata(f"{self.architecture}.{key}") or ""
+        return int(text) if text.isdecimal() else None
 
     def _per_layer(self, key: str, first: int) -> int:
         """Return the sum over all layers of a value that may be one number or one per layer."""
@@ -213,14 +242,12 @@ class Model:
         return first * self.n_layers
 
 
-def _load_error(path: Path) -> IntegrityError | ResourceError:
-    said = LOG.tail(12)
-    detail = {"log": said}
-    reason = next((line.strip() for line in reversed(said.splitlines()) if "error" in line.lower()), "no reason given")
+def _load_error(path: Path) -> LocalspecError:
+    """Say why llama.cpp refused a file, from the end of its log."""
+    said, reason = LOG.tail(), LOG.reason()
+    message, detail = f"llama.cpp cannot load {path}: {reason}", {"log": said}
+    if "unknown model architecture" in said or "unknown pre-tokenizer" in said:
+        return IncompatibleError(message, hint="upgrade llama-cpp-python, or take another model", detail=detail)
     if any(sign in said.lower() for sign in OUT_OF_MEMORY):
-        return ResourceError(
-            f"{path} does not fit into memory: {reason}", hint="try --gpu off or a smaller model", detail=detail
-        )
-    return IntegrityError(
-        f"llama.cpp cannot load {path}: {reason}", hint="download the file again, or check what it is", detail=detail
-    )
+        return ResourceError(message, hint="try --gpu off, or a smaller model", detail=detail)
+    return IntegrityError(message, hint="download the file again, or check what it is", detail=detail)

@@ -30,7 +30,7 @@ class LoadOptions:
     check_tensors: bool = False
 
     def __post_init__(self) -> None:
-        if self.n_ctx is not None and not 1 <= self.n_ctx < 2**32:
+        if self.n_ctx is not None and not 2 <= self.n_ctx < 2**32:
             raise UsageError(f"the context size {self.n_ctx} is not possible", hint="try --ctx 4096")
         if self.flash_attn not in FLASH:
             raise UsageError(f"flash attention can be {', '.join(FLASH)}, not {self.flash_attn!r}")

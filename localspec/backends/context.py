@@ -1,0 +1,65 @@
+"""Opening a llama.cpp context: its settings, and whether the machine can hold it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localspec.backends.cpus import physical_cores
+from localspec.backends.devices import available_memory, devices
+from localspec.backends.lib import KV_TYPES, api
+from localspec.backends.log import LOG
+from localspec.backends.memory import check_context
+from localspec.backends.model import Model
+from localspec.backends.options import LoadOptions
+from localspec.errors import ResourceError, UsageError
+
+DEFAULT_CTX = 4096
+RESERVED_OUTPUTS = 64  # rows of logits the compute buffer is planned for; a larger tree makes it grow once
+FLASH = {"auto": -1, "off": 0, "on": 1}
+
+
+def context_size(model: Model, options: LoadOptions) -> int:
+    """Return the positions of the context: as asked, or what the model was trained for up to a default."""
+    return options.n_ctx or min(model.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
+
+
+def kv_bytes(model: Model, options: LoadOptions) -> int:
+    """Return the bytes of the KV cache; raises ResourceError where they and the buffers exceed the free memory."""
+    if options.kv_type not in KV_TYPES:
+        raise UsageError(f"there is no cache type {options.kv_type!r}", hint=f"try {', '.join(KV_TYPES)}")
+    available = available_memory()
+    if available is not None and model.n_gpu_layers:
+        available += sum(device.free for device in devices() if device.is_gpu)
+    return check_context(model.context_shape, context_size(model, options), options, available)
+
+
+def open_context(model: Model, options: LoadOptions, n_leaves: int) -> Any:
+    """Return a new llama_context for trees of `n_leaves` leaves."""
+    LOG.clear()
+    context = api.llama_init_from_model(model.handle, _params(model, options, n_leaves))
+    if context is None:
+        raise ResourceError(
+            f"llama.cpp cannot make a context of {context_size(model, options)} tokens: {LOG.reason()}",
+            hint="try a smaller --ctx, or --kv-type f16",
+            detail={"log": LOG.tail()},
+        )
+    return context
+
+
+def _params(model: Model, options: LoadOptions, n_leaves: int) -> Any:
+    params = api.llama_context_default_params()
+    params.n_ctx = context_size(model, options)
+    # One physical batch for one logical batch: an abort then drops all of a chunk or nothing.
+    params.n_batch = params.n_ubatch = options.n_batch
+    params.n_outputs_max = min(options.n_batch, RESERVED_OUTPUTS)
+    params.n_seq_max = n_leaves
+    params.kv_unified = True  # the leaves of a tree share cells
+    params.swa_full = True  # a window that forgets can neither roll back nor reuse a prefix
+    params.n_threads = options.threads or physical_cores()
+    params.n_threads_batch = options.threads_batch or params.n_threads
+    params.type_k = params.type_v = KV_TYPES[options.kv_type]
+    params.flash_attn_type = FLASH[options.flash_attn]
+    params.offload_kqv = model.n_gpu_layers != 0
+    params.op_offload = options.gpu != "off"
+    params.no_perf = True
+    return params
