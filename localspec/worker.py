@@ -1,0 +1,209 @@
+"""The engine in a child process, so that a native abort never takes the terminal with it.
+
+`Worker` is what every face uses: it starts `localspec.worker_main`, sends it commands and yields the events it answers
+with. Nothing native is imported here. Invariants: a child that dies, hangs at its start or speaks nonsense ends in one
+`WorkerDiedError`, and no call waits for ever on a child that was told to stop.
+
+Three pipes: `commands` (JSON lines), `control` (a request's number per line: stop that one; end of file: the parent
+is gone) and `events` (JSON lines that carry the request's number). Cancelling has a pipe of its own because a signal
+handler may run in the middle of a long write to `commands`, whose line it must not break.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.config import LoadSettings, Request, to_wire
+from localspec.errors import InternalError, LocalspecError, WorkerDiedError
+from localspec.events import TYPES, Event, Failed, Finished, Loaded, Loading, Prefilled, event_from_wire
+from localspec.worker_process import Child, Garbage
+
+REPORT = "run it again with --log-file FILE and report what FILE says"
+_FATES = {
+    "SIGKILL": ("was killed (SIGKILL), probably out of memory", "a smaller context takes less memory: --ctx 2048"),
+    "SIGSEGV": ("crashed (SIGSEGV)", REPORT),
+    "SIGBUS": ("crashed (SIGBUS): the model file may have changed or its disk failed", REPORT),
+    "SIGABRT": ("aborted (SIGABRT)", REPORT),
+    "SIGILL": (
+        "met an instruction this processor lacks (SIGILL): llama.cpp was built for another one",
+        "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait: for a new child's first word, for a cancelled request to end, for a closed child to leave."""
+
+    start: float = 30.0
+    cancel: float = 10.0
+    close: float = 1.0
+
+
+class Worker:
+    """One child process that holds the models. One request at a time; `cancel` may come from anywhere.
+
+    `command` replaces the child's command line; the numbers of its three pipes are appended to it.
+    """
+
+    def __init__(
+        self, *, command: Sequence[str] | None = None, log_file: Path | None = None, timeouts: Timeouts | None = None
+    ) -> None:
+        # -P: the current folder is no place to import from; somebody's json.py may lie there.
+        self._command = command or [sys.executable, "-P", "-m", "localspec.worker_main"]
+        self._log_file = log_file
+        self._timeouts = timeouts or Timeouts()
+        self._child: Child | None = None
+        self._sequence = 0  # the number of the latest request
+        self._running = 0  # its number while it has not ended
+        self._cancelled = 0  # the number of the last request that was cancelled
+        self._cancelled_at = 0.0
+        self._doing = "starting"
+        self._last_log = ""
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Load models, starting the child if there is none; ends after Loaded, or Finished if it was cancelled."""
+        if self._child is None:
+            self._doing = "starting"
+            self._child = Child.start(self._command, self._log_file)
+        return self._request(self._child, "load", "loading", {"settings": to_wire(settings)})
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer one request; ends after Finished. The request is on its way when this returns.
+
+        Closing the iterator early cancels the request; the next one need not wait for that.
+        """
+        if self._child is None:
+            raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
+        return self._request(self._child, "generate", "reading the prompt", {"request": to_wire(request)})
+
+    def cancel(self) -> None:
+        """Ask the request that is running to stop soon; harmless without one. Safe in threads and signal handlers."""
+        child = self._child
+        self._cancelled, self._cancelled_at = self._sequence, time.monotonic()
+        if child is not None:
+            child.cancel(self._sequence)
+
+    def close(self) -> None:
+        """End the child within about a second. An answer being read in another thread just ends."""
+        child, self._child, self._running = self._child, None, 0
+        if child is not None:
+            self._last_log = child.log.tail()
+            child.end(self._timeouts.close)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, None without a child."""
+        return None if self._child is None else self._child.process.pid
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the last lines the child wrote to its log, safe to print; kept after its death."""
+        log = self._last_log if self._child is None else self._child.log.tail()
+        return "\n".join(log.splitlines()[-lines:])
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _request(self, child: Child, command: str, doing: str, content: dict[str, Any]) -> Iterator[Event]:
+        """Send a command at once and return its events: a generator would send only when it is first read."""
+        if self._running:
+            child.cancel(self._running)  # nobody reads it any more
+        self._sequence += 1  # before the line is out: a cancel from here on means this request
+        sequence = self._running = self._sequence
+        line = json.dumps({"seq": sequence, "command": command, **content})
+        child.send(line.encode("ascii") + b"\n", self._timeouts.start)
+        return self._events(child, sequence, doing)
+
+    def _events(self, child: Child, sequence: int, doing: str) -> Iterator[Event]:
+        """Yield the events of one request until its last; cancel it if the reader leaves earlier."""
+        self._doing = doing if child.is_ready else "starting"
+        try:
+            for wire in self._lines(child, sequence):
+                if wire.get("type") == "ready":
+                    self._doing = doing
+                if wire.get("seq") != sequence:
+                    continue  # of a request that was left early
+                event = self._rebuild(child, wire)
+                is_over = isinstance(event, Loaded | Finished | Failed)
+                if is_over:
+                    self._doing, self._running = "idle", 0
+                if isinstance(event, Failed):
+                    raise self._error(child, event)
+                if event is not None:
+                    yield event
+                if is_over:
+                    return
+        finally:
+            if self._running == sequence:
+                self.cancel()
+
+    def _lines(self, child: Child, sequence: int) -> Iterator[dict[str, Any]]:
+        """Yield what the child says, looking a few times a second whether it still does what it should."""
+        started = time.monotonic()
+        while True:
+            assert self._sequence == sequence or self._child is not child, "a later request reads the events now"
+            try:
+                wire = child.read(timeout=0.25)
+            except Garbage as garbage:
+                raise self._died(child, f"spoke nonsense ({garbage}) and was ended", REPORT) from None
+            except EOFError:
+                if self._child is not child:
+                    return  # closed by another thread
+                raise self._died(child) from None
+            if wire is not None:
+                yield wire
+            now = time.monotonic()
+            if not child.is_ready and now - started > self._timeouts.start:
+                reason = f"said nothing for {self._timeouts.start:g} s and was ended"
+                raise self._died(child, reason, "localspec --version shows whether llama.cpp can be loaded")
+            if self._cancelled == sequence and now - self._cancelled_at > self._timeouts.cancel:
+                reason = f"did not stop within {self._timeouts.cancel:g} s and was ended"
+                raise self._died(child, reason, "load the models again")
+
+    def _rebuild(self, child: Child, wire: dict[str, Any]) -> Event | None:
+        """Return the event of a line, None for a type this version does not know, and note what the child is doing."""
+        try:
+            if wire.get("type") not in TYPES:
+                return None
+            event = event_from_wire(wire)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._died(child, "sent a malformed event and was ended", REPORT) from None
+        if isinstance(event, Loading):
+            self._doing = f"loading the {event.what}"
+        elif isinstance(event, Prefilled):
+            self._doing = "generating"
+        return event
+
+    def _error(self, child: Child, failed: Failed) -> LocalspecError:
+        """Return the child's error; one that should not exist comes with the log."""
+        error = failed.exception()
+        if isinstance(error, InternalError):
+            error.detail.setdefault("log", child.log.tail())
+        return error
+
+    def _died(self, child: Child, reason: str = "", hint: str = "") -> WorkerDiedError:
+        """Clear the child away and return the error that says what happened to it; `reason` if that was our doing."""
+        status = child.end(self._timeouts.close if not reason else 0.0)
+        self._last_log = child.log.tail()
+        if self._child is child:
+            self._child, self._running = None, 0
+        name = ""
+        if status < 0:
+            with contextlib.suppress(ValueError):
+                name = signal.Signals(-status).name
+        if not reason:
+            fallback = f"was ended by {name or f'signal {-status}'}" if status < 0 else f"left with status {status}"
+            reason, hint = _FATES.get(name, (fallback, REPORT))
+        detail = {"doing": self._doing, "signal": name or None, "status": status, "log": self.log_tail()}
+        return WorkerDiedError(f"The engine {reason} while {self._doing}", hint=hint, detail=detail)

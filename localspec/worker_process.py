@@ -1,0 +1,186 @@
+"""The client's end of a child process: its pipes, its log and its death. What is POSIX-only about the client is here.
+
+The child gets a session of its own, so the terminal's Ctrl-C does not reach it, and an end of file on two pipes when
+its parent is gone. Whatever it prints goes to the log: its standard output is not the stream of events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import subprocess
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from localspec.errors import ResourceError, UsageError
+from localspec.sanitize import sanitize
+
+MAX_LINE = 64 * 1024 * 1024  # no event is longer; a child that never ends a line must not fill memory
+MAX_LOG = 4 * 1024 * 1024
+TAIL_BYTES = 64 * 1024
+
+
+class Garbage(Exception):
+    """The child wrote something that is not a JSON object on a line."""
+
+
+class Log:
+    """The file the child's stdout and stderr go to: unnamed and bounded, or one that the user named."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._is_ours = path is None
+        self.file: BinaryIO
+        if path is None:
+            try:
+                self.file = tempfile.TemporaryFile(prefix="localspec-")  # noqa: SIM115
+                # Appending, so that writers go on at the start of the file after it was cut.
+                fcntl.fcntl(self.file, fcntl.F_SETFL, fcntl.fcntl(self.file, fcntl.F_GETFL) | os.O_APPEND)
+            except OSError:  # no folder for temporary files: then there is no log to show
+                self.file = open(os.devnull, "r+b")  # noqa: SIM115
+        else:
+            try:
+                self.file = open(path, "a+b")  # noqa: SIM115
+            except OSError as error:
+                reason = f"--log-file {path} cannot be written: {error.strerror}"
+                raise UsageError(sanitize(reason), hint="--log-file ./localspec.log") from None
+        self._start = os.fstat(self.file.fileno()).st_size
+
+    def trim(self) -> None:
+        """Start the log anew when it has grown too long; a file of the user's is left alone."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._is_ours and os.fstat(self.file.fileno()).st_size > MAX_LOG:
+                os.ftruncate(self.file.fileno(), 0)
+
+    def tail(self, lines: int = 20) -> str:
+        """Return the last lines that say something, safe to print."""
+        try:
+            size = os.fstat(self.file.fileno()).st_size
+            start = max(self._start, size - TAIL_BYTES)
+            raw = os.pread(self.file.fileno(), TAIL_BYTES, start)
+        except (OSError, ValueError):
+            return ""
+        said = [line for line in raw.decode("utf-8", "replace").splitlines() if line.strip(" .")]
+        return "\n".join(sanitize(line) for line in said[-lines:])
+
+
+class Child:
+    """A running child. Used by one thread at a time, but for `cancel` and `end`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], commands: int, control: int, events: int, log: Log) -> None:
+        self.process = process
+        self.log = log
+        self.is_ready = False
+        self._commands = open(commands, "wb", buffering=0)  # noqa: SIM115
+        self._control = open(control, "wb", buffering=0)  # noqa: SIM115
+        self._events = events
+        self._received = bytearray()
+        self._trimmed_at = 0.0
+        for fd in (commands, control):
+            os.set_blocking(fd, False)
+        # Only when nobody holds the child any more: another thread may be waiting on this number in `read`.
+        weakref.finalize(self, os.close, events)
+        weakref.finalize(self, log.file.close)
+
+    @classmethod
+    def start(cls, command: Sequence[str], log_file: Path | None) -> Child:
+        """Start `command` with the numbers of its ends of the three pipes behind it."""
+        log = Log(log_file)
+        ours: list[int] = []
+        theirs: list[int] = []
+        for is_read_by_child in (True, True, False):
+            read, write = os.pipe()
+            theirs.append(read if is_read_by_child else write)
+            ours.append(write if is_read_by_child else read)
+        # Linux ends the child with the *thread* that started it, so a thread that may end sooner must not ask for it.
+        bond = ["--bound"] if threading.current_thread() is threading.main_thread() else []
+        try:
+            process = subprocess.Popen(
+                [*command, *map(str, theirs), *bond],
+                stdin=subprocess.DEVNULL,
+                stdout=log.file,
+                stderr=log.file,
+                pass_fds=theirs,
+                start_new_session=True,
+                # On an abort ggml would start a debugger on the dying process, which can take longer than its death.
+                env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            )
+        except OSError as error:
+            for fd in ours:
+                os.close(fd)
+            log.file.close()
+            reason = f"The engine's process cannot be started: {error.strerror}"
+            raise ResourceError(reason, hint="close other programs and try again") from None
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        return cls(process, ours[0], ours[1], ours[2], log)
+
+    def send(self, line: bytes, timeout: float) -> None:
+        """Write a command. A child that is gone, or takes nothing for `timeout` seconds, shows when it is read."""
+        rest = memoryview(line)
+        started = time.monotonic()
+        try:
+            while rest:
+                n = self._commands.write(rest)
+                if n is not None:
+                    rest = rest[n:]
+                elif self.process.poll() is not None:
+                    return
+                elif time.monotonic() - started > timeout:
+                    self.process.kill()
+                    return
+                else:
+                    select.select([], [self._commands], [], 0.25)
+        except (OSError, ValueError):
+            return
+
+    def cancel(self, sequence: int) -> None:
+        """Tell the child to stop request `sequence`: one write that never waits."""
+        with contextlib.suppress(OSError, ValueError):
+            self._control.write(b"%d\n" % sequence)
+
+    def read(self, timeout: float) -> dict[str, Any] | None:
+        """Return the child's next object, None if there is none within `timeout` seconds; EOFError after the last."""
+        while (end := self._received.find(b"\n")) < 0:
+            if len(self._received) > MAX_LINE:
+                raise Garbage("a line without end")
+            if not select.select([self._events], [], [], timeout)[0]:
+                self.log.trim()
+                if self.process.poll() is not None:
+                    raise EOFError
+                return None
+            chunk = os.read(self._events, 1 << 16)
+            if not chunk:
+                raise EOFError
+            self._received += chunk
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return self._parse(line)
+
+    def end(self, grace: float) -> int:
+        """End the child, by force after `grace` seconds, and return its exit status (minus the signal's number)."""
+        self._commands.close()
+        self._control.close()
+        try:
+            return self.process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        try:
+            wire = json.loads(line)
+        except (ValueError, RecursionError):
+            raise Garbage("a line that is not JSON") from None
+        if not isinstance(wire, dict):
+            raise Garbage("JSON that is not an object")
+        self.is_ready = True
+        return wire
