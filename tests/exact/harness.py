@@ -1,0 +1,195 @@
+"""Exact laws of whole generations: the shipped engine, drafter, tree policies and verifiers, with every branch of
+chance replayed (no sampling, so a bias of 1e-9 is as visible as one of 0.1).
+
+A `Setup` is everything a generation depends on. `answers` returns the law of the finished answer, `passes` every way
+one pass of the target can go, and `target_answers` the law that both must have, from the reference law alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+
+from localspec.config import Sampling
+from localspec.context import Context, Vocabulary
+from localspec.control.fixed import Fixed
+from localspec.draft import Draw, Step
+from localspec.engine import Engine
+from localspec.methods.draft_model import DraftModel
+from localspec.protocols import Chooser, Controller, Growth, History, Plan, Room, Shape, TreePolicy, Verifier
+from localspec.sampling import Sampler
+from localspec.testing import TableBackend, enumerate_branches, random_table
+from localspec.trees.static import Chain
+from tests.exact.reference import reference_law
+
+PROMPT = (0, 1)
+OPEN = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)  # no filter at all
+EXACT = 1e-9
+
+Answer = tuple[int, ...]
+Table = Callable[[tuple[int, ...]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One generation: the pair, the law, the draft's shape, the rule, the limits."""
+
+    verifier: Verifier
+    policy: TreePolicy = field(default_factory=Chain)
+    nodes: int = 2
+    depth: int = 2
+    draw: Draw = Draw.IID
+    sampling: Sampling = OPEN
+    draft_sampling: Sampling | None = None  # None: drafted under the target's own settings
+    draft_temperature: float | None = None
+    seed: int = 0
+    n_vocab: int = 3
+    distance: float = 1.2  # of the draft's logits from the target's; 0 makes q equal p
+    target: Table | None = None  # instead of a random one
+    draft: Table | None = None
+    eog: frozenset[int] = frozenset()
+    max_tokens: int = 4
+    n_ctx: int = 64
+    controller: Callable[[Controller], Controller] = lambda inner: inner
+    go_on: Callable[[Growth], bool] | None = None
+
+    def tables(self) -> tuple[Table, Table]:
+        """Return target and draft table, each row computed once."""
+        target = cache(self.target or random_table(self.n_vocab, self.seed))
+        near = random_table(self.n_vocab, self.seed + 1000, near=target, distance=self.distance)
+        return target, cache(self.draft or near)
+
+
+class Ruled:
+    """Another controller's plans with a rule that is asked before each draw."""
+
+    def __init__(self, inner: Controller, go_on: Callable[[Growth], bool]) -> None:
+        self._inner = inner
+        self._go_on = go_on
+
+    def plan(self, history: History, room: Room) -> Plan:
+        return replace(self._inner.plan(history, room), go_on=self._go_on)
+
+    def observe(self, step: Step) -> None:
+        self._inner.observe(step)
+
+
+def build(setup: Setup, target: Table, draft: Table, chooser: Chooser) -> tuple[Engine, Context]:
+    """Compose the shipped parts for one replay."""
+    sampler = Sampler(setup.sampling)
+    drafting = Sampler(setup.draft_sampling or setup.sampling, temperature=setup.draft_temperature)
+    drafter = DraftModel(TableBackend(draft, setup.n_vocab), drafting, setup.policy, lambda: False)
+    controller: Controller = Fixed("d", Shape(setup.nodes, setup.depth, 1), setup.draw)
+    if setup.go_on is not None:
+        controller = Ruled(controller, setup.go_on)
+    engine = Engine(
+        TableBackend(target, setup.n_vocab, setup.n_ctx),
+        {"d": drafter},
+        setup.verifier,
+        setup.controller(controller),
+        sampler,
+        chooser,
+        lambda: 0.0,
+        lambda: False,
+    )
+    vocabulary = Vocabulary(lambda token: token in setup.eog, lambda token: b"x")
+    return engine, Context(list(PROMPT), vocabulary, n_ctx=setup.n_ctx, max_tokens=setup.max_tokens)
+
+
+def answers(setup: Setup) -> dict[Answer, float]:
+    """Return the law of the finished answer, prompt left out, over whole generations."""
+    target, draft = setup.tables()
+
+    def run(chooser: Chooser) -> Answer:
+        engine, context = build(setup, target, draft, chooser)
+        for _ in engine.generate(context):
+            pass
+        return tuple(context.tokens[len(PROMPT) :])
+
+    law: dict[Answer, float] = {}
+    for weight, answer in enumerate_branches(run):
+        law[answer] = law.get(answer, 0.0) + weight
+    return law
+
+
+def passes(setup: Setup) -> list[tuple[float, Step]]:
+    """Return every way the first pass after the prompt can go, with its probability."""
+    target, draft = setup.tables()
+
+    def run(chooser: Chooser) -> Step:
+        engine, context = build(setup, target, draft, chooser)
+        engine.target.prefill(PROMPT[:-1], lambda: False)  # the state between two passes: the last token is pending
+        return engine.step(context, 0.0)
+
+    return list(enumerate_branches(run))
+
+
+def first_tokens(setup: Setup, steps: Sequence[tuple[float, Step]]) -> dict[Answer, float]:
+    """Return the law of the next `max_tokens` tokens when the target alone continues after one pass."""
+    target, _ = setup.tables()
+    law: dict[Answer, float] = {}
+    runs: dict[Answer, float] = {}
+    for weight, step in steps:
+        runs[step.tokens] = runs.get(step.tokens, 0.0) + weight
+    for run, weight in runs.items():
+        for answer, p in _continuations(setup, target, run):
+            law[answer] = law.get(answer, 0.0) + weight * p
+    return law
+
+
+def target_answers(setup: Setup) -> dict[Answer, float]:
+    """Return the product of the target's laws: what plain sampling gives, and everything else must."""
+    target, _ = setup.tables()
+    return dict(_continuations(setup, target, ()))
+
+
+def _continuations(setup: Setup, target: Table, answer: Answer) -> Iterator[tuple[Answer, float]]:
+    """Yield the answers that begin with `answer`, with the probability of the rest."""
+    if len(answer) == setup.max_tokens or (answer and answer[-1] in setup.eog):
+        yield answer, 1.0
+        return
+    text = (*PROMPT, *answer)
+    for token, p in reference_law(target(text), text, setup.sampling).items():
+        for whole, rest in _continuations(setup, target, (*answer, token)):
+            yield whole, p * rest
+
+
+def worst(law: dict[Answer, float], truth: dict[Answer, float]) -> float:
+    """Return the largest difference of any answer's probability."""
+    return max(abs(law.get(answer, 0.0) - truth.get(answer, 0.0)) for answer in law.keys() | truth.keys())
+
+
+def total_variation(law: dict[Answer, float], truth: dict[Answer, float]) -> float:
+    """Return half the summed differences: the largest probability of any event that tells the two apart."""
+    return 0.5 * sum(abs(law.get(answer, 0.0) - truth.get(answer, 0.0)) for answer in law.keys() | truth.keys())
+
+
+def assert_exact(law: dict[Answer, float], truth: dict[Answer, float]) -> None:
+    """Fail unless `law` is a law, and the target's."""
+    assert abs(sum(law.values()) - 1.0) < EXACT
+    assert worst(law, truth) < EXACT
+
+
+def one_hot_table(n_vocab: int, choose: Callable[[tuple[int, ...]], int]) -> Table:
+    """Return a model that is certain of `choose(text)`."""
+
+    def table(tokens: tuple[int, ...]) -> np.ndarray:
+        row = np.full(n_vocab, -np.inf, np.float32)
+        row[choose(tokens)] = 0.0
+        return row
+
+    return table
+
+
+def masked(table: Table, tokens: Sequence[int]) -> Table:
+    """Return `table` with the given tokens impossible."""
+
+    def masked_table(text: tuple[int, ...]) -> np.ndarray:
+        row = table(text).copy()
+        row[list(tokens)] = -np.inf
+        return row
+
+    return masked_table

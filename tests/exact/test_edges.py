@@ -1,0 +1,216 @@
+"""Exactness where laws, lengths and text meet their limits: supports that do not overlap, certain drafts, end tokens
+inside a draft, the clamp at the end, adaptive drafting, measuring passes. All by enumeration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from localspec.config import Sampling
+from localspec.control.probe import Probing
+from localspec.draft import Draw, Source
+from localspec.protocols import Growth
+from localspec.testing import random_table
+from localspec.trees.static import Static
+from localspec.verify.block import Block
+from localspec.verify.match import Match
+from localspec.verify.token import Token
+from localspec.verify.traversal import Traversal
+from localspec.verify.tree import Tree
+from tests.exact.harness import (
+    EXACT,
+    OPEN,
+    Setup,
+    answers,
+    assert_exact,
+    first_tokens,
+    masked,
+    one_hot_table,
+    passes,
+    target_answers,
+)
+
+IID, WOR, FIXED = Draw.IID, Draw.WITHOUT_REPLACEMENT, Draw.FIXED
+SETUPS = {
+    "token": Setup(Token()),
+    "block": Setup(Block()),
+    "tree": Setup(Tree(), Static((2, 1)), 4, 2, WOR),
+    "tree-iid": Setup(Tree(), Static((2,)), 2, 1, IID),
+    "traversal": Setup(Traversal(), Static((2, 1)), 4, 2, WOR),
+    "match": Setup(Match(), Static((2, 1)), 4, 2, FIXED),
+}
+RESIDUAL = [name for name in SETUPS if name != "match"]
+all_rules = pytest.mark.parametrize("rule", SETUPS)
+
+
+@all_rules
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("target_temperature", [0.0, 1.0])
+def test_the_draft_has_its_own_temperature(rule: str, temperature: float, target_temperature: float) -> None:
+    """Drafting colder, hotter or greedily changes only how much is accepted, also under a greedy target."""
+    sampling = replace(OPEN, temperature=target_temperature)
+    setup = replace(SETUPS[rule], sampling=sampling, draft_temperature=temperature, max_tokens=3, seed=3)
+    assert_exact(answers(setup), target_answers(setup))
+
+
+@all_rules
+@pytest.mark.parametrize(
+    "draft_sampling",
+    [
+        replace(OPEN, top_k=2),
+        replace(OPEN, top_k=1),
+        replace(OPEN, min_p=0.5, temperature=0.7),
+        replace(OPEN, typical_p=0.5, repeat_penalty=2.0),
+        replace(OPEN, logit_bias=((1, 3.0),)),
+    ],
+    ids=["top-k 2", "top-k 1", "min-p", "typical-p", "bias"],
+)
+def test_the_draft_has_its_own_filters(rule: str, draft_sampling: Sampling) -> None:
+    """The draft's filters need not be the target's: tokens outside q's support come from the residual (ALG 3.4)."""
+    sampling = replace(OPEN, top_p=0.95, presence_penalty=0.5)
+    setup = replace(SETUPS[rule], sampling=sampling, draft_sampling=draft_sampling, max_tokens=3, seed=5)
+    assert_exact(answers(setup), target_answers(setup))
+
+
+@pytest.mark.parametrize("rule", RESIDUAL)
+def test_a_perfect_draft_is_always_accepted(rule: str) -> None:
+    """q == p: every pass commits its whole depth and the bonus token."""
+    setup = replace(SETUPS[rule], distance=0.0, max_tokens=9)
+    steps = passes(setup)
+    assert {len(step.tokens) for _, step in steps} == {setup.depth + 1}
+    assert {step.sources[-1] for _, step in steps} == {Source.BONUS}
+    assert_exact(first_tokens(replace(setup, max_tokens=3), steps), target_answers(replace(setup, max_tokens=3)))
+
+
+@all_rules
+def test_disjoint_supports_accept_nothing(rule: str) -> None:
+    """The target can say 0 and 1, the draft 2 and 3: every pass commits the target's own token, drawn from p."""
+    table = random_table(4, 11)
+    setup = replace(SETUPS[rule], n_vocab=4, target=masked(table, [2, 3]), draft=masked(table, [0, 1]), max_tokens=3)
+    assert {len(step.tokens) for _, step in passes(setup)} == {1}
+    assert_exact(answers(setup), target_answers(setup))
+
+
+@all_rules
+def test_children_the_target_never_says(rule: str) -> None:
+    """Some children have p = 0: they are rejected with certainty, and what follows them is never accepted."""
+    table = random_table(4, 12)
+    setup = replace(SETUPS[rule], n_vocab=4, target=masked(table, [3]), draft=table, max_tokens=3)
+    law = answers(setup)
+    assert all(3 not in answer for answer in law)
+    assert_exact(law, target_answers(setup))
+
+
+@all_rules
+@pytest.mark.parametrize("token", [0, 2])
+def test_a_certain_draft(rule: str, token: int) -> None:
+    """q one-hot, so that siblings repeat one token or run out: the point mass is tried, the rest comes from p."""
+    setup = replace(SETUPS[rule], draft=one_hot_table(3, lambda text: token), max_tokens=3, seed=6)
+    assert_exact(answers(setup), target_answers(setup))
+
+
+@all_rules
+def test_a_certain_target(rule: str) -> None:
+    """p one-hot and q soft: the text is the target's one text."""
+    setup = replace(SETUPS[rule], target=one_hot_table(3, lambda text: sum(text) % 3), draft=random_table(3, 8))
+    assert len(target_answers(setup)) == 1
+    assert_exact(answers(setup), target_answers(setup))
+
+
+@all_rules
+@pytest.mark.parametrize("eog", [0, 1, 2])
+def test_end_tokens_inside_a_draft(rule: str, eog: int) -> None:
+    """The text ends at the first end token of an accepted run; what was accepted after it never was."""
+    setup = replace(SETUPS[rule], eog=frozenset({eog}), max_tokens=4, seed=9)
+    law = answers(setup)
+    assert all(eog not in answer[:-1] for answer in law)
+    assert any(len(answer) < 4 for answer in law)
+    assert_exact(law, target_answers(setup))
+
+
+@all_rules
+def test_the_cut_falls_inside_accepted_runs(rule: str) -> None:
+    """With an end token and a good draft some branch is cut inside its accepted run: the case is really met."""
+    setup = replace(SETUPS[rule], eog=frozenset({1}), distance=0.1, max_tokens=4)
+    assert any(len(step.tokens) <= len(step.verdict.path) for _, step in passes(setup))
+
+
+@all_rules
+@pytest.mark.parametrize("max_tokens", [1, 2, 3, 4])
+def test_the_clamp_at_the_end(rule: str, max_tokens: int) -> None:
+    """n = 1, 2, K + 1 and more: drafts shorten near the end, exactly max_tokens come out, and the law holds."""
+    setup = replace(SETUPS[rule], max_tokens=max_tokens, seed=10)
+    law = answers(setup)
+    assert {len(answer) for answer in law} == {max_tokens}
+    assert_exact(law, target_answers(setup))
+
+
+@all_rules
+def test_the_end_of_the_context(rule: str) -> None:
+    """A context of five tokens ends the answer by itself: four after a prompt of two, the last one uncached."""
+    setup = replace(SETUPS[rule], n_ctx=5, max_tokens=99, seed=10)
+    law = answers(setup)
+    assert {len(answer) for answer in law} == {4}
+    assert_exact(law, target_answers(replace(setup, max_tokens=4)))
+
+
+def stops_when_unsure(growth: Growth) -> bool:
+    """Draft on only where the draft is fairly sure: known before the draw, so legal (ALG 3.7)."""
+    return growth.law.top > 0.5
+
+
+def one_child_when_sure(growth: Growth) -> bool:
+    """A second child only where the first is doubtful, deeper levels only while the tree is small."""
+    return growth.law.top < 0.6 or growth.n_nodes % 2 == 0
+
+
+@pytest.mark.parametrize("rule", [*SETUPS])
+@pytest.mark.parametrize("go_on", [stops_when_unsure, one_child_when_sure], ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("seed", range(3))
+def test_adaptive_drafting(rule: str, go_on, seed: int) -> None:
+    """A rule that looks at the law at hand before each draw leaves the output law alone, and does change shapes."""
+    setup = replace(SETUPS[rule], go_on=go_on, seed=seed, max_tokens=3)
+    steps = passes(replace(setup, max_tokens=9))
+    assert_exact(answers(setup), target_answers(setup))
+    assert_exact(first_tokens(setup, steps), target_answers(setup))
+
+
+def test_adaptive_rules_vary_the_shape() -> None:
+    """The rules above are not idle: over the seeds, drafts of different size come out."""
+    for go_on in (stops_when_unsure, one_child_when_sure):
+        sizes = {
+            len(step.draft)
+            for seed in range(3)
+            for _, step in passes(replace(SETUPS["tree"], go_on=go_on, seed=seed, max_tokens=9))
+        }
+        assert len(sizes) > 1
+
+
+@all_rules
+def test_measuring_passes(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probing controller's plain passes change the pace, never the law. Moved up so that answers this short
+    have one."""
+    monkeypatch.setattr("localspec.control.probe.FIRST", 1)
+    probes = 0
+
+    class Counting(Probing):
+        def observe(self, step) -> None:
+            nonlocal probes
+            probes += step.is_probe
+            super().observe(step)
+
+    setup = replace(SETUPS[rule], controller=Counting, max_tokens=4, seed=13)
+    law = answers(setup)
+    assert probes > 0
+    assert_exact(law, target_answers(setup))
+
+
+def test_the_first_token_is_plain() -> None:
+    """The first token comes straight from the prompt's last row, before anything is drafted."""
+    setup = replace(SETUPS["token"], max_tokens=1)
+    law = answers(setup)
+    assert len(law) == 3
+    assert_exact(law, target_answers(setup))
+    assert abs(sum(law.values()) - 1.0) < EXACT

@@ -1,0 +1,149 @@
+"""How much is accepted, against formulas: the rules are not only exact but as good as their papers say.
+
+Every expectation is the exact one over all branches of one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from localspec.draft import Draw, Step
+from localspec.trees.static import Static
+from localspec.verify.block import Block
+from localspec.verify.match import Match
+from localspec.verify.token import Token
+from localspec.verify.traversal import Traversal
+from localspec.verify.tree import Tree
+from tests.exact.harness import EXACT, OPEN, PROMPT, Setup, passes
+from tests.exact.reference import reference_law
+
+IID, WOR, FIXED = Draw.IID, Draw.WITHOUT_REPLACEMENT, Draw.FIXED
+SEEDS = range(6)
+LAWS = {
+    "open": OPEN,
+    "filtered": replace(OPEN, temperature=0.7, top_k=2, repeat_penalty=1.25),
+    "hot": replace(OPEN, temperature=2.0, min_p=0.05),
+}
+everywhere = pytest.mark.parametrize(("laws", "seed"), [(laws, seed) for laws in LAWS for seed in SEEDS])
+
+
+def committed(setup: Setup) -> float:
+    """Return E[N], the expected number of tokens one pass commits."""
+    return sum(weight * len(step.tokens) for weight, step in passes(setup))
+
+
+def drafts(setup: Setup) -> Iterator[tuple[float, list[dict[int, float]], list[dict[int, float]], tuple[int, ...]]]:
+    """Yield every chain of drawn tokens: its probability, the target's and the draft's laws along it, the tokens."""
+    target, draft = setup.tables()
+
+    def grow(weight: float, ps: list, qs: list, tokens: tuple[int, ...]) -> Iterator:
+        if len(tokens) == setup.depth:
+            yield weight, ps, qs, tokens
+            return
+        text = (*PROMPT, *tokens)
+        p = reference_law(target(text), text, setup.sampling)
+        q = reference_law(draft(text), text, setup.sampling)
+        for token, chance in q.items():
+            yield from grow(weight * chance, [*ps, p], [*qs, q], (*tokens, token))
+
+    yield from grow(1.0, [], [], ())
+
+
+@everywhere
+def test_token_rule_accepts_the_overlap(laws: str, seed: int) -> None:
+    """E[N] = 1 + sum A_k, where A_k is the chance that k tokens in a row survive min(1, p/q) (2211.17192)."""
+    setup = Setup(Token(), depth=3, nodes=3, sampling=LAWS[laws], seed=seed, max_tokens=99)
+    expected = 1.0
+    for weight, ps, qs, tokens in drafts(setup):
+        survives = weight
+        for p, q, token in zip(ps, qs, tokens, strict=True):
+            survives *= min(1.0, p.get(token, 0.0) / q[token])
+            expected += survives
+    assert committed(setup) == pytest.approx(expected, abs=EXACT)
+
+
+@everywhere
+def test_block_rule_accepts_its_weights(laws: str, seed: int) -> None:
+    """E[N] = 1 + sum E[w_i] with w_i = min(1, w_{i-1} p/q): the chance that at least i tokens are kept (2403.10444)."""
+    setup = Setup(Block(), depth=3, nodes=3, sampling=LAWS[laws], seed=seed, max_tokens=99)
+    expected = 1.0
+    for weight, ps, qs, tokens in drafts(setup):
+        w = 1.0
+        for p, q, token in zip(ps, qs, tokens, strict=True):
+            w = min(1.0, w * p.get(token, 0.0) / q[token])
+            expected += weight * w
+    assert committed(setup) == pytest.approx(expected, abs=EXACT)
+
+
+@everywhere
+def test_match_accepts_what_the_target_would_say(laws: str, seed: int) -> None:
+    """A chosen chain y under sample-and-match: E[N] = 1 + sum of prod p(y_i), and no residual rule does better."""
+    setup = Setup(Match(), depth=3, nodes=3, draw=FIXED, sampling=LAWS[laws], seed=seed, max_tokens=99)
+    target, draft = setup.tables()
+    text, survives, expected = PROMPT, 1.0, 1.0
+    for _ in range(setup.depth):
+        q = reference_law(draft(text), text, setup.sampling)
+        token = max(q, key=lambda token: q[token])
+        survives *= reference_law(target(text), text, setup.sampling).get(token, 0.0)
+        expected += survives
+        text = (*text, token)
+    for rule in (Match(), Token(), Block(), Tree(), Traversal()):
+        assert committed(replace(setup, verifier=rule)) == pytest.approx(expected, abs=EXACT)
+
+
+@pytest.mark.parametrize("laws", LAWS)
+def test_block_is_never_worse_than_token(laws: str) -> None:
+    """Block verification accepts at least as much on every pair, strictly more on some."""
+    gains = []
+    for seed in SEEDS:
+        setup = Setup(Token(), depth=3, nodes=3, sampling=LAWS[laws], seed=seed, max_tokens=99)
+        gains.append(committed(replace(setup, verifier=Block())) - committed(setup))
+    assert min(gains) > -EXACT
+    assert max(gains) > 1e-3
+
+
+@pytest.mark.parametrize("draw", [IID, WOR])
+@pytest.mark.parametrize("laws", LAWS)
+def test_traversal_is_never_worse_than_tree(laws: str, draw: Draw) -> None:
+    """Traversal accepts at least as much as top-down rejection on the same trees, strictly more on some."""
+    gains = []
+    for seed in SEEDS:
+        setup = Setup(Tree(), Static((2, 1)), 4, 2, draw, sampling=LAWS[laws], seed=seed, max_tokens=99)
+        gains.append(committed(replace(setup, verifier=Traversal())) - committed(setup))
+    assert min(gains) > -EXACT
+    assert max(gains) > 1e-4
+
+
+def outcomes(setup: Setup) -> dict[tuple[tuple[int, ...], int, int], float]:
+    """Return the joint law of (drafted tokens, how many were accepted, the target's own token)."""
+    law: dict[tuple[tuple[int, ...], int, int], float] = {}
+    for weight, step in passes(setup):
+        law[_outcome(step)] = law.get(_outcome(step), 0.0) + weight
+    return law
+
+
+def _outcome(step: Step) -> tuple[tuple[int, ...], int, int]:
+    return tuple(step.draft.tokens.tolist()), len(step.verdict.path), step.verdict.token
+
+
+@everywhere
+@pytest.mark.parametrize(("one", "other"), [(Token(), Tree()), (Block(), Traversal())], ids=["token", "block"])
+def test_tree_rules_are_chain_rules_on_chains(one, other, laws: str, seed: int) -> None:
+    """On a chain, tree rejection is the token rule and traversal the block rule: the same joint law with the draft."""
+    setup = Setup(one, depth=3, nodes=3, sampling=LAWS[laws], seed=seed, max_tokens=99)
+    left, right = outcomes(setup), outcomes(replace(setup, verifier=other))
+    assert all(abs(left.get(key, 0.0) - right.get(key, 0.0)) < EXACT for key in left.keys() | right.keys())
+
+
+@pytest.mark.parametrize("laws", LAWS)
+def test_more_children_are_never_worse(laws: str) -> None:
+    """A second child raises what tree rejection accepts; without replacement it is worth more, on these pairs."""
+    for seed in SEEDS:
+        setup = Setup(Tree(), Static((1,)), 1, 1, WOR, sampling=LAWS[laws], seed=seed, max_tokens=99)
+        one = committed(setup)
+        two = committed(replace(setup, policy=Static((2,)), nodes=2))
+        twice = committed(replace(setup, policy=Static((2,)), nodes=2, draw=IID))
+        assert one - EXACT < twice < two + EXACT
