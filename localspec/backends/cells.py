@@ -84,8 +84,8 @@ class Cells:
             return self._grow_chain(len(parents))
         below = _leaves_below(parents, first)
         wanted: dict[int, int] = {}  # leaves below each parent that was there before
-        for leaves, parent in zip(below, parents, strict=True):
-            assert COMMITTED <= parent < first + len(below), "a parent precedes its children"
+        for node, (leaves, parent) in enumerate(zip(below, parents, strict=True), first):
+            assert COMMITTED <= parent < node, "a parent precedes its children"
             if parent < first:
                 wanted[parent] = wanted.get(parent, 0) + leaves
         copies: list[Copy] = []

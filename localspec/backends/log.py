@@ -15,6 +15,7 @@ from localspec.backends.lib import api
 N_LINES = 400  # a failed load says what went wrong in its last dozen lines
 DEBUG, CONTINUED = 1, 5  # ggml_log_level; a continued line has the level of the one before
 
+ECHOES = ("failed to load model", "failed to initialize batch", "failed to decode")  # say that, never why
 _WHERE = re.compile(r"^(?:[\w:~]+: )+(?:error loading model: )?(?:[\w:~]+: )*")  # the functions that passed it on
 
 
@@ -41,7 +42,7 @@ class LogRing:
     def reason(self) -> str:
         """Return the last line that names a cause, without the C++ functions it went through."""
         for line in reversed(self.tail().splitlines()):
-            if "failed to load model" not in line and "failed to decode" not in line:
+            if not any(echo in line for echo in ECHOES):
                 return _WHERE.sub("", line).strip() or line.strip()
         return "it gave no reason"
 

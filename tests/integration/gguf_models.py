@@ -1,0 +1,79 @@
+"""Tiny random models, and shapes of trees, for tests on the real llama.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from localspec.backends.llama_cpp import LoadOptions
+from scripts.make_random_gguf import Shape, write_random_gguf
+
+TINY = Shape(vocab=512, width=64, layers=3, heads=4, kv_heads=2, ff=128, ctx=1024, quant="F32")
+MAMBA = Shape(arch="mamba", vocab=512, width=64, layers=2, ctx=1024, quant="F32")
+SLIDING = Shape(arch="gemma3", vocab=512, width=64, layers=6, heads=4, kv_heads=2, ff=128, window=16, quant="F32")
+
+# With F32 cells and without flash attention, float noise is only the order of sums (ALG 0.3).
+EXACT = LoadOptions(threads=1, kv_type="f32", flash_attn="off", n_ctx=512, n_batch=64)
+
+STORYTELLER = Path(__file__).parents[2] / "models" / "storyteller"
+
+_FOLDER = TemporaryDirectory(prefix="localspec-models-")
+
+
+@cache
+def random_gguf(shape: Shape = TINY, seed: int = 0) -> Path:
+    """Return a random model of `shape`, written once per test run."""
+    name = f"{shape.arch}-{shape.vocab}-{shape.width}-{shape.layers}-{shape.quant}-{seed}.gguf"
+    return write_random_gguf(Path(_FOLDER.name) / name, shape, seed)
+
+
+def never() -> bool:
+    """Return the state of a cancel flag that is not set."""
+    return False
+
+
+def path_to(parents: Sequence[int], node: int) -> tuple[int, ...]:
+    """Return the nodes from the first level of a tree down to `node`; () for -1."""
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = parents[node]
+    return tuple(reversed(path))
+
+
+def full_tree(width: int, depth: int) -> list[int]:
+    """Return the parents, level by level, of a tree whose every inner node has `width` children."""
+    parents: list[int] = []
+    level = [-1]
+    for _ in range(depth):
+        start = len(parents)
+        parents += [parent for parent in level for _ in range(width)]
+        level = list(range(start, len(parents)))
+    return parents
+
+
+def levels(parents: Sequence[int]) -> list[list[int]]:
+    """Return the nodes of each depth."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+    return [[node for node, at in enumerate(depths) if at == depth] for depth in range(max(depths) + 1)]
+
+
+TREES: dict[str, list[int]] = {
+    "one": [-1],
+    "chain": [-1, 0, 1, 2, 3],
+    "long chain": list(range(-1, 39)),
+    "siblings": [-1, -1, -1],
+    "fork at the root": [-1, 0, 0],
+    "fork at the end": [-1, 0, 1, 1, 1, 1],
+    "binary": full_tree(2, 3),
+    "ternary": full_tree(3, 2),
+    "wide": [-1, 0, 0, 0, 0],
+    "comb": [-1, 0, 0, 1, 1, 3, 3, 5, 5, 7, 7],
+    "depth first": [-1, 0, 1, 2, 1, 0, 5, 6, -1, 8],
+    "sixteen": [-1, 0, 0, 0, 0, 1, 1, 2, 2, 3, 5, 5, 6, 10, 10, 12],
+    "forest": [-1, -1, 0, 1, 0, 1, 2, 3],
+}

@@ -1,0 +1,198 @@
+"""What is committed stays, what is not goes, whatever was drafted: the cache after keep, truncate and prefill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from localspec.backends.batch import Batch
+from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model
+from localspec.errors import PromptTooLongError, ResourceError
+from localspec.protocols import Cancelled
+from tests.integration.gguf_models import EXACT, TREES, never, path_to, random_gguf
+
+NOISE = 1e-3
+PREFIX = [7, 300, 12, 99, 4, 256, 31, 8, 77]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    with Model(random_gguf(), EXACT) as model:
+        yield model
+
+
+@pytest.fixture
+def backend(model: Model) -> Iterator[LlamaBackend]:
+    with LlamaBackend(model) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def fresh(model: Model) -> Iterator[LlamaBackend]:
+    with LlamaBackend(model) as backend:
+        yield backend
+
+
+def assert_same_future(backend: LlamaBackend, fresh: LlamaBackend, steps: int = 32) -> None:
+    """Assert that plain greedy decoding goes on as in a context that has only seen the committed text."""
+    fresh.truncate(0)
+    if backend.length:
+        fresh.prefill(backend.tokens, never)
+    token = 11
+    for _ in range(steps):
+        row, expected = backend.extend([token], [-1]).logits(0), fresh.extend([token], [-1]).logits(0)
+        assert np.abs(row - expected).max() <= NOISE
+        token = int(row.argmax())
+        assert token == int(expected.argmax())
+        backend.keep((0,))
+        fresh.keep((0,))
+        backend.check()
+
+
+@pytest.mark.parametrize("name", ["chain", "siblings", "binary", "ternary", "depth first", "sixteen", "forest"])
+def test_every_path_can_be_kept(backend: LlamaBackend, fresh: LlamaBackend, name: str) -> None:
+    parents = TREES[name]
+    tokens = list(range(20, 20 + len(parents)))
+    for node in range(-1, len(parents)):
+        backend.prefill(PREFIX, never)
+        backend.extend(tokens, parents)
+        path = path_to(parents, node)
+        backend.keep(path)
+        backend.check()
+        assert list(backend.tokens) == PREFIX + [tokens[at] for at in path]
+        assert backend.length == len(PREFIX) + len(path)
+        assert_same_future(backend, fresh)
+
+
+def test_a_long_run_of_trees_agrees_with_a_fresh_context(backend: LlamaBackend, fresh: LlamaBackend) -> None:
+    rng = np.random.default_rng(5)
+    for round_ in range(150):
+        parents: list[int] = []
+        for _ in range(int(rng.integers(1, 4))):  # levels of decodes
+            first, n = len(parents), int(rng.integers(1, 6))
+            new = [int(rng.integers(-1, first + at)) for at in range(n)]
+            if len(set(range(first + n)) - set(parents + new)) > backend.traits.max_leaves:
+                break
+            backend.extend(rng.integers(1, 512, n).astype(np.int32), new)
+            parents += new
+            backend.check()
+        backend.keep(path_to(parents, int(rng.integers(-1, len(parents)))))
+        backend.check()
+        if backend.length > 100:
+            backend.truncate(int(rng.integers(0, backend.length)))
+            backend.check()
+        if round_ % 30 == 29:
+            assert_same_future(backend, fresh)
+
+
+def test_a_kept_path_is_a_path(backend: LlamaBackend) -> None:
+    backend.extend([1, 2, 3], [-1, 0, 0])
+    with pytest.raises(AssertionError, match="path"):
+        backend.keep((1,))
+    with pytest.raises(AssertionError, match="path"):
+        backend.keep((0, 1, 2))
+
+
+def test_truncate_is_absolute_and_idempotent(backend: LlamaBackend, fresh: LlamaBackend) -> None:
+    backend.prefill(PREFIX, never)
+    backend.extend([1, 2, 3], [-1, 0, 0])
+    for _ in range(2):
+        backend.truncate(5)
+        backend.check()
+        assert list(backend.tokens) == PREFIX[:5]
+    assert_same_future(backend, fresh)
+    with pytest.raises(AssertionError, match="truncation"):
+        backend.truncate(1000)
+
+
+def test_prefill_evaluates_what_follows_the_common_prefix(backend: LlamaBackend, fresh: LlamaBackend) -> None:
+    def evaluated_by(tokens: list[int]) -> int:
+        before = backend.evaluated
+        row = backend.prefill(tokens, never).logits(0)
+        backend.check()
+        fresh.truncate(0)
+        assert np.abs(row - fresh.prefill(tokens, never).logits(0)).max() <= NOISE
+        return backend.evaluated - before
+
+    assert evaluated_by(PREFIX) == 9
+    assert evaluated_by(PREFIX) == 1  # the last one always: its row is the answer
+    assert evaluated_by([*PREFIX, 1, 2]) == 2
+    backend.extend([1, 2], [-1, -1])
+    assert evaluated_by([*PREFIX, 1, 3]) == 1
+    assert evaluated_by(PREFIX[:4]) == 1
+    assert evaluated_by([*PREFIX[:3], 5, 5]) == 2
+    assert evaluated_by([1] + PREFIX * 20) == 181  # several chunks
+    assert evaluated_by([1] + PREFIX * 20) == 1
+
+
+def test_prefill_of_an_array(backend: LlamaBackend) -> None:
+    backend.prefill(np.array(PREFIX, np.int32), never)
+    assert list(backend.tokens) == PREFIX
+
+
+@pytest.mark.parametrize("patience", [0, 1, 2, 3, 30, 100])
+def test_a_cancelled_prefill_leaves_a_prefix(backend: LlamaBackend, fresh: LlamaBackend, patience: int) -> None:
+    text = PREFIX * 40
+    calls = 0
+
+    def cancel() -> bool:
+        nonlocal calls
+        calls += 1
+        return calls > patience
+
+    with pytest.raises(Cancelled):
+        backend.prefill(text, cancel)
+    backend.check()
+    assert list(backend.tokens) == text[: backend.length]
+    assert backend.length < len(text)
+    calls_then = calls
+    assert_same_future(backend, fresh, steps=3)
+    assert calls == calls_then, "the flag is asked in prefills only"
+    row = backend.prefill(text, never).logits(0)
+    fresh.truncate(0)
+    assert np.abs(row - fresh.prefill(text, never).logits(0)).max() <= NOISE
+
+
+def test_a_cancel_in_the_middle_of_a_chunk_aborts_it(model: Model) -> None:
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=512, n_batch=512)) as backend:
+        answers = iter([False] * 10)
+        with pytest.raises(Cancelled):
+            backend.prefill(PREFIX * 50, lambda: next(answers, True))
+        backend.check()
+        assert backend.length == 0
+
+
+def test_a_full_context_is_a_named_error(model: Model) -> None:
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=20)) as backend:
+        assert backend.traits.n_ctx == 20
+        assert backend.traits.max_rows == 20
+        backend.prefill(PREFIX, never)
+        backend.extend([1] * 11, list(range(-1, 10)))
+        with pytest.raises(ResourceError, match="context is full") as caught:
+            backend.extend([1], [10])
+        assert caught.value.detail == {"length": 9, "n_ctx": 20, "needed": 1}
+        backend.keep((0,))
+        backend.check()
+        with pytest.raises(PromptTooLongError, match="27 tokens and the context holds 20"):
+            backend.prefill(PREFIX * 3, never)
+
+
+def test_llama_cpp_without_a_slot_is_the_same_error(model: Model) -> None:
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=256)) as backend:
+        backend._n_ctx, backend._batch = 1000, Batch(1, 16, 1000)  # as if nobody had counted
+        with pytest.raises(ResourceError, match="context is full"):
+            for _ in range(300):
+                backend.extend([1], [-1])
+                backend.keep((0,))
+        assert backend.length == 256
+        backend.check()
+
+
+def test_more_leaves_than_sequences_assert(model: Model) -> None:
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=256, max_leaves=2)) as backend:
+        assert backend.traits.max_leaves == 2
+        backend.extend([1, 2, 3], [-1, 0, 0])
+        with pytest.raises(AssertionError, match="more leaves"):
+            backend.extend([4], [0])

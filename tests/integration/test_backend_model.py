@@ -1,0 +1,286 @@
+"""Loading, the vocabulary, and everything that can be wrong with a file or a setting."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model, build_info
+from localspec.backends.log import LOG
+from localspec.errors import (
+    IncompatibleError,
+    IntegrityError,
+    InternalError,
+    LocalspecError,
+    NotFoundError,
+    ResourceError,
+    UsageError,
+)
+from tests.integration.gguf_models import EXACT, STORYTELLER, TINY, never, random_gguf
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    with Model(random_gguf(), EXACT) as model:
+        yield model
+
+
+def test_what_a_model_says_of_itself(model: Model) -> None:
+    assert model.n_vocab == TINY.vocab
+    assert model.n_ctx_train == TINY.ctx
+    assert model.architecture == "llama"
+    assert "llama" in model.description
+    assert model.n_params > 2 * TINY.vocab * TINY.width
+    assert model.n_bytes == 4 * model.n_params
+    assert model.metadata("llama.block_count") == str(TINY.layers)
+    assert model.metadata("no.such.key") is None
+    assert model.chat_template is None
+    assert (model.special.bos, model.special.eos, model.special.add_bos) == (0, 0, True)
+    assert model.is_eog(0)
+    assert not model.is_eog(5)
+
+
+@pytest.mark.parametrize(
+    "text", ["abc the cat", "", "\0a\0", "Grüße, 世界 🦙", "  two  spaces\n\n", "<|endoftext|>", "a" * 5000]
+)
+def test_text_comes_back_from_its_pieces(model: Model, text: str) -> None:
+    tokens = model.tokenize(text)
+    assert b"".join(map(model.piece, tokens)).decode() == text
+
+
+def test_pieces_are_raw_bytes(model: Model) -> None:
+    pieces = [model.piece(token) for token in model.tokenize("é")]
+    assert pieces == [b"\xc3", b"\xa9"]
+    with pytest.raises(UnicodeDecodeError):
+        pieces[0].decode()
+    assert sorted(model.piece(token) for token in range(1, 257)) == [bytes([byte]) for byte in range(256)]
+
+
+def test_control_tokens_have_no_text_unless_asked_for(model: Model) -> None:
+    assert model.is_control(0)
+    assert model.piece(0) == b""
+    assert model.piece(0, special=True) == b"<|endoftext|>"
+
+
+def test_special_tokens_are_parsed_only_where_the_text_is_trusted(model: Model) -> None:
+    assert 0 not in model.tokenize("a<|endoftext|>")
+    assert model.tokenize("a<|endoftext|>", parse_special=True)[-1] == 0
+
+
+def test_bos_goes_in_front_where_the_vocabulary_wants_it(model: Model) -> None:
+    assert model.tokenize("ab", add_bos=True) == [0, *model.tokenize("ab")]
+    assert model.tokenize("", add_bos=True) == [0]
+
+
+def test_a_lone_surrogate_is_no_crash(model: Model) -> None:
+    assert b"".join(map(model.piece, model.tokenize("a\udc80b"))) == b"a?b"
+
+
+def test_a_piece_outside_the_vocabulary_asserts(model: Model) -> None:
+    with pytest.raises(AssertionError, match="not in the vocabulary"):
+        model.piece(TINY.vocab)
+
+
+def test_progress_is_told() -> None:
+    told: list[float] = []
+    Model(random_gguf(), on_progress=told.append).close()
+    assert told
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+
+
+@pytest.mark.parametrize("options", [LoadOptions(mmap=False), LoadOptions(check_tensors=True), LoadOptions(mlock=True)])
+def test_ways_of_loading(options: LoadOptions) -> None:
+    with Model(random_gguf(), options) as model, LlamaBackend(model) as backend:
+        assert backend.prefill([1, 2, 3], never).logits(0).shape == (TINY.vocab,)
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("flash_attn", ["auto", "on", "off"])
+def test_cache_types_and_flash_attention(kv_type: str, flash_attn: str) -> None:
+    # 32-wide heads, which quantised cells need
+    path = random_gguf(type(TINY)(vocab=512, width=128, layers=2, heads=4, kv_heads=2, ff=128, ctx=1024, quant="F16"))
+    options = LoadOptions(threads=1, kv_type=kv_type, flash_attn=flash_attn)
+    with Model(path, options) as model:
+        if flash_attn == "off" and kv_type.startswith("q"):
+            with pytest.raises(ResourceError, match="quantized V cache requires flash_attn"):
+                LlamaBackend(model)
+            return
+        with LlamaBackend(model) as backend:
+            backend.prefill([1, 2, 3], never)
+            backend.extend([4, 5, 6], [-1, 0, 0])
+            backend.keep((0, 2))
+            backend.check()
+
+
+def test_kv_bytes_are_those_llama_cpp_takes(model: Model) -> None:
+    with LlamaBackend(model, LoadOptions(n_ctx=1000, kv_type="f16")) as backend:
+        said = next(line for line in LOG.lines if "KV buffer size" in line)
+        assert float(said.split("=")[1].split()[0]) == pytest.approx(backend.kv_bytes / 2**20, abs=0.01)
+
+
+def test_defaults(model: Model) -> None:
+    with LlamaBackend(model, LoadOptions()) as backend:
+        assert backend.traits.n_ctx == TINY.ctx
+        assert backend.traits.n_vocab == TINY.vocab
+        assert backend.traits.can_rollback
+        assert backend.traits.max_leaves == 16
+        assert backend.traits.devices
+        assert backend.length == 0
+        assert backend.evaluated == 0
+
+
+def test_closing_twice_and_in_the_wrong_order(model: Model) -> None:
+    other = Model(random_gguf())
+    first, second = LlamaBackend(other), LlamaBackend(other)
+    rows = first.prefill([1], never)
+    second.close()
+    second.close()
+    other.close()  # closes what still runs on it
+    other.close()
+    first.close()
+    with pytest.raises(AssertionError, match="closed"):
+        rows.logits(0)
+
+
+def test_two_backends_on_one_model_do_not_meet(model: Model) -> None:
+    with LlamaBackend(model) as one, LlamaBackend(model) as two:
+        one.prefill([1, 2, 3], never)
+        row = one.extend([4], [-1]).logits(0)
+        expected = row.copy()
+        two.prefill([9, 9, 9, 9, 9], never)
+        assert (row == expected).all()
+        assert (one.length, two.length) == (3, 5)
+
+
+def broken(folder: Path, kind: str) -> Path:
+    """Return a file that is wrong in one way."""
+    good, path = random_gguf().read_bytes(), folder / f"{kind}.gguf"
+    match kind:
+        case "missing":
+            return path
+        case "directory":
+            path.mkdir()
+            return path
+        case "empty":
+            path.write_bytes(b"")
+        case "text":
+            path.write_text("Once upon a time there was a text file. " * 20)
+        case "truncated":
+            path.write_bytes(good[:-1000])
+        case "header only":
+            path.write_bytes(good[:200])
+        case "architecture":
+            assert good.count(b"\x05\0\0\0\0\0\0\0llama") == 1
+            path.write_bytes(good.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lllll"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "says"),
+    [
+        ("missing", NotFoundError, "there is no file"),
+        ("directory", NotFoundError, "is not a file"),
+        ("empty", IntegrityError, "failed to read magic"),
+        ("text", IntegrityError, "invalid magic characters"),
+        ("truncated", IntegrityError, "not within the file bounds"),
+        ("header only", IntegrityError, "cannot load"),
+        ("architecture", IncompatibleError, "unknown model architecture: 'lllll'"),
+    ],
+)
+def test_bad_files_are_named_errors(tmp_path: Path, kind: str, error: type[LocalspecError], says: str) -> None:
+    with pytest.raises(error, match=says) as caught:
+        Model(broken(tmp_path, kind))
+    assert caught.value.hint
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_a_named_error(tmp_path: Path) -> None:
+    path = tmp_path / "secret.gguf"
+    path.write_bytes(b"GGUF")
+    path.chmod(0)
+    with pytest.raises(NotFoundError, match="may not be read"):
+        Model(path)
+
+
+@pytest.mark.parametrize("n_ctx", [2**31, 2**32 - 1])
+def test_a_context_that_cannot_fit_names_one_that_does(model: Model, n_ctx: int) -> None:
+    with pytest.raises(ResourceError, match=rf"context of {n_ctx} tokens needs .*B of memory") as caught:
+        LlamaBackend(model, LoadOptions(n_ctx=n_ctx))
+    fitting = caught.value.detail["fitting_n_ctx"]
+    assert caught.value.hint == f"try --ctx {fitting}"
+    assert 0 < fitting < n_ctx
+    assert caught.value.detail["needed_bytes"] > caught.value.detail["available_bytes"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_ctx": 0},
+        {"n_ctx": 2**32},
+        {"n_ctx": -5},
+        {"threads": 0},
+        {"threads_batch": -1},
+        {"gpu": "many"},
+        {"flash_attn": "maybe"},
+        {"max_leaves": 0},
+        {"max_leaves": 257, "n_batch": 512},
+        {"n_batch": 4},
+    ],
+)
+def test_impossible_settings_are_usage_errors(settings: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        LoadOptions(**settings)  # type: ignore[arg-type]
+
+
+def test_an_unknown_cache_type_is_a_usage_error(model: Model) -> None:
+    with pytest.raises(UsageError, match="no cache type 'f12'") as caught:
+        LlamaBackend(model, LoadOptions(kv_type="f12"))
+    assert "q8_0" in caught.value.hint
+
+
+def test_nothing_of_llama_cpp_reaches_the_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with Model(random_gguf()) as model, LlamaBackend(model) as backend:
+        backend.prefill([1, 2], never)
+        with pytest.raises(InternalError):
+            backend.extend([99999], [-1])
+    with pytest.raises(IntegrityError):
+        Model(broken(tmp_path, "text"))
+    assert capfd.readouterr() == ("", "")
+    assert LOG.lines
+
+
+def test_the_log_can_be_echoed(capfd: pytest.CaptureFixture[str]) -> None:
+    LOG.is_echoing = True
+    try:
+        Model(random_gguf()).close()
+    finally:
+        LOG.is_echoing = False
+    assert "llama" in capfd.readouterr().err
+
+
+def test_build_info_names_versions_and_devices() -> None:
+    build = build_info()
+    assert build.llama_cpp_python.startswith("0.3.")
+    assert build.llama_cpp
+    assert any(name.startswith("CPU") for name in build.devices)
+
+
+@pytest.mark.parametrize("name", ["target", "draft"])
+def test_the_bundled_pair_loads_and_writes(name: str) -> None:
+    with Model(STORYTELLER / f"{name}-q8_0.gguf", LoadOptions(threads=1)) as model, LlamaBackend(model) as backend:
+        assert model.chat_template
+        assert model.special.add_bos
+        text = "Once upon a time"
+        tokens = model.tokenize(text, add_bos=True)
+        assert b"".join(map(model.piece, tokens)).decode() == text
+        row = backend.prefill(tokens, never).logits(0)
+        for _ in range(20):
+            tokens.append(int(row.argmax()))
+            row = backend.extend(tokens[-1:], [-1]).logits(0)
+            backend.keep((0,))
+        assert all(map(str.isprintable, b"".join(map(model.piece, tokens)).decode("utf-8", "ignore").split()))
