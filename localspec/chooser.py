@@ -7,20 +7,21 @@ position, token) alone, so that the text of coupled decoding is a function of mo
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from localspec.law import Law, Probs
+from localspec.law import Ids, Law, Probs
 
-KEPT = 256  # positions whose noise is kept: the deepest tree looks at one position more than it has levels
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+KEPT = 256  # positions whose key is kept: drafter and target ask for each a few times
 
 
 class SeededChooser:
-    """The Chooser of production, for a vocabulary of `n_vocab` tokens."""
+    """The Chooser of production."""
 
-    def __init__(self, seed: int, n_vocab: int) -> None:
+    def __init__(self, seed: int) -> None:
         self._stream = np.random.default_rng(seed)
         self._seed = seed
-        self._n_vocab = n_vocab
-        self._noise: dict[int, Probs] = {}
+        self._keys: dict[int, np.uint64] = {}
 
     def bernoulli(self, a: float) -> bool:
         """Return True with probability min(1, a)."""
@@ -37,17 +38,28 @@ class SeededChooser:
 
         -ln(u)/p is least where ln(p) + Gumbel is greatest, so the first arrival has exactly the law p.
         """
-        arrivals = self._exponentials(position)[law.ids] / law.probs  # [m]
+        arrivals = self.exponentials(position, law.ids) / law.probs  # [m]
         if k == 1:
             return [int(law.ids[arrivals.argmin()])]
         return [int(token) for token in law.ids[np.argsort(arrivals, kind="stable")[:k]]]
 
-    def _exponentials(self, position: int) -> Probs:
-        """Return the noise [V] of one position: every token's, whatever filters a law went through."""
-        noise = self._noise.get(position)
-        if noise is None:
-            if len(self._noise) >= KEPT:
-                del self._noise[next(iter(self._noise))]
-            generator = np.random.Generator(np.random.Philox(key=[self._seed, position]))
-            noise = self._noise[position] = generator.standard_exponential(self._n_vocab, method="inv")
-        return noise
+    def exponentials(self, position: int, ids: Ids) -> Probs:
+        """Return the noise [m] of the tokens `ids` [m] at one position, each Exp(1), whatever else is asked for.
+
+        A token's noise is its own entry of a SplitMix64 stream (Steele et al. 2014), which can be read at any index:
+        a law of forty tokens costs forty numbers in a vocabulary of any size.
+        """
+        z = self._key(position) + (ids.astype(np.uint64) + np.uint64(1)) * GOLDEN
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        uniform: NDArray[np.float64] = ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+        return -np.log1p(-uniform)
+
+    def _key(self, position: int) -> np.uint64:
+        """Return the start of a position's stream; distinct positions and seeds start far apart."""
+        key = self._keys.get(position)
+        if key is None:
+            if len(self._keys) >= KEPT:
+                del self._keys[next(iter(self._keys))]
+            key = self._keys[position] = np.random.SeedSequence([self._seed, position]).generate_state(1, np.uint64)[0]
+        return key

@@ -5,11 +5,13 @@ What a person typed is text: it never becomes a control token, whatever it spell
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from localspec import chat_template
-from localspec.backends.llama_cpp import Model
+from localspec.backends.model import Model
+from localspec.chat_template import render
 from localspec.config import Request
+from localspec.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +22,40 @@ class Tokenised:
     warnings: tuple[str, ...] = ()
 
 
-def tokenise(request: Request, model: Model) -> Tokenised:
-    """Return the prompt of `request` for `model`; never empty, since the beginning-of-text token starts an empty one."""
+def special_texts(model: Model) -> frozenset[str]:
+    """Return the texts that would become control tokens if they were read as such."""
+    controls = filter(model.is_control, range(model.n_vocab))
+    return frozenset(text for token in controls if (text := _special(model, token)))
+
+
+def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:
+    """Return the prompt of `request` for `model`; raises UsageError when nothing is left to start from."""
     if request.prompt is not None:
-        tokens = model.tokenize(request.prompt, parse_special=False, add_bos=model.add_bos)
-        return Tokenised(tokens or [model.start_token])
-    rendered = chat_template.render(
+        return Tokenised(_started(model, model.tokenize(request.prompt, add_bos=True)))
+    rendered = render(
         request.messages,
         request.template or model.chat_template,
-        bos=model.special_text(model.bos),
-        eos=model.special_text(model.eos),
-        specials=model.special_texts,
+        bos=_special(model, model.special.bos),
+        eos=_special(model, model.special.eos),
+        specials=specials,
     )
     tokens = [
         token
         for segment in rendered.segments
-        for token in model.tokenize(segment.text, parse_special=segment.is_trusted, add_bos=False)
+        for token in model.tokenize(segment.text, parse_special=segment.is_trusted)
     ]
-    if model.add_bos and tokens[:1] != [model.bos]:
-        tokens.insert(0, model.bos)
-    return Tokenised(tokens or [model.start_token], rendered.warnings)
+    if model.special.add_bos and model.special.bos is not None and tokens[:1] != [model.special.bos]:
+        tokens.insert(0, model.special.bos)
+    return Tokenised(_started(model, tokens), rendered.warnings)
+
+
+def _started(model: Model, tokens: list[int]) -> list[int]:
+    """Return `tokens`, or the token that begins a text when there are none: a pass needs one to start from."""
+    start = model.special.bos if model.special.bos is not None else model.special.eos
+    if not tokens and start is None:
+        raise UsageError("the prompt is empty, and this model has no token that begins a text", hint="add a prompt")
+    return tokens or [start]
+
+
+def _special(model: Model, token: int | None) -> str:
+    return "" if token is None else model.piece(token, special=True).decode("utf-8", "replace")

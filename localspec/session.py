@@ -12,9 +12,12 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localspec import events
+from localspec import __version__, events
 from localspec.axes import MAX_LEAVES, Axes, resolve_axes
-from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model, build_info
+from localspec.backends.build import build_info
+from localspec.backends.cpus import physical_cores
+from localspec.backends.llama_cpp import LlamaBackend, Model
+from localspec.backends.options import LoadOptions
 from localspec.chooser import SeededChooser
 from localspec.config import LoadSettings, Request, Sampling
 from localspec.context import Context, Vocabulary
@@ -23,11 +26,12 @@ from localspec.control.probe import Probing
 from localspec.engine import Engine
 from localspec.errors import IncompatibleError, InternalError, PromptTooLongError
 from localspec.methods import Parts, registered, resolve
-from localspec.models.gguf import ModelInfo
-from localspec.models.pairs import preflight
+from localspec.models.gguf import read_header
+from localspec.models.gguf_info import ModelInfo, model_info
+from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.progress import reported
-from localspec.prompt import tokenise
+from localspec.prompt import special_texts, tokenise
 from localspec.protocols import Cancel, Clock, Shape
 from localspec.sampling import Sampler
 from localspec.verify import VERIFIERS
@@ -40,6 +44,7 @@ class Loaded:
     info: ModelInfo
     model: Model
     backend: LlamaBackend
+    specials: frozenset[str]
 
     def facts(self) -> events.ModelFacts:
         """Return what people want to know of it."""
@@ -74,7 +79,9 @@ class Session:
         """Check the files, load the pair, and say so. A pair loaded before is closed first."""
         self.close()
         began = self._clock()
-        target, draft, warnings = preflight(Path(settings.target), settings.draft and Path(settings.draft))
+        target = _look_at(settings.target)
+        draft = None if settings.draft is None else _look_at(settings.draft)
+        warnings = () if draft is None else require_fit(target, draft).warnings
         self._target = yield from _load(target, settings, settings.gpu, "target")
         if draft is not None:
             self._draft = yield from _load(draft, settings, settings.draft_gpu, "draft")
@@ -83,11 +90,11 @@ class Session:
         yield events.Loaded(
             name=settings.name,
             target=self._target.facts(),
-            draft=self._draft and self._draft.facts(),
+            draft=None if self._draft is None else self._draft.facts(),
             n_ctx=self._target.backend.traits.n_ctx,
-            threads=self._target.backend.threads,
+            threads=self._target.backend.options.threads or physical_cores(),
             load_ms=1e3 * (self._clock() - began),
-            versions=build_info().versions(),
+            versions=_versions(),
         )
 
     def generate(self, request: Request) -> Iterator[events.Event]:
@@ -97,7 +104,7 @@ class Session:
         if self._target is None:
             raise InternalError("no model is loaded", hint="load a pair first")
         axes, warnings = self._axes(request)
-        prompt = tokenise(request, self._target.model)
+        prompt = tokenise(request, self._target.model, self._target.specials)
         n_ctx = self._target.backend.traits.n_ctx
         if len(prompt.tokens) >= n_ctx:
             raise PromptTooLongError(
@@ -152,7 +159,7 @@ class Session:
     def _engine(self, target: LlamaBackend, axes: Axes, sampling: Sampling, seed: int) -> Engine:
         """Put the parts together for one request."""
         n_vocab = target.traits.n_vocab
-        draft = self._draft and self._draft.backend
+        draft = None if self._draft is None else self._draft.backend
         parts = Parts(
             draft=draft,
             sampler=Sampler(sampling, temperature=sampling.draft_temperature),
@@ -166,10 +173,20 @@ class Session:
             verifier=resolve(VERIFIERS[axes.verify])(),
             controller=Probing(resolve(LENGTHS[axes.length])(axes.method, axes.shape, axes.draw)),
             sampler=Sampler(sampling),
-            chooser=SeededChooser(seed, max(n_vocab, draft.traits.n_vocab if draft else 0)),
+            chooser=SeededChooser(seed),
             clock=self._clock,
             cancel=self._cancel,
         )
+
+
+def _look_at(path: str) -> ModelInfo:
+    """Read a file's header, with every bound checked, before llama.cpp sees it."""
+    return model_info(read_header(Path(path)))
+
+
+def _versions() -> dict[str, str]:
+    build = build_info()
+    return {"localspec": __version__, "llama_cpp_python": build.llama_cpp_python, "llama_cpp": build.llama_cpp}
 
 
 def _load(info: ModelInfo, settings: LoadSettings, gpu: str, what: str) -> Generator[events.Event, None, Loaded]:
@@ -185,14 +202,18 @@ def _load(info: ModelInfo, settings: LoadSettings, gpu: str, what: str) -> Gener
         max_leaves=MAX_LEAVES,
     )
     progress = reported(lambda report: Model(info.path, options, on_progress=report))
+    told = -1.0
     while True:
         try:
-            yield events.Loading(what, next(progress))
+            fraction = next(progress)
         except StopIteration as done:
             model = done.value
             break
+        if fraction - told >= 0.02 or fraction == 1.0:
+            told = fraction
+            yield events.Loading(what, fraction)
     try:
-        return Loaded(info, model, LlamaBackend(model, options))
+        return Loaded(info, model, LlamaBackend(model, options), special_texts(model))
     except BaseException:
         model.close()
         raise

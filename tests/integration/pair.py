@@ -1,0 +1,104 @@
+"""The storyteller pair on real llama.cpp, as the integration tests use it, and plain decoding to compare with.
+
+The configuration of ALG 5.2: F32 cache, flash attention off, one thread, so that a batch's rows differ from
+one-by-one rows as little as they can.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from localspec.backends.llama_cpp import LlamaBackend, Model
+from localspec.backends.options import LoadOptions
+from localspec.chooser import SeededChooser
+from localspec.config import Sampling
+from localspec.context import Context, Vocabulary
+from localspec.control.fixed import Fixed
+from localspec.draft import Draw, Step
+from localspec.engine import Engine
+from localspec.methods.plain import Plain
+from localspec.protocols import Chooser, Drafter, Shape, Verifier
+from localspec.sampling import Sampler
+from localspec.verify.match import Match
+
+STORYTELLER = Path(str(files("localspec.models"))) / "storyteller"
+TARGET = STORYTELLER / "target-q8_0.gguf"
+DRAFT = STORYTELLER / "draft-q8_0.gguf"
+EXACT = LoadOptions(n_ctx=1024, threads=1, kv_type="f32", flash_attn="off", max_leaves=32)
+GREEDY = Sampling(temperature=0.0)
+OPENINGS = (
+    "Once upon a time there was a king",
+    '"Come in," said the old woman, "and sit by the fire."',
+    "The ship had been three days at sea when",
+    "Chapter One\n\n",
+)
+
+
+@contextmanager
+def backend(path: Path, options: LoadOptions = EXACT) -> Iterator[LlamaBackend]:
+    """Open a model with one context on it."""
+    with Model(path, options) as model:
+        opened = LlamaBackend(model, options)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One answer: the tokens after the prompt, the text, and every pass."""
+
+    tokens: list[int]
+    text: str
+    steps: list[Step]
+    finish: str
+
+
+def generate(
+    target: LlamaBackend,
+    drafter: Drafter,
+    verifier: Verifier,
+    *,
+    prompt: str | list[int] = OPENINGS[0],
+    shape: Shape = Shape(0, 0, 1),
+    draw: Draw = Draw.IID,
+    sampling: Sampling = GREEDY,
+    chooser: Chooser | None = None,
+    max_tokens: int = 120,
+    stops: tuple[str, ...] = (),
+    eog: frozenset[int] | None = None,
+    n_ctx: int | None = None,
+) -> Run:
+    """Run the shipped engine on `target`; `eog` replaces the model's own end tokens."""
+    model = target.model
+    tokens = model.tokenize(prompt, add_bos=True) if isinstance(prompt, str) else prompt
+    vocabulary = Vocabulary(model.is_eog if eog is None else eog.__contains__, model.piece)
+    context = Context(tokens, vocabulary, n_ctx=n_ctx or target.traits.n_ctx, max_tokens=max_tokens, stops=stops)
+    engine = Engine(
+        target,
+        {"drafter": drafter},
+        verifier,
+        Fixed("drafter", shape, draw),
+        Sampler(sampling),
+        chooser or SeededChooser(sampling.seed or 0),
+        time.perf_counter,
+        lambda: False,
+    )
+    steps = []
+    for step in engine.generate(context):
+        steps.append(step)
+        assert target.length == len(context.tokens) - 1
+    assert context.finish is not None
+    text = "".join(step.text for step in steps) + context.tail()
+    return Run(context.tokens[len(tokens) :], text, steps, context.finish.value)
+
+
+def plain(target: LlamaBackend, verifier: Verifier | None = None, **settings: object) -> Run:
+    """Decode plainly with the same engine."""
+    return generate(target, Plain(), verifier or Match(), **settings)  # type: ignore[arg-type]
