@@ -26,6 +26,7 @@ from localspec.errors import InternalError, LocalspecError, WorkerDiedError
 from localspec.events import TYPES, Event, Failed, Finished, Loaded, Loading, Prefilled, event_from_wire
 from localspec.worker_process import Child, Garbage
 
+_DOING = {"load": "loading", "generate": "reading the prompt"}  # until an event says more
 REPORT = "run it again with --log-file FILE and report what FILE says"
 _FATES = {
     "SIGKILL": ("was killed (SIGKILL), probably out of memory", "a smaller context takes less memory: --ctx 2048"),
@@ -41,7 +42,7 @@ _FATES = {
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait: for a new child's first word, for a cancelled request to end, for a closed child to leave."""
+    """Seconds to wait: for a new child's first word, for a cancelled answer to end, for a closed child to leave."""
 
     start: float = 30.0
     cancel: float = 10.0
@@ -70,11 +71,15 @@ class Worker:
         self._last_log = ""
 
     def load(self, settings: LoadSettings) -> Iterator[Event]:
-        """Load models, starting the child if there is none; ends after Loaded, or Finished if it was cancelled."""
+        """Load models, starting the child if there is none; ends after Loaded.
+
+        A load that is cancelled or left early ends with its child, which has nothing to lose: reading a large file
+        cannot be interrupted otherwise. After a cancel the last event is Finished.
+        """
         if self._child is None:
             self._doing = "starting"
             self._child = Child.start(self._command, self._log_file)
-        return self._request(self._child, "load", "loading", {"settings": to_wire(settings)})
+        return self._request(self._child, "load", {"settings": to_wire(settings)})
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Answer one request; ends after Finished. The request is on its way when this returns.
@@ -83,7 +88,7 @@ class Worker:
         """
         if self._child is None:
             raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
-        return self._request(self._child, "generate", "reading the prompt", {"request": to_wire(request)})
+        return self._request(self._child, "generate", {"request": to_wire(request)})
 
     def cancel(self) -> None:
         """Ask the request that is running to stop soon; harmless without one. Safe in threads and signal handlers."""
@@ -94,10 +99,7 @@ class Worker:
 
     def close(self) -> None:
         """End the child within about a second. An answer being read in another thread just ends."""
-        child, self._child, self._running = self._child, None, 0
-        if child is not None:
-            self._last_log = child.log.tail()
-            child.end(self._timeouts.close)
+        self._close(self._timeouts.close)
 
     @property
     def pid(self) -> int | None:
@@ -115,7 +117,13 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _request(self, child: Child, command: str, doing: str, content: dict[str, Any]) -> Iterator[Event]:
+    def _close(self, grace: float) -> None:
+        child, self._child, self._running = self._child, None, 0
+        if child is not None:
+            self._last_log = child.log.tail()
+            child.end(grace)
+
+    def _request(self, child: Child, command: str, content: dict[str, Any]) -> Iterator[Event]:
         """Send a command at once and return its events: a generator would send only when it is first read."""
         if self._running:
             child.cancel(self._running)  # nobody reads it any more
@@ -123,15 +131,16 @@ class Worker:
         sequence = self._running = self._sequence
         line = json.dumps({"seq": sequence, "command": command, **content})
         child.send(line.encode("ascii") + b"\n", self._timeouts.start)
-        return self._events(child, sequence, doing)
+        return self._events(child, sequence, command)
 
-    def _events(self, child: Child, sequence: int, doing: str) -> Iterator[Event]:
-        """Yield the events of one request until its last; cancel it if the reader leaves earlier."""
-        self._doing = doing if child.is_ready else "starting"
+    def _events(self, child: Child, sequence: int, command: str) -> Iterator[Event]:
+        """Yield the events of one request until its last; stop it if the reader leaves earlier."""
+        started = time.monotonic()
+        self._doing = _DOING[command] if child.is_ready else "starting"
         try:
-            for wire in self._lines(child, sequence):
+            for wire in self._lines(child, sequence, command):
                 if wire.get("type") == "ready":
-                    self._doing = doing
+                    self._doing = _DOING[command]
                 if wire.get("seq") != sequence:
                     continue  # of a request that was left early
                 event = self._rebuild(child, wire)
@@ -144,17 +153,23 @@ class Worker:
                     yield event
                 if is_over:
                     return
+            if self._child is child:  # the lines of a load end when it is cancelled
+                self._close(grace=0.0)
+                wall_ms = 1e3 * (time.monotonic() - started)
+                yield Finished(reason="interrupted", tail="", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=0)
         finally:
-            if self._running == sequence:
+            if self._running == sequence and command == "load":
+                self._close(grace=0.0)
+            elif self._running == sequence:
                 self.cancel()
 
-    def _lines(self, child: Child, sequence: int) -> Iterator[dict[str, Any]]:
-        """Yield what the child says, looking a few times a second whether it still does what it should."""
+    def _lines(self, child: Child, sequence: int, command: str) -> Iterator[dict[str, Any]]:
+        """Yield what the child says, looking often whether it still does what it should; ends if that is over."""
         started = time.monotonic()
         while True:
             assert self._sequence == sequence or self._child is not child, "a later request reads the events now"
             try:
-                wire = child.read(timeout=0.25)
+                wire = child.read(timeout=0.1)
             except Garbage as garbage:
                 raise self._died(child, f"spoke nonsense ({garbage}) and was ended", REPORT) from None
             except EOFError:
@@ -163,11 +178,14 @@ class Worker:
                 raise self._died(child) from None
             if wire is not None:
                 yield wire
+            is_cancelled = self._cancelled == sequence
+            if is_cancelled and command == "load":
+                return
             now = time.monotonic()
             if not child.is_ready and now - started > self._timeouts.start:
                 reason = f"said nothing for {self._timeouts.start:g} s and was ended"
                 raise self._died(child, reason, "localspec --version shows whether llama.cpp can be loaded")
-            if self._cancelled == sequence and now - self._cancelled_at > self._timeouts.cancel:
+            if is_cancelled and now - self._cancelled_at > self._timeouts.cancel:
                 reason = f"did not stop within {self._timeouts.cancel:g} s and was ended"
                 raise self._died(child, reason, "load the models again")
 

@@ -136,7 +136,7 @@ def _settle(is_bound: bool, pipes: tuple[int, ...]) -> None:
     """Make this process a quiet child: no core files, no Ctrl-C, and none of our pipes in processes of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    faulthandler.enable()  # the log then says in which call a crash happened
+    faulthandler.enable(all_threads=False)  # the log then says in which call a crash happened
     for fd in pipes:
         os.set_inheritable(fd, False)
     if is_bound and sys.platform == "linux":

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import threading
@@ -25,6 +26,7 @@ from localspec.sanitize import sanitize
 
 MAX_LINE = 64 * 1024 * 1024  # no event is longer; a child that never ends a line must not fill memory
 MAX_LOG = 4 * 1024 * 1024
+KILL_GRACE = 2.0  # seconds; a process that waits for a device may outlive even SIGKILL, and we do not wait with it
 TAIL_BYTES = 64 * 1024
 
 
@@ -169,11 +171,12 @@ class Child:
         """End the child, by force after `grace` seconds, and return its exit status (minus the signal's number)."""
         self._commands.close()
         self._control.close()
-        try:
-            return self.process.wait(grace)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
+        for patience in (grace, KILL_GRACE):
+            try:
+                return self.process.wait(patience)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        return -signal.SIGKILL
 
     def _parse(self, line: bytes) -> dict[str, Any]:
         try:

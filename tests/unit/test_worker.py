@@ -117,13 +117,37 @@ def test_a_child_that_never_speaks_is_ended() -> None:
     assert "said nothing for 1 s" in error.message
 
 
-def test_a_load_that_ignores_cancel_is_ended() -> None:
+def test_an_answer_that_ignores_cancel_is_ended() -> None:
+    with stub("deaf") as worker:
+        list(worker.load(SETTINGS))
+        events = worker.generate(REQUEST)
+        assert isinstance(next(events), Started)
+        worker.cancel()
+        with pytest.raises(
+            WorkerDiedError, match=r"did not stop within 0.5 s and was ended while generating"
+        ) as caught:
+            list(events)
+    assert "memory" not in caught.value.message
+
+
+def test_a_cancelled_load_ends_with_its_child() -> None:
     worker = stub("hang")
     events = worker.load(SETTINGS)
     assert isinstance(next(events), Loading)
+    started = time.monotonic()
     worker.cancel()
-    with pytest.raises(WorkerDiedError, match=r"did not stop within 0.5 s and was ended while loading the target"):
-        list(events)
+    (last,) = events
+    assert isinstance(last, Finished)
+    assert last.reason == "interrupted"
+    assert time.monotonic() - started < 1
+    assert worker.pid is None
+
+
+def test_a_load_that_is_left_early_ends_with_its_child() -> None:
+    worker = stub("hang")
+    for _ in worker.load(SETTINGS):
+        break
+    assert worker.pid is None
 
 
 def test_a_command_that_does_not_exist_is_one_line() -> None:
@@ -268,9 +292,10 @@ def test_no_descriptor_is_left_open() -> None:
 
 def test_the_log_is_bounded_and_a_users_log_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.worker_process.MAX_LOG", 8)
-    with stub("hang") as worker:
-        events = worker.load(SETTINGS)
-        next(events)
+    with stub("deaf") as worker:
+        list(worker.load(SETTINGS))
+        assert worker.log_tail() == "a stray print on standard output"
+        events = worker.generate(REQUEST)
         worker.cancel()
         with pytest.raises(WorkerDiedError):
             list(events)  # waits, and trims meanwhile

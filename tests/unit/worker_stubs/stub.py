@@ -99,6 +99,8 @@ def generate(seq: int, request: dict[str, object]) -> None:
         if where == "generate" and index == 2:
             die(how)
         committed(seq, index, text)
+    if MODE == "deaf":
+        time.sleep(60)
     if MODE == "slow":
         while not cancelled(seq):
             committed(seq, 9, ".")

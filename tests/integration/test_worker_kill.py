@@ -1,0 +1,167 @@
+"""The worker with a real session on the bundled pair: killed at every stage, cancelled in a long prefill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from localspec.config import LoadSettings, Request, Speculation
+from localspec.errors import NotFoundError, WorkerDiedError
+from localspec.events import Committed, Event, Finished, Loaded, Loading, Prefilled, Started
+from localspec.worker import Worker
+
+STORYTELLER = files("localspec.models") / "storyteller"
+SETTINGS = LoadSettings(target=str(STORYTELLER / "target-q8_0.gguf"), draft=str(STORYTELLER / "draft-q8_0.gguf"))
+STORY = Request(prompt="Once upon a time", max_tokens=400)
+# A prompt that takes a while to read.
+ROOMY = replace(SETTINGS, ctx=8192)
+LONG = Request(prompt="The old man and the sea. " * 1100, max_tokens=4, speculation=Speculation(method="plain"))
+SIGNALS = ["SIGKILL", "SIGSEGV", "SIGABRT"]
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with Worker() as worker:
+        yield worker
+
+
+def strike(
+    worker: Worker, events: Iterator[Event], when: type[Event], name: str
+) -> tuple[list[Event], WorkerDiedError]:
+    """Send a signal to the worker after the first event `when`; return what came in all and how it ended."""
+    seen: list[Event] = []
+    try:
+        for event in events:
+            seen.append(event)
+            if isinstance(event, when) and worker.pid is not None:
+                os.kill(worker.pid, getattr(signal, name))
+    except WorkerDiedError as error:
+        return seen, error
+    raise AssertionError("the worker lived on")
+
+
+def check(error: WorkerDiedError, name: str, *doing: str) -> None:
+    assert error.exit_code == 9
+    assert name in error.message
+    assert any(error.message.endswith(f"while {what}") for what in doing), error.message
+    assert error.detail["signal"] == name
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_death_while_loading(worker: Worker, name: str) -> None:
+    _, error = strike(worker, worker.load(SETTINGS), Loading, name)
+    check(error, name, "loading the target", "loading the draft", "idle")
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_death_in_prefill(worker: Worker, name: str) -> None:
+    list(worker.load(ROOMY))
+    _, error = strike(worker, worker.generate(LONG), Started, name)
+    check(error, name, "reading the prompt")
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_death_while_generating_keeps_the_text_and_the_next_load_works(worker: Worker, name: str) -> None:
+    list(worker.load(SETTINGS))
+    seen, error = strike(worker, worker.generate(STORY), Committed, name)
+    check(error, name, "generating")
+    assert "".join(event.text for event in seen if isinstance(event, Committed))
+    if name != "SIGKILL":
+        assert "Fatal Python error" in error.detail["log"]
+    assert isinstance(list(worker.load(SETTINGS))[-1], Loaded)
+    assert isinstance(list(worker.generate(Request(prompt="Once", max_tokens=4)))[-1], Finished)
+
+
+def test_cancel_in_a_long_prefill_is_prompt(worker: Worker) -> None:
+    list(worker.load(ROOMY))
+    asked = 0.0
+
+    def ask() -> None:
+        nonlocal asked
+        asked = time.monotonic()
+        worker.cancel()
+
+    events: list[Event] = []
+    for event in worker.generate(LONG):
+        events.append(event)
+        if isinstance(event, Started):
+            threading.Timer(0.05, ask).start()
+    took = time.monotonic() - asked
+    print(f"cancel in prefill answered after {1e3 * took:.0f} ms")
+    assert isinstance(events[-1], Finished)
+    assert events[-1].reason == "interrupted"
+    assert not any(isinstance(event, Prefilled) for event in events)
+    assert took < 1.0
+    # and the cache is sound: the next answer comes
+    again = list(worker.generate(Request(prompt="Once", max_tokens=4)))
+    assert isinstance(again[-1], Finished)
+    assert again[-1].reason in ("length", "stop")
+
+
+def test_cancel_while_generating(worker: Worker) -> None:
+    list(worker.load(SETTINGS))
+    events = []
+    for event in worker.generate(STORY):
+        events.append(event)
+        if isinstance(event, Committed):
+            worker.cancel()
+    assert isinstance(events[-1], Finished)
+    assert events[-1].reason in ("interrupted", "stop")
+
+
+def test_errors_of_the_session_arrive(worker: Worker) -> None:
+    with pytest.raises(NotFoundError):
+        list(worker.load(LoadSettings(target="/nonexistent/model.gguf")))
+    assert worker.pid is not None  # the child is well
+
+
+def test_the_child_goes_when_its_parent_is_killed() -> None:
+    code = (
+        "import sys, time\n"
+        "from localspec.config import LoadSettings\n"
+        "from localspec.worker import Worker\n"
+        "worker = Worker()\n"
+        "list(worker.load(LoadSettings(target=sys.argv[1])))\n"
+        "print(worker.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, SETTINGS.target], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 5
+    while is_alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_terminals_interrupt_does_not_reach_the_child(worker: Worker) -> None:
+    list(worker.load(SETTINGS))
+    assert worker.pid is not None
+    assert os.getsid(worker.pid) != os.getsid(0)
+    os.kill(worker.pid, signal.SIGINT)
+    assert isinstance(list(worker.generate(Request(prompt="Once", max_tokens=4)))[-1], Finished)
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether `pid` runs; an orphan that nobody reaps is a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return not os.path.isdir("/proc/self")
