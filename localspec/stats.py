@@ -34,7 +34,6 @@ from localspec.events import (
     Prefilled,
     Probed,
     Started,
-    StepMs,
     Warned,
 )
 
@@ -82,7 +81,6 @@ class Stats:
     context_n: int = 0
     _text: list[str] = field(default_factory=list)
     _kept_share: float = 0.0
-    _decode_ms: float = 0.0
     _decoded: int = 0
     _probes: list[float] = field(default_factory=list)
     _probe_ctx: int = 0
@@ -125,14 +123,13 @@ class Stats:
             self._positions(event, is_cut)
 
     def _time(self, event: Committed) -> None:
-        """Add the pass's times; the prompt's own pass is no decoding, so it stays out of the rate."""
-        ms: StepMs = event.ms
-        self.draft_ms += ms.draft
-        self.verify_ms += ms.verify
-        self.sample_ms += ms.sample
-        self.other_ms += ms.other
+        """Add the pass's times, but not those of the prompt's own: `Prefilled` has them, and it is no decoding."""
         if event.index > 0:
-            self._decode_ms += ms.draft + ms.verify + ms.sample + ms.other
+            ms = event.ms
+            self.draft_ms += ms.draft
+            self.verify_ms += ms.verify
+            self.sample_ms += ms.sample
+            self.other_ms += ms.other
             self._decoded += len(event.out)
 
     def _positions(self, event: Committed, is_cut: bool) -> None:
@@ -186,7 +183,7 @@ class Stats:
     @property
     def ms_per_token(self) -> float | None:
         """Measured milliseconds of decoding a token."""
-        return _ratio(self._decode_ms, self._decoded)
+        return _ratio(self.decode_ms, self._decoded)
 
     @property
     def tok_per_s(self) -> float | None:
@@ -195,7 +192,7 @@ class Stats:
     @property
     def decode_ms(self) -> float:
         """Milliseconds spent in passes after the prompt's own."""
-        return self._decode_ms
+        return self.draft_ms + self.verify_ms + self.sample_ms + self.other_ms
 
     @property
     def baseline(self) -> Baseline | None:

@@ -1,0 +1,48 @@
+"""Following one answer: events to the counters, the sink and the live status, in that order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from localspec.cli.console import Console
+from localspec.cli.live import Live
+from localspec.cli.output import Sink
+from localspec.cli.signals import Stop
+from localspec.cli.summary import is_slower, live_line, stats_line
+from localspec.events import Committed, Event, Finished, Loaded, Loading, Started, Warned
+from localspec.stats import Stats
+
+
+def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, console: Console, stop: Stop) -> None:
+    """Hand every event on until there is none; a stop for time is told as such."""
+    for event in events:
+        if isinstance(event, Finished) and stop.is_timeout:
+            event = dataclasses.replace(event, reason="timeout")
+        stats.observe(event)
+        if isinstance(event, Warned):
+            live.erase()
+            console.warn(event.message)
+        sink.event(event)
+        line = _status(event, stats)
+        if line and (live.is_due or not isinstance(event, Committed | Loading)):
+            live.status(line)
+
+
+def _status(event: Event, stats: Stats) -> str:
+    """Return what the status should say after an event, "" to leave it."""
+    match event:
+        case Loading():
+            return f"loading the {event.what} {event.fraction:.0%}"
+        case Loaded():
+            return "starting"
+        case Started():
+            return f"reading the prompt, {event.prompt_n} tokens"
+        case Committed():
+            return live_line(stats)
+    return ""
+
+
+def tell(stats: Stats, console: Console) -> None:
+    """Write the stats line."""
+    console.say(stats_line(stats), "yellow" if is_slower(stats) else "dim")

@@ -1,0 +1,100 @@
+"""The command group: names, one line each, imported only when they are called.
+
+Invariant: --help and --version import neither numpy nor llama_cpp nor any interface library.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from importlib import import_module
+
+import click
+
+from localspec.cli.console import Console, is_terminal
+from localspec.errors import UsageError
+
+COMMANDS = {
+    "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
+    "chat": ("localspec.cli.chat:chat", "Talk to a pair, line by line."),
+    "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
+}
+ALIASES = {"generate": "run"}
+
+
+class Group(click.Group):
+    """Commands from `COMMANDS`, imported when they are looked up."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import and return a command, None if there is none of that name."""
+        entry = COMMANDS.get(ALIASES.get(name, name))
+        if entry is None:
+            return None
+        module, _, attribute = entry[0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say what was probably meant: a word that is no command is never taken for a prompt."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
+            guess = f" Did you mean {near[0]!r}?" if near else ""
+            raise UsageError(
+                f"no such command {name!r}.{guess} To send it as a prompt: localspec run {_quoted(args)}",
+                hint="localspec --help",
+            )
+        return super().resolve_command(ctx, args)
+
+
+def _quoted(words: list[str]) -> str:
+    text = " ".join(words)
+    return '"' + (text if len(text) <= 60 else f"{text[:60]}…") + '"'
+
+
+def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from localspec.cli.version import version_line
+
+        click.echo(version_line())
+        ctx.exit()
+
+
+@click.group(cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print versions.")
+@click.pass_context
+def cli(ctx: click.Context) -> int | None:
+    """Exact speculative decoding for pairs of GGUF models, on llama.cpp.
+
+    \b
+    localspec run "Once upon a time"      answer once
+    localspec chat                        talk
+    cat notes.txt | localspec run "Summarise this"
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        click.echo(ctx.get_help(), err=True)
+        return 2
+    command = cli.get_command(ctx, "chat")
+    assert command is not None
+    with command.make_context("chat", [], parent=ctx) as chat_context:
+        code: int = command.invoke(chat_context)
+        return code
+
+
+def call(args: list[str], console: Console) -> int:
+    """Run the command line; return its exit code, or raise what went wrong."""
+    with cli.make_context("localspec", args, obj=console) as ctx:
+        return cli.invoke(ctx) or 0

@@ -1,0 +1,89 @@
+"""`localspec chat`: the line chat. Append-only, so that it works in any terminal, with a screen reader, in a script."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.lines import Lines, history
+from localspec.cli.options import (
+    model_options,
+    reply_options,
+    sampling_options,
+    screen_options,
+    speculation_options,
+)
+from localspec.cli.params import Command
+from localspec.cli.settings import load_settings, open_worker, request_settings, system_message
+from localspec.cli.signals import INTERRUPTED
+from localspec.cli.slash import obey
+from localspec.cli.talk import YOU, Chat
+from localspec.errors import LocalspecError
+
+
+@click.command(cls=Command)
+@model_options
+@reply_options
+@speculation_options
+@sampling_options
+@screen_options
+@click.pass_obj
+def chat(console: Console, /, **values: Any) -> int:
+    """Talk to a pair, line by line. /help lists what can be done on the way.
+
+    Ctrl-C stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe.
+    """
+    console.color, console.quiet = values["color"], values["quiet"]
+    settings = load_settings(values)
+    request = request_settings(values, settings)
+    system = system_message(values)
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="replace")
+    with open_worker(values) as worker, history():
+        talk = Chat(console, worker, settings, request)
+        talk.conversation.system = system[0].content if system else None
+        talk.has_marks = values["tokens"]
+        talk.control = values["control_chars"]
+        if values["stats"] is not None:
+            talk.has_stats = values["stats"]
+        return converse(talk, Lines())
+
+
+def converse(chat: Chat, lines: Lines) -> int:
+    """Read and answer until the end of input; return the exit code."""
+    if is_terminal(sys.stdin) and not chat.console.quiet:
+        chat.console.say(f"localspec · {chat.settings.name} · /help, Ctrl-D to leave", "dim")
+    was_interrupted = False
+    while not chat.is_over:
+        try:
+            text = lines.read(YOU)
+            was_interrupted = False
+        except KeyboardInterrupt:
+            write_out("\n")
+            if was_interrupted:
+                return INTERRUPTED
+            was_interrupted = True
+            chat.console.say("Ctrl-C again or Ctrl-D to leave", "dim")
+            continue
+        if text is None:
+            if is_terminal(sys.stdin):
+                write_out("\n")
+            break
+        _take(chat, text)
+    return 0
+
+
+def _take(chat: Chat, text: str) -> None:
+    """Obey a command or send a message. An error ends neither the chat nor the conversation."""
+    if not is_terminal(sys.stdin) and not chat.console.quiet and text.strip():
+        write_out(f"{YOU}{text}\n")  # a transcript has both sides
+    try:
+        if text.startswith("/") and not text.startswith("//"):
+            obey(chat, text)
+        elif text.strip():
+            chat.send(text[1:] if text.startswith("//") else text)
+    except LocalspecError as error:
+        chat.console.fail(error)

@@ -1,0 +1,124 @@
+"""The two streams and what may be done to them: colour, width, one line for people on stderr.
+
+stdout is the answer, stderr the conversation about it. Colour goes to a stream only if that stream is a terminal and
+nobody asked for none (NO_COLOR, TERM=dumb, --color never).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any
+
+from localspec.errors import LocalspecError, ResourceError
+from localspec.sanitize import sanitize
+
+SGR = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+@dataclass(slots=True)
+class Console:
+    """How this process may write. `color` is what --color said: auto, always or never.
+
+    `on_error` writes an error object to stdout where --json or --events promised one.
+    """
+
+    color: str = "auto"
+    quiet: bool = False
+    on_error: Callable[[dict[str, Any]], None] | None = None
+
+    def can_color(self, stream: IO[str] | None) -> bool:
+        """Whether SGR sequences may go to `stream`."""
+        if self.color != "auto":
+            return self.color == "always"
+        return is_terminal(stream) and not os.environ.get("NO_COLOR") and not is_dumb()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a line on stderr may be redrawn in place."""
+        return is_terminal(sys.stderr) and not (self.quiet or is_dumb() or is_accessible())
+
+    def paint(self, text: str, style: str, stream: IO[str] | None) -> str:
+        """Return `text` in a style of `SGR` where `stream` takes colour."""
+        return f"\x1b[{SGR[style]}m{text}\x1b[0m" if self.can_color(stream) else text
+
+    def say(self, line: str, style: str = "") -> None:
+        """Write one line to stderr; a stderr that is gone is nobody's error."""
+        with contextlib.suppress(OSError, ValueError):
+            print(self.paint(line, style, sys.stderr) if style else line, file=sys.stderr, flush=True)
+
+    def warn(self, message: str) -> None:
+        """Write one warning line."""
+        if not self.quiet:
+            self.say(f"localspec: {self.paint('warning', 'yellow', sys.stderr)}: {one_line(message)}")
+
+    def fail(self, error: LocalspecError) -> None:
+        """Write an error as the one line that people see."""
+        hint = f" — try: {one_line(error.hint)}" if error.hint else ""
+        self.say(f"localspec: {self.paint(one_line(error.message), 'red', sys.stderr)}{hint}")
+
+
+def one_line(text: str) -> str:
+    """Return `text` as one line without a control character: names of files and models are other people's text."""
+    return " ".join(sanitize(text).split())
+
+
+def is_terminal(stream: IO[str] | None) -> bool:
+    """Whether `stream` is open and a terminal."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def is_dumb() -> bool:
+    """Whether the terminal says it cannot move its cursor."""
+    return os.environ.get("TERM", "") in ("dumb", "")
+
+
+def is_accessible() -> bool:
+    """Whether the user asked for output without redrawing (the ACCESSIBLE convention)."""
+    return os.environ.get("ACCESSIBLE", "").lower() not in ("", "0", "false")
+
+
+def share_terminal() -> bool:
+    """Whether stdout and stderr are one and the same terminal."""
+    if not (is_terminal(sys.stdout) and is_terminal(sys.stderr)):
+        return False
+    return os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev
+
+
+def width() -> int:
+    """Columns of the terminal behind stderr; 80 if it does not say."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    return columns or shutil.get_terminal_size().columns
+
+
+def write_out(text: str) -> None:
+    """Write to stdout and flush. Raises BrokenPipeError if the reader is gone, ResourceError if it is full."""
+    if sys.stdout is None:
+        raise ResourceError("standard output is closed", hint="localspec run ... > FILE")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "localspec run ... > FILE"
+        raise ResourceError(f"cannot write to standard output: {reason}", hint=hint) from error
+
+
+def prepare_streams() -> None:
+    """Make every text writable whatever the locale's encoding, and newlines exact."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace", newline="")

@@ -1,0 +1,124 @@
+"""What a person gives to `run`: words, standard input and files, made one prompt.
+
+Everything that is not UTF-8 text is replaced, counted and warned of; nothing is read without a limit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.errors import NotFoundError, PromptTooLongError, UsageError
+from localspec.events import Warned
+
+_FENCE = re.compile(r"^ {0,3}(`{3,})", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Inputs:
+    """Reads input up to `limit` bytes each, collecting warnings."""
+
+    limit: int
+    warnings: list[Warned] = field(default_factory=list)
+
+    def stdin(self, *, is_wanted: bool) -> str:
+        """Return what standard input holds; "" for a terminal, a device, or no standard input at all.
+
+        With `is_wanted` (nothing else is the prompt) any readable non-terminal is read.
+        """
+        if sys.stdin is None or sys.stdin.closed:
+            return ""
+        try:
+            fd = sys.stdin.fileno()
+            mode = os.fstat(fd).st_mode
+            is_data = stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+            if os.isatty(fd) or not (is_data or is_wanted):
+                return ""
+            return self._text("standard input", self._read(fd, "standard input"))
+        except OSError:  # closed by the caller, or a directory
+            return ""
+
+    def file(self, name: str) -> str:
+        """Return the text of a file, or of standard input for '-'. Raises NotFoundError."""
+        if name == "-":
+            return self.stdin(is_wanted=True)
+        try:
+            with Path(name).expanduser().open("rb") as file:
+                return self._text(name, self._read(file.fileno(), name))
+        except OSError as error:
+            raise NotFoundError(f"cannot read {name}: {error.strerror}", hint="--file PATH of a text") from None
+
+    def word(self, text: str) -> str:
+        """Return an argument as text: what was not UTF-8 came in as lone surrogates."""
+        return self._text("the prompt", text.encode("utf-8", "surrogateescape"))
+
+    def _read(self, fd: int, name: str) -> bytes:
+        data = bytearray()
+        while chunk := os.read(fd, 1 << 20):
+            data += chunk
+            if len(data) > self.limit:
+                raise PromptTooLongError(
+                    f"{name} is longer than {self.limit / 2**20:g} MiB", hint="--max-stdin MIB allows more"
+                )
+        return bytes(data)
+
+    def _text(self, name: str, data: bytes) -> str:
+        text = data.decode("utf-8", "replace")
+        n_bad = text.count("\ufffd") - data.count("\ufffd".encode())
+        n_zero = text.count("\0")
+        if n_bad or n_zero:
+            what = " and ".join(
+                words for n, words in ((n_bad, f"{n_bad} invalid UTF-8"), (n_zero, f"{n_zero} NUL")) if n
+            )
+            self.warnings.append(Warned("input", f"{name}: {what} replaced by \ufffd"))
+        return text.replace("\0", "\ufffd")
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Text that the prompt is about; `name` is a file's, "" for standard input."""
+
+    name: str
+    text: str
+
+
+def compose(words: str, data: list[Data], *, is_raw: bool) -> str:
+    """Return one prompt: each piece of data fenced, a blank line, the words.
+
+    Without words a lone standard input is the prompt itself; raw prompts are joined without fences.
+    """
+    if is_raw:
+        return "".join(piece.text for piece in data) + words
+    if not words and len(data) == 1 and not data[0].name:
+        return data[0].text
+    blocks = [fenced(piece) for piece in data]
+    return "\n\n".join([*blocks, words] if words else blocks)
+
+
+def fenced(data: Data) -> str:
+    """Return data between fences that it cannot close itself."""
+    longest = max((len(fence) for fence in _FENCE.findall(data.text)), default=2)
+    fence = "`" * max(3, longest + 1)
+    end = "" if data.text.endswith("\n") else "\n"
+    return f"{fence}{Path(data.name).name}\n{data.text}{end}{fence}"
+
+
+def read_prompt(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs, *, is_raw: bool) -> str:
+    """Return the prompt made of words, standard input and files. Raises UsageError if there is none."""
+    spoken = " ".join(inputs.word(word) for word in words)
+    data = [Data("" if name == "-" else name, inputs.file(name)) for name in files]
+    if "-" not in files:
+        piped = inputs.stdin(is_wanted=not words and not files)
+        if piped:
+            data.insert(0, Data("", piped))
+    if not spoken and len(data) == 1 and not data[0].name:
+        # echo and editors end a text with a newline that nobody means as part of it.
+        data = [Data("", data[0].text.removesuffix("\n"))]
+    prompt = compose(spoken, [piece for piece in data if piece.text], is_raw=is_raw)
+    if not prompt.strip() and not (is_raw and words):
+        raise UsageError("there is no prompt", hint='localspec run "Once upon a time", or pipe one in')
+    return prompt

@@ -1,0 +1,103 @@
+r"""Messages from a terminal or a script: lines, with history, joined by a final \ or between triple quotes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from localspec.cli.console import is_terminal
+from localspec.errors import PromptTooLongError
+
+QUOTES = '"""'
+MAX_LINE = 1 << 24  # characters; more is no message but a mistake
+_KEPT = 1000  # lines of history
+
+ReadLine = Callable[[str], str | None]
+
+
+class Lines:
+    """Logical messages. `read_line(prompt)` returns one line without its newline, None at the end."""
+
+    def __init__(self, read_line: ReadLine | None = None) -> None:
+        self._read_line = read_line or _line
+
+    def read(self, prompt: str) -> str | None:
+        """Return the next message, None at the end of input. Ctrl-C raises KeyboardInterrupt."""
+        line = self._read_line(prompt)
+        if line is None:
+            return None
+        if line.lstrip().startswith(QUOTES):
+            return self._quoted(line.lstrip().removeprefix(QUOTES))
+        parts = []
+        while line is not None and line.endswith("\\"):
+            parts.append(line[:-1])
+            line = self._read_line(_continued(prompt))
+        return "\n".join([*parts, line or ""])
+
+    def _quoted(self, first: str) -> str:
+        """Collect lines until the closing quotes, or the end of input."""
+        parts, line = [], first
+        while not line.rstrip().endswith(QUOTES):
+            parts.append(line)
+            following = self._read_line("... ")
+            if following is None:
+                return "\n".join(parts)
+            line = following
+        return "\n".join([*parts, line.rstrip().removesuffix(QUOTES)])
+
+
+def _continued(prompt: str) -> str:
+    return "... ".rjust(len(prompt))
+
+
+def _line(prompt: str) -> str | None:
+    """Read one line, with editing where both ends are a terminal. A script gets no prompts on its stdout."""
+    if is_terminal(sys.stdin) and is_terminal(sys.stdout):
+        try:
+            return input(prompt)
+        except EOFError:
+            return None
+    if sys.stdin is None:
+        return None
+    if is_terminal(sys.stdin):
+        print(prompt, end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline(MAX_LINE)
+    if len(line) >= MAX_LINE:
+        raise PromptTooLongError("a line of standard input is longer than 16 MiB", hint="/read FILE")
+    return line.rstrip("\r\n").replace("\0", "\ufffd") if line else None
+
+
+@contextmanager
+def history() -> Iterator[None]:
+    """Keep the lines typed here for the next time, readable by their owner alone; LOCALSPEC_NO_HISTORY=1 does not."""
+    try:
+        import readline
+    except ImportError:  # not every Python has it: lines are then read without editing
+        yield
+        return
+    if os.environ.get("LOCALSPEC_NO_HISTORY") or not is_terminal(sys.stdin):
+        yield
+        return
+    path = _history_path()
+    with contextlib.suppress(OSError):
+        readline.read_history_file(path)
+    readline.set_history_length(_KEPT)
+    try:
+        yield
+    finally:
+        # A home that cannot be written costs the history, never the chat.
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+            readline.write_history_file(path)
+
+
+def _history_path() -> Path:
+    from platformdirs import user_state_path
+
+    home = os.environ.get("LOCALSPEC_HOME")
+    return (Path(home) / "state" if home else user_state_path("localspec")) / "history"

@@ -1,0 +1,134 @@
+"""A status line under text that is still being written.
+
+Where stdout and stderr are one terminal, the line stands one row below the text. Its place is never computed: the
+cursor is saved at the text's end, the line is drawn, the cursor restored, and "erase to the end of the screen" removes
+it whatever a resize did to it. `ESC D` (index) makes room below and scrolls at the bottom without leaving the column.
+
+The one state that saving does not keep everywhere is a cursor waiting at the right margin for the next character. So
+the column is estimated, and near the margin, or once a line holds characters whose width terminals disagree on, the
+status stays away until the next line. Invariant: whatever the estimate, no text is lost but on the screen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import unicodedata
+from collections.abc import Callable
+
+from localspec.cli.console import Console, share_terminal, width, write_out
+
+INTERVAL = 0.1  # seconds between two versions of the line: more is unreadable, and drawing costs tokens
+MARGIN = 2  # columns before the right edge where the line stays away
+ERASE_BELOW = "\x1b[J"
+ERASE_LINE = "\r\x1b[K"
+
+
+class Cursor:
+    """Where the text's cursor is, as far as can be known: `column` from 0, `is_sure` until an odd character came."""
+
+    def __init__(self) -> None:
+        self.column = 0
+        self.is_sure = True
+
+    def feed(self, text: str, columns: int) -> None:
+        """Follow `text` on a terminal of `columns`."""
+        for char in text:
+            if char == "\n":
+                self.column, self.is_sure = 0, True
+            elif char == "\t":
+                self.column = min(columns - 1, (self.column // 8 + 1) * 8)
+            else:
+                self._advance(char, columns)
+
+    def _advance(self, char: str, columns: int) -> None:
+        wide = unicodedata.east_asian_width(char) in "WF"
+        if ord(char) > 0x2FF and not wide and not char.isalpha():
+            # Marks, joiners, emoji: terminals disagree. Typographic punctuation is narrow everywhere.
+            self.is_sure = self.is_sure and 0x2010 <= ord(char) <= 0x2027
+        elif wide and ord(char) >= 0x1F000:
+            self.is_sure = False
+        cells = 1 + wide
+        if self.column + cells > columns:
+            self.column = 0
+        self.column += cells
+
+    def is_clear(self, columns: int) -> bool:
+        """Whether the cursor is surely not waiting at the right margin."""
+        return self.is_sure and self.column <= columns - MARGIN
+
+
+class Live:
+    """Text to stdout with a status on stderr, where there is a terminal to show it on.
+
+    `write` and `status` may be called in any order; `erase` before anything else is printed.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._is_on = console.is_live
+        self._is_shared = self._is_on and share_terminal()
+        self._console = console
+        self._clock = clock
+        self._cursor = Cursor()
+        self._has_text = False
+        self._line = ""
+        self._eraser = ""  # what removes the line that is on the screen
+        self._drawn_at = -INTERVAL
+
+    def write(self, text: str, *, bare: str | None = None) -> None:
+        """Write text of the answer. `bare` is the same without its invisible sequences, for the cursor's sake."""
+        if not text:
+            return
+        if not self._is_shared:
+            write_out(text)
+            return
+        columns = width()
+        eraser, self._has_text = self._taken(), True
+        self._cursor.feed(text if bare is None else bare, columns)
+        # One write for erasing, text and line: no flicker, and never half of it.
+        write_out(eraser + text + self._drawn(columns))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the line may change again."""
+        return self._is_on and self._clock() - self._drawn_at >= INTERVAL
+
+    def status(self, line: str) -> None:
+        """Replace the status line."""
+        if self._is_on:
+            self._line, self._drawn_at = line, self._clock()
+            to_terminal(self._taken() + self._drawn(width()))
+
+    def erase(self) -> None:
+        """Remove the line; it stays away until the next `status`. Safe in a signal handler."""
+        self._line = ""
+        eraser = self._taken()
+        if eraser:
+            to_terminal(eraser)
+
+    def _taken(self) -> str:
+        eraser, self._eraser = self._eraser, ""
+        return eraser
+
+    def _drawn(self, columns: int) -> str:
+        # The last column stays free: a full row would leave the cursor waiting at the margin, and wrap on a resize.
+        line = self._console.paint(self._line[: max(0, columns - 1)], "dim", sys.stderr)
+        if not self._line:
+            return ""
+        if not (self._is_shared and self._has_text):
+            self._eraser = ERASE_LINE
+            return ERASE_LINE + line
+        if not self._cursor.is_clear(columns):
+            return ""
+        self._eraser = ERASE_BELOW
+        return f"\x1bD\x1b[A\x1b7\x1b[B\r{line}\x1b8"
+
+
+def to_terminal(text: str) -> None:
+    """Write to stderr past Python's buffer; also called from signal handlers."""
+    try:
+        sys.stdout.flush()
+        os.write(sys.stderr.fileno(), text.encode(errors="replace"))
+    except (OSError, ValueError):
+        pass

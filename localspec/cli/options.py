@@ -1,0 +1,187 @@
+"""The options that commands share, as the help lists them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import click
+
+from localspec.cli.params import option, stacked
+from localspec.config import Sampling, Speculation
+
+_INT = click.IntRange(1, 2**31 - 1)
+
+
+def _model() -> list[Any]:
+    add = partial(option, section="Model")
+    return [
+        add(
+            "-m",
+            "--model",
+            metavar="PAIR",
+            help="A pair's name, TARGET.gguf or TARGET.gguf+DRAFT.gguf.  [default: storyteller]",
+        ),
+        add(
+            "-d",
+            "--draft",
+            aliases=["--draft-model"],
+            metavar="FILE",
+            help="The draft model, or 'none'.",
+        ),
+        add("--ctx", type=_INT, metavar="N", help="Context in tokens.  [default: the model's own]"),
+        add("--threads", type=click.IntRange(1, 4096), metavar="N", help="CPU threads."),
+        add("--gpu", default="auto", metavar="auto|off|all|N", help="Target layers on a GPU."),
+        add("--draft-gpu", default="auto", metavar="auto|off|all|N", help="Draft layers on a GPU."),
+        add(
+            "--kv",
+            type=click.Choice(["f16", "q8_0", "q4_0"]),
+            default="f16",
+            help="Type of the attention cache.  [default: f16]",
+        ),
+        add(
+            "--flash-attn",
+            type=click.Choice(["auto", "on", "off"]),
+            default="auto",
+            help="Flash attention.",
+        ),
+        add("--mmap/--no-mmap", default=True, help="Map the files or read them into memory."),
+        add("--mlock", is_flag=True, help="Keep the weights in RAM."),
+    ]
+
+
+def _sampling() -> list[Any]:
+    add = partial(option, section="Sampling (the target's law; speculation does not change it)")
+    d = Sampling()
+
+    def number(*names: str, help: str, default: float | None, **more: Any) -> Any:
+        shown = "" if default is None else f"  [default: {default:g}]"
+        kind = float if isinstance(default, float) else int
+        return add(
+            *names,
+            type=kind,
+            default=default,
+            metavar="N" if kind is int else "F",
+            help=help + shown,
+            **more,
+        )
+
+    return [
+        number("--temp", aliases=["--temperature"], default=d.temperature, help="Temperature; 0 takes the likeliest."),
+        number("--top-k", default=d.top_k, help="Keep the k likeliest tokens; 0: all."),
+        number("--top-p", default=d.top_p, help="Keep the likeliest up to this mass; 1: all."),
+        number("--min-p", default=d.min_p, help="Drop what is less likely than this times the likeliest; 0: nothing."),
+        number("--typical-p", default=d.typical_p, help="Locally typical sampling; 1: off."),
+        number("--repeat-penalty", default=d.repeat_penalty, help="Divide logits of recent tokens; 1: off."),
+        number("--presence-penalty", default=d.presence_penalty, help="Subtract once for a recent token; 0: off."),
+        number("--frequency-penalty", default=d.frequency_penalty, help="Subtract for each time; 0: off."),
+        number("--penalty-last-n", default=d.penalty_last_n, help="What counts as recent; -1: the whole text."),
+        add("--logit-bias", multiple=True, metavar="ID=BIAS", help="Add to a token's logit."),
+        number("--seed", default=None, help="Same seed, same text, whatever drafts.  [default: random]"),
+    ]
+
+
+def _speculation() -> list[Any]:
+    add = partial(option, section="Speculation (the four axes; see: localspec methods)")
+    d = Speculation()
+    return [
+        add(
+            "-k",
+            "--draft-tokens",
+            aliases=["--num-draft-tokens", "--draft-max"],
+            default="auto",
+            metavar="N|auto",
+            help="Draft tokens per pass; 0: plain decoding.  [default: auto]",
+        ),
+        add("--method", default=d.method, metavar="NAME", help="Who drafts.  [default: auto]"),
+        add("--tree", default=d.tree, metavar="SHAPE", help="Shape of the draft.  [default: chain]"),
+        add("--length", default=d.length, metavar="RULE", help="How long it is.  [default: fixed]"),
+        add("--verify", default=d.verify, metavar="RULE", help="Who judges it.  [default: auto]"),
+        add(
+            "--draft-temp",
+            type=float,
+            metavar="F",
+            help="Temperature of the draft; any is exact.  [default: --temp]",
+        ),
+    ]
+
+
+def _reply() -> list[Any]:
+    add = partial(option, section="Prompt and answer")
+    return [
+        add("-s", "--system", metavar="TEXT|@FILE", help="System message."),
+        add(
+            "--template",
+            metavar="NAME|FILE",
+            help="Chat template: chatml, none, or a file.  [default: the model's own]",
+        ),
+        add(
+            "-n",
+            "--max-tokens",
+            aliases=["--predict"],
+            type=int,
+            metavar="N",
+            help="Stop after N tokens.  [default: when the model does]",
+        ),
+        add("--stop", multiple=True, metavar="TEXT", help=r"Stop before TEXT; \n is a newline."),
+    ]
+
+
+def _prompt() -> list[Any]:
+    add = partial(option, section="Prompt and answer")
+    return [
+        add("--raw", is_flag=True, help="The prompt as it is, without a chat template."),
+        add("-f", "--file", multiple=True, metavar="PATH", help="Text to put before the prompt."),
+        add(
+            "--max-stdin",
+            type=click.FloatRange(0, min_open=True),
+            default=16,
+            metavar="MIB",
+            help="Longest input to read.  [default: 16]",
+        ),
+        add(
+            "--timeout",
+            type=click.FloatRange(0, 1e8, min_open=True),
+            metavar="SEC",
+            help="Stop after this time, with exit code 124.",
+        ),
+    ]
+
+
+def _format() -> list[Any]:
+    add = partial(option, section="Output")
+    return [
+        add("--json", "as_json", is_flag=True, help="One JSON object at the end."),
+        add("--events", "as_events", is_flag=True, help="Every pass as a line of JSON."),
+    ]
+
+
+def _screen() -> list[Any]:
+    add = partial(option, section="Output")
+    return [
+        add("--tokens", is_flag=True, help="Mark tokens: ⟦corrected⟧, bonus⁺, accepted in green."),
+        add("--stats/--no-stats", default=None, help="A line of numbers.  [default: on a terminal]"),
+        add("-q", "--quiet", is_flag=True, help="The answer and errors, nothing else."),
+        add(
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            default="auto",
+            help="Colour.  [default: auto, which also minds NO_COLOR]",
+        ),
+        add(
+            "--control-chars",
+            type=click.Choice(["auto", "show", "raw"]),
+            default="auto",
+            help="Control characters in the answer.  [default: shown on a terminal, raw in a pipe]",
+        ),
+        add("--log-file", metavar="FILE", help="Where llama.cpp's log goes, and tracebacks."),
+    ]
+
+
+model_options = stacked(_model())
+reply_options = stacked(_reply())
+prompt_options = stacked(_prompt())
+speculation_options = stacked(_speculation())
+sampling_options = stacked(_sampling())
+format_options = stacked(_format())
+screen_options = stacked(_screen())

@@ -1,0 +1,190 @@
+"""Where an answer goes: text for people, one JSON object, or a stream of JSON lines.
+
+A sink sees every event in order, then `finish` or `fail`, once. It owns stdout; stderr is the console's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.live import Live
+from localspec.cli.marks import Provenance, Span, marked
+from localspec.cli.result import params, result
+from localspec.config import LoadSettings, Request
+from localspec.events import Committed, Event, Failed, Finished, Loading, to_wire
+from localspec.sanitize import Sanitizer
+from localspec.stats import Stats
+
+Wire = dict[str, Any]
+VERSION = 1  # of the event stream
+
+
+class Sink(Protocol):
+    """One way to write an answer."""
+
+    def event(self, event: Event) -> None: ...
+
+    def finish(self, stats: Stats) -> None: ...
+
+    def fail(self, error: Wire) -> None: ...
+
+
+class TextSink:
+    """The text itself, flushed per pass. On a terminal it is made safe and ends in a fresh line.
+
+    `label` goes before the first text, and is not part of it.
+    """
+
+    def __init__(
+        self, console: Console, live: Live, *, control: str = "auto", has_marks: bool = False, label: str = ""
+    ) -> None:
+        self._live = live
+        self._is_terminal = is_terminal(sys.stdout)
+        is_shown = control == "show" or (control == "auto" and self._is_terminal)
+        self._sanitizer = Sanitizer() if is_shown else None
+        self._provenance = Provenance() if has_marks else None
+        self._can_color = console.can_color(sys.stdout)
+        self._label = label
+        self._last = ""
+
+    def event(self, event: Event) -> None:
+        """Write the text that an event released."""
+        if isinstance(event, Committed):
+            if self._provenance is None:
+                self._write(event.text)
+            else:
+                self._write_spans(self._provenance.feed(event))
+        elif isinstance(event, Finished):
+            if self._provenance is None:
+                self._write(event.tail)
+            else:
+                self._write_spans(self._provenance.release(event.tail))
+
+    def finish(self, stats: Stats) -> None:
+        """End the text with one newline; a terminal that is on a fresh line already gets none."""
+        if self._sanitizer is not None:
+            self._put(self._sanitizer.finish())
+        self._live.erase()
+        if not (self._is_terminal and self._last.endswith("\n")):
+            self._live.write("\n")
+
+    def fail(self, error: Wire) -> None:
+        """Leave the text so far as it is, and the terminal on a fresh line."""
+        self._live.erase()
+        if self._last and not self._last.endswith("\n"):
+            self._live.write("\n")
+
+    def _safe(self, text: str) -> str:
+        return text if self._sanitizer is None else self._sanitizer.feed(text)
+
+    def _write(self, text: str) -> None:
+        self._put(self._safe(text))
+
+    def _write_spans(self, spans: list[Span]) -> None:
+        safe = [Span(self._safe(span.text), span.source) for span in spans]
+        bare = "".join(marked(span, can_color=False) for span in safe)
+        self._put("".join(marked(span, can_color=self._can_color) for span in safe), bare)
+
+    def _put(self, text: str, bare: str | None = None) -> None:
+        if text:
+            self._live.write(self._label)
+            self._label, self._last = "", text
+            self._live.write(text, bare=bare)
+
+
+class JsonSink:
+    """One object at the end; on failure the object of the error."""
+
+    def __init__(self, live: Live, settings: LoadSettings, request: Request, *, has_tokens: bool = False) -> None:
+        self._live = live
+        self._settings = settings
+        self._request = request
+        self._tokens: list[Wire] | None = [] if has_tokens else None
+        self._text = ""
+
+    def event(self, event: Event) -> None:
+        """Collect what the object needs and the counters do not keep."""
+        if isinstance(event, Committed):
+            self._text += event.text
+            if self._tokens is not None:
+                self._tokens += [{"id": piece.id, "s": piece.text, "source": piece.source} for piece in event.out]
+
+    def finish(self, stats: Stats) -> None:
+        """Write the object."""
+        made = result(stats, self._settings, self._request)
+        self._live.erase()
+        write_json(made if self._tokens is None else {**made, "tokens": self._tokens})
+
+    def fail(self, error: Wire) -> None:
+        """Write the error with the text so far, which is not to be lost."""
+        self._live.erase()
+        partial = {"text": self._text} if self._text else {}
+        write_json({"error": {**error, "detail": {**error.get("detail", {}), **partial}}})
+
+
+class EventsSink:
+    """Every event as one JSON line: first `start`, last `end` or `error`, each exactly once.
+
+    Of the many `loading` events only every tenth part of a model is told.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        settings: LoadSettings,
+        request: Request,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._live = live
+        self._settings = settings
+        self._request = request
+        self._clock = clock
+        self._began = clock()
+        self._seq = 0
+        self._loading = ("", 0)
+        pair = {"name": settings.name, "target": settings.target, "draft": settings.draft}
+        self._put({"type": "start", "pair": pair, "params": params(settings, request)})
+
+    def event(self, event: Event) -> None:
+        """Write an event, but for the last, which `finish` and `fail` replace."""
+        if isinstance(event, Loading):
+            step = (event.what, int(10 * event.fraction))
+            if step == self._loading:
+                return
+            self._loading = step
+        if not isinstance(event, Finished | Failed):
+            self._put(to_wire(event))
+
+    def finish(self, stats: Stats) -> None:
+        """Write `end` with the object of `--json`."""
+        tail = stats.finished.tail if stats.finished else ""
+        self._put({"type": "end", "tail": tail, "result": result(stats, self._settings, self._request)})
+
+    def fail(self, error: Wire) -> None:
+        """Write `error`."""
+        self._put({"type": "error", "error": error})
+
+    def _put(self, wire: Wire) -> None:
+        self._live.erase()  # both may be one terminal
+        write_json({"v": VERSION, "seq": self._seq, "t": round(self._clock() - self._began, 6), **wire})
+        self._seq += 1
+
+
+def write_json(value: Wire) -> None:
+    """Write one line of JSON in ASCII: valid in every locale, and no control character reaches a terminal."""
+    write_out(json.dumps(value) + "\n")
+
+
+def lone_error(error: Wire) -> None:
+    """Write the error object of `--json` before there is an answer."""
+    write_json({"error": error})
+
+
+def lone_error_event(error: Wire) -> None:
+    """Write the error line of `--events` for a run that never started."""
+    write_json({"v": VERSION, "seq": 0, "t": 0.0, "type": "error", "error": error})

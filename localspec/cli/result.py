@@ -1,0 +1,123 @@
+"""The JSON object of one answer (`--json`, and the `result` of the event stream's `end`): localspec.result/1.
+
+`timings` has llama.cpp's field names, so that existing readers work. Every number is defined in `localspec.stats`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from localspec import __version__
+from localspec.config import LoadSettings, Request
+from localspec.stats import Stats
+
+SCHEMA = "localspec.result/1"
+
+
+def result(stats: Stats, settings: LoadSettings, request: Request) -> dict[str, Any]:
+    """Return the object of a finished answer."""
+    loaded = stats.loaded
+    return {
+        "schema": SCHEMA,
+        "text": stats.text,
+        "reasoning": None,
+        "finish_reason": stats.finished.reason if stats.finished else "error",
+        "session": None,
+        "seed": stats.started.seed if stats.started else request.sampling.seed,
+        "pair": {
+            "name": settings.name,
+            "target": dataclasses.asdict(loaded.target) if loaded else {"path": settings.target},
+            "draft": dataclasses.asdict(loaded.draft) if loaded and loaded.draft else None,
+        },
+        "params": params(settings, request, stats),
+        "timings": _timings(stats),
+        "spec": _spec(stats),
+        "memory": {
+            "peak_bytes": stats.finished.peak_memory if stats.finished else None,
+            "kv_bytes": sum(m.kv_bytes for m in (loaded.target, loaded.draft) if m) if loaded else None,
+        },
+        "warnings": [{"code": warned.code, "message": warned.message} for warned in stats.warnings],
+        "versions": {"localspec": __version__, **(loaded.versions if loaded else {})},
+    }
+
+
+def params(settings: LoadSettings, request: Request, stats: Stats | None = None) -> dict[str, Any]:
+    """Return what was asked for; with `stats`, every `auto` as it was decided."""
+    held = dataclasses.asdict(settings)
+    for name in ("target", "draft", "name"):  # these are the result's `pair`
+        del held[name]
+    asked = dataclasses.asdict(request)
+    chosen = {
+        "max_tokens": request.max_tokens,
+        "stop": list(request.stop),
+        "raw": request.prompt is not None,
+        **held,
+        **asked["sampling"],
+        **asked["speculation"],
+    }
+    if stats is not None and stats.loaded is not None:
+        chosen |= {"ctx": stats.loaded.n_ctx, "threads": stats.loaded.threads}
+    if stats is not None and stats.started is not None:
+        started = stats.started
+        chosen |= {name: getattr(started, name) for name in ("method", "tree", "length", "k", "verify", "seed")}
+        chosen["is_seeded"] = started.is_seeded
+    return chosen
+
+
+def _timings(stats: Stats) -> dict[str, Any]:
+    prefilled = stats.prefilled
+    prompt_ms = prefilled.ms if prefilled else 0.0
+    fresh = prefilled.prompt_n - prefilled.cache_n if prefilled else 0
+    return {
+        "cache_n": prefilled.cache_n if prefilled else 0,
+        "prompt_n": prefilled.prompt_n if prefilled else 0,
+        "prompt_ms": prompt_ms,
+        "prompt_per_second": 1e3 * fresh / prompt_ms if prompt_ms else None,
+        "predicted_n": stats.emitted,
+        "predicted_ms": stats.decode_ms,
+        "predicted_per_second": stats.tok_per_s,
+        "draft_n": stats.drafted,
+        "draft_n_accepted": stats.accepted,
+        "ttft_ms": stats.finished.ttft_ms if stats.finished else None,
+        "wall_ms": stats.finished.wall_ms if stats.finished else None,
+        "load_ms": stats.loaded.load_ms if stats.loaded else None,
+    }
+
+
+def _spec(stats: Stats) -> dict[str, Any]:
+    baseline = stats.baseline
+    return {
+        "k": stats.started.k if stats.started else None,
+        "passes": stats.passes,
+        "drafting_passes": stats.drafting_passes,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "emitted": stats.emitted,
+        "cut": stats.cut,
+        "tokens_per_pass": stats.tokens_per_pass,
+        "acceptance": stats.acceptance,
+        "accepted_length": stats.accepted_length,
+        "accepted_length_over_k": stats.accepted_over_k,
+        "mean_alpha": stats.mean_alpha,
+        "tested_per_pos": stats.tested,
+        "accepted_per_pos": stats.accepted_per_pos,
+        "reached_per_pos": stats.reached,
+        "tokens_by_source": stats.by_source,
+        "ms": {
+            "draft": stats.draft_ms,
+            "verify": stats.verify_ms,
+            "sample": stats.sample_ms,
+            "other": stats.other_ms,
+        },
+        "baseline": baseline
+        and {
+            "tok_per_s": baseline.tok_per_s,
+            "source": "probe",
+            "n_tokens": baseline.n,
+            "ctx": baseline.ctx,
+            "age_s": round(baseline.age_s, 3),
+        },
+        "speedup": stats.speedup,
+        "speedup_ci95": None,
+    }

@@ -1,0 +1,152 @@
+"""From what click collected to settings.
+
+Values that need no model are checked here or by the settings' own `check`, before a file is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from localspec.axes import resolve_axes
+from localspec.chat_template import load_template
+from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
+from localspec.errors import NotFoundError, UsageError
+from localspec.models.store import parse_pair
+from localspec.worker import Worker
+
+Values = Mapping[str, Any]  # what click collected, by parameter name
+
+_ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+
+
+def load_settings(values: Values) -> LoadSettings:
+    """Find the pair's files and return how to load them."""
+    pair = parse_pair(values["model"], values["draft"])
+    return LoadSettings(
+        target=str(pair.target.absolute()),
+        draft=None if pair.draft is None else str(pair.draft.absolute()),
+        name=pair.name,
+        ctx=values["ctx"],
+        threads=values["threads"],
+        gpu=_gpu("--gpu", values["gpu"]),
+        draft_gpu=_gpu("--draft-gpu", values["draft_gpu"]),
+        kv_type=values["kv"],
+        flash_attn=values["flash_attn"],
+        mmap=values["mmap"],
+        mlock=values["mlock"],
+    )
+
+
+def request_settings(values: Values, settings: LoadSettings) -> Request:
+    """Return a request without its prompt, checked as far as that goes without a model."""
+    template = values["template"]
+    request = Request(
+        max_tokens=values["max_tokens"],
+        stop=tuple(unescape(text) for text in values["stop"]),
+        template=None if template is None else load_template(template.removeprefix("@")),
+        sampling=sampling(values),
+        speculation=speculation(values),
+    )
+    check(request, settings)
+    return request
+
+
+def check(request: Request, settings: LoadSettings) -> None:
+    """Raise UsageError for settings that are out of range or do not go together."""
+    request.check()
+    seed = request.sampling.seed
+    resolve_axes(request.speculation, has_draft=settings.draft is not None, is_seeded=seed is not None)
+
+
+def system_message(values: Values) -> tuple[Message, ...]:
+    """Return the system message, () without one."""
+    text = text_or_file("--system", values["system"])
+    return () if not text else (Message("system", text),)
+
+
+def open_worker(values: Values) -> Worker:
+    """Return a worker that logs where --log-file says; it starts when it is first asked for something."""
+    return Worker(log_file=None if values["log_file"] is None else Path(values["log_file"]))
+
+
+def sampling(values: Values) -> Sampling:
+    """Return the target's law."""
+    return Sampling(
+        temperature=values["temp"],
+        top_k=values["top_k"],
+        top_p=values["top_p"],
+        min_p=values["min_p"],
+        typical_p=values["typical_p"],
+        repeat_penalty=values["repeat_penalty"],
+        presence_penalty=values["presence_penalty"],
+        frequency_penalty=values["frequency_penalty"],
+        penalty_last_n=values["penalty_last_n"],
+        logit_bias=tuple(_logit_bias(text) for text in values["logit_bias"]),
+        draft_temperature=values["draft_temp"],
+        seed=values["seed"],
+    )
+
+
+def speculation(values: Values) -> Speculation:
+    """Return the four axes."""
+    return Speculation(
+        method=values["method"],
+        tree=values["tree"],
+        length=values["length"],
+        k=draft_length(values["draft_tokens"]),
+        verify=values["verify"],
+    )
+
+
+def text_or_file(name: str, value: str | None) -> str | None:
+    """Return `value`, or for @FILE what the file holds."""
+    if value is None or not value.startswith("@"):
+        return value
+    path = Path(value[1:]).expanduser()
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not UTF-8 text"
+        raise NotFoundError(f"{name} {value}: {reason}", hint=f"{name} 'the text itself', or {name} @FILE") from None
+
+
+def draft_length(text: str) -> int | None:
+    """Return -k as a number, None for auto."""
+    if text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"-k {text!r} is not a number of draft tokens", hint="-k 4, or -k auto") from None
+
+
+def unescape(text: str) -> str:
+    r"""Return `text` with \n, \t, \r, \0, \\, \xHH and \uHHHH read; any other backslash stays."""
+
+    def read(match: re.Match[str]) -> str:
+        letter, byte, unit = match.groups()
+        return _ESCAPED.get(letter, letter) if letter else chr(int(byte or unit, 16))
+
+    return _ESCAPE.sub(read, text)
+
+
+def _gpu(name: str, text: str) -> str:
+    if text in ("auto", "off", "all") or (text.isascii() and text.isdigit()):
+        return text
+    raise UsageError(f"{name} {text!r} is neither auto, off, all nor a number of layers", hint=f"{name} auto")
+
+
+def _logit_bias(text: str) -> tuple[int, float]:
+    token, equals, bias = text.partition("=")
+    try:
+        if not equals or int(token) < 0:
+            raise ValueError
+        return int(token), float(bias)
+    except ValueError:
+        raise UsageError(
+            f"--logit-bias {text!r} is not ID=BIAS, a token's number and what to add", hint="--logit-bias 13=-100"
+        ) from None

@@ -1,0 +1,95 @@
+"""Signals while an answer is coming. The only module of the command line that knows POSIX.
+
+The first Ctrl-C asks the engine to stop, which keeps the text so far; the second leaves at once. SIGTERM and SIGHUP
+raise `Terminated`, so that every `finally` on the way out tidies the terminal. A handler never prints, and a signal
+that was ignored when the process started (nohup, a shell's background job) stays ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+INTERRUPTED = 130
+TIMED_OUT = 124
+
+
+class Terminated(BaseException):
+    """The process was told to go; `exit_code` is the shell's 128 + signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+@dataclass(slots=True)
+class Stop:
+    """Why an answer was stopped early, if it was."""
+
+    interrupts: int = 0
+    is_timeout: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of an answer that was stopped for this reason; 0 without one."""
+        return TIMED_OUT if self.is_timeout else INTERRUPTED if self.interrupts else 0
+
+
+@contextmanager
+def stopping(cancel: Callable[[], None], again: Callable[[], None], timeout: float | None = None) -> Iterator[Stop]:
+    """Call `cancel` on the first Ctrl-C and after `timeout` seconds, `again` on every further Ctrl-C."""
+    stop = Stop()
+
+    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
+        stop.interrupts += 1
+        (cancel if stop.interrupts == 1 else again)()
+
+    def on_alarm(_number: int, _frame: FrameType | None) -> None:
+        stop.is_timeout = True
+        cancel()
+
+    with _handling("SIGINT", on_interrupt), _handling("SIGALRM", on_alarm):
+        signal.setitimer(signal.ITIMER_REAL, timeout or 0)
+        try:
+            yield stop
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """Raise `Terminated` for SIGTERM and SIGHUP: dying of them would leave a half-drawn line or a raw terminal."""
+    with _handling("SIGTERM", _terminate), _handling("SIGHUP", _terminate):
+        yield
+
+
+@contextmanager
+def _handling(name: str, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    if before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def leave_at_once(restore: Callable[[], None]) -> Callable[[], None]:
+    """Return a handler that tidies the terminal and ends the process without another word."""
+
+    def leave() -> None:
+        restore()
+        os._exit(INTERRUPTED)
+
+    return leave
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    raise Terminated(number)

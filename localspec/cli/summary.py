@@ -1,0 +1,93 @@
+"""The same numbers in three sizes: the live status, the stats line, and the table of /stats."""
+
+from __future__ import annotations
+
+from localspec.stats import Stats
+
+
+def live_line(stats: Stats) -> str:
+    """Return the status while text is coming, the most wanted number first: narrow terminals cut it."""
+    parts = []
+    if stats.tok_per_s is not None:
+        parts.append(f"{stats.tok_per_s:.1f} tok/s")
+    if stats.speedup is not None:
+        parts.append(f"{stats.speedup:.2f}× plain")
+    if stats.acceptance is not None:
+        parts.append(f"accepted {percent(stats.acceptance)}")
+        parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
+    return " · ".join(parts)
+
+
+def stats_line(stats: Stats) -> str:
+    """Return the line that stands below an answer."""
+    parts = [f"{stats.emitted} tok"]
+    if stats.tok_per_s is not None:
+        parts.append(f"{stats.tok_per_s:.1f} tok/s")
+    if stats.drafted:
+        parts.append(speedup_words(stats))
+        parts.append(f"accepted {stats.accepted}/{stats.drafted} drafted ({percent(stats.acceptance)})")
+        parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
+    elif stats.started is not None and stats.started.k == 0:
+        parts.append("plain decoding")
+    if stats.finished is not None:
+        parts.append(f"ttft {stats.finished.ttft_ms / 1e3:.2f} s")
+        if stats.finished.reason in ("interrupted", "timeout"):
+            parts.append(stats.finished.reason)
+    return " · ".join(parts)
+
+
+def is_slower(stats: Stats) -> bool:
+    """Whether speculation cost time: worth a colour."""
+    return stats.speedup is not None and stats.speedup < 1
+
+
+def speedup_words(stats: Stats) -> str:
+    """Return the speed-up with the plain rate it is measured against, or that it was not measured."""
+    if stats.speedup is None or stats.baseline is None:
+        return "speed-up: not measured"
+    against = f"({stats.baseline.tok_per_s:.1f} tok/s, probed live)"
+    if is_slower(stats):
+        return f"{stats.speedup:.2f}× — slower than plain here {against}"
+    return f"{stats.speedup:.2f}× plain {against}"
+
+
+def table(stats: Stats) -> str:
+    """Return every number of an answer, one a line."""
+    rows: list[tuple[str, str]] = []
+    if stats.started is not None:
+        s = stats.started
+        axes = f"{s.method}, {s.tree}, {s.length}, k {s.k}, verified by {s.verify}"
+        rows += [("speculation", axes), ("seed", str(s.seed))]
+    if stats.prefilled is not None:
+        p = stats.prefilled
+        rows.append(("prompt", f"{p.prompt_n} tokens, {p.cache_n} of them cached, {p.ms:.0f} ms"))
+    rows.append(("answer", f"{stats.emitted} tokens in {stats.passes} passes"))
+    if stats.tok_per_s is not None:
+        rows.append(("speed", f"{stats.tok_per_s:.1f} tok/s, {speedup_words(stats)}"))
+    if stats.drafted:
+        rows += _draft_rows(stats)
+    if stats.passes > 1:
+        n = stats.passes - 1  # the prompt's own pass is timed with the prompt
+        parts = (("draft", stats.draft_ms), ("verify", stats.verify_ms), ("sample", stats.sample_ms))
+        times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("other", stats.other_ms)))
+        rows.append(("ms a pass", times))
+    if stats.finished is not None:
+        rows.append(("first token", f"{stats.finished.ttft_ms:.0f} ms"))
+        rows.append(("peak memory", f"{stats.finished.peak_memory / 2**20:.0f} MiB"))
+    return "\n".join(f"  {name:<12} {value}" for name, value in rows)
+
+
+def _draft_rows(stats: Stats) -> list[tuple[str, str]]:
+    by_position = " ".join("-" if rate is None else percent(rate) for rate in stats.conditional)
+    sources = " · ".join(f"{name} {n}" for name, n in stats.by_source.items() if n)
+    return [
+        ("accepted", f"{stats.accepted} of {stats.drafted} drafted ({percent(stats.acceptance)})"),
+        ("by position", f"{by_position} (given that the one before was accepted)"),
+        ("tokens", sources),
+        ("a pass", f"{stats.tokens_per_pass or 0:.2f} tokens, {stats.accepted_length or 0:.2f} of them accepted"),
+    ]
+
+
+def percent(share: float | None) -> str:
+    """Return a share in whole percent."""
+    return "-" if share is None else f"{100 * share:.0f} %"
