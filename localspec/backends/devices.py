@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.backends.cgroup import memory_room, read
 from localspec.backends.lib import function, ggml
 
 _count = function(ggml, "ggml_backend_dev_count", ctypes.c_size_t)
@@ -16,6 +17,7 @@ _description = function(ggml, "ggml_backend_dev_description", ctypes.c_char_p, c
 _kind = function(ggml, "ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
 _memory = function(ggml, "ggml_backend_dev_memory", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
+MEMINFO = Path("/proc/meminfo")
 GPU_KINDS = (1, 2)  # GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU
 
 
@@ -43,30 +45,14 @@ def devices() -> tuple[Device, ...]:
 
 def available_memory() -> int | None:
     """Return the bytes of main memory this process could still take; None where the system does not say."""
-    limits = [limit for limit in (_meminfo(), _cgroup_room()) if limit is not None]
-    if limits:
-        return min(limits)
+    free = next((line.split()[1] for line in read(MEMINFO).splitlines() if line.startswith("MemAvailable:")), None)
+    limits = [int(free) * 1024 if free else _installed(), memory_room()]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _installed() -> int | None:
+    """Return all memory there is: the best that macOS tells without help."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
-        return None
-
-
-def _meminfo() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
-
-
-def _cgroup_room() -> int | None:
-    """Return what the control group's limit leaves; page cache of the group counts as used, so this is cautious."""
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = (group / "memory.max").read_text().strip()
-        return int(limit) - int((group / "memory.current").read_text()) if limit.isdecimal() else None
-    except OSError:
         return None

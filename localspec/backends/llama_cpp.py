@@ -102,7 +102,7 @@ class LlamaBackend:
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> LlamaRows:
         """Evaluate `tokens` [n] in one decode as new nodes below `parents` [n] of the open tree.
 
-        Raises ResourceError where the context is full; the open tree is lost then, what was committed is not.
+        Raises ResourceError, with nothing changed, where the context is full.
         """
         n, first = len(tokens), self._cells.n_open
         assert n == len(parents), "every node has a parent"

@@ -26,7 +26,7 @@ from localspec.errors import (
     ResourceError,
 )
 
-Progress = Callable[[float], None]  # told the fraction loaded, 0 to 1
+Progress = Callable[[float], None]  # told the fraction loaded, 0 to 1; what it raises stops the load
 
 OUT_OF_MEMORY = ("unable to allocate", "failed to allocate", "out of memory", "bad_alloc", "cannot allocate")
 
@@ -172,14 +172,21 @@ class Model:
         )
         params.check_tensors = self.options.check_tensors
 
-        def progress(fraction: float, _data: object) -> bool:
-            if on_progress is not None:
-                on_progress(fraction)
-            return True
+        raised: list[BaseException] = []
 
-        callback = api.llama_progress_callback(progress)  # lives until this function returns
-        params.progress_callback = callback
-        handle = api.llama_model_load_from_file(str(self.path).encode(), params)
+        def progress(fraction: float, _data: object) -> bool:
+            try:
+                if on_progress is not None:
+                    on_progress(fraction)
+            except BaseException as error:  # it cannot pass through C: the load is stopped and it goes on from here
+                raised.append(error)
+            return not raised
+
+        params.progress_callback = api.llama_progress_callback(progress)
+        handle = api.llama_model_load_from_file(os.fsencode(self.path), params)
+        if raised:
+            api.llama_model_free(handle)
+            raise raised[0]
         if handle is None:
             raise _load_error(self.path)
         return handle

@@ -173,7 +173,8 @@ def test_a_full_context_is_a_named_error(model: Model) -> None:
         with pytest.raises(ResourceError, match="context is full") as caught:
             backend.extend([1], [10])
         assert caught.value.detail == {"length": 9, "n_ctx": 20, "needed": 1}
-        backend.keep((0,))
+        backend.check()
+        backend.keep((0,))  # the tree is still there
         backend.check()
         with pytest.raises(PromptTooLongError, match="27 tokens and the context holds 20"):
             backend.prefill(PREFIX * 3, never)
@@ -181,11 +182,10 @@ def test_a_full_context_is_a_named_error(model: Model) -> None:
 
 def test_llama_cpp_without_a_slot_is_the_same_error(model: Model) -> None:
     with LlamaBackend(model, LoadOptions(threads=1, n_ctx=256)) as backend:
-        backend._n_ctx, backend._batch = 1000, Batch(1, 16, 1000)  # as if nobody had counted
+        backend._n_ctx, backend._batch = 1000, Batch(256, 16, 1000)  # as if nobody had counted
+        backend.prefill([3] * 256, never)
         with pytest.raises(ResourceError, match="context is full"):
-            for _ in range(300):
-                backend.extend([1], [-1])
-                backend.keep((0,))
+            backend.extend([1], [-1])
         assert backend.length == 256
         backend.check()
 

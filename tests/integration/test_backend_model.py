@@ -19,6 +19,7 @@ from localspec.errors import (
     ResourceError,
     UsageError,
 )
+from localspec.protocols import Cancelled
 from tests.integration.gguf_models import EXACT, STORYTELLER, TINY, never, random_gguf
 
 
@@ -92,9 +93,18 @@ def test_progress_is_told() -> None:
     assert told[-1] == 1.0
 
 
-@pytest.mark.parametrize("options", [LoadOptions(mmap=False), LoadOptions(check_tensors=True), LoadOptions(mlock=True)])
-def test_ways_of_loading(options: LoadOptions) -> None:
-    with Model(random_gguf(), options) as model, LlamaBackend(model) as backend:
+def test_what_progress_raises_stops_the_load(capfd: pytest.CaptureFixture[str]) -> None:
+    def stop(fraction: float) -> None:
+        raise Cancelled
+
+    with pytest.raises(Cancelled):
+        Model(random_gguf(), on_progress=stop)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("options", [{"mmap": False}, {"check_tensors": True}, {"mlock": True}])
+def test_ways_of_loading(options: dict[str, bool]) -> None:
+    with Model(random_gguf(), LoadOptions(threads=1, **options)) as model, LlamaBackend(model) as backend:  # type: ignore[arg-type]
         assert backend.prefill([1, 2, 3], never).logits(0).shape == (TINY.vocab,)
 
 
@@ -117,13 +127,21 @@ def test_cache_types_and_flash_attention(kv_type: str, flash_attn: str) -> None:
 
 
 def test_kv_bytes_are_those_llama_cpp_takes(model: Model) -> None:
-    with LlamaBackend(model, LoadOptions(n_ctx=1000, kv_type="f16")) as backend:
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=1000)) as backend:
         said = next(line for line in LOG.lines if "KV buffer size" in line)
         assert float(said.split("=")[1].split()[0]) == pytest.approx(backend.kv_bytes / 2**20, abs=0.01)
 
 
+def test_the_smallest_context(model: Model) -> None:
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=2)) as backend:
+        backend.prefill([5], never)
+        backend.extend([6], [-1])
+        backend.keep((0,))
+        backend.check()
+
+
 def test_defaults(model: Model) -> None:
-    with LlamaBackend(model, LoadOptions()) as backend:
+    with LlamaBackend(model, LoadOptions(threads=1)) as backend:
         assert backend.traits.n_ctx == TINY.ctx
         assert backend.traits.n_vocab == TINY.vocab
         assert backend.traits.can_rollback
@@ -134,7 +152,7 @@ def test_defaults(model: Model) -> None:
 
 
 def test_closing_twice_and_in_the_wrong_order(model: Model) -> None:
-    other = Model(random_gguf())
+    other = Model(random_gguf(), EXACT)
     first, second = LlamaBackend(other), LlamaBackend(other)
     rows = first.prefill([1], never)
     second.close()
@@ -244,7 +262,7 @@ def test_an_unknown_cache_type_is_a_usage_error(model: Model) -> None:
 
 
 def test_nothing_of_llama_cpp_reaches_the_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with Model(random_gguf()) as model, LlamaBackend(model) as backend:
+    with Model(random_gguf(), EXACT) as model, LlamaBackend(model) as backend:
         backend.prefill([1, 2], never)
         with pytest.raises(InternalError):
             backend.extend([99999], [-1])

@@ -34,8 +34,8 @@ def test_a_recurrent_model_cannot_roll_back(recurrent: LlamaBackend) -> None:
     assert recurrent.traits.max_leaves == 1
     assert recurrent.length == 0
     assert recurrent.kv_bytes == 0
+    recurrent.extend([1, 2], [-1, 0])
     with pytest.raises(AssertionError, match="cannot drop"):
-        recurrent.extend([1, 2], [-1, 0])
         recurrent.keep((0,))
 
 

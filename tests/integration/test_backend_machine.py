@@ -1,0 +1,141 @@
+"""What the backend finds out about the machine: cores, memory, where layers go, why a load failed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from localspec.backends.cgroup import core_quota, memory_room
+from localspec.backends.cpus import count_cores, physical_cores
+from localspec.backends.devices import Device, available_memory, devices
+from localspec.backends.log import LogRing
+from localspec.backends.memory import ContextShape, check_context, check_weights, human
+from localspec.backends.options import LoadOptions
+from localspec.backends.placement import ALL_LAYERS, gpu_layers
+from localspec.errors import ResourceError
+
+GIB = 2**30
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_this_machine() -> None:
+    assert 1 <= physical_cores() <= (os.cpu_count() or 1)
+    assert any(not device.is_gpu for device in devices())
+    available = available_memory()
+    assert available is None or available > 0
+
+
+def test_two_threads_of_a_core_count_once(tmp_path: Path) -> None:
+    sysfs = write(
+        tmp_path,
+        {
+            "cpu0/topology/core_cpus_list": "0,2\n",
+            "cpu1/topology/core_cpus_list": "1,3\n",
+            "cpu2/topology/core_cpus_list": "0,2\n",
+            "cpu3/topology/thread_siblings_list": "1,3\n",
+        },
+    )
+    assert count_cores({0, 1, 2, 3}, sysfs) == 2
+    assert count_cores({0, 2}, sysfs) == 1
+    assert count_cores({0, 9}, sysfs) == 2  # of 9 nothing is known
+
+
+def test_cores_of_a_control_group(tmp_path: Path) -> None:
+    own = write(tmp_path / "proc", {"cgroup": "1:cpu:/\n0::/outer/inner\n"}) / "cgroup"
+    root = write(tmp_path / "root", {"outer/cpu.max": "250000 100000\n", "outer/inner/cpu.max": "max 100000\n"})
+    assert core_quota(root, own) == 2
+    write(root, {"outer/inner/cpu.max": "50000 100000\n"})
+    assert core_quota(root, own) == 1
+    assert core_quota(tmp_path / "none", own) is None
+    version_1 = write(tmp_path / "old", {"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"})
+    assert core_quota(version_1, own) == 3
+    assert core_quota(write(version_1, {"cpu/cpu.cfs_quota_us": "-1"}), own) is None
+
+
+def test_memory_of_a_control_group(tmp_path: Path) -> None:
+    own = write(tmp_path / "proc", {"cgroup": "0::/box\n"}) / "cgroup"
+    files = {
+        "box/memory.max": "1000",
+        "box/memory.current": "900",
+        "box/memory.stat": "anon 500\nactive_file 100\ninactive_file 200\n",
+    }
+    assert memory_room(write(tmp_path / "root", files), own) == 400
+    assert memory_room(write(tmp_path / "root", {"box/memory.max": "max"}), own) is None
+    assert memory_room(tmp_path / "none", tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "n_bytes", "layers"),
+    [
+        ("off", GIB, 0),
+        ("all", 100 * GIB, ALL_LAYERS),
+        ("12", GIB, 12),
+        ("auto", GIB, ALL_LAYERS),
+        ("auto", 17 * GIB, 16),
+    ],
+)
+def test_layers_on_the_gpu(setting: str, n_bytes: int, layers: int) -> None:
+    cpu, gpu = Device("CPU", "", False, 64 * GIB), Device("CUDA0", "", True, 10 * GIB)
+    assert gpu_layers(setting, n_bytes, [gpu, cpu]) == layers
+    assert gpu_layers(setting, n_bytes, [cpu]) == 0
+
+
+def test_a_suggested_context_fits() -> None:
+    shape = ContextShape(k_entries=8192, v_entries=8192, n_heads=32)
+    for flash in ("auto", "off"):
+        options = LoadOptions(flash_attn=flash)
+        with pytest.raises(ResourceError) as caught:
+            check_context(shape, 10_000_000, options, 8 * GIB)
+        fitting = caught.value.detail["fitting_n_ctx"]
+        assert fitting % 256 == 0
+        assert check_context(shape, fitting, options, 8 * GIB) == shape.kv_bytes(fitting, "f16") > 2 * GIB
+    with pytest.raises(ResourceError) as caught:
+        check_context(shape, 4096, LoadOptions(), 1000)
+    assert "smaller model" in caught.value.hint
+    assert check_context(shape, 10_000_000, LoadOptions(), None) == 10_000_128 * 16384 * 2
+
+
+def test_weights_that_are_not_mapped_must_fit() -> None:
+    check_weights(GIB, None)
+    check_weights(GIB, GIB)
+    with pytest.raises(ResourceError, match=r"1\.1 GB do not fit into the 536\.9 MB"):
+        check_weights(GIB, GIB // 2)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (2_500_000, "2.5 MB"), (1.5e9, "1.5 GB"), (4.6e12, "4.6 TB")],
+)
+def test_sizes_for_people(n_bytes: float, text: str) -> None:
+    assert human(n_bytes) == text
+
+
+def test_the_log_joins_lines_and_leaves_debug_out() -> None:
+    ring = LogRing()
+    for level, text in [
+        (2, b"llama_model_loader: loaded\nhalf "),
+        (5, b"a line\n"),
+        (1, b"noise\n"),
+        (5, b"more noise\n"),
+        (2, b"...."),
+        (4, b"\nllama_model_load: error loading model: tensor 'x' is missing\n"),
+        (4, b"llama_model_load_from_file_impl: failed to load model\n"),
+        (4, b"\xff\n"),
+    ]:
+        ring._receive(level, text, None)
+    assert list(ring.lines)[:3] == ["llama_model_loader: loaded", "half a line", "...."]
+    assert "noise" not in ring.tail()
+    assert ring.tail(1) == "\ufffd"
+    ring.lines.pop()
+    assert ring.reason() == "tensor 'x' is missing"
+    ring.clear()
+    assert ring.reason() == "it gave no reason"
