@@ -20,9 +20,13 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a header may cost: `metadata` bytes read from the file, `seconds` on the clock."""
+    """What a header may cost: `metadata` bytes of the file, `entries` of each of its tables, `seconds` on the clock.
+
+    Real models have some dozens of metadata entries and at most some ten thousand tensors.
+    """
 
     metadata: int = 64 << 20
+    entries: int = 1 << 17
     seconds: float = 2.0
 
 
@@ -67,6 +71,17 @@ class Cursor:
     def left(self) -> int:
         """Return how many more bytes may be read: those left in the file, within the limit on metadata."""
         return min(self.size, self._limits.metadata) - self.pos
+
+    def claim(self, count: int, each: int, what: str) -> None:
+        """Raise IntegrityError if `count` things of at least `each` bytes cannot follow; `what` is their plural."""
+        if count * each > self.left():
+            raise self.bad(f"it claims {count} {what}, more than a header of this size can hold")
+
+    def claim_entries(self, count: int, each: int, what: str) -> None:
+        """Like `claim`, for the entries of a table, whose number is limited too."""
+        self.claim(count, each, what)
+        if count > self._limits.entries:
+            raise self.bad(f"it claims {count} {what}, and no more than {self._limits.entries} are read")
 
     def need(self, n: int, what: str) -> None:
         """Make `n` bytes from `pos` on available in `data`; raise IntegrityError if there are not that many."""

@@ -35,8 +35,7 @@ class TensorInfo:
 
 def read_tensors(cursor: Cursor, count: int) -> tuple[TensorInfo, ...]:
     """Read `count` tensor entries; raise IntegrityError for a malformed or a duplicate one."""
-    if count * _MIN_TENSOR > cursor.left():
-        raise cursor.bad(f"it claims {count} tensors, more than a header of this size can hold")
+    cursor.claim_entries(count, _MIN_TENSOR, "tensors")
     tensors: dict[str, TensorInfo] = {}
     for index in range(count):
         cursor.tick()

@@ -70,8 +70,7 @@ class Pair:
 
 def read_pairs(cursor: Cursor, count: int) -> dict[str, Pair]:
     """Read `count` key-value pairs; raise IntegrityError for whatever llama.cpp would not survive or refuse."""
-    if count * _MIN_PAIR > cursor.left():
-        raise cursor.bad(f"it claims {count} metadata entries, more than a header of this size can hold")
+    cursor.claim_entries(count, _MIN_PAIR, "metadata entries")
     pairs: dict[str, Pair] = {}
     for index in range(count):
         cursor.tick()
@@ -110,14 +109,9 @@ def _read_scalar(cursor: Cursor, kind: int, what: str) -> Value:
     return bool(value) if VALUE_TYPES[kind] == "bool" else value
 
 
-def _check_count(cursor: Cursor, count: int, each: int, what: str) -> None:
-    if count * each > cursor.left():
-        raise cursor.bad(f"{what} claims {count} elements, more than a header of this size can hold")
-
-
 def _read_numbers(cursor: Cursor, kind: int, count: int, what: str) -> Value:
     numbers = array(VALUE_FORMATS[kind])
-    _check_count(cursor, count, numbers.itemsize, what)
+    cursor.claim(count, numbers.itemsize, f"elements for {what}")
     numbers.frombytes(cursor.take(count * numbers.itemsize, what))
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -125,7 +119,7 @@ def _read_numbers(cursor: Cursor, kind: int, count: int, what: str) -> Value:
 
 
 def _read_strings(cursor: Cursor, _kind: int, count: int, what: str) -> Strings:
-    _check_count(cursor, count, 8, what)
+    cursor.claim(count, 8, f"elements for {what}")
     begin = cursor.pos
     starts = array("I")  # 32 bits hold every offset below the limit on metadata
     unpack, data, pos = _LENGTH.unpack_from, cursor.data, cursor.pos

@@ -15,6 +15,7 @@ from localspec.models.gguf import Header, Strings
 from localspec.models.gguf_text import quoted, shown
 
 _BYTE_TOKEN = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
+_MAX_TOKENS = 1 << 20  # four times the largest known
 _BYTE_TYPE = 6  # LLAMA_TOKEN_TYPE_BYTE
 
 
@@ -81,6 +82,8 @@ def read_vocab(header: Header) -> Vocab:
     tokens = header.metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, Strings) or not len(tokens):
         raise _bad(header, "the metadata key tokenizer.ggml.tokens is missing, empty or not an array of strings")
+    if len(tokens) > _MAX_TOKENS:
+        raise _bad(header, f"its vocabulary has {len(tokens)} tokens, and no more than {_MAX_TOKENS} are read")
     _check_tokens(header, tokens)
     _check_per_token(header, "scores", ("arr[f32]", "arr[i32]"), len(tokens))
     _check_per_token(header, "token_type", ("arr[i32]",), len(tokens))

@@ -120,6 +120,12 @@ def test_a_file_of_the_gguf_package_is_read_as_written(tmp_path: Path) -> None:
     assert struct.unpack("<12f", path.read_bytes()[first : first + 48]) == tuple(range(12))
 
 
+def test_head_counts_per_layer_are_summed_up_by_the_largest(tmp_path: Path) -> None:
+    file = model().set("llama.attention.head_count", "arr[u32]", [4, 8])
+    info = inspect(file.set("llama.attention.head_count_kv", "arr[i32]", [0, 2]).write(tmp_path / "m.gguf"))
+    assert (info.n_head, info.n_head_kv) == (8, 2)
+
+
 def test_strings_behave_like_a_sequence(tmp_path: Path) -> None:
     tokens = read_header(model().write(tmp_path / "m.gguf")).metadata["tokenizer.ggml.tokens"]
     assert isinstance(tokens, Strings)

@@ -9,6 +9,7 @@ import pytest
 
 from localspec.errors import IntegrityError
 from localspec.models.gguf import Limits, read_header
+from localspec.models.gguf_info import model_info
 from tests.models.gguf_files import File, fails, inspect, model, pair, raw, tensor, u32, u64, words
 
 
@@ -84,3 +85,21 @@ def test_time_is_limited(tmp_path: Path, content: File) -> None:
     path = content.write(tmp_path / "slow.gguf")
     with pytest.raises(IntegrityError, match="within 2 s"):
         read_header(path, clock=lambda: float(next(now)))
+
+
+def test_the_number_of_entries_is_limited(tmp_path: Path) -> None:
+    n = 1 << 18
+    path = tmp_path / "many.gguf"
+    for n_tensors, n_pairs, text in ((0, n, f"{n} metadata entries"), (n, 0, f"{n} tensors")):
+        path.write_bytes(b"GGUF" + u32(3) + u64(n_tensors) + u64(n_pairs))
+        os.truncate(path, 8 << 20)
+        assert "no more than" in fails(path, IntegrityError, text).message
+
+
+def test_the_number_of_tokens_is_limited(tmp_path: Path) -> None:
+    empty = [u32(9), u32(8), u64(n := (1 << 20) + 1), bytes(8 * n)]
+    file = model()
+    file.pairs["tokenizer.ggml.tokens"] = raw("tokenizer.ggml.tokens", *empty)
+    path = file.write(tmp_path / "many.gguf")
+    with pytest.raises(IntegrityError, match=f"{n} tokens"):
+        model_info(read_header(path, limits=Limits(seconds=60)))

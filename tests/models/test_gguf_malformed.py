@@ -93,6 +93,18 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "B22 tokens not text": (model().set("tokenizer.ggml.tokens", "arr[u32]", [1]).build(), "tokenizer.ggml.tokens"),
     "B22 unknown tokenizer": (model().set("tokenizer.ggml.model", "str", "x\x1b").build(), r"'x\x1b'"),
     "B22 no merges": (model().without("tokenizer.ggml.merges").build(), "tokenizer.ggml.merges"),
+    "B22 no list of merges": (
+        model().set("tokenizer.ggml.merges", "arr[i32]", [1]).build(),
+        "tokenizer.ggml.merges has the type arr[i32]",
+    ),
+    "B22 flag not a truth value": (
+        model().set("tokenizer.ggml.add_bos_token", "u8", 1).build(),
+        "add_bos_token has the type u8",
+    ),
+    "B22 id not a number": (
+        model().set("tokenizer.ggml.eos_token_id", "str", "1").build(),
+        "eos_token_id has the type",
+    ),
     "layers 0": (model().set("llama.block_count", "u32", 0).build(), "block_count is 0"),
     "layers 513": (model().set("llama.block_count", "u32", 513).build(), "block_count is 513"),
     "layers of the wrong type": (model().set("llama.block_count", "u64", 2).build(), "type u64"),
