@@ -16,6 +16,8 @@ api: Any = _api
 ggml: Any = _ggml.libggml  # also resolves the symbols of ggml-base, which it links
 BINDING_VERSION: str = llama_cpp.__version__
 
+api.llama_backend_init()  # once per process, before anything else is called
+
 
 def function(library: Any, name: str, result: Any, *arguments: Any) -> Any:
     """Return a C function with a prototype of our own, leaving the one that llama-cpp-python declared alone."""

@@ -54,7 +54,7 @@ def check_weights(n_bytes: int, available: int | None) -> None:
     if available is not None and n_bytes > available:
         raise ResourceError(
             f"the model's {human(n_bytes)} do not fit into the {human(available)} of memory that is available",
-            hint="leave memory mapping on, or take a smaller quantisation",
+            hint="leave out --no-mmap, or take a smaller quantisation",
             detail={"needed_bytes": n_bytes, "available_bytes": available},
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from localspec.errors import UsageError
 
 FLASH = ("auto", "on", "off")
+MAX_THREADS = 512  # GGML_MAX_N_THREADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,14 @@ class LoadOptions:
         if self.n_ctx is not None and not 2 <= self.n_ctx < 2**32:
             raise UsageError(f"the context size {self.n_ctx} is not possible", hint="try --ctx 4096")
         if self.flash_attn not in FLASH:
-            raise UsageError(f"flash attention can be {', '.join(FLASH)}, not {self.flash_attn!r}")
+            raise UsageError(
+                f"flash attention can be {', '.join(FLASH)}, not {self.flash_attn!r}", hint="leave it auto"
+            )
         if self.gpu not in ("auto", "off", "all") and not self.gpu.isdecimal():
             raise UsageError(f"{self.gpu!r} is no GPU setting", hint="try --gpu auto, off, all or a number of layers")
         for name in ("threads", "threads_batch"):
             count = getattr(self, name)
-            if count is not None and not 1 <= count <= 1024:
-                raise UsageError(f"{count} threads are not possible", hint="leave out --threads")
+            if count is not None and not 1 <= count <= MAX_THREADS:
+                raise UsageError(f"there can be 1 to {MAX_THREADS} threads, not {count}", hint="leave out --threads")
         if not 1 <= self.max_leaves <= 256 or self.n_batch < self.max_leaves:
             raise UsageError(f"a tree can have 1 to 256 leaves and no more than n_batch, not {self.max_leaves}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,7 +115,7 @@ def test_cache_types_and_flash_attention(kv_type: str, flash_attn: str) -> None:
     options = LoadOptions(threads=1, kv_type=kv_type, flash_attn=flash_attn)
     with Model(path, options) as model:
         if flash_attn == "off" and kv_type.startswith("q"):
-            with pytest.raises(ResourceError, match="quantized V cache requires flash_attn"):
+            with pytest.raises(UsageError, match="needs flash attention"):
                 LlamaBackend(model)
             return
         with LlamaBackend(model) as backend:
@@ -216,13 +215,20 @@ def test_bad_files_are_named_errors(tmp_path: Path, kind: str, error: type[Local
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_a_named_error(tmp_path: Path) -> None:
-    path = tmp_path / "secret.gguf"
-    path.write_bytes(b"GGUF")
-    path.chmod(0)
+def test_an_unreadable_file_is_a_named_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localspec.backends.model.os.access", lambda path, mode: False)  # root may read everything
     with pytest.raises(NotFoundError, match="may not be read"):
-        Model(path)
+        Model(random_gguf())
+
+
+def test_a_context_llama_cpp_refuses_says_why() -> None:
+    # Heads of 16 entries do not fill a block of 32.
+    with (
+        Model(random_gguf(), LoadOptions(kv_type="q8_0")) as model,
+        pytest.raises(ResourceError, match="does not divide n_embd_head") as caught,
+    ):
+        LlamaBackend(model)
+    assert caught.value.detail["log"]
 
 
 @pytest.mark.parametrize("n_ctx", [2**31, 2**32 - 1])
@@ -242,6 +248,7 @@ def test_a_context_that_cannot_fit_names_one_that_does(model: Model, n_ctx: int)
         {"n_ctx": 2**32},
         {"n_ctx": -5},
         {"threads": 0},
+        {"threads": 513},
         {"threads_batch": -1},
         {"gpu": "many"},
         {"flash_attn": "maybe"},
