@@ -25,7 +25,10 @@ MAX_LEAVES = 32  # sequences that a tree may use; each costs the cache of slidin
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """A legal combination. `policy` grows trees of at most `shape`, whose nodes are drawn as `draw`."""
+    """A legal combination. `policy` grows trees of at most `shape`, whose nodes are drawn as `draw`.
+
+    `is_guarded`: nobody asked for this method by name, so it may be parked when it does not pay.
+    """
 
     method: str
     tree: str
@@ -34,6 +37,7 @@ class Axes:
     policy: TreePolicy
     shape: Shape
     draw: Draw
+    is_guarded: bool
 
 
 def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) -> Axes:
@@ -51,7 +55,16 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) 
             )
         shape = Shape(0, 0, 1)
     verify = _verify(speculation.verify, is_chain=is_chain, is_seeded=is_seeded)
-    return Axes(method, speculation.tree, length, verify, policy, shape, _draw(verify, is_chain=is_chain))
+    return Axes(
+        method,
+        speculation.tree,
+        length,
+        verify,
+        policy,
+        shape,
+        _draw(verify, is_chain=is_chain),
+        speculation.method == "auto",
+    )
 
 
 def _name(option: str, name: str, known: Mapping[str, str]) -> str:

@@ -7,7 +7,6 @@ position, token) alone, so that the text of coupled decoding is a function of mo
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from localspec.law import Ids, Law, Probs
 
@@ -52,7 +51,7 @@ class SeededChooser:
         z = self._key(position) + (ids.astype(np.uint64) + np.uint64(1)) * GOLDEN
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        uniform: NDArray[np.float64] = ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+        uniform = ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53  # [0, 1)
         return -np.log1p(-uniform)
 
     def _key(self, position: int) -> np.uint64:

@@ -6,7 +6,7 @@ import resource
 import sys
 from collections.abc import Iterator
 
-from localspec.context import Context, Finish, Vocabulary
+from localspec.context import Context, Vocabulary
 from localspec.draft import Step
 from localspec.engine import Engine
 from localspec.events import Committed, Event, Finished, Piece, Prefilled, Probed, StepMs

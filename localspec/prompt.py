@@ -52,9 +52,11 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
 def _started(model: Model, tokens: list[int]) -> list[int]:
     """Return `tokens`, or the token that begins a text when there are none: a pass needs one to start from."""
     start = model.special.bos if model.special.bos is not None else model.special.eos
-    if not tokens and start is None:
+    if tokens:
+        return tokens
+    if start is None:
         raise UsageError("the prompt is empty, and this model has no token that begins a text", hint="add a prompt")
-    return tokens or [start]
+    return [start]
 
 
 def _special(model: Model, token: int | None) -> str:

@@ -22,6 +22,7 @@ from localspec.chooser import SeededChooser
 from localspec.config import LoadSettings, Request, Sampling
 from localspec.context import Context, Vocabulary
 from localspec.control import LENGTHS
+from localspec.control.guard import Guarded
 from localspec.control.probe import Probing
 from localspec.engine import Engine
 from localspec.errors import IncompatibleError, InternalError, PromptTooLongError
@@ -167,11 +168,12 @@ class Session:
             cancel=self._cancel,
             n_vocab=n_vocab,
         )
+        fixed = resolve(LENGTHS[axes.length])(axes.method, axes.shape, axes.draw)
         return Engine(
             target=target,
             drafters={axes.method: resolve(registered()[axes.method]).build(parts)},
             verifier=resolve(VERIFIERS[axes.verify])(),
-            controller=Probing(resolve(LENGTHS[axes.length])(axes.method, axes.shape, axes.draw)),
+            controller=Probing(Guarded(fixed) if axes.is_guarded else fixed),
             sampler=Sampler(sampling),
             chooser=SeededChooser(seed),
             clock=self._clock,
