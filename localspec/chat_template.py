@@ -94,6 +94,8 @@ def load_template(option: str) -> str:
             raise NotFoundError(f"--template {option}: no such file", hint=hint)
         with path.open("rb") as file:
             raw = file.read(MAX_TEMPLATE + 1)
+        if len(raw) > MAX_TEMPLATE:
+            raise UsageError(f"--template {option} is longer than {MAX_TEMPLATE} bytes", hint=hint)
         return raw.decode("utf-8-sig")
     except OSError as error:
         raise NotFoundError(f"--template {option} cannot be read: {error.strerror}", hint=hint) from None

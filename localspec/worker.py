@@ -195,6 +195,8 @@ class Worker:
             if wire.get("type") not in TYPES:
                 return None
             event = event_from_wire(wire)
+            if isinstance(event, Failed):
+                event.exception()
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._died(child, "sent a malformed event and was ended", REPORT) from None
         if isinstance(event, Loading):

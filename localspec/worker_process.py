@@ -84,9 +84,12 @@ class Child:
         self._control = open(control, "wb", buffering=0)  # noqa: SIM115
         self._events = events
         self._received = bytearray()
-        self._trimmed_at = 0.0
         for fd in (commands, control):
             os.set_blocking(fd, False)
+        # Not select: it refuses descriptors from 1024 on.
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(events, select.POLLIN)
+        self._writable.register(commands, select.POLLOUT)
         # Only when nobody holds the child any more: another thread may be waiting on this number in `read`.
         weakref.finalize(self, os.close, events)
         weakref.finalize(self, log.file.close)
@@ -140,7 +143,7 @@ class Child:
                     self.process.kill()
                     return
                 else:
-                    select.select([], [self._commands], [], 0.25)
+                    self._writable.poll(250)
         except (OSError, ValueError):
             return
 
@@ -154,7 +157,7 @@ class Child:
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > MAX_LINE:
                 raise Garbage("a line without end")
-            if not select.select([self._events], [], [], timeout)[0]:
+            if not self._readable.poll(1e3 * timeout):
                 self.log.trim()
                 if self.process.poll() is not None:
                     raise EOFError

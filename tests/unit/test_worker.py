@@ -93,12 +93,13 @@ def test_a_death_is_one_line_with_the_signal_the_place_and_the_log(where: str, n
         ("number", "nonsense"),
         ("half", "malformed event"),
         ("malformed", "malformed event"),
+        ("failure", "malformed event"),
         ("partial", "left with status 3"),
     ],
 )
 @pytest.mark.parametrize("where", ["load", "prefill"])
 def test_nonsense_and_early_exits_are_clear_errors(where: str, how: str, said: str) -> None:
-    if where == "prefill" and how in ("half", "malformed"):
+    if where == "prefill" and how in ("half", "malformed", "failure"):
         pytest.skip("the line carries the number of the load")
     _, error = drain(stub(f"{where}:{how}"))
     assert said in error.message

@@ -53,6 +53,8 @@ def die(how: str) -> None:
         os._exit(3)
     elif how == "malformed":
         os.write(EVENTS, b'{"seq": 1, "type": "committed", "ms": 3, "out": 4, "drafted": 5}\n')
+    elif how == "failure":
+        os.write(EVENTS, b'{"seq": 1, "type": "failed", "error": 5}\n')
     elif how == "endless":
         while True:
             os.write(EVENTS, b"x" * 65536)
