@@ -19,7 +19,7 @@ from localspec.control.fixed import Fixed
 from localspec.draft import Draw, Step
 from localspec.engine import Engine
 from localspec.methods.draft_model import DraftModel
-from localspec.protocols import Chooser, Controller, Growth, History, Plan, Room, Shape, TreePolicy, Verifier
+from localspec.protocols import Chooser, Controller, Drafter, Growth, History, Plan, Room, Shape, TreePolicy, Verifier
 from localspec.sampling import Sampler
 from localspec.testing import TableBackend, enumerate_branches, random_table
 from localspec.trees.static import Chain
@@ -50,6 +50,7 @@ class Setup:
     distance: float = 1.2  # of the draft's logits from the target's; 0 makes q equal p
     target: Table | None = None  # instead of a random one
     draft: Table | None = None
+    drafter: Callable[[Table], Drafter] | None = None  # made from the target's table, instead of a draft model
     eog: frozenset[int] = frozenset()
     max_tokens: int = 4
     n_ctx: int = 64
@@ -81,7 +82,9 @@ def build(setup: Setup, target: Table, draft: Table, chooser: Chooser) -> tuple[
     """Compose the shipped parts for one replay."""
     sampler = Sampler(setup.sampling)
     drafting = Sampler(setup.draft_sampling or setup.sampling, temperature=setup.draft_temperature)
-    drafter = DraftModel(TableBackend(draft, setup.n_vocab), drafting, setup.policy, lambda: False)
+    drafter: Drafter = DraftModel(TableBackend(draft, setup.n_vocab), drafting, setup.policy, lambda: False)
+    if setup.drafter is not None:
+        drafter = setup.drafter(target)
     controller: Controller = Fixed("d", Shape(setup.nodes, setup.depth, 1), setup.draw)
     if setup.go_on is not None:
         controller = Ruled(controller, setup.go_on)
