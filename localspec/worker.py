@@ -27,9 +27,9 @@ from localspec.events import TYPES, Event, Failed, Finished, Loaded, Loading, Pr
 from localspec.worker_process import Child, Garbage
 
 _DOING = {"load": "loading", "generate": "reading the prompt"}  # until an event says more
-REPORT = "run it again with --log-file FILE and report what FILE says"
+REPORT = "--log-file FILE, and report what the file says"
 _FATES = {
-    "SIGKILL": ("was killed (SIGKILL), probably out of memory", "a smaller context takes less memory: --ctx 2048"),
+    "SIGKILL": ("was killed (SIGKILL), probably out of memory", "--ctx 2048, which takes less memory"),
     "SIGSEGV": ("crashed (SIGSEGV)", REPORT),
     "SIGBUS": ("crashed (SIGBUS): the model file may have changed or its disk failed", REPORT),
     "SIGABRT": ("aborted (SIGABRT)", REPORT),
@@ -92,10 +92,12 @@ class Worker:
 
     def cancel(self) -> None:
         """Ask the request that is running to stop soon; harmless without one. Safe in threads and signal handlers."""
-        child = self._child
-        self._cancelled, self._cancelled_at = self._sequence, time.monotonic()
+        child, sequence = self._child, self._sequence
+        if self._cancelled != sequence:
+            self._cancelled_at = time.monotonic()  # first: a reader in another thread looks at it once the number fits
+            self._cancelled = sequence
         if child is not None:
-            child.cancel(self._sequence)
+            child.cancel(sequence)
 
     def close(self) -> None:
         """End the child within about a second. An answer being read in another thread just ends."""
@@ -184,7 +186,7 @@ class Worker:
             now = time.monotonic()
             if not child.is_ready and now - started > self._timeouts.start:
                 reason = f"said nothing for {self._timeouts.start:g} s and was ended"
-                raise self._died(child, reason, "localspec --version shows whether llama.cpp can be loaded")
+                raise self._died(child, reason, "localspec --version, which shows whether llama.cpp can be loaded")
             if is_cancelled and now - self._cancelled_at > self._timeouts.cancel:
                 reason = f"did not stop within {self._timeouts.cancel:g} s and was ended"
                 raise self._died(child, reason, "load the models again")

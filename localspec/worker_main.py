@@ -108,10 +108,10 @@ class Server:
         with contextlib.suppress(OSError):  # the log's disk may be full
             traceback.print_exception(error)
         if isinstance(error, MemoryError):
-            full = ResourceError("Memory does not suffice", hint="a smaller context takes less: --ctx 2048")
+            full = ResourceError("Memory does not suffice", hint="--ctx 2048, which takes less")
             return Failed(full.to_wire())
         message = f"The engine failed unexpectedly: {type(error).__name__}: {error}"
-        return Failed(InternalError(message, hint="report this with the log: --log-file FILE").to_wire())
+        return Failed(InternalError(message, hint="--log-file FILE, and report what the file says").to_wire())
 
 
 def main(arguments: list[str]) -> None:

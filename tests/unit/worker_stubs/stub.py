@@ -20,7 +20,7 @@ def say(seq: int, kind: str, **fields: object) -> None:
 
 
 def loaded(seq: int) -> None:
-    target = {"path": "t.gguf", "arch": "llama", "quant": "Q8_0", "devices": ["CPU"]}
+    target: dict[str, object] = {"path": "t.gguf", "arch": "llama", "quant": "Q8_0", "devices": ["CPU"]}
     target |= dict.fromkeys(("bytes", "n_params", "n_vocab", "n_layer", "kv_bytes"), 1)
     say(seq, "loaded", name="x", target=target, draft=None, n_ctx=8, threads=1, load_ms=1.0, versions={"a": "1"})
 
