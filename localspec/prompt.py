@@ -38,6 +38,7 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
         bos=_special(model, model.special.bos),
         eos=_special(model, model.special.eos),
         specials=specials,
+        is_explicit=request.template is not None,
     )
     tokens = [
         token

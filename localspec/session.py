@@ -15,7 +15,6 @@ from pathlib import Path
 from localspec import __version__, events
 from localspec.axes import MAX_LEAVES, Axes, resolve_axes
 from localspec.backends.build import build_info
-from localspec.backends.cpus import physical_cores
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
 from localspec.chooser import SeededChooser
@@ -27,8 +26,8 @@ from localspec.control.probe import Probing
 from localspec.engine import Engine
 from localspec.errors import IncompatibleError, InternalError, PromptTooLongError
 from localspec.methods import Parts, registered, resolve
-from localspec.models.gguf import read_header
-from localspec.models.gguf_info import ModelInfo, model_info
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.progress import reported
@@ -93,7 +92,7 @@ class Session:
             target=self._target.facts(),
             draft=None if self._draft is None else self._draft.facts(),
             n_ctx=self._target.backend.traits.n_ctx,
-            threads=self._target.backend.options.threads or physical_cores(),
+            threads=self._target.backend.threads,
             load_ms=1e3 * (self._clock() - began),
             versions=_versions(),
         )

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from localspec.errors import NotFoundError, UsageError
-from localspec.models.gguf_text import shown
+from localspec.models.gguf.text import shown
 
 DEFAULT = "storyteller"
 NO_DRAFT = "none"

@@ -21,6 +21,7 @@ from localspec.backends.lib import api
 from localspec.backends.log import LOG
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
+from localspec.backends.threads import settle_threads
 from localspec.backends.rows import LlamaRows, RowBuffer
 from localspec.draft import Mask, Nodes
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, PromptTooLongError, ResourceError
@@ -29,6 +30,7 @@ from localspec.protocols import Cancel, Cancelled, Tokens, Traits
 
 __all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Progress", "Special", "build_info"]
 
+SHORT = 2  # tokens: what a drafter catches up with between passes
 OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
 NO_CALLBACK = api.ggml_abort_callback()
 
@@ -58,6 +60,8 @@ class LlamaBackend:
         self._open_tokens: list[int] = []
         try:
             can_rollback = self._probe()
+            self.threads = self.options.threads or settle_threads(self._context, model.n_bytes, self._warm_up)
+            self.evaluated = 0
         except LocalspecError:
             self.close()
             raise
@@ -167,12 +171,19 @@ class LlamaBackend:
         self._decode(2)
         can_rollback = bool(api.llama_memory_seq_rm(self._memory, 0, 1, -1))
         api.llama_memory_clear(self._memory, True)
-        self.evaluated = 0
         return can_rollback
+
+    def _warm_up(self) -> None:
+        """Decode a token and forget it."""
+        self._batch.fill_chain(np.zeros(1, np.int32), 0)
+        self._decode(1)
+        api.llama_memory_clear(self._memory, False)
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
-        callback = api.ggml_abort_callback(lambda _data: cancel())
+        # Asked at every graph node, a callback into Python costs 0.1 ms a pass: it is for what takes long.
+        is_long = len(tokens) - self._cells.length > SHORT
+        callback = api.ggml_abort_callback(lambda _data: cancel()) if is_long else NO_CALLBACK
         api.llama_set_abort_callback(self._context, callback, None)
         n = 0
         try:
@@ -186,7 +197,6 @@ class LlamaBackend:
                 self._tokens += chunk.tolist()
                 self._cells.advance(n)
         finally:
-            # Asked at every graph node, a callback into Python costs 0.1 ms a pass: it is for prefills only.
             api.llama_set_abort_callback(self._context, NO_CALLBACK, None)
         return self._rows.of_last(n)
 

@@ -34,7 +34,7 @@ class Watching(DraftModel):
         self.passes = 0
 
     def observe(self, step: Step) -> None:
-        """Sequence 0 holds every committed token but the last; no other sequence holds anything."""
+        """Sequence 0 holds every committed token but the last; no other sequence holds anything but a part of those."""
         super().observe(step)
         self.passes += 1
         length = step.position + len(step.tokens) - 1
@@ -43,7 +43,8 @@ class Watching(DraftModel):
             assert isinstance(cache, LlamaBackend)
             assert api.llama_memory_seq_pos_max(cache._memory, 0) == cache.length - 1
             for sequence in range(1, cache.traits.max_leaves):
-                assert api.llama_memory_seq_pos_max(cache._memory, sequence) == -1
+                assert api.llama_memory_seq_pos_max(cache._memory, sequence) < cache.length
+            cache.check()
         assert self._backend.length <= length
 
 

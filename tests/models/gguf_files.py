@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import LocalspecError
-from localspec.models.gguf import read_header
-from localspec.models.gguf_info import ModelInfo, model_info
-from localspec.models.gguf_types import TENSOR_TYPES, VALUE_TYPES
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.types import TENSOR_TYPES, VALUE_TYPES
 
 NUMBERS = {name: number for number, name in VALUE_TYPES.items()}
 _FORMATS = {

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from localspec.errors import IntegrityError, NotFoundError
-from localspec.models.gguf import Header, Strings, read_header
-from localspec.models.gguf_types import FILE_TYPES, TENSOR_TYPES
+from localspec.models.gguf.header import Header, Strings, read_header
+from localspec.models.gguf.types import FILE_TYPES, TENSOR_TYPES
 from localspec.models.store import parse_pair
 from tests.models.gguf_files import fails, inspect, model, words
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IntegrityError
-from localspec.models.gguf import Limits, read_header
-from localspec.models.gguf_info import model_info
+from localspec.models.gguf.header import Limits, read_header
+from localspec.models.gguf.info import model_info
 from tests.models.gguf_files import File, fails, inspect, model, pair, raw, tensor, u32, u64, words
 
 

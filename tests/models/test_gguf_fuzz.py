@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localspec.errors import LocalspecError
-from localspec.models.gguf import Strings, read_header
-from localspec.models.gguf_info import ModelInfo, model_info
+from localspec.models.gguf.header import Strings, read_header
+from localspec.models.gguf.info import ModelInfo, model_info
 from tests.models.gguf_files import File, model, pair, tensor, u32, u64
 
 QUICK = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
-from localspec.models.gguf import read_header
-from localspec.models.gguf_info import ModelInfo, model_info
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.pairs import PairReport, check_pair, require_fit
 from localspec.models.store import PairRef, parse_pair
 from tests.models.gguf_files import File, model, words

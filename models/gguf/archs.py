@@ -1,0 +1,48 @@
+"""Which architectures llama.cpp knows, and which of them do not generate text by themselves.
+
+`KNOWN` is the list LLM_ARCH_NAMES of src/llama-arch.cpp in the llama.cpp that llama-cpp-python 0.3.36 carries; take it
+over again when the lower bound in pyproject.toml moves.
+"""
+
+from __future__ import annotations
+
+_KNOWN = """
+    clip llama llama4 deci falcon grok gpt2 gptj gptneox mpt baichuan starcoder refact bert modern-bert nomic-bert
+    nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert bloom stablelm qwen qwen2 qwen2moe qwen2vl qwen3
+    qwen3moe qwen3next qwen3vl qwen3vlmoe qwen35 qwen35moe qwen4exp phi2 phi3 phimoe plamo plamo2 plamo3 codeshell
+    orion internlm2 minicpm minicpm3 gemma gemma2 gemma3 gemma3n gemma4 gemma4-assistant gemma-embedding starcoder2
+    mamba mamba2 maple jamba falcon-h1 xverse command-r cohere2 cohere2moe dbrx olmo olmo2 olmoe muse-glimmer
+    openelm arctic deepseek deepseek2 deepseek2-ocr deepseek32 deepseek4 chatglm glm4 glm4moe glm-dsa bitnet t5
+    t5encoder jais jais2 nemotron nemotron_h nemotron_h_moe exaone exaone4 exaone-moe rwkv6 rwkv6qwen2 rwkv7 arwkv7
+    granite granitemoe granitehybrid graniteswitch granite_swa chameleon wavtokenizer-dec plm bailingmoe bailingmoe2
+    bailingmoe3 dots1 dots3note arcee afmoe laguna ernie4_5 ernie4_5-moe hunyuan-moe hunyuan-dense hunyuan_vl hy_v3
+    hy_v4 smollm3 gpt-oss lfm2 lfm2moe dream smallthinker llada llada-moe seed_oss grovemoe apertus minimax-01
+    hrm_text minimax-m2 minimax-m3 cogvlm rnd1 pangu-embedded mistral3 eagle3 dflash mistral4 paddleocr mimo2 step35
+    spark2_5 llama-embed maincoder kimi-linear kimi-k3 glm5-next talkie mellum nanbeige qwen3tts pockettts
+"""
+KNOWN: frozenset[str] = frozenset(_KNOWN.split())
+
+_ENCODERS = """
+    bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert t5encoder gemma-embedding
+    llama-embed
+"""
+_ENCODER = "an encoder for embeddings"
+_SPEECH = "a part of a speech synthesiser"
+_DIFFUSION = "a diffusion model, which does not write from left to right"
+_DRAFT_HEAD = "a draft head that needs its target's hidden states"
+
+NOT_GENERATORS: dict[str, str] = {
+    "clip": "a vision or audio projector",
+    "controlvector": "a control vector",
+    "imatrix": "an importance matrix",
+    "t5": "an encoder-decoder model, which localspec does not run",
+    "wavtokenizer-dec": _SPEECH,
+    "qwen3tts": _SPEECH,
+    "pockettts": _SPEECH,
+    **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), _DIFFUSION),
+    **dict.fromkeys(("eagle3", "dflash", "gemma4-assistant"), _DRAFT_HEAD),
+    **dict.fromkeys(_ENCODERS.split(), _ENCODER),
+}
+
+# Recurrent through and through: their converters may leave the attention keys out.
+RECURRENT: frozenset[str] = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})

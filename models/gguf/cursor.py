@@ -1,0 +1,137 @@
+"""A bounded reader over an open file: nothing is read or allocated because the file claims it is there.
+
+Invariant: every length is compared with the bytes really left in the file, and with what is left of the limits,
+before anything of that length is read.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localspec.errors import IntegrityError
+
+_CHUNK = 1 << 18
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a header may cost: `metadata` bytes of the file, `entries` of each of its tables, `seconds` on the clock.
+
+    Real models have some dozens of metadata entries and at most some ten thousand tensors.
+    """
+
+    metadata: int = 64 << 20
+    entries: int = 1 << 17
+    seconds: float = 2.0
+
+
+class Cursor:
+    """Reads forward through the first bytes of a file of `size` bytes.
+
+    `name` is the file's printable name, `clock` a monotonic clock in seconds. `data` holds everything read so far and
+    `pos` is the reading position in it.
+    """
+
+    def __init__(self, fd: int, name: str, size: int, limits: Limits, clock: Callable[[], float]) -> None:
+        self.fd = fd
+        self.name = name
+        self.size = size
+        self.pos = 0
+        self.data = bytearray()
+        self._limits = limits
+        self._clock = clock
+        self._deadline = clock() + limits.seconds
+
+    def bad(self, why: str, hint: str = "") -> IntegrityError:
+        """Return the error for malformed content, to be raised by the caller."""
+        hint = hint or "download the file again; if that does not help, its maker has to fix it"
+        return IntegrityError(f"{self.name} is not a valid GGUF file: {why}", hint=hint, detail={"file": self.name})
+
+    def truncated(self, expected: int, where: str) -> IntegrityError:
+        """Return the error for a file that ends before byte `expected`."""
+        return IntegrityError(
+            f"{self.name} is truncated: {expected} bytes expected{where}, {self.size} found",
+            hint="the download was probably cut off: download the file again",
+            detail={"file": self.name, "expected_bytes": expected, "actual_bytes": self.size},
+        )
+
+    def tick(self) -> None:
+        """Raise IntegrityError when the time for this header is used up."""
+        if self._clock() > self._deadline:
+            raise self.bad(
+                f"its header was not read within {self._limits.seconds:g} s, so it is malformed or on a very slow disk",
+                hint="copy the file to a local disk and try again",
+            )
+
+    def left(self) -> int:
+        """Return how many more bytes may be read: those left in the file, within the limit on metadata."""
+        return min(self.size, self._limits.metadata) - self.pos
+
+    def claim(self, count: int, each: int, what: str) -> None:
+        """Raise IntegrityError if `count` things of at least `each` bytes cannot follow; `what` is their plural."""
+        if count * each > self.left():
+            raise self.bad(f"it claims {count} {what}, more than a header of this size can hold")
+
+    def claim_entries(self, count: int, each: int, what: str) -> None:
+        """Like `claim`, for the entries of a table, whose number is limited too."""
+        self.claim(count, each, what)
+        if count > self._limits.entries:
+            raise self.bad(f"it claims {count} {what}, and no more than {self._limits.entries} are read")
+
+    def need(self, n: int, what: str) -> None:
+        """Make `n` bytes from `pos` on available in `data`; raise IntegrityError if there are not that many."""
+        end = self.pos + n
+        if end > len(self.data):
+            self._check(n, what)
+            self._fill(end, what)
+
+    def _check(self, n: int, what: str) -> None:
+        if self.pos + n > self.size:
+            raise self.truncated(self.pos + n, f" to read {what}")
+        if self.pos + n > self._limits.metadata:
+            raise self.bad(f"its header goes on beyond {self._limits.metadata >> 20} MiB in {what}")
+
+    def _fill(self, end: int, what: str) -> None:
+        want = min(max(end, len(self.data) + _CHUNK), self.size, self._limits.metadata)
+        while len(self.data) < want:
+            self.tick()
+            try:
+                chunk = os.pread(self.fd, min(want - len(self.data), 4 * _CHUNK), len(self.data))
+            except OSError as error:
+                raise self.bad(f"reading it failed: {error.strerror}", hint="check the disk it is on") from error
+            if not chunk:
+                # The file shrank after its size was taken.
+                self.size = len(self.data)
+                self._check(end - self.pos, what)
+                return
+            self.data += chunk
+
+    def take(self, n: int, what: str) -> bytes:
+        """Return the next `n` bytes."""
+        self.need(n, what)
+        self.pos += n
+        return bytes(self.data[self.pos - n : self.pos])
+
+    def u32(self, what: str) -> int:
+        """Return the next little-endian 32-bit number."""
+        self.need(4, what)
+        self.pos += 4
+        return int(_U32.unpack_from(self.data, self.pos - 4)[0])
+
+    def u64(self, what: str) -> int:
+        """Return the next little-endian 64-bit number."""
+        self.need(8, what)
+        self.pos += 8
+        return int(_U64.unpack_from(self.data, self.pos - 8)[0])
+
+    def string(self, what: str, limit: int) -> bytes:
+        """Return the next length-prefixed string, of at most `limit` bytes."""
+        n = self.u64(f"the length of {what}")
+        if n > limit:
+            raise self.bad(f"{what} claims a length of {n} bytes (at most {limit} make sense)")
+        return self.take(n, what)

@@ -1,0 +1,89 @@
+"""Reading the header of a GGUF file, bounded in bytes and time, before llama.cpp sees the file.
+
+llama.cpp's own reader ends the process on some malformed files, so whatever a header claims is checked here first:
+`read_header` returns a `Header` that is consistent with the file's real size, or raises a `LocalspecError` that says
+what is wrong. Only the standard library is used. `gguf_info.model_info` asks further whether it is a language model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+
+from localspec.models.gguf.cursor import Cursor, Limits
+from localspec.models.gguf.open import check_magic, open_regular
+from localspec.models.gguf.tensors import TensorInfo, check_places, read_tensors
+from localspec.models.gguf.text import shown
+from localspec.models.gguf.values import Pair, Strings, Value, read_pairs
+
+__all__ = ["Header", "Limits", "Strings", "TensorInfo", "Value", "read_header"]
+
+_DEFAULT_ALIGNMENT = 32
+_ALIGNMENTS = tuple(1 << n for n in range(3, 21))  # more than a megabyte would be padding for its own sake
+
+
+@dataclass(frozen=True)
+class Header:
+    """The checked header of one file.
+
+    `size` is the file's size in bytes, `data_offset` where the tensor data starts. `types` holds llama.cpp's name of
+    each value's type ("u32", "arr[str]"), which it is strict about.
+    """
+
+    path: Path
+    size: int
+    version: int
+    metadata: Mapping[str, Value]
+    types: Mapping[str, str]
+    tensors: tuple[TensorInfo, ...]
+    data_offset: int
+
+    @property
+    def name(self) -> str:
+        """Return the file's path, printable."""
+        return shown(self.path)
+
+
+def read_header(
+    path: str | PathLike[str], *, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic
+) -> Header:
+    """Read and check the header of the GGUF file at `path`.
+
+    Raises NotFoundError (missing, a directory, a pipe, not readable) or IntegrityError (not GGUF, malformed, truncated,
+    beyond the limits). Never blocks, and never reads more than `limits.metadata` bytes.
+    """
+    path = Path(path)
+    with open_regular(path) as (fd, size):
+        cursor = Cursor(fd, shown(path), size, limits or Limits(), clock)
+        version = check_magic(cursor)
+        n_tensors = cursor.u64("the number of tensors")
+        n_pairs = cursor.u64("the number of metadata entries")
+        pairs = read_pairs(cursor, n_pairs)
+        alignment = _alignment(cursor, pairs.get("general.alignment"))
+        tensors = read_tensors(cursor, n_tensors)
+        data_offset = -(-cursor.pos // alignment) * alignment
+        check_places(cursor, tensors, data_offset, alignment)
+    return Header(
+        path=path,
+        size=size,
+        version=version,
+        metadata=MappingProxyType({key: pair.value for key, pair in pairs.items()}),
+        types=MappingProxyType({key: pair.type for key, pair in pairs.items()}),
+        tensors=tensors,
+        data_offset=data_offset,
+    )
+
+
+def _alignment(cursor: Cursor, pair: Pair | None) -> int:
+    if pair is None:
+        return _DEFAULT_ALIGNMENT
+    if pair.type != "u32":
+        raise cursor.bad(f"general.alignment has the type {pair.type} instead of u32")
+    if pair.value not in _ALIGNMENTS:
+        raise cursor.bad(f"general.alignment is {pair.value}, not a power of two from 8 to {_ALIGNMENTS[-1]}")
+    assert isinstance(pair.value, int)
+    return pair.value

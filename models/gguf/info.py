@@ -1,0 +1,138 @@
+"""What a GGUF header says about a language model; refuses files that are none.
+
+Follows `llama_model_base::load_hparams` and `llama_vocab::impl::load` of llama.cpp: keys they require are required
+here, and states in which they abort are refused with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import IncompatibleError, IntegrityError
+from localspec.models.gguf.archs import KNOWN, RECURRENT
+from localspec.models.gguf.header import Header, Strings
+from localspec.models.gguf.kind import check_kind
+from localspec.models.gguf.text import shown
+from localspec.models.gguf.types import FILE_TYPES
+from localspec.models.gguf.vocab import Vocab, read_vocab
+
+_MAX_LAYERS = 512  # LLAMA_MAX_LAYERS; llama.cpp aborts beyond it
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A language model as its file describes it.
+
+    `n_params` counts weights, `bytes` is the file's size, `n_ctx_train` the context length it was trained with,
+    `n_embd` the width, `quant` the file type (Q8_0, Q4_K_M ...; "?" if it has no name here).
+    """
+
+    path: Path
+    architecture: str
+    name: str
+    n_params: int
+    n_layer: int
+    n_embd: int
+    n_ctx_train: int
+    n_head: int
+    n_head_kv: int
+    quant: str
+    bytes: int
+    is_recurrent: bool
+    sliding_window: int
+    chat_template: str | None
+    vocab: Vocab
+
+    @property
+    def n_vocab(self) -> int:
+        """Return the number of tokens."""
+        return len(self.vocab.tokens)
+
+    @property
+    def label(self) -> str:
+        """Return the printable name for messages: the file's name."""
+        return shown(self.path.name)
+
+
+def model_info(header: Header, *, known: frozenset[str] = KNOWN) -> ModelInfo:
+    """Describe the language model in a file whose header was read.
+
+    `known` holds the architectures that the installed llama.cpp loads. Raises IncompatibleError for files that are no
+    text generator or of an unknown architecture, NotFoundError for a missing part of a split model, and IntegrityError
+    where a key that llama.cpp requires is missing or malformed.
+    """
+    check_kind(header)
+    arch = _text(header, "general.architecture")
+    if arch not in known:
+        raise IncompatibleError(
+            f"{header.name} has the architecture '{shown(arch)}', which this llama.cpp does not know",
+            hint="update with: pip install -U llama-cpp-python, or use a model of another architecture",
+        )
+    n_layer = _number(header, f"{arch}.block_count")
+    if not 1 <= n_layer <= _MAX_LAYERS:
+        raise _bad(header, f"{arch}.block_count is {n_layer}, not from 1 to {_MAX_LAYERS}")
+    n_head = _heads(header, arch, "head_count", 0 if arch in RECURRENT else None)
+    return ModelInfo(
+        path=header.path,
+        architecture=arch,
+        name=shown(_text(header, "general.name", header.path.stem)),
+        n_params=sum(tensor.n_elements for tensor in header.tensors),
+        n_layer=n_layer,
+        n_embd=_number(header, f"{arch}.embedding_length"),
+        n_ctx_train=_number(header, f"{arch}.context_length"),
+        n_head=n_head,
+        n_head_kv=_heads(header, arch, "head_count_kv", n_head),
+        quant=_quant(header),
+        bytes=header.size,
+        is_recurrent=arch in RECURRENT or f"{arch}.ssm.state_size" in header.metadata,
+        sliding_window=_number(header, f"{arch}.attention.sliding_window", 0),
+        chat_template=_text(header, "tokenizer.chat_template", "") or None,
+        vocab=read_vocab(header),
+    )
+
+
+def _bad(header: Header, why: str) -> IntegrityError:
+    return IntegrityError(
+        f"{header.name} is not a usable model: {why}", hint="download the file again, or another version of it"
+    )
+
+
+def _text(header: Header, key: str, default: str | None = None) -> str:
+    value = header.metadata.get(key, default)
+    if value is None:
+        raise _bad(header, f"the metadata key {key} is missing")
+    if not isinstance(value, str):
+        raise _bad(header, f"the metadata key {key} has the type {header.types[key]} instead of str")
+    return value
+
+
+def _number(header: Header, key: str, default: int | None = None) -> int:
+    value = header.metadata.get(key, default)
+    if value is None:
+        raise _bad(header, f"the metadata key {key} is missing")
+    # llama.cpp takes no other integer type for these.
+    if header.types.get(key, "u32") != "u32" or not isinstance(value, int):
+        raise _bad(header, f"the metadata key {key} has the type {header.types[key]} instead of u32")
+    return value
+
+
+def _heads(header: Header, arch: str, what: str, default: int | None) -> int:
+    """Return a head count; where every layer has its own, the largest."""
+    key = f"{arch}.attention.{what}"
+    value = header.metadata.get(key)
+    if isinstance(value, Sequence) and not isinstance(value, str | Strings) and len(value):
+        return int(max(value))
+    return _number(header, key, default)
+
+
+def _quant(header: Header) -> str:
+    value = header.metadata.get("general.file_type")
+    if isinstance(value, int):
+        return FILE_TYPES.get(value & ~1024, "?")  # 1024 marks a guessed type
+    # Without the key, name the type that most bytes have, as llama.cpp guesses it.
+    sizes: dict[str, int] = {}
+    for tensor in header.tensors:
+        sizes[tensor.type] = sizes.get(tensor.type, 0) + tensor.n_bytes
+    return max(sizes, key=lambda name: sizes[name], default="?")

@@ -1,0 +1,180 @@
+"""The tokenizer's part of a GGUF header, with the defaults that llama.cpp fills in.
+
+Source: `llama_vocab::impl::load` in src/llama-vocab.cpp. Its assertions (a token text that occurs twice) and the
+exceptions that would end a load (scores of a wrong type, malformed byte tokens) are refused here with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.errors import IntegrityError
+from localspec.models.gguf.header import Header, Strings
+from localspec.models.gguf.text import quoted, shown
+
+_BYTE_TOKEN = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
+_MAX_TOKENS = 1 << 20  # four times the largest known
+_BYTE_TYPE = 6  # LLAMA_TOKEN_TYPE_BYTE
+
+
+@dataclass(frozen=True)
+class Family:
+    """What llama.cpp assumes about a tokenizer model unless the file says otherwise; ids may be None."""
+
+    type: str
+    bos: int | None = None
+    eos: int | None = None
+    add_bos: bool = False
+    add_eos: bool = False
+
+
+_BPE = Family("BPE", bos=11, eos=11)
+FAMILIES: dict[str, Family] = {
+    "llama": Family("SPM", bos=1, eos=2, add_bos=True),
+    "bert": Family("WPM", bos=101, add_bos=True),
+    "gpt2": _BPE,
+    "hybriddna": _BPE,
+    "whitespace": _BPE,
+    "gemma4": Family("BPE", add_bos=True),
+    "t5": Family("UGM", eos=1, add_eos=True),
+    "rwkv": Family("RWKV"),
+    "plamo2": Family("PLAMO2", bos=1, eos=2),
+}
+
+# Pre-tokenizers of BPE models that turn add_bos on, or have no BOS token by default.
+_ADD_BOS = frozenset(
+    {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"}
+    | {"tekken", "chameleon", "gemma4"}
+)
+_NO_BOS = frozenset({"glm4", "glm5", "chatglm-bpe"})
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """The tokenizer: `model` and `pre` as the file names them, `type` as llama.cpp groups them (SPM, BPE ...).
+
+    `eot` is only what the file says; llama.cpp also finds such tokens by their text.
+    """
+
+    model: str
+    pre: str
+    type: str
+    tokens: Strings
+    bos: int | None
+    eos: int | None
+    eot: int | None
+    add_bos: bool
+    add_eos: bool
+
+    def text(self, token: int) -> bytes:
+        """Return the text llama.cpp holds for a token: an empty one gets a name, a zero byte ends it."""
+        return self.tokens[token].partition(b"\0")[0] if self.tokens[token] else b"[EMPTY_%d]" % token
+
+
+def read_vocab(header: Header) -> Vocab:
+    """Read the tokenizer; raise IntegrityError that names the key where llama.cpp would refuse or abort."""
+    model = _string(header, "model")
+    family = FAMILIES.get(model)
+    if family is None:
+        raise _bad(header, f"tokenizer.ggml.model is '{shown(model)}', a tokenizer that llama.cpp does not know")
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, Strings) or not len(tokens):
+        raise _bad(header, "the metadata key tokenizer.ggml.tokens is missing, empty or not an array of strings")
+    if len(tokens) > _MAX_TOKENS:
+        raise _bad(header, f"its vocabulary has {len(tokens)} tokens, and no more than {_MAX_TOKENS} are read")
+    _check_tokens(header, tokens)
+    _check_per_token(header, "scores", ("arr[f32]", "arr[i32]"), len(tokens))
+    _check_per_token(header, "token_type", ("arr[i32]",), len(tokens))
+    _check_byte_tokens(header, tokens)
+    if family is _BPE:
+        _check_merges(header)
+    pre = _string(header, "pre", "") if family.type == "BPE" else ""
+    return Vocab(
+        model=model,
+        pre=pre,
+        type=family.type,
+        tokens=tokens,
+        bos=_special(header, "bos", None if pre in _NO_BOS else family.bos, len(tokens)),
+        eos=_special(header, "eos", family.eos, len(tokens)),
+        eot=_special(header, "eot", None, len(tokens)),
+        add_bos=model == "gemma4"
+        or pre == "gemma4"
+        or _flag(header, "add_bos_token", family.add_bos or pre in _ADD_BOS),
+        add_eos=_flag(header, "add_eos_token", family.add_eos),
+    )
+
+
+def _bad(header: Header, why: str) -> IntegrityError:
+    return IntegrityError(
+        f"{header.name} is not a usable model: {why}", hint="download the file again, or another version of it"
+    )
+
+
+def _string(header: Header, name: str, default: str | None = None) -> str:
+    key = f"tokenizer.ggml.{name}"
+    value = header.metadata.get(key, default)
+    if not isinstance(value, str):
+        raise _bad(header, f"the metadata key {key} is missing" if value is None else f"{key} is not a string")
+    return value
+
+
+def _flag(header: Header, name: str, default: bool) -> bool:
+    key = f"tokenizer.ggml.{name}"
+    value = header.metadata.get(key, default)
+    if not isinstance(value, bool):
+        raise _bad(header, f"{key} has the type {header.types[key]} instead of bool")
+    return value
+
+
+def _special(header: Header, name: str, default: int | None, n_vocab: int) -> int | None:
+    """Return a special token's id; like llama.cpp, ignore one beyond the vocabulary."""
+    key = f"tokenizer.ggml.{name}_token_id"
+    default = None if default is None or default >= n_vocab else default
+    value = header.metadata.get(key)
+    if value is None:
+        return default
+    if header.types[key] != "u32" or not isinstance(value, int):
+        raise _bad(header, f"{key} has the type {header.types[key]} instead of u32")
+    return value if value < n_vocab else default
+
+
+def _check_tokens(header: Header, tokens: Strings) -> None:
+    """Refuse a token text that occurs twice: llama.cpp aborts on it."""
+    texts = [text or b"[EMPTY_%d]" % i for i, text in enumerate(tokens)]
+    if len(set(texts)) == len(texts):
+        return
+    first: dict[bytes, int] = {}
+    for token, text in enumerate(texts):
+        if first.setdefault(text, token) != token:
+            raise _bad(header, f"the tokens {first[text]} and {token} have the same text {quoted(text)}")
+
+
+def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab: int) -> None:
+    """Check an optional array with one entry for each token."""
+    key = f"tokenizer.ggml.{name}"
+    if key not in header.metadata:
+        return
+    if header.types[key] not in types:
+        raise _bad(header, f"{key} has the type {header.types[key]} instead of {' or '.join(types)}")
+    value = header.metadata[key]
+    assert isinstance(value, Sequence)
+    if len(value) < n_vocab:
+        raise _bad(header, f"{key} has {len(value)} entries for {n_vocab} tokens")
+
+
+def _check_byte_tokens(header: Header, tokens: Strings) -> None:
+    types = header.metadata.get("tokenizer.ggml.token_type", ())
+    assert isinstance(types, Sequence)
+    for token, kind in enumerate(types[: len(tokens)]):
+        if kind == _BYTE_TYPE and not _BYTE_TOKEN.fullmatch(tokens[token]):
+            raise _bad(header, f"the token {token} is a byte token, but its text is {quoted(tokens[token])}")
+
+
+def _check_merges(header: Header) -> None:
+    key = "tokenizer.ggml.merges"
+    if key not in header.metadata and header.metadata.get("tokenizer.ggml.pre") != "kimi-k2":
+        raise _bad(header, f"the metadata key {key} is missing")
+    if header.types.get(key, "arr[str]") != "arr[str]":
+        raise _bad(header, f"{key} has the type {header.types[key]} instead of arr[str]")
