@@ -53,7 +53,8 @@ class DraftModel:
     def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
         """Grow a tree below the pending token; the empty draft when the plan or the draft's context has no room."""
         pending = history.tokens[-1]
-        plan = replace(plan, max_depth=min(plan.max_depth, self._backend.traits.n_ctx - len(history.tokens)))
+        room = self._backend.traits.n_ctx - len(history.tokens)  # every evaluated node takes a cell, also a sibling
+        plan = replace(plan, max_nodes=min(plan.max_nodes, room), max_depth=min(plan.max_depth, room))
         if plan.max_nodes <= 0 or plan.max_depth <= 0:
             return Draft.root(pending)
         rows = self._backend.prefill(history.tokens, self._cancel)
