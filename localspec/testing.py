@@ -1,4 +1,5 @@
-"""What tests of drafters and verifiers stand on: a model that is a table, and a chooser that replays every branch.
+"""What tests of drafters and verifiers stand on: a model that is a table, a chooser that replays every branch, and
+`DrafterContract`, the tests that every drafting method must pass.
 
 Public, so that a method in another package can prove itself with the same tools.
 """
@@ -6,16 +7,25 @@ Public, so that a method in another package can prove itself with the same tools
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from localspec.draft import Mask, Nodes
+from localspec.chooser import SeededChooser
+from localspec.config import Sampling
+from localspec.context import Context, Vocabulary
+from localspec.draft import Draft, Draw, Mask, Nodes, Step
+from localspec.engine import Engine
 from localspec.law import Law
-from localspec.protocols import Cancel, Logits, Tokens, Traits
+from localspec.methods.plain import Plain
+from localspec.protocols import Cancel, Drafter, History, Logits, Plan, Room, Tokens, Traits, TreePolicy
+from localspec.sampling import Sampler
+from localspec.trees.static import Chain, Static
+from localspec.verify.coupled import Coupled
 
 T = TypeVar("T")
+Table = Callable[[tuple[int, ...]], Logits]  # visible tokens -> [V] float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +103,12 @@ class TableRows:
 class TableBackend:
     """A Backend whose logits are a pure function of the visible tokens: `table(tokens) -> [V] float32`."""
 
-    def __init__(self, table: Callable[[tuple[int, ...]], Logits], n_vocab: int, n_ctx: int = 64) -> None:
+    def __init__(self, table: Table, n_vocab: int, n_ctx: int = 64) -> None:
         self.traits = Traits(can_rollback=True, max_leaves=64, max_rows=64, n_ctx=n_ctx, n_vocab=n_vocab)
         self.calls = 0
         self.evaluated = 0
+        self.dropped = 0  # open nodes that were evaluated and not kept
+        self.forgotten = 0  # committed tokens that a later text did not share
         self.committed: list[int] = []
         self._table = table
         self._paths: list[tuple[int, ...]] = []
@@ -113,8 +125,10 @@ class TableBackend:
             (i for i, (a, b) in enumerate(zip(self.committed, wanted, strict=False)) if a != b),
             min(len(self.committed), len(wanted)),
         )
-        self.evaluated += len(wanted) - min(shared, len(wanted) - 1)
-        self.committed, self._paths = wanted, []
+        assert len(wanted) <= self.traits.n_ctx, "past the context"
+        self.truncate(min(shared, len(wanted) - 1))
+        self.evaluated += len(wanted) - self.length
+        self.committed = wanted
         self.calls += 1
         return TableRows(self, {0: self._table(tuple(wanted))})
 
@@ -124,7 +138,7 @@ class TableBackend:
         for token, parent in zip(tokens, parents, strict=True):
             above = self._paths[parent] if parent >= 0 else ()
             self._paths.append((*above, int(token)))
-        assert self.length + max(map(len, self._paths)) <= self.traits.n_ctx, "past the context"
+        assert self.length + len(self._paths) <= self.traits.n_ctx, "every node of a tree takes a cell"
         self.evaluated += len(tokens)
         self.calls += 1
         new = range(first, len(self._paths))
@@ -138,22 +152,27 @@ class TableBackend:
             assert self._paths[node][:-1] == path, "kept nodes form a path from the tip"
             path = self._paths[node]
         self.committed += path
-        self._paths = []
+        self._close(kept=len(nodes))
 
     def truncate(self, length: int) -> None:
         """Forget what follows `length`."""
+        self.forgotten += max(0, self.length - length)
         del self.committed[length:]
+        self._close(kept=0)
+
+    @property
+    def open(self) -> int:
+        """Nodes of the tree under way."""
+        return len(self._paths)
+
+    def _close(self, kept: int) -> None:
+        self.dropped += len(self._paths) - kept
         self._paths = []
 
 
 def random_table(
-    n_vocab: int,
-    seed: int,
-    *,
-    scale: float = 1.5,
-    near: Callable[[tuple[int, ...]], Logits] | None = None,
-    distance: float = 1.0,
-) -> Callable[[tuple[int, ...]], Logits]:
+    n_vocab: int, seed: int, *, scale: float = 1.5, near: Table | None = None, distance: float = 1.0
+) -> Table:
     """Return a table of random logits that depends on the last four tokens and the length.
 
     With `near`, the table is that one plus noise of scale `distance`: a draft that resembles its target.
@@ -167,3 +186,182 @@ def random_table(
         return (scale * noise).astype(np.float32)
 
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A drafter under test with the backends that it owns."""
+
+    drafter: Drafter
+    backends: tuple[TableBackend, ...] = ()
+
+    def check(self, tokens: Sequence[int], forgotten: int = 0) -> None:
+        """Assert that every cache holds a prefix of the text, short of the pending token, and evaluated nothing twice.
+
+        Every token ever evaluated is still held, or was an open node that was not kept, or is one of the `forgotten`
+        that an earlier text did not share.
+        """
+        for backend in self.backends:
+            held = backend.length
+            assert held < len(tokens), "the pending token stays outside"
+            assert backend.committed == list(tokens[:held]), "the cache holds another text"
+            assert backend.open == 0, "a tree was left open"
+            assert backend.forgotten <= forgotten, "tokens of this text were forgotten"
+            assert backend.evaluated == held + backend.dropped + backend.forgotten, "a held token was evaluated again"
+
+
+class Scripted:
+    """A controller that follows a list of plans over and over, clamped to the room."""
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self._plans = plans
+        self._passes = 0
+
+    def plan(self, history: History, room: Room) -> Plan:
+        """Return the next plan of the list."""
+        plan = self._plans[self._passes % len(self._plans)]
+        depth = min(plan.max_depth, room.depth)
+        return replace(plan, max_nodes=min(plan.max_nodes, room.nodes) if depth else 0, max_depth=depth)
+
+    def observe(self, step: Step) -> None:
+        """Count the pass."""
+        self._passes += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may end a text in the contract's runs; pieces are the digits of the tokens."""
+
+    max_tokens: int | None = None
+    n_ctx: int = 64
+    eog: int = -1
+    stops: tuple[str, ...] = ()
+
+    def context(self, tokens: Sequence[int]) -> Context:
+        """Return a context that begins with `tokens`."""
+        vocabulary = Vocabulary(lambda token: token == self.eog, lambda token: b"%d" % token)
+        return Context(list(tokens), vocabulary, n_ctx=self.n_ctx, max_tokens=self.max_tokens, stops=self.stops)
+
+
+class DrafterContract:
+    """What every drafting method keeps. Subclass it as `class TestFoo(DrafterContract)` and give `make`."""
+
+    n_vocab: ClassVar[int] = 4
+    draws: ClassVar[tuple[Draw, ...]] = tuple(Draw)
+    policies: ClassVar[tuple[tuple[TreePolicy, int, int], ...]] = (  # with nodes and depth, which may cut the policy's
+        (Chain(), 1, 1),
+        (Chain(), 4, 4),
+        (Static((2, 2)), 6, 2),
+        (Static((3, 2, 1)), 5, 2),
+    )
+    text: ClassVar[tuple[int, ...]] = (0, 1, 2, 1)
+    ends: ClassVar[tuple[Limits, ...]] = (
+        Limits(max_tokens=30),
+        Limits(eog=3),
+        Limits(stops=("21",)),
+        Limits(n_ctx=20),
+    )
+
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
+        """Return a fresh drafter whose models, if it has any, say `table` and hold `n_ctx` tokens."""
+        raise NotImplementedError
+
+    def test_proposals_keep_to_the_plan(self) -> None:
+        """Root, order of nodes, limits, vocabulary, and laws that can have given their tokens."""
+        for policy, nodes, depth in self.policies:
+            for draw in self.draws:
+                subject = self.make(random_table(self.n_vocab, 1), policy)
+                plan = Plan("it", nodes, depth, draw)
+                self._check(subject.drafter.propose(Limits().context(self.text), plan, SeededChooser(3)), plan)
+
+    def test_no_plan_no_draft(self) -> None:
+        """Zero nodes or zero levels give the pending token alone and cost no evaluation."""
+        for nodes, depth in ((0, 0), (0, 3), (3, 0)):
+            subject = self.make(random_table(self.n_vocab, 1), Chain())
+            draft = subject.drafter.propose(Limits().context(self.text), Plan("it", nodes, depth), SeededChooser(3))
+            assert draft.tokens.tolist() == [self.text[-1]]
+            assert all(backend.evaluated == 0 for backend in subject.backends)
+
+    def test_a_full_draft_context_ends_the_draft(self) -> None:
+        """Near the end of its own context a drafter proposes what fits (its backend asserts it), in the end nothing."""
+        for policy, nodes, depth in self.policies:
+            for spare in range(5):
+                subject = self.make(random_table(self.n_vocab, 1), policy, n_ctx=len(self.text) + spare)
+                plan = Plan("it", nodes, depth)
+                draft = subject.drafter.propose(Limits().context(self.text), plan, SeededChooser(3))
+                self._check(draft, plan)
+                assert spare > 0 or not subject.backends or len(draft) == 0
+
+    def test_a_long_text_outgrows_the_draft(self) -> None:
+        """The target's context is larger than the draft's: from some pass on it decodes plainly, to the end."""
+        for policy, nodes, depth in self.policies:
+            plans = [Plan("it", nodes, depth, Draw.COUPLED)]
+            subject = self.make(random_table(self.n_vocab, 2), policy, n_ctx=12)
+            tokens = self._run(subject, plans, Limits(max_tokens=30).context(self.text))
+            assert len(tokens) == len(self.text) + 30
+
+    def test_caches_hold_a_prefix_after_every_pass(self) -> None:
+        """Whatever is accepted, at whatever end: perfect, fair and bad drafts; end token, stop string, limits."""
+        for policy, nodes, depth in self.policies:
+            for draw in self.draws:
+                for distance in (0.0, 1.0, 9.0):
+                    for limits in self.ends:
+                        subject = self.make(self._near(distance), policy)
+                        self._run(subject, [Plan("it", nodes, depth, draw)], limits.context(self.text))
+
+    def test_passes_of_others_are_caught_up(self) -> None:
+        """Plain passes, its own or another drafter's, leave gaps that the next proposal fills."""
+        drafting, resting, other = Plan("it", 3, 2, Draw.COUPLED), Plan("it"), Plan("other")
+        for plans in ([drafting, resting], [other, other, drafting], [drafting, resting, drafting, other, other]):
+            for distance in (0.0, 1.0, 9.0):
+                subject = self.make(self._near(distance), Static((2, 1)))
+                self._run(subject, plans, Limits(max_tokens=30).context(self.text))
+
+    def test_text_may_go_back(self) -> None:
+        """Another text is drafted for as by a fresh drafter, and what the two share is not evaluated again."""
+        plan = Plan("it", 3, 3, Draw.COUPLED)
+        for again in (self.text, (*self.text, 0, 3, 3), self.text[:2], (3, 3, 3)):
+            used, fresh = (self.make(self._near(1.0), Chain()) for _ in range(2))
+            before = self._run(used, [plan], Limits(max_tokens=12).context(self.text))
+            shared = next((i for i, (a, b) in enumerate(zip(before, again, strict=False)) if a != b), len(again))
+            gone = len(before) - min(shared, len(again) - 1)
+            context = Limits(max_tokens=12).context(again)
+            assert self._run(used, [plan], context, gone) == self._run(
+                fresh, [plan], Limits(max_tokens=12).context(again)
+            )
+
+    def _near(self, distance: float) -> Table:
+        """Return a table this far from the one that `_run`'s target says."""
+        return random_table(self.n_vocab, 6, near=random_table(self.n_vocab, 5), distance=distance)
+
+    def _check(self, draft: Draft, plan: Plan) -> None:
+        assert draft.tokens[0] == self.text[-1]
+        assert draft.parents[0] == -1
+        assert len(draft) <= plan.max_nodes
+        assert draft.depth <= plan.max_depth
+        for node in range(1, len(draft) + 1):
+            token, law = int(draft.tokens[node]), draft.laws[node]
+            assert 0 <= draft.parents[node] < node
+            assert 0 <= token < self.n_vocab
+            assert law is None or law.prob(token) > 0.0
+            assert law is not None or draft.draws[node] in (Draw.FIXED, Draw.COUPLED)
+
+    def _run(self, subject: Subject, plans: Sequence[Plan], context: Context, forgotten: int = 0) -> list[int]:
+        """Generate to the end and check the caches after every pass; return the whole text.
+
+        The verifier is the coupled one: it takes every kind of draft, and a perfect one whole.
+        """
+        engine = Engine(
+            target=TableBackend(random_table(self.n_vocab, 5), self.n_vocab),
+            drafters={"it": subject.drafter, "other": Plain()},
+            verifier=Coupled(),
+            controller=Scripted(plans),
+            sampler=Sampler(Sampling()),
+            chooser=SeededChooser(7),
+            clock=lambda: 0.0,
+            cancel=lambda: False,
+        )
+        for index, _ in enumerate(engine.generate(context)):
+            if index > 0 or not forgotten:  # until it is asked again, a drafter may hold the earlier text
+                subject.check(context.tokens, forgotten)
+        return context.tokens

@@ -1,0 +1,119 @@
+"""The draft model: the contract, and that its reported laws are those its tokens were really drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from localspec.chooser import SeededChooser
+from localspec.config import Sampling
+from localspec.draft import Draw, Source, Step
+from localspec.law import Law
+from localspec.methods import Parts
+from localspec.methods.draft_model import DraftModel
+from localspec.protocols import Plan, TreePolicy
+from localspec.sampling import Sampler
+from localspec.testing import DrafterContract, Limits, Subject, Table, TableBackend, random_table
+from localspec.trees.static import Chain, Static
+
+TEXT = (0, 1, 2, 1)
+PENALTIES = Sampling(temperature=0.7, top_k=3, repeat_penalty=1.25, presence_penalty=0.5)
+
+
+class Recording(DraftModel):
+    """A draft model that keeps the passes it saw."""
+
+    steps: list[Step]
+
+    def observe(self, step: Step) -> None:
+        self.steps.append(step)
+        super().observe(step)
+
+
+class TestDraftModel(DrafterContract):
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
+        backend = TableBackend(table, self.n_vocab, n_ctx)
+        return Subject(DraftModel(backend, Sampler(Sampling()), policy, lambda: False), (backend,))
+
+    def test_the_contract_meets_every_outcome(self) -> None:
+        """The contract's runs are not idle: drafts are accepted whole, in part and not at all, and cut at the end."""
+        seen = set()
+        for distance in (0.0, 1.0, 9.0):
+            for limits in self.ends:
+                backend = TableBackend(self._near(distance), self.n_vocab)
+                drafter = Recording(backend, Sampler(Sampling()), Chain(), lambda: False)
+                drafter.steps = []
+                self._run(Subject(drafter, (backend,)), [Plan("it", 4, 4, Draw.COUPLED)], limits.context(self.text))
+                for step in drafter.steps:
+                    accepted, drafted = step.n_accepted, len(step.draft)
+                    seen.add("none" if accepted == 0 else "all" if accepted == drafted else "some")
+                    seen.add("cut" if step.sources[-1] is Source.ACCEPTED else "uncut")
+        assert seen == {"none", "some", "all", "cut", "uncut"}
+
+
+def propose(sampling: Sampling, policy: TreePolicy, plan: Plan, **options: int):
+    table = random_table(4, 3)
+    drafter = DraftModel(TableBackend(table, 4), Sampler(sampling), policy, lambda: False, **options)
+    return table, drafter.propose(Limits().context(TEXT), plan, SeededChooser(1))
+
+
+@pytest.mark.parametrize("draw", [Draw.IID, Draw.WITHOUT_REPLACEMENT])
+def test_laws_are_those_of_the_nodes_own_text(draw: Draw) -> None:
+    """Each node's law is the sampler's, after the text with the drafted tokens of its own path, penalties included."""
+    table, draft = propose(PENALTIES, Static((2, 2)), Plan("it", 6, 2, draw))
+    sampler = Sampler(PENALTIES)
+    assert len(draft) >= 5  # a law's support may be smaller than the width
+    for node in range(1, len(draft) + 1):
+        parent = int(draft.parents[node])
+        history = (*TEXT, *draft.path(parent))
+        law: Law | None = sampler.law(table(history), history)
+        if draw is Draw.WITHOUT_REPLACEMENT:
+            for sibling in range(1, node):
+                if draft.parents[sibling] == parent:
+                    law = law.without(int(draft.tokens[sibling]))
+        assert np.array_equal(draft.law(node).ids, law.ids)
+        assert draft.law(node).probs == pytest.approx(law.probs, abs=1e-12)
+        assert draft.draws[node] is draw
+
+
+def test_fixed_drafts_are_the_most_probable_tokens() -> None:
+    """Chosen tokens come greatest first and are reported as point masses."""
+    table, draft = propose(Sampling(), Static((3,)), Plan("it", 3, 1, Draw.FIXED))
+    assert draft.tokens[1:].tolist() == np.argsort(-table(TEXT))[:3].tolist()
+    assert draft.laws == (None,) * 4
+
+
+def test_coupled_drafts_win_the_targets_races() -> None:
+    """A coupled chain is what the noise of each position makes of the draft's own laws."""
+    table, draft = propose(PENALTIES, Chain(), Plan("it", 4, 4, Draw.COUPLED))
+    sampler, chooser, text = Sampler(PENALTIES), SeededChooser(1), TEXT
+    for _ in range(4):
+        text += tuple(chooser.race(len(text), sampler.law(table(text), text)))
+    assert tuple(draft.tokens[1:].tolist()) == text[len(TEXT) :]
+
+
+def test_padding_tokens_are_never_drafted() -> None:
+    """A draft whose vocabulary is longer than the target's proposes only what the target knows (ALG 3.14)."""
+    _, draft = propose(Sampling(temperature=50.0), Static((4,)), Plan("it", 4, 1, Draw.WITHOUT_REPLACEMENT), n_vocab=2)
+    assert sorted(draft.tokens[1:].tolist()) == [0, 1]
+
+
+def test_a_session_builds_it_from_its_parts() -> None:
+    """`build` passes on the draft's backend, sampler, policy and the target's vocabulary."""
+    backend = TableBackend(random_table(4, 3), 4)
+    drafter = DraftModel.build(Parts(backend, Sampler(Sampling()), Chain(), lambda: False, 3))
+    draft = drafter.propose(Limits().context(TEXT), Plan("it", 3, 3), SeededChooser(1))
+    assert len(draft) == 3
+    assert backend.evaluated == len(TEXT) + 2
+    assert max(draft.tokens) < 3
+
+
+def test_a_rule_may_end_the_draft_early() -> None:
+    """`go_on` is asked with the law at hand before every draw, and no row is evaluated for nothing."""
+    asked = []
+    plan = replace(Plan("it", 4, 4), go_on=lambda growth: asked.append(growth) or len(asked) < 3)
+    _, draft = propose(Sampling(), Chain(), plan)
+    assert len(draft) == 2
+    assert [(growth.n_nodes, growth.depth) for growth in asked] == [(0, 0), (1, 1), (2, 2)]

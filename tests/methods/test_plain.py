@@ -1,0 +1,18 @@
+"""Plain decoding as a drafter: it keeps the contract by never proposing."""
+
+from __future__ import annotations
+
+from localspec.chooser import SeededChooser
+from localspec.methods.plain import Plain
+from localspec.protocols import Plan, TreePolicy
+from localspec.testing import DrafterContract, Limits, Subject, Table
+
+
+class TestPlain(DrafterContract):
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
+        return Subject(Plain())
+
+    def test_it_never_drafts(self) -> None:
+        """Whatever the plan asks for."""
+        draft = Plain().propose(Limits().context(self.text), Plan("it", 5, 5), SeededChooser(1))
+        assert len(draft) == 0
