@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.console import Console, OutputGone, is_terminal, write_out
 from localspec.cli.lines import Lines, history
 from localspec.cli.options import (
     model_options,
@@ -85,5 +85,7 @@ def _take(chat: Chat, text: str) -> None:
             obey(chat, text)
         elif text.strip():
             chat.send(text[1:] if text.startswith("//") else text)
+    except OutputGone:
+        raise
     except LocalspecError as error:
         chat.console.fail(error)

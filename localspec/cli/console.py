@@ -18,6 +18,11 @@ from typing import IO, Any
 from localspec.errors import LocalspecError, ResourceError
 from localspec.sanitize import sanitize
 
+
+class OutputGone(ResourceError):
+    """stdout cannot be written: nothing that is left to do would be seen."""
+
+
 SGR = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -103,9 +108,9 @@ def width() -> int:
 
 
 def write_out(text: str) -> None:
-    """Write to stdout and flush. Raises BrokenPipeError if the reader is gone, ResourceError if it is full."""
+    """Write to stdout and flush. Raises BrokenPipeError if the reader is gone, OutputGone if it is full."""
     if sys.stdout is None:
-        raise ResourceError("standard output is closed", hint="localspec run ... > FILE")
+        raise OutputGone("standard output is closed", hint="localspec run ... > FILE")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -114,7 +119,7 @@ def write_out(text: str) -> None:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "localspec run ... > FILE"
-        raise ResourceError(f"cannot write to standard output: {reason}", hint=hint) from error
+        raise OutputGone(f"cannot write to standard output: {reason}", hint=hint) from error
 
 
 def prepare_streams() -> None:

@@ -1,0 +1,149 @@
+"""A scripted worker: the command line without llama.cpp, with every pass under the test's control.
+
+Run as a program it is `localspec` with this worker, told by the environment what to do; see `from_environment`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from localspec.config import LoadSettings, Request
+from localspec.errors import LocalspecError, PromptTooLongError, WorkerDiedError
+from localspec.events import (
+    Committed,
+    Event,
+    Finished,
+    Loaded,
+    Loading,
+    ModelFacts,
+    Piece,
+    Prefilled,
+    Probed,
+    Started,
+    StepMs,
+    Warned,
+)
+
+K = 4
+
+
+def facts(path: str) -> ModelFacts:
+    """Return a model that does not exist."""
+    return ModelFacts(path, 5_000_000, "llama", "Q8_0", 4_700_000, 4096, 8, 2_097_152, ("CPU",))
+
+
+def committed(index: int, text: str, *, position: int = 0, k: int = K, accepted: int | None = None) -> Committed:
+    """Return a pass that released `text`, one token a word; a draft of `k` of which all but the last token came."""
+    words = [word if i == 0 else f" {word}" for i, word in enumerate(text.split(" "))]
+    n_accepted = len(words) - 1 if accepted is None else accepted
+    last = "plain" if k == 0 else "bonus" if n_accepted == k else "corrected"
+    sources = ["accepted"] * n_accepted + [last] * (len(words) - n_accepted)
+    pieces = tuple(Piece(100 + i, word, source) for i, (word, source) in enumerate(zip(words, sources, strict=True)))
+    ms = StepMs(2.0, 8.0, 0.5, 0.5)
+    return Committed(index, 16 + position, k, k, n_accepted, pieces, text, ms, False, "")
+
+
+@dataclass
+class FakeWorker:
+    """Answers every request with `passes`; `pause` seconds between them. `fails` maps a pass to an error to raise."""
+
+    passes: list[str] = field(default_factory=lambda: ["Once upon", " a time there", " was a king."])
+    pause: float = 0.0
+    load_pause: float = 0.0
+    fails: dict[int, LocalspecError] = field(default_factory=dict)
+    max_messages: int = 1000  # more are a prompt that is too long
+    loads: list[LoadSettings] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    pid: int | None = None
+    is_cancelled: bool = False
+    n_closed: int = 0
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Load in three steps."""
+        self.pid, self.is_cancelled = 4711 + len(self.loads), False
+        self.loads.append(settings)
+        for step in range(3):
+            yield Loading("target", step / 2)
+            self._wait(self.load_pause)
+            if self.is_cancelled:
+                yield Finished("interrupted", "", 1.0, 1.0, 0)
+                return
+        versions = {"llama_cpp": "0", "llama_cpp_python": "0"}
+        yield Loaded(settings.name, facts(settings.target), None, 1024, 2, 12.0, versions)
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer with the script."""
+        self.is_cancelled = False
+        self.requests.append(request)
+        if len(request.messages) > self.max_messages:
+            raise PromptTooLongError("the prompt has 2000 tokens and the context holds 1024", hint="--ctx 2048")
+        yield Started("draft-model", "chain", "fixed", K, "block", request.sampling.seed or 7, False, 16)
+        yield Warned("test", "this is a test") if os.environ.get("FAKE_WARN") else Prefilled(16, 0, 10.0)
+        position = 0
+        for index, text in enumerate(self.passes):
+            if index in self.fails:
+                error = self.fails.pop(index)
+                self.pid = None if isinstance(error, WorkerDiedError) else self.pid
+                raise error
+            event = committed(index, text, position=position, k=K if index else 0)
+            position += len(event.out)
+            yield event
+            if index == 1:
+                yield Probed(10.0, 18)
+            self._wait(self.pause)
+            if self.is_cancelled:
+                yield Finished("interrupted", "", 100.0, 20.0, 1 << 26)
+                return
+        yield Finished("stop", "", 100.0, 20.0, 1 << 26)
+
+    def cancel(self) -> None:
+        """Stop at the next pass, unless the script is deaf."""
+        self.is_cancelled = not os.environ.get("FAKE_DEAF")
+
+    def close(self) -> None:
+        """Forget the models."""
+        self.pid = None
+        self.n_closed += 1
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return no log."""
+        return ""
+
+    def __enter__(self) -> FakeWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep, but notice a cancel as the real worker does."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.is_cancelled:
+            time.sleep(min(0.01, seconds))
+
+
+def from_environment() -> FakeWorker:
+    """FAKE_PASSES (a JSON list), FAKE_PAUSE, FAKE_LOAD_PAUSE (seconds), FAKE_DIES (at a pass), FAKE_DEAF."""
+    worker = FakeWorker()
+    if "FAKE_PASSES" in os.environ:
+        worker.passes = json.loads(os.environ["FAKE_PASSES"])
+    worker.pause = float(os.environ.get("FAKE_PAUSE", "0"))
+    worker.load_pause = float(os.environ.get("FAKE_LOAD_PAUSE", "0"))
+    if "FAKE_DIES" in os.environ:
+        died = WorkerDiedError("the engine was killed (SIGKILL)", hint="--ctx 512", detail={"signal": "SIGKILL"})
+        worker.fails[int(os.environ["FAKE_DIES"])] = died
+    return worker
+
+
+if __name__ == "__main__":
+    from unittest.mock import patch
+
+    from localspec.cli import main
+
+    fake = lambda values: from_environment()  # noqa: E731
+    with patch("localspec.cli.run.open_worker", fake), patch("localspec.cli.chat.open_worker", fake):
+        main()

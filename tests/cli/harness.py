@@ -1,0 +1,151 @@
+"""Running the program as people do: in a pipe, or in a terminal of a given size whose screen can be read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyte
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAIR = ROOT / "models" / "storyteller"
+REAL = [sys.executable, "-m", "localspec"]
+FAKE = [sys.executable, "-m", "tests.cli.fakes"]
+TIMEOUT = 120  # seconds; far more than anything takes, so that a hang fails instead of hanging
+
+needs_pair = pytest.mark.skipif(not list(PAIR.glob("draft*.gguf")), reason="the bundled pair is not there")
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return this environment without what would change the output, plus `extra`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOCALSPEC_", "NO_COLOR", "ACCESSIBLE", "FAKE_"))}
+    return {**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "LOCALSPEC_NO_HISTORY": "1", **(extra or {})}
+
+
+def localspec(
+    *args: str | bytes,
+    program: list[str] = REAL,
+    stdin: bytes | None = b"",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the program in pipes; `stdin` None is /dev/null."""
+    source: dict[str, object] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+    return subprocess.run(
+        [*program, *args], capture_output=True, timeout=TIMEOUT, env=environment(env), cwd=cwd or ROOT, **source
+    )  # type: ignore[call-overload,no-any-return]
+
+
+def assert_one_line(done: subprocess.CompletedProcess[bytes], code: int, *words: str) -> str:
+    """Check an error: the exit code, one line for people that holds `words`, no traceback. Return the line."""
+    line = done.stderr.decode()
+    assert done.returncode == code, (done.returncode, line)
+    assert line.count("\n") == 1, line
+    assert line.startswith("localspec: "), line
+    assert "Traceback" not in line
+    for word in words:
+        assert word in line, line
+    return line
+
+
+@dataclass
+class Terminal:
+    """A program on a terminal of `columns` x `rows`; `screen` is what a person sees of it."""
+
+    args: list[str]
+    program: list[str] = field(default_factory=lambda: FAKE)
+    env: Mapping[str, str] = field(default_factory=dict)
+    columns: int = 80
+    rows: int = 24
+
+    def __post_init__(self) -> None:
+        self.screen = pyte.HistoryScreen(self.columns, self.rows, history=2000, ratio=0.1)
+        self._stream = pyte.ByteStream(self.screen)
+        self.output = b""
+        self.frames: list[list[str]] = []
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", self.rows, self.columns, 0, 0))
+        self.before = termios.tcgetattr(slave)
+        self.process = subprocess.Popen(
+            [*self.program, *self.args], stdin=slave, stdout=slave, stderr=slave, env=environment(self.env), cwd=ROOT,
+            start_new_session=True, preexec_fn=_own_terminal,
+        )  # fmt: skip
+        self._slave = slave
+
+    def read(self, seconds: float = 0.05) -> bool:
+        """Take what comes within `seconds`; False once the program has closed the terminal and nothing is left."""
+        ready, _, _ = select.select([self._master], [], [], seconds)
+        if not ready:
+            return self.process.poll() is None
+        chunk = os.read(self._master, 1 << 16)
+        self.output += chunk
+        self._stream.feed(chunk)
+        self.frames.append(list(self.screen.display))
+        return True
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Read until `condition` holds."""
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            assert time.monotonic() < deadline, self.text
+            assert self.read() or condition(), self.text
+
+    def wait(self) -> int:
+        """Read until the program ends; return its exit code."""
+        deadline = time.monotonic() + TIMEOUT
+        while self.read():
+            assert time.monotonic() < deadline, self.text
+        code = self.process.wait()
+        self.after = termios.tcgetattr(self._slave)
+        os.close(self._slave)
+        os.close(self._master)
+        return code
+
+    def type(self, text: str) -> None:
+        """Type on the keyboard."""
+        os.write(self._master, text.encode())
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the size of the window."""
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.screen.resize(rows, columns)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program itself."""
+        self.process.send_signal(number)
+
+    @property
+    def lines(self) -> list[str]:
+        """Every line from the start, scrolled out or not, without trailing blanks and empty lines at the end."""
+        past = ["".join(row[x].data for x in range(self.columns)) for row in self.screen.history.top]
+        lines = [line.rstrip() for line in [*past, *self.screen.display]]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def assert_clean(self) -> None:
+        """Check that the terminal is as it was: modes, no colour left on, cursor visible at the start of a line."""
+        assert self.after == self.before
+        assert not self.screen.cursor.hidden
+        assert self.screen.cursor.x == 0
+        assert self.screen.cursor.attrs == pyte.screens.Char(data=" ")
+
+
+def _own_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -1,0 +1,328 @@
+"""The line chat with a scripted worker: turns, commands, interruptions, a dead engine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec.cli.chat import converse
+from localspec.cli.console import Console
+from localspec.cli.lines import Lines
+from localspec.cli.talk import Chat
+from localspec.config import LoadSettings, Message, Request, Sampling
+from localspec.errors import WorkerDiedError
+from tests.cli.fakes import FakeWorker
+from tests.cli.harness import FAKE, REAL, Terminal, localspec, needs_pair
+
+ANSWER = "Once upon a time there was a king."
+
+
+class Talk:
+    """A chat whose lines come from a list; `say` runs them and returns what was printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.worker = FakeWorker()
+        settings = LoadSettings("/t.gguf", "/d.gguf", "pair")
+        self.chat = Chat(Console(), self.worker, settings, Request())  # type: ignore[arg-type]
+        self._capsys = capsys
+
+    def say(self, *lines: str) -> str:
+        source: Iterator[str] = iter(lines)
+        assert converse(self.chat, Lines(lambda prompt: next(source, None))) == 0
+        captured = self._capsys.readouterr()
+        self.errors = captured.err
+        return captured.out
+
+    @property
+    def sent(self) -> list[tuple[str, str]]:
+        return [(message.role, message.content) for message in self.worker.requests[-1].messages]
+
+
+@pytest.fixture
+def talk(capsys: pytest.CaptureFixture[str]) -> Talk:
+    return Talk(capsys)
+
+
+def test_a_turn(talk: Talk) -> None:
+    assert talk.say("Tell me") == f"You: Tell me\nAssistant: {ANSWER}\n"
+    assert talk.errors == ""
+
+
+def test_turns_are_sent_again_and_the_pair_loaded_once(talk: Talk) -> None:
+    talk.say("one", "two")
+    assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "two")]
+    assert len(talk.worker.loads) == 1
+
+
+def test_lines_are_joined(talk: Talk) -> None:
+    talk.say("one\\", "two\\", "three", '"""four', "", 'five"""', '"""six"""')
+    asked = [content for role, content in talk.sent if role == "user"]
+    assert asked == ["one\ntwo\nthree", "four\n\nfive", "six"]
+
+
+def test_empty_lines_say_nothing(talk: Talk) -> None:
+    assert talk.say("", "   ") == ""
+    assert not talk.worker.requests
+
+
+def test_two_slashes_send_one(talk: Talk) -> None:
+    talk.say("//etc/passwd is a file")
+    assert talk.sent == [("user", "/etc/passwd is a file")]
+
+
+def test_unknown_command(talk: Talk) -> None:
+    talk.say("/hlep")
+    assert talk.errors.splitlines() == ["localspec: there is no command /hlep — try: /help, or // to send a slash"]
+
+
+@pytest.mark.parametrize("word", ["/bye", "/exit", "/quit"])
+def test_leaving(talk: Talk, word: str) -> None:
+    talk.say(word, "not said")
+    assert not talk.worker.requests
+
+
+def test_settings_change_the_next_answer(talk: Talk) -> None:
+    talk.say("/temp 0", "/seed 42", "/k 8", "/set top-k 5", "/set stop \\n\\n", "/set max-tokens 9", "go")
+    request = talk.worker.requests[-1]
+    assert (request.sampling.temperature, request.sampling.seed, request.sampling.top_k) == (0.0, 42, 5)
+    assert (request.speculation.k, request.stop, request.max_tokens) == (8, ("\n\n",), 9)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("/temp nan", "--temp nan is out of range"),
+        ("/temp warm", "'warm' is not a value of temp"),
+        ("/set top-p 2", "--top-p 2.0 is out of range"),
+        ("/set tmep 1", "there is no setting 'tmep' — try: /set temp"),
+        ("/set method magic", "--method 'magic' does not exist"),
+        ("/k -1", "-k -1 is out of range"),
+        ("/set stop", None),
+    ],
+)
+def test_bad_values_are_refused_and_change_nothing(talk: Talk, line: str, complaint: str | None) -> None:
+    talk.say(line)
+    assert talk.chat.request == Request()
+    if complaint is None:
+        assert talk.errors == ""
+    else:
+        assert complaint in talk.errors
+        assert talk.errors.count("\n") == 1
+
+
+def test_set_lists_everything(talk: Talk) -> None:
+    listed = talk.say("/set")
+    for name in ("temp", "top-k", "method", "verify", "max-tokens"):
+        assert f"  {name} " in listed
+
+
+def test_stats(talk: Talk) -> None:
+    assert "nothing was answered yet" in talk.say("/stats")
+    shown = talk.say("go", "/stats")
+    assert "accepted" in shown
+    assert "by position" in shown
+
+
+def test_regenerate_replaces_the_answer(talk: Talk) -> None:
+    talk.say("one", "two")
+    talk.worker.passes = ["Other"]
+    talk.say("/regen")
+    assert talk.sent[-1] == ("user", "two")
+    assert [turn.assistant for turn in talk.chat.conversation.turns] == [ANSWER, "Other"]
+
+
+def test_regenerate_moves_a_fixed_seed_on(talk: Talk) -> None:
+    talk.chat.request = Request(sampling=Sampling(seed=5))
+    talk.say("one", "/regen")
+    assert [request.sampling.seed for request in talk.worker.requests] == [5, 6]
+
+
+def test_regenerate_and_undo_without_a_turn(talk: Talk) -> None:
+    assert "nothing to undo" in talk.say("/regen", "/undo")
+    assert "nothing to answer again" in talk.errors
+
+
+def test_undo_and_clear(talk: Talk) -> None:
+    talk.say("one", "two", "/undo", "three")
+    assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "three")]
+    talk.say("/clear", "four")
+    assert talk.sent == [("user", "four")]
+
+
+def test_system_message(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("from a file")
+    talk.say("/system Be brief", "one", f"/system @{tmp_path}/s", "two", "/system none", "three")
+    systems = [request.messages[0] for request in talk.worker.requests]
+    assert systems[:2] == [Message("system", "Be brief"), Message("system", "from a file")]
+    assert systems[2].role == "user"
+
+
+def test_save_and_load(talk: Talk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "chat.json"
+    talk.say("/system S", "one", f"/save {path}")
+    again = Talk(capsys)
+    again.say(f"/load {path}", "two")
+    assert again.sent == [("system", "S"), ("user", "one"), ("assistant", ANSWER), ("user", "two")]
+    again.say(f"/save {path}")
+    assert again.errors == ""
+    assert [turn["user"] for turn in json.loads(path.read_text())["turns"]] == ["one", "two"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_save_keeps_other_peoples_files(talk: Talk, tmp_path: Path) -> None:
+    path = tmp_path / "thesis.tex"
+    path.write_text("years of work")
+    talk.say("one", f"/save {path}")
+    assert path.read_text() == "years of work"
+    assert "is not a localspec chat" in talk.errors
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "null", "[" * 100_000, '{"schema":"localspec.chat/1","system":1,"turns":[]}', "\xff"]
+)
+def test_load_refuses_what_is_no_chat(talk: Talk, tmp_path: Path, content: str) -> None:
+    path = tmp_path / "x"
+    path.write_text(content, "latin-1")
+    talk.say("one", f"/load {path}", "/load", f"/load {tmp_path}", f"/load {tmp_path}/none", "two")
+    assert talk.errors.count("localspec: ") == 4
+    assert talk.sent[0] == ("user", "one")
+
+
+def test_read_attaches_a_file_to_the_next_message(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("a\nb\n")
+    assert "read 2 lines" in talk.say(f"/read {tmp_path}/notes.txt")
+    talk.say("explain", "more")
+    assert talk.sent[0] == ("user", "```notes.txt\na\nb\n```\n\nexplain")
+    assert talk.sent[-1] == ("user", "more")
+
+
+def test_history_is_safe_to_show(talk: Talk) -> None:
+    talk.worker.passes = ["\x1b[2Jgone"]
+    shown = talk.say("on\x9be", "/history").split("Assistant:", 1)[1]
+    assert "\x1b" not in shown.split("You: /history")[1]
+    assert "\x9b" not in shown
+
+
+def test_marks(talk: Talk) -> None:
+    assert "⟦time⟧" not in talk.say("one")
+    assert "⟦there⟧" in talk.say("/tokens", "one")
+
+
+def test_a_dead_engine_loads_again(talk: Talk) -> None:
+    talk.worker.fails[2] = WorkerDiedError("the engine was killed (SIGKILL)", hint="--ctx 512")
+    shown = talk.say("one")
+    assert "Assistant: Once upon a time there\n" in shown
+    assert talk.errors.count("\n") == 1
+    talk.say("two")
+    assert len(talk.worker.loads) == 2
+    assert talk.sent == [("user", "one"), ("assistant", "Once upon a time there"), ("user", "two")]
+
+
+def test_a_message_without_an_answer_is_not_sent_again(talk: Talk) -> None:
+    talk.worker.fails[0] = WorkerDiedError("the engine was killed (SIGKILL)")
+    talk.say("one", "two")
+    assert talk.sent == [("user", "two")]
+
+
+def test_a_full_context_leaves_out_the_oldest(talk: Talk) -> None:
+    talk.worker.max_messages = 3
+    talk.say("one", "two", "three")
+    assert talk.sent == [("user", "two"), ("assistant", ANSWER), ("user", "three")]
+    assert talk.errors.count("no longer sent") == 1
+
+
+def test_one_message_that_is_too_long(talk: Talk) -> None:
+    talk.worker.max_messages = 0
+    talk.say("one")
+    assert "the context holds 1024" in talk.errors
+
+
+def chat_terminal(**env: str) -> Terminal:
+    terminal = Terminal(["chat", "--no-stats"], env=env)
+    terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
+    return terminal
+
+
+def ready(terminal: Terminal, n: int) -> bool:
+    """Whether the prompt for message `n` stands there, waiting."""
+    return terminal.text.count("You:") == n and terminal.lines[-1] == "You:"
+
+
+def test_on_a_terminal() -> None:
+    terminal = chat_terminal()
+    terminal.type("Hello\n")
+    terminal.wait_for(lambda: ready(terminal, 2))
+    assert terminal.lines[1:] == ["You: Hello", f"Assistant: {ANSWER}", "You:"]
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+    terminal.assert_clean()
+
+
+def test_control_c_stops_the_answer_and_not_the_chat() -> None:
+    terminal = chat_terminal(FAKE_PAUSE="0.4")
+    terminal.type("Hello\n")
+    terminal.wait_for(lambda: "Once" in terminal.text)
+    terminal.type("\x03")
+    terminal.wait_for(lambda: ready(terminal, 2))
+    assert ANSWER not in terminal.text
+    terminal.type("/bye\n")
+    assert terminal.wait() == 0
+
+
+def test_a_second_control_c_ends_a_deaf_engine_and_not_the_chat() -> None:
+    terminal = chat_terminal(FAKE_PAUSE="30", FAKE_DEAF="1")
+    terminal.type("Hello\n")
+    terminal.wait_for(lambda: "Once" in terminal.text)
+    terminal.type("\x03")
+    time.sleep(0.3)  # two signals at once are one
+    terminal.type("\x03")
+    terminal.wait_for(lambda: ready(terminal, 2))
+    assert "the engine was ended" in terminal.text
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
+def test_control_c_at_the_prompt() -> None:
+    terminal = chat_terminal()
+    time.sleep(0.3)  # CPython's input() notices a signal only once it waits for a key
+    terminal.type("\x03")
+    terminal.wait_for(lambda: ready(terminal, 2))
+    assert "again or Ctrl-D" in terminal.text
+    time.sleep(0.3)
+    terminal.type("\x03")
+    assert terminal.wait() == 130
+    terminal.assert_clean()
+
+
+def test_termination_at_the_prompt_restores_the_terminal() -> None:
+    terminal = chat_terminal()
+    terminal.type("half a mess")
+    terminal.wait_for(lambda: "half a mess" in terminal.text)
+    terminal.signal(signal.SIGTERM)
+    assert terminal.wait() == 143
+    assert terminal.after == terminal.before
+
+
+def test_a_script_of_lines() -> None:
+    done = localspec("chat", program=FAKE, stdin=b"one\n/temp 0\n\xff\0\ntwo")
+    assert done.returncode == 0
+    assert done.stdout.decode().count("Assistant: ") == 3
+    assert done.stderr == b""
+
+
+def test_quiet_is_the_answers_alone() -> None:
+    assert localspec("chat", "-q", program=FAKE, stdin=b"one\n").stdout.decode() == f"{ANSWER}\n"
+
+
+@needs_pair
+def test_the_real_pair_keeps_the_prefix() -> None:
+    done = localspec("chat", "-n", "12", "--temp", "0", program=REAL, stdin=b"A king\n/stats\nGo on\n/stats\n")
+    assert done.returncode == 0, done.stderr
+    cached = [line for line in done.stdout.decode().splitlines() if "of them cached" in line]
+    assert " 0 of them" in cached[0]
+    assert " 0 of them" not in cached[1]

@@ -1,0 +1,68 @@
+"""Every released character gets the mark of the token it came from, however text and tokens are held back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.cli.marks import Provenance, Span, marked
+from localspec.events import Committed, Piece, StepMs
+
+
+def event(text: str, *pieces: tuple[str, str]) -> Committed:
+    out = tuple(Piece(i, word, source) for i, (word, source) in enumerate(pieces))
+    return Committed(1, 0, 4, 4, 0, out, text, StepMs(0, 0, 0, 0), False, "")
+
+
+def test_tokens_in_step_with_the_text() -> None:
+    spans = Provenance().feed(event(" the sun", (" the", "accepted"), (" sun", "corrected")))
+    assert spans == [Span(" the", "accepted"), Span(" sun", "corrected")]
+
+
+def test_text_held_back_for_a_stop_string() -> None:
+    provenance = Provenance()
+    assert provenance.feed(event("a", ("ab", "accepted"), ("c", "bonus"))) == [Span("a", "accepted")]
+    assert provenance.feed(event("bcd", ("d", "plain"))) == [
+        Span("b", "accepted"),
+        Span("c", "bonus"),
+        Span("d", "plain"),
+    ]
+
+
+def test_a_character_in_three_tokens() -> None:
+    bad = "\ufffd"
+    pieces = ((" é", "accepted"), (bad, "accepted"), (bad, "corrected"), ("x", "bonus"))
+    spans = Provenance().feed(event(" é€x", *pieces))
+    assert "".join(span.text for span in spans) == " é€x"
+    assert spans[0] == Span(" é", "accepted")
+    assert spans[-1] == Span("x", "bonus")
+
+
+@pytest.mark.parametrize(
+    ("span", "plain", "coloured"),
+    [
+        (Span(" the", "accepted"), " the", " \x1b[32mthe\x1b[0m"),
+        (Span(" sun", "corrected"), " ⟦sun⟧", " ⟦sun⟧"),
+        (Span("blue", "bonus"), "blue⁺", "blue⁺"),
+        (Span(" x", "plain"), " x", " x"),
+        (Span("\n", "accepted"), "\n", "\n"),
+    ],
+)
+def test_marks(span: Span, plain: str, coloured: str) -> None:
+    assert marked(span, can_color=False) == plain
+    assert marked(span, can_color=True) == coloured
+
+
+@given(st.lists(st.binary(min_size=1, max_size=3), max_size=12), st.lists(st.integers(0, 5), max_size=20))
+def test_no_character_is_lost_or_added(tokens: list[bytes], cuts: list[int]) -> None:
+    text = b"".join(tokens).decode("utf-8", "replace")
+    pieces = [(token.decode("utf-8", "replace"), "accepted") for token in tokens]
+    provenance = Provenance()
+    spans = provenance.feed(event("", *pieces))
+    rest = text
+    for n in cuts:
+        spans += provenance.release(rest[:n])
+        rest = rest[n:]
+    spans += provenance.release(rest)
+    assert "".join(span.text for span in spans) == text
