@@ -21,10 +21,11 @@ class TextStream:
     def feed(self, piece: bytes) -> str:
         """Take the bytes of one token; return the text that is now certain."""
         self._held += self._decoder.decode(piece)
-        at = min((i for i in map(self._held.find, self._stops) if i >= 0), default=-1)
-        if at >= 0:
+        # The stop string that is complete first wins, so that the text does not depend on how tokens split it.
+        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
             self.has_stopped = True
-            text, self._held = self._held[:at], ""
+            text, self._held = self._held[: min(found)[1]], ""
             return text
         keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
         cut = len(self._held) - keep
