@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from localspec.cli.params import option, stacked
+from localspec.cli.params import Positive, option, stacked
 from localspec.config import Sampling, Speculation
 
 _INT = click.IntRange(1, 2**31 - 1)
@@ -134,14 +134,14 @@ def _prompt() -> list[Any]:
         add("-f", "--file", multiple=True, metavar="PATH", help="Text to put before the prompt."),
         add(
             "--max-stdin",
-            type=click.FloatRange(0, min_open=True),
+            type=Positive(1e6),
             default=16,
             metavar="MIB",
             help="Longest input to read.  [default: 16]",
         ),
         add(
             "--timeout",
-            type=click.FloatRange(0, 1e8, min_open=True),
+            type=Positive(1e8),
             metavar="SEC",
             help="Stop after this time, with exit code 124.",
         ),

@@ -5,12 +5,27 @@ Every single-valued option can be set in the environment as LOCALSPEC_ and its l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Positive(click.FloatRange):
+    """A number above 0 and at most `max`; click's own range lets NaN through."""
+
+    def __init__(self, max: float) -> None:
+        super().__init__(min=0, max=max, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number or fail with click's words."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 class Option(click.Option):

@@ -104,9 +104,9 @@ def answer(
 ) -> tuple[Stats, Stop]:
     """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
     stats = Stats()
-    live.status("starting the engine")
     try:
         with stopping(worker.cancel, leave_at_once(live.erase), timeout) as stop:
+            live.status("starting the engine")
             follow(_events(worker, job, stop), stats, sink, live, console, stop)
     finally:
         live.erase()

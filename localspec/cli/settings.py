@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from localspec.axes import resolve_axes
-from localspec.chat_template import load_template
 from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.errors import NotFoundError, UsageError
 from localspec.models.store import parse_pair
@@ -43,11 +42,11 @@ def load_settings(values: Values) -> LoadSettings:
 
 def request_settings(values: Values, settings: LoadSettings) -> Request:
     """Return a request without its prompt, checked as far as that goes without a model."""
-    template = values["template"]
+    template = None if values["template"] is None else _template(values["template"])
     request = Request(
         max_tokens=values["max_tokens"],
         stop=tuple(unescape(text) for text in values["stop"]),
-        template=None if template is None else load_template(template.removeprefix("@")),
+        template=template,
         sampling=sampling(values),
         speculation=speculation(values),
     )
@@ -132,6 +131,12 @@ def unescape(text: str) -> str:
         return _ESCAPED.get(letter, letter) if letter else chr(int(byte or unit, 16))
 
     return _ESCAPE.sub(read, text)
+
+
+def _template(text: str) -> str:
+    from localspec.chat_template import load_template  # brings jinja2, which nothing else here needs
+
+    return load_template(text.removeprefix("@"))
 
 
 def _gpu(name: str, text: str) -> str:

@@ -1,8 +1,9 @@
 """Signals while an answer is coming. The only module of the command line that knows POSIX.
 
-The first Ctrl-C asks the engine to stop, which keeps the text so far; the second leaves at once. SIGTERM and SIGHUP
-raise `Terminated`, so that every `finally` on the way out tidies the terminal. A handler never prints, and a signal
-that was ignored when the process started (nohup, a shell's background job) stays ignored.
+The first Ctrl-C asks the engine to stop, which keeps the text so far; the second leaves at once. SIGTERM and SIGHUP do
+the same while an answer is coming, for an exception could fall in the middle of a line of output; at other times and
+the second time they raise `Terminated`, so that every `finally` on the way out tidies the terminal. A handler never
+prints, and a signal that was ignored when the process started (nohup, a shell's background job) stays ignored.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
@@ -32,16 +33,19 @@ class Stop:
 
     interrupts: int = 0
     is_timeout: bool = False
+    termination: int = 0  # the signal's number
 
     @property
     def exit_code(self) -> int:
         """Exit code of an answer that was stopped for this reason; 0 without one."""
+        if self.termination:
+            return 128 + self.termination
         return TIMED_OUT if self.is_timeout else INTERRUPTED if self.interrupts else 0
 
 
 @contextmanager
 def stopping(cancel: Callable[[], None], again: Callable[[], None], timeout: float | None = None) -> Iterator[Stop]:
-    """Call `cancel` on the first Ctrl-C and after `timeout` seconds, `again` on every further Ctrl-C."""
+    """Call `cancel` on the first signal and after `timeout` seconds, `again` on every further Ctrl-C."""
     stop = Stop()
 
     def on_interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -52,7 +56,16 @@ def stopping(cancel: Callable[[], None], again: Callable[[], None], timeout: flo
         stop.is_timeout = True
         cancel()
 
-    with _handling("SIGINT", on_interrupt), _handling("SIGALRM", on_alarm):
+    def on_termination(number: int, frame: FrameType | None) -> None:
+        if stop.termination:
+            _terminate(number, frame)
+        stop.termination = number
+        cancel()
+
+    handlers = {"SIGINT": on_interrupt, "SIGALRM": on_alarm, "SIGTERM": on_termination, "SIGHUP": on_termination}
+    with ExitStack() as stack:
+        for name, handler in handlers.items():
+            stack.enter_context(_handling(name, handler))
         signal.setitimer(signal.ITIMER_REAL, timeout or 0)
         try:
             yield stop

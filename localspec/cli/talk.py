@@ -12,7 +12,7 @@ from localspec.cli.conversation import Conversation, Turn
 from localspec.cli.inputs import Data, fenced
 from localspec.cli.live import Live
 from localspec.cli.output import TextSink
-from localspec.cli.signals import stopping
+from localspec.cli.signals import Terminated, stopping
 from localspec.config import LoadSettings, Request
 from localspec.errors import PromptTooLongError
 from localspec.events import Event, Finished
@@ -86,6 +86,8 @@ class Chat:
         sink.finish(stats)
         if self.has_stats:
             tell(stats, self.console)
+        if stop.termination:
+            raise Terminated(stop.termination)
 
     def _events(self, live: Live) -> Iterator[Event]:
         """Load if nothing is loaded, as at the start and after the worker's death, then generate."""

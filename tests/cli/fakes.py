@@ -37,8 +37,9 @@ def facts(path: str) -> ModelFacts:
 
 
 def committed(index: int, text: str, *, position: int = 0, k: int = K, accepted: int | None = None) -> Committed:
-    """Return a pass that released `text`, one token a word; a draft of `k` of which all but the last token came."""
-    words = [word if i == 0 else f" {word}" for i, word in enumerate(text.split(" "))]
+    """Return a pass that released `text`, one token a word, all but the last drafted; with `k` 0 it is one token."""
+    split = text.split(" ") if k else [text]
+    words = [word if i == 0 else f" {word}" for i, word in enumerate(split)]
     n_accepted = len(words) - 1 if accepted is None else accepted
     last = "plain" if k == 0 else "bonus" if n_accepted == k else "corrected"
     sources = ["accepted"] * n_accepted + [last] * (len(words) - n_accepted)
@@ -92,7 +93,7 @@ class FakeWorker:
             event = committed(index, text, position=position, k=K if index else 0)
             position += len(event.out)
             yield event
-            if index == 1:
+            if index == 1 and not os.environ.get("FAKE_NO_PROBE"):
                 yield Probed(10.0, 18)
             self._wait(self.pause)
             if self.is_cancelled:

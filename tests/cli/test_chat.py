@@ -308,6 +308,15 @@ def test_termination_at_the_prompt_restores_the_terminal() -> None:
     assert terminal.after == terminal.before
 
 
+def test_termination_during_an_answer_ends_the_chat() -> None:
+    terminal = chat_terminal(FAKE_PAUSE="5")
+    terminal.type("Hello\n")
+    terminal.wait_for(lambda: "Once" in terminal.text)
+    terminal.signal(signal.SIGTERM)
+    assert terminal.wait() == 143
+    terminal.assert_clean()
+
+
 def test_a_script_of_lines() -> None:
     done = localspec("chat", program=FAKE, stdin=b"one\n/temp 0\n\xff\0\ntwo")
     assert done.returncode == 0

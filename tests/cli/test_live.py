@@ -165,10 +165,22 @@ def test_second_control_c_leaves_at_once() -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_termination_leaves_the_terminal_clean(number: signal.Signals, code: int) -> None:
-    terminal = Terminal(["run", "a"], env={"FAKE_PAUSE": "5"})
+    terminal = Terminal(["run", "--no-stats", "a"], env={"FAKE_PAUSE": "5"})
     terminal.wait_for(lambda: "Once" in terminal.text)
     terminal.signal(number)
     assert terminal.wait() == code
+    assert terminal.lines == ["Once upon"]
+    terminal.assert_clean()
+
+
+def test_a_second_termination_ends_a_deaf_engine() -> None:
+    terminal = Terminal(["run", "a"], env={"FAKE_PAUSE": "60", "FAKE_DEAF": "1"})
+    terminal.wait_for(lambda: "Once" in terminal.text)
+    terminal.signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert terminal.process.poll() is None
+    terminal.signal(signal.SIGTERM)
+    assert terminal.wait() == 143
     assert terminal.lines == ["Once upon"]
     terminal.assert_clean()
 
@@ -203,4 +215,17 @@ def test_the_real_pair_on_a_narrow_terminal() -> None:
     terminal = Terminal(args, program=REAL, columns=30, rows=8)
     assert terminal.wait() == 0
     assert terminal.lines == wrapped(plain.stdout.removesuffix("\n"), 30)
+    terminal.assert_clean()
+
+
+@needs_pair
+@pytest.mark.parametrize("when", ["starting", "answering"])
+def test_control_c_with_the_real_pair(when: str) -> None:
+    terminal = Terminal(["run", "--ctx", "100000", "--seed", "1", "--raw", "Once upon a time"], program=REAL)
+    terminal.wait_for(lambda: ("starting" if when == "starting" else "tok/s") in terminal.text)
+    began = time.monotonic()
+    terminal.type("\x03")
+    assert terminal.wait() == 130
+    assert time.monotonic() - began < 5
+    assert terminal.lines[-1].endswith("interrupted")
     terminal.assert_clean()

@@ -1,0 +1,300 @@
+"""Bad input: one line for people, the documented exit code, no traceback. Each runs the real program."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from localspec.models.store import parse_pair
+from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair
+
+TARGET = PAIR / "target-q8_0.gguf"
+DRAFT = PAIR / "draft-q8_0.gguf"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--temp", "-1"], ["--temp", "-1"]),
+        (["--temp", "nan"], ["--temp", "nan"]),
+        (["--temp", "inf"], ["--temp", "inf"]),
+        (["--temp", "warm"], ["--temp", "'warm'"]),
+        (["--temp="], ["--temp"]),
+        (["--top-p", "0"], ["--top-p"]),
+        (["--top-p", "1.5"], ["--top-p"]),
+        (["--min-p", "2"], ["--min-p"]),
+        (["--min-p", "-0.1"], ["--min-p"]),
+        (["--top-k", "-3"], ["--top-k"]),
+        (["--top-k", "1.5"], ["--top-k"]),
+        (["--typical-p", "nan"], ["--typical-p"]),
+        (["--repeat-penalty", "0"], ["--repeat-penalty"]),
+        (["--presence-penalty", "inf"], ["--presence-penalty"]),
+        (["--frequency-penalty", "-1e9"], ["--frequency-penalty"]),
+        (["--penalty-last-n", "-2"], ["--penalty-last-n"]),
+        (["--draft-temp", "-1"], ["--draft-temp"]),
+        (["--logit-bias", "x"], ["--logit-bias", "ID=BIAS"]),
+        (["--logit-bias", "1=nan"], ["--logit-bias"]),
+        (["--logit-bias", "-1=1"], ["--logit-bias"]),
+        (["--seed", "-1"], ["--seed"]),
+        (["--seed", str(2**64)], ["--seed"]),
+        (["-k", "-1"], ["-k"]),
+        (["-k", "some"], ["-k", "'some'"]),
+        (["-n", "0"], ["--max-tokens"]),
+        (["-n", "-1"], ["--max-tokens"]),
+        (["--ctx", "0"], ["--ctx"]),
+        (["--ctx", str(2**31)], ["--ctx"]),
+        (["--threads", "0"], ["--threads"]),
+        (["--gpu", "some"], ["--gpu"]),
+        (["--kv", "f64"], ["--kv"]),
+        (["--stop", ""], ["--stop"]),
+        (["--timeout", "0"], ["--timeout"]),
+        (["--timeout", "nan"], ["--timeout"]),
+        (["--max-stdin", "-1"], ["--max-stdin"]),
+        (["--max-stdin", "inf"], ["--max-stdin"]),
+        (["--max-stdin", "nan"], ["--max-stdin"]),
+        (["--method", "draft-modle"], ["draft-modle", "--method draft-model"]),
+        (["--tree", "bush"], ["bush"]),
+        (["--tree", "static:0"], ["static:0"]),
+        (["--length", "long"], ["long"]),
+        (["--verify", "bloc"], ["--verify block"]),
+        (["--tree", "static:3,2", "--verify", "token"], ["--verify tree"]),
+        (["--method", "plain", "--tree", "static:3,2"], ["--method draft-model"]),
+        (["--draft", "none", "--method", "draft-model"], ["--draft FILE.gguf"]),
+        (["--draft", ""], ["--draft"]),
+        (["-m", ""], ["empty"]),
+        (["-m", "a.gguf+"], ["a.gguf+"]),
+        (["--json", "--events"], []),
+        (["--raw", "-s", "x"], ["--raw", "--system"]),
+        (["--bogus"], ["--bogus"]),
+        (["--temp"], ["--temp"]),
+        (["--color", "maybe"], ["--color"]),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
+)
+def test_options(args: list[str], words: list[str]) -> None:
+    prompt = [] if args == ["--temp"] else ["hi"]
+    done = localspec("run", *prompt, *args, program=FAKE)
+    if "--json" in args:
+        assert json.loads(done.stdout)["error"]["code"] == 2
+    assert_one_line(done, 2, *words)
+
+
+def test_unknown_command_is_no_prompt() -> None:
+    line = assert_one_line(localspec("rum", "hi", program=FAKE), 2, "'rum'", "'run'")
+    assert 'To send it as a prompt: localspec run "rum hi"' in line
+
+
+def test_unknown_pair_has_a_suggestion() -> None:
+    assert_one_line(localspec("run", "-m", "storytelller", "hi", program=FAKE), 3, "storyteller")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    assert_one_line(localspec("run", "-m", str(tmp_path / "no.gguf"), "hi", program=FAKE), 3, "no.gguf")
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("empty", b"", 5),
+        ("short", b"GGU", 5),
+        ("magic-only", b"GGUF", 5),
+        ("text", b"this is a text file and no model\n" * 50, 5),
+        ("html", b"<!DOCTYPE html><html>404</html>", 5),
+        ("lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", 5),
+        ("counts", b"GGUF" + struct.pack("<IQQ", 3, 2**63, 2**63), 5),
+    ],
+)
+def test_files_that_are_no_models(tmp_path: Path, name: str, content: bytes, code: int) -> None:
+    path = write(tmp_path / f"{name}.gguf", content)
+    assert_one_line(localspec("run", "-m", str(path), "hi"), code, f"{name}.gguf")
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "dir.gguf").mkdir()
+    assert_one_line(localspec("run", "-m", str(tmp_path / "dir.gguf"), "hi"), 3, "directory")
+
+
+def test_a_pipe_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.gguf")
+    assert_one_line(localspec("run", "-m", str(tmp_path / "fifo.gguf"), "hi"), 3, "fifo.gguf")
+
+
+def test_a_name_that_attacks_the_terminal(tmp_path: Path) -> None:
+    path = write(tmp_path / "a\x1b[2Jb\nc\u202ed.gguf", b"nothing")
+    line = assert_one_line(localspec("run", "-m", str(path), "hi"), 5)
+    assert "\x1b" not in line
+    assert "\u202e" not in line
+
+
+@needs_pair
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+def test_a_truncated_model(tmp_path: Path, share: float) -> None:
+    whole = TARGET.read_bytes()
+    path = write(tmp_path / "cut.gguf", whole[: int(share * len(whole))])
+    assert_one_line(localspec("run", "-m", str(path), "hi"), 5, "cut.gguf")
+
+
+@needs_pair
+def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path) -> None:
+    whole = TARGET.read_bytes()
+    name = b"general.architecture" + struct.pack("<IQ", 8, 5)
+    assert whole.count(name + b"llama") == 1
+    path = write(tmp_path / "other.gguf", whole.replace(name + b"llama", name + b"klama"))
+    assert_one_line(localspec("run", "-m", str(path), "hi"), 6, "klama")
+
+
+@needs_pair
+def test_a_draft_with_another_vocabulary_names_the_token(tmp_path: Path) -> None:
+    whole = bytearray(DRAFT.read_bytes())
+    at = whole.index(struct.pack("<Q", 3) + b"the", whole.index(b"tokenizer.ggml.tokens"))
+    whole[at + 8 : at + 11] = b"zzz"
+    path = write(tmp_path / "odd.gguf", bytes(whole))
+    done = localspec("run", "--json", "--draft", str(path), "hi")
+    assert_one_line(done, 6, "token ", "'zzz'")
+    assert json.loads(done.stdout)["error"]["kind"] == "incompatible"
+
+
+@needs_pair
+def test_a_prompt_longer_than_the_context() -> None:
+    assert_one_line(localspec("run", "--ctx", "64", "word " * 200), 8, "64")
+
+
+@needs_pair
+def test_a_context_that_no_memory_holds() -> None:
+    done = localspec("run", "--ctx", str(2**31 - 1), "hi")
+    assert_one_line(done, 7)
+
+
+@needs_pair
+def test_more_draft_tokens_than_the_context_holds() -> None:
+    done = localspec("run", "-k", "5000", "-n", "8", "--ctx", "64", "hi")
+    assert done.returncode == 0
+    assert all(line.startswith("localspec: warning: ") for line in done.stderr.decode().splitlines())
+
+
+@needs_pair
+@pytest.mark.parametrize("args", [["-k", "0"], ["--method", "plain"], ["--draft", "none"]])
+def test_plain_decoding(args: list[str]) -> None:
+    done = localspec("run", "--json", "-n", "8", *args, "hi")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["spec"]["drafted"] == 0
+
+
+def test_no_prompt_on_a_terminal() -> None:
+    terminal = Terminal(["run"])
+    assert terminal.wait() == 2
+    assert "".join(terminal.lines).startswith("localspec: there is no prompt")
+
+
+@pytest.mark.parametrize("words", [[], [""], ["  "]])
+def test_an_empty_prompt(words: list[str]) -> None:
+    assert_one_line(localspec("run", *words, program=FAKE), 2, "no prompt")
+
+
+def test_bare_in_a_pipe_is_help_and_2() -> None:
+    done = localspec(program=FAKE)
+    assert done.returncode == 2
+    assert b"Usage:" in done.stderr
+    assert done.stdout == b""
+
+
+def test_stdin_that_is_no_text_is_replaced_and_counted() -> None:
+    done = localspec("run", program=FAKE, stdin=b"a\0b\xff")
+    assert done.returncode == 0
+    assert done.stderr.decode() == (
+        "localspec: warning: standard input: 1 invalid UTF-8 and 1 NUL replaced by \ufffd\n"
+    )
+
+
+def test_stdin_that_is_too_long() -> None:
+    assert_one_line(localspec("run", "--max-stdin", "0.5", program=FAKE, stdin=b"x" * 600_000), 8, "0.5 MiB")
+
+
+def test_an_endless_stdin_is_refused_and_not_swallowed() -> None:
+    script = f"yes | {' '.join(FAKE)} run"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=TIMEOUT, env=environment())
+    assert_one_line(done, 8, "16 MiB")
+
+
+def test_stdin_from_a_socket_and_from_nowhere() -> None:
+    ours, theirs = socket.socketpair()
+    ours.sendall(b"hello")
+    ours.close()
+    done = subprocess.run([*FAKE, "run", "-q"], stdin=theirs, capture_output=True, timeout=TIMEOUT, env=environment())
+    assert done.returncode == 0
+    assert_one_line(localspec("run", program=FAKE, stdin=None), 2, "no prompt")
+    closed = subprocess.run(
+        ["bash", "-c", f"{' '.join(FAKE)} run hi <&-"], capture_output=True, timeout=TIMEOUT, env=environment()
+    )
+    assert closed.returncode == 0, closed.stderr
+
+
+def shell(script: str, program: list[str] = FAKE, **env: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a bash script in which $L is the program; the exit code is the program's own."""
+    full = f"set -o pipefail; L='{' '.join(program)}'; {script}"
+    return subprocess.run(["bash", "-c", full], capture_output=True, timeout=TIMEOUT, env=environment(env))
+
+
+def test_a_reader_that_leaves_is_141_and_silence() -> None:
+    done = shell("$L run hi | head -c1; exit ${PIPESTATUS[0]}", FAKE_PAUSE="0.3")
+    assert (done.returncode, done.stdout, done.stderr) == (141, b"O", b"")
+
+
+@needs_pair
+@pytest.mark.parametrize("form", ["", "--json", "--events"])
+def test_a_reader_that_is_gone_before_the_start(form: str) -> None:
+    done = shell(f"$L run {form} -n 30 hi | true; exit ${{PIPESTATUS[0]}}", REAL)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("command", ["run hi", "run --json hi", "run --events hi", "methods", "--help", "chat <<< hi"])
+def test_a_full_disk(command: str) -> None:
+    done = shell(f"$L {command.replace(' <<<', ' > /dev/full <<<') if '<<<' in command else command + ' > /dev/full'}")
+    assert_one_line(done, 7, "No space left on device")
+
+
+def test_streams_that_are_closed() -> None:
+    assert_one_line(shell("$L run hi >&-"), 7, "standard output is closed")
+    assert shell("$L run hi >&- 2>&-").returncode == 7
+    assert shell("$L run hi 2>&-").stdout.decode().startswith("Once")
+
+
+@pytest.mark.parametrize("env", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "cp1252"}, {"TERM": "bogus"}, {"HOME": "/none"}])
+def test_odd_environments(env: dict[str, str]) -> None:
+    done = localspec("run", "hi", program=FAKE, env={**env, "FAKE_PASSES": '["漢 ", "x"]'})
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("LOCALSPEC_TEMP", "nan"), ("LOCALSPEC_CTX", "x"), ("LOCALSPEC_JSON", "?")]
+)
+def test_bad_values_from_the_environment(name: str, value: str) -> None:
+    assert_one_line(localspec("run", "hi", program=FAKE, env={name: value}), 2)
+
+
+def test_values_from_the_environment() -> None:
+    env = {"LOCALSPEC_TEMP": "0", "LOCALSPEC_JSON": "1", "LOCALSPEC_DRAFT_TOKENS": "2"}
+    made = json.loads(localspec("run", "hi", program=FAKE, env=env).stdout)
+    assert made["params"]["temperature"] == 0.0
+
+
+def test_the_bundled_pair_is_the_default() -> None:
+    assert parse_pair().name == "storyteller"
+
+
+def test_an_unexpected_error_is_one_line_unless_debugging() -> None:
+    crash = {"FAKE_PASSES": "{"}
+    assert_one_line(localspec("run", "hi", program=FAKE, env=crash), 1, "unexpected", "LOCALSPEC_DEBUG=1")
+    assert b"Traceback" in localspec("run", "hi", program=FAKE, env={**crash, "LOCALSPEC_DEBUG": "1"}).stderr

@@ -1,0 +1,254 @@
+"""What goes to stdout: the text exactly, one JSON object, or a stream of lines that a program can rely on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+
+from localspec.cli.options import (
+    format_options,
+    model_options,
+    prompt_options,
+    reply_options,
+    sampling_options,
+    screen_options,
+    speculation_options,
+)
+from localspec.sanitize import sanitize
+from tests.cli.harness import FAKE, REAL, environment, localspec, needs_pair
+
+ANSWER = "Once upon a time there was a king."
+
+
+def run(*args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    return localspec("run", "hi", *args, program=FAKE, env=env)
+
+
+def events(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_pipe_gets_the_text_and_one_newline() -> None:
+    assert run().stdout.decode() == f"{ANSWER}\n"
+    assert run(FAKE_PASSES='["a\\n"]').stdout == b"a\n\n"
+    assert run().stderr == b""
+
+
+def test_a_pipe_gets_exact_bytes() -> None:
+    text = "a\x1b[31m\x07\u202e"
+    passes = json.dumps([text])
+    assert run(FAKE_PASSES=passes).stdout.decode() == f"{text}\n"
+    assert run("--control-chars", "show", FAKE_PASSES=passes).stdout.decode() == f"{sanitize(text)}\n"
+
+
+def test_stats_in_a_pipe_only_when_asked() -> None:
+    line = run("--stats").stderr.decode()
+    assert line.count("\n") == 1
+    assert "drafted" in line
+    assert "\x1b" not in line
+
+
+def test_color_always() -> None:
+    assert b"\x1b[" in run("--stats", "--color", "always").stderr
+
+
+def test_no_speedup_is_said_not_invented() -> None:
+    assert "speed-up: not measured" in run("--stats", FAKE_PASSES='["a", "b c"]', FAKE_NO_PROBE="1").stderr.decode()
+
+
+def test_marks() -> None:
+    assert run("--tokens").stdout.decode() == "Once upon a time ⟦there⟧ was a ⟦king.⟧\n"
+
+
+def test_aliases_of_other_programs() -> None:
+    made = json.loads(run("--json", "--temperature", "0", "--predict", "7", "--num-draft-tokens", "3").stdout)
+    assert (made["params"]["temperature"], made["params"]["max_tokens"]) == (0.0, 7)
+    help_text = localspec("run", "--help", program=FAKE).stdout.decode()
+    assert "--num-draft-tokens" not in help_text
+    assert "--draft-tokens" in help_text
+
+
+def test_generate_is_run() -> None:
+    assert localspec("generate", "hi", program=FAKE).stdout.decode() == f"{ANSWER}\n"
+
+
+def check_result(made: dict[str, Any]) -> None:
+    """Check the object of --json: every field, and the identities between them."""
+    assert set(made) >= {
+        "schema", "text", "finish_reason", "seed", "pair", "params", "timings", "spec", "memory", "warnings",
+        "versions",
+    }  # fmt: skip
+    assert made["schema"] == "localspec.result/1"
+    assert made["finish_reason"] in ("stop", "length", "context", "interrupted", "timeout")
+    timings, spec = made["timings"], made["spec"]
+    assert set(timings) == {
+        "cache_n", "prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second",
+        "draft_n", "draft_n_accepted", "ttft_ms", "wall_ms", "load_ms",
+    }  # fmt: skip
+    assert set(spec) == {
+        "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass", "acceptance",
+        "accepted_length", "accepted_length_over_k", "mean_alpha", "tested_per_pos", "accepted_per_pos",
+        "reached_per_pos", "tokens_by_source", "ms", "baseline", "speedup", "speedup_ci95",
+    }  # fmt: skip
+    assert spec["emitted"] == spec["accepted"] + spec["passes"] - spec["cut"] == timings["predicted_n"]
+    assert sum(spec["accepted_per_pos"]) == spec["accepted"] == timings["draft_n_accepted"]
+    assert sum(spec["tokens_by_source"].values()) == spec["emitted"]
+    assert abs(sum(spec["ms"].values()) - timings["predicted_ms"]) < 0.01
+    if spec["baseline"] is None:
+        assert spec["speedup"] is None
+    else:
+        assert set(spec["baseline"]) == {"tok_per_s", "source", "n_tokens", "ctx", "age_s"}
+
+
+def test_json() -> None:
+    done = run("--json")
+    assert done.stdout.count(b"\n") == 1
+    made = json.loads(done.stdout)
+    check_result(made)
+    assert made["text"] == ANSWER
+    assert [piece["s"] for piece in json.loads(run("--json", "--tokens").stdout)["tokens"]][:2] == ["Once upon", ""]
+
+
+def test_json_of_a_failure_keeps_the_text() -> None:
+    done = run("--json", FAKE_DIES="2")
+    assert done.returncode == 9
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["kind"]) == (9, "worker_died")
+    assert error["detail"]["text"] == "Once upon a time there"
+    assert done.stderr.decode().count("\n") == 1
+
+
+def check_stream(stream: list[dict[str, Any]], last: str) -> None:
+    """Check what a reader relies on: numbered lines, one start, one end."""
+    assert [line["seq"] for line in stream] == list(range(len(stream)))
+    assert all(line["v"] == 1 for line in stream)
+    times = [line["t"] for line in stream]
+    assert times == sorted(times)
+    types = [line["type"] for line in stream]
+    assert types[0] == "start"
+    assert types[-1] == last
+    assert types.count("start") == types.count("end") + types.count("error") == 1
+
+
+def test_events() -> None:
+    stream = events(run("--events"))
+    check_stream(stream, "end")
+    check_result(stream[-1]["result"])
+    text = "".join(line["text"] for line in stream if line["type"] == "committed") + stream[-1]["tail"]
+    assert text == stream[-1]["result"]["text"] == ANSWER
+
+
+@pytest.mark.parametrize("at", ["0", "2"])
+def test_events_of_a_dead_engine(at: str) -> None:
+    done = run("--events", FAKE_DIES=at)
+    assert done.returncode == 9
+    stream = events(done)
+    check_stream(stream, "error")
+    assert stream[-1]["error"]["code"] == 9
+
+
+@pytest.mark.parametrize(("number", "code"), [("INT", 130), ("TERM", 143), ("HUP", 129)])
+def test_events_end_whatever_the_signal(number: str, code: int) -> None:
+    process = subprocess.Popen(
+        [*FAKE, "run", "--events", "hi"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+        env=environment({"FAKE_PAUSE": "5"}), text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = []
+    while not lines or '"committed"' not in lines[-1]:
+        lines.append(process.stdout.readline())
+    process.send_signal(getattr(signal, f"SIG{number}"))
+    rest, errors = process.communicate(timeout=30)
+    assert process.returncode == code
+    stream = [json.loads(line) for line in [*lines, *rest.splitlines()]]
+    check_stream(stream, "end")
+    assert errors == ""
+    assert stream[-1]["result"]["finish_reason"] == "interrupted"
+
+
+def test_events_before_anything_started() -> None:
+    stream = events(localspec("run", "--events", "--temp", "nan", "hi", program=FAKE))
+    assert [(line["type"], line["seq"]) for line in stream] == [("error", 0)]
+
+
+@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["methods"], ["methods", "--json"], ["--version"]])
+def test_light_commands_import_nothing_heavy(args: list[str]) -> None:
+    script = (
+        "import sys\nfrom localspec.cli import outcome\n"
+        f"code = outcome({args!r})\n"
+        "heavy = {'llama_cpp', 'textual', 'huggingface_hub', 'jinja2'} & set(sys.modules)\n"
+        "sys.exit(code or ', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    if args == ["--help"]:
+        assert b"Commands:" in done.stdout
+
+
+def test_help_has_no_numpy() -> None:
+    script = "import sys\nfrom localspec.cli import outcome\noutcome(['--help'])\nsys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0
+
+
+def test_version_names_every_part() -> None:
+    line = localspec("--version").stdout.decode()
+    assert line.count("\n") == 1
+    for part in ("localspec ", "llama-cpp-python ", "llama.cpp ", "GPU: "):
+        assert part in line
+
+
+def test_methods() -> None:
+    made = json.loads(localspec("methods", "--json").stdout)
+    assert {"plain", "draft-model"} <= {method["name"] for method in made["methods"]}
+    listing = localspec("methods").stdout.decode()
+    for axis in ("tree", "length", "verify"):
+        for entry in made[axis]:
+            assert entry["summary"]
+            assert f"  {entry['name']}" in listing
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        model_options,
+        reply_options,
+        prompt_options,
+        speculation_options,
+        sampling_options,
+        format_options,
+        screen_options,
+    ],
+)
+def test_every_option_has_help(group: Any) -> None:
+    command = group(click.command()(lambda **values: None))
+    assert all(param.help for param in command.params)
+
+
+@needs_pair
+@pytest.mark.parametrize("method", ["plain", "draft-model"])
+def test_the_real_thing_as_json(method: str) -> None:
+    args = ["--method", method, "--temp", "0", "-n", "128", "--json", "Once upon a time"]
+    done = localspec("run", *args, program=REAL)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    check_result(made)
+    assert made["finish_reason"] in ("length", "stop")
+    if method == "draft-model":
+        assert made["spec"]["tokens_per_pass"] > 1.6
+
+
+@needs_pair
+def test_the_real_thing_as_events() -> None:
+    done = localspec("run", "-n", "40", "--events", "--seed", "1", "Once upon a time")
+    stream = events(done)
+    check_stream(stream, "end")
+    passes = [line for line in stream if line["type"] == "committed"]
+    assert "".join(line["text"] for line in passes) + stream[-1]["tail"] == stream[-1]["result"]["text"]
+    assert all(len(line["drafted"]) == line["k"] for line in passes)
+    assert any(line["type"] == "probed" for line in stream)
