@@ -16,7 +16,8 @@ from localspec.control import LENGTHS
 from localspec.draft import Draw
 from localspec.errors import UsageError
 from localspec.methods import registered, resolve
-from localspec.protocols import Shape, TreePolicy
+from localspec.options import Value, read_options
+from localspec.protocols import Controller, Shape, TreePolicy
 from localspec.trees import TREES
 from localspec.verify import VERIFIERS
 
@@ -37,34 +38,53 @@ class Axes:
     policy: TreePolicy
     shape: Shape
     draw: Draw
+    options: Mapping[str, Value]
     is_guarded: bool
+
+    def controller(self, shape: Shape) -> Controller:
+        """Build the length rule for drafts of at most `shape`."""
+        name, _, argument = self.length.partition(":")
+        controller: Controller = resolve(LENGTHS[name]).build(argument, self.method, shape, self.draw)
+        return controller
 
 
 def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) -> Axes:
     """Return the axes with every `auto` decided; raise UsageError for names that do not exist or do not fit."""
     method = _method(speculation.method, has_draft=has_draft)
-    length = _name("--length", speculation.length, LENGTHS)
-    info = resolve(registered()[method]).info
+    drafter = resolve(registered()[method])
+    info = drafter.info
+    options = read_options(info.options, speculation.options, of=f"--method {method}")
     k = 0 if method == "plain" else info.default_k if speculation.k is None else speculation.k
     policy, shape = _tree(speculation.tree, k)
-    is_chain = shape.leaves == 1
+    if info.has_own_shape:
+        if speculation.tree != "chain":
+            raise UsageError(
+                f"--method {method} has a shape of its own, so --tree does not apply", hint="leave out --tree"
+            )
+        shape = drafter.shape(k, options)
+    _fits(speculation.tree, shape)
+    is_chain = shape.leaves <= 1
     if k == 0:
-        if not is_chain:
+        if speculation.tree != "chain":
             raise UsageError(
                 f"--tree {speculation.tree} needs drafts, and there are none", hint="--method draft-model -k 4"
             )
         shape = Shape(0, 0, 1)
-    verify = _verify(speculation.verify, is_chain=is_chain, is_seeded=is_seeded)
-    return Axes(
-        method,
-        speculation.tree,
-        length,
-        verify,
-        policy,
-        shape,
-        _draw(verify, is_chain=is_chain),
-        speculation.method == "auto",
+    _name("--length", speculation.length.partition(":")[0], LENGTHS)
+    verify = _verify(speculation, is_chain=is_chain, is_seeded=is_seeded)
+    axes = Axes(
+        method=method,
+        tree=speculation.tree,
+        length=speculation.length,
+        verify=verify,
+        policy=policy,
+        shape=shape,
+        draw=_draw(verify, is_chain=is_chain),
+        options=options,
+        is_guarded=speculation.method == "auto",
     )
+    axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
+    return axes
 
 
 def _name(option: str, name: str, known: Mapping[str, str]) -> str:
@@ -92,21 +112,29 @@ def _tree(spelling: str, k: int) -> tuple[TreePolicy, Shape]:
     """Build the policy that "name" or "name:argument" stands for, with the largest tree it grows."""
     name, _, argument = spelling.partition(":")
     policy: TreePolicy = resolve(TREES[_name("--tree", name, TREES)]).parse(argument)
-    shape = policy.shape(k)
+    return policy, policy.shape(k)
+
+
+def _fits(tree: str, shape: Shape) -> None:
+    """Refuse a tree with more leaves than the target has sequences."""
     if shape.leaves > MAX_LEAVES:
         raise UsageError(
-            f"--tree {spelling} has {shape.leaves} leaves, and at most {MAX_LEAVES} fit", hint="--tree static:4,2,2"
+            f"--tree {tree} has {shape.leaves} leaves, and at most {MAX_LEAVES} fit", hint="--tree static:4,2,2"
         )
-    return policy, shape
 
 
-def _verify(name: str, *, is_chain: bool, is_seeded: bool) -> str:
+def _verify(asked: Speculation, *, is_chain: bool, is_seeded: bool) -> str:
     """Decide `auto`: block rejection on drawn chains; coupled where a seed promises the text, and on trees."""
-    if name == "auto":
+    if asked.verify == "auto":
         return "block" if is_chain and not is_seeded else "coupled"
-    verify = _name("--verify", name, VERIFIERS)
-    if not is_chain and not resolve(VERIFIERS[verify]).trees:
+    verify = _name("--verify", asked.verify, VERIFIERS)
+    rule = resolve(VERIFIERS[verify])
+    if not is_chain and not rule.trees:
         raise UsageError(f"--verify {verify} judges chains, not trees", hint="--verify tree")
+    if not rule.is_lossless and not asked.approximate:
+        raise UsageError(
+            f"--verify {verify} changes the distribution of the output", hint=f"--approximate --verify {verify}"
+        )
     return verify
 
 

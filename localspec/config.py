@@ -80,6 +80,8 @@ class Speculation:
     length: str = "fixed"
     k: int | None = None  # draft tokens per pass; None: the method's own default
     verify: str = "auto"
+    options: tuple[tuple[str, str], ...] = ()  # of the method, as typed: -o key=value
+    approximate: bool = False  # allow rules that change the output's law
 
     def check(self) -> None:
         """Raise UsageError for a draft length out of range; names are checked where they are looked up."""
@@ -132,6 +134,8 @@ def request_from_wire(wire: dict[str, Any]) -> Request:
     """Rebuild a Request from `to_wire`'s object, which JSON may have carried: lists become tuples again."""
     sampling = dict(wire["sampling"])
     sampling["logit_bias"] = tuple((int(token), float(bias)) for token, bias in sampling["logit_bias"])
+    speculation = dict(wire["speculation"])
+    speculation["options"] = tuple((str(name), str(value)) for name, value in speculation["options"])
     return Request(
         messages=tuple(Message(**message) for message in wire["messages"]),
         prompt=wire["prompt"],
@@ -139,7 +143,7 @@ def request_from_wire(wire: dict[str, Any]) -> Request:
         stop=tuple(wire["stop"]),
         template=wire["template"],
         sampling=Sampling(**sampling),
-        speculation=Speculation(**wire["speculation"]),
+        speculation=Speculation(**speculation),
         details=wire["details"],
     )
 

@@ -17,6 +17,7 @@ from localspec.draft import Draft, Draw, Mask, Nodes, Step, Verdict
 from localspec.law import Ids, Law
 
 Tokens = Sequence[int] | Ids
+Path = tuple[int, ...]
 Logits = NDArray[np.float32]
 Clock = Callable[[], float]  # seconds, monotonic
 Cancel = Callable[[], bool]  # True once the caller wants to stop
@@ -189,14 +190,17 @@ class Drafter(Protocol):
 
 
 class LawSource(Protocol):
-    """The conditional laws of a drafter, one tree node at a time; what a tree policy expands."""
+    """The conditional laws of a drafter along paths: what a tree policy expands.
 
-    def law(self, node: int) -> Law:
-        """Return the drafter's law after `node` (0 is the pending token); evaluates nothing twice."""
+    A path is the tokens below the pending one; () is the pending token itself, whose law is there from the start.
+    """
+
+    def law(self, path: Path) -> Law:
+        """Return the drafter's law after an expanded `path`."""
         ...
 
-    def add(self, nodes: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> None:
-        """Evaluate a level: new `nodes` with `tokens` below `parents`, in one decode."""
+    def expand(self, paths: Sequence[Path]) -> None:
+        """Evaluate `paths` in one decode, each one token longer than an expanded one; known ones cost nothing."""
         ...
 
 
@@ -220,7 +224,14 @@ class TreePolicy(Protocol):
 
 
 class Verifier(Protocol):
-    """An acceptance rule. `accepts` says which draws it is right for, `trees` whether siblings are allowed."""
+    """An acceptance rule.
+
+    `accepts` says which draws it is right for, `trees` whether siblings are allowed, `is_lossless` whether the output
+    keeps the target's law.
+    """
+
+    @property
+    def is_lossless(self) -> bool: ...
 
     @property
     def accepts(self) -> frozenset[Draw]: ...

@@ -20,7 +20,6 @@ from localspec.backends.options import LoadOptions
 from localspec.chooser import SeededChooser
 from localspec.config import LoadSettings, Request, Sampling
 from localspec.context import Context, Vocabulary
-from localspec.control import LENGTHS
 from localspec.control.guard import Guarded
 from localspec.control.probe import Probing
 from localspec.engine import Engine
@@ -166,13 +165,14 @@ class Session:
             policy=axes.policy,
             cancel=self._cancel,
             n_vocab=n_vocab,
+            options=axes.options,
         )
-        fixed = resolve(LENGTHS[axes.length])(axes.method, axes.shape, axes.draw)
+        controller = axes.controller(axes.shape)
         return Engine(
             target=target,
             drafters={axes.method: resolve(registered()[axes.method]).build(parts)},
             verifier=resolve(VERIFIERS[axes.verify])(),
-            controller=Probing(Guarded(fixed) if axes.is_guarded else fixed),
+            controller=Probing(Guarded(controller) if axes.is_guarded else controller),
             sampler=Sampler(sampling),
             chooser=SeededChooser(seed),
             clock=self._clock,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from localspec.draft import Draw, Step
+from localspec.errors import UsageError
 from localspec.protocols import History, Plan, Room, Shape
 
 
@@ -13,6 +14,13 @@ class Fixed:
         self._drafter = drafter
         self._shape = shape
         self._draw = draw
+
+    @classmethod
+    def build(cls, argument: str, drafter: str, shape: Shape, draw: Draw) -> Fixed:
+        """Take no argument: the length is -k."""
+        if argument:
+            raise UsageError(f"--length fixed takes no argument, not {argument!r}", hint="--length fixed -k 4")
+        return cls(drafter, shape, draw)
 
     def plan(self, history: History, room: Room) -> Plan:
         """Clamp to `room`: near the end a pass drafts less, the last one nothing."""

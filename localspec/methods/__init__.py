@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from localspec.options import Option, Value
 from localspec.protocols import Backend, Cancel, TreePolicy
 from localspec.sampling import Sampler
 
@@ -22,7 +24,11 @@ METHODS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class MethodInfo:
-    """What a method says of itself: in a word what it needs, and the paper (arXiv id) it comes from."""
+    """What a method says of itself: what it needs, the paper (arXiv id) it comes from, its options.
+
+    `has_own_shape`: its drafts are not grown by a tree policy, so --tree does not apply; its class then has
+    `shape(k, options) -> Shape`.
+    """
 
     name: str
     summary: str
@@ -30,6 +36,8 @@ class MethodInfo:
     paper: str
     is_lossless: bool
     default_k: int
+    options: tuple[Option, ...] = ()
+    has_own_shape: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ class Parts:
     """What a session offers a method to build its drafter from.
 
     `draft` is the draft model's backend (None without one), `sampler` the law of drafts, `n_vocab` the target's
-    vocabulary.
+    vocabulary, `options` the method's own.
     """
 
     draft: Backend | None
@@ -45,6 +53,7 @@ class Parts:
     policy: TreePolicy
     cancel: Cancel
     n_vocab: int
+    options: Mapping[str, Value] = field(default_factory=dict)
 
 
 def registered() -> dict[str, str]:

@@ -1,25 +1,15 @@
-"""A small model drafts for a large one (Leviathan et al. arXiv 2211.17192, Chen et al. arXiv 2302.01318).
-
-Invariant: between passes the drafter's cache holds a prefix of the committed text, and no token is evaluated twice
-unless the text itself went back. What the drafter missed (the last draft token after full acceptance, passes it did
-not draft) is evaluated when it is next asked.
-"""
+"""A small model drafts for a large one (Leviathan et al. arXiv 2211.17192, Chen et al. arXiv 2302.01318)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from localspec.draft import Draft, Step
-from localspec.law import Law
-from localspec.methods import MethodInfo, Parts
-from localspec.protocols import Backend, Cancel, Chooser, History, Plan, TreePolicy
-from localspec.sampling import Sampler
+from localspec.methods import MethodInfo
+from localspec.model_drafter import ModelDrafter
 
 
-class DraftModel:
-    """Drafts with its own model; the tree policy decides the shape, `sampler` the law (any temperature is exact)."""
+class DraftModel(ModelDrafter):
+    """The classic pair."""
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="draft-model",
@@ -29,73 +19,3 @@ class DraftModel:
         is_lossless=True,
         default_k=4,
     )
-
-    def __init__(
-        self, backend: Backend, sampler: Sampler, policy: TreePolicy, cancel: Cancel, *, n_vocab: int | None = None
-    ) -> None:
-        """`n_vocab`: the target's vocabulary; a draft's padding tokens beyond it are never drafted (ALG 3.14)."""
-        self._backend = backend
-        self._n_vocab = n_vocab or backend.traits.n_vocab
-        self._sampler = sampler
-        self._policy = policy
-        self._cancel = cancel
-        self._open: _Growing | None = None
-
-    @classmethod
-    def build(cls, parts: Parts) -> DraftModel:
-        """Draft with the session's draft model."""
-        assert parts.draft is not None, "the axes refuse this method without a draft model"
-        return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab)
-
-    def begin(self, history: History) -> None:
-        """Nothing to do: the first proposal evaluates what the cache does not share with the text."""
-
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
-        """Grow a tree below the pending token; the empty draft when the plan or the draft's context has no room."""
-        pending = history.tokens[-1]
-        room = self._backend.traits.n_ctx - len(history.tokens)  # every evaluated node takes a cell, also a sibling
-        plan = replace(plan, max_nodes=min(plan.max_nodes, room), max_depth=min(plan.max_depth, room))
-        if plan.max_nodes <= 0 or plan.max_depth <= 0:
-            return Draft.root(pending)
-        rows = self._backend.prefill(history.tokens, self._cancel)
-        law = self._sampler.law(rows.logits(0)[: self._n_vocab], history.tokens)
-        self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, [law])
-        return self._policy.grow(pending, history.position, self._open, plan, chooser)
-
-    def observe(self, step: Step) -> None:
-        """Keep the cells of accepted draft tokens, drop the others."""
-        if self._open is not None:
-            self._backend.keep(self._open.evaluated(step.kept))
-            self._open = None
-
-
-@dataclass(slots=True)
-class _Growing:
-    """The draft model's side of the tree under way: laws by node, and which nodes its cache holds."""
-
-    backend: Backend
-    sampler: Sampler
-    n_vocab: int
-    committed: Sequence[int]
-    laws: list[Law]  # by node; a leaf that was never evaluated has none, and comes last
-    paths: list[tuple[int, ...]] = field(default_factory=lambda: [()])
-    cells: dict[int, int] = field(default_factory=dict)  # node -> node id in the backend's open tree
-
-    def law(self, node: int) -> Law:
-        """Return the draft law after `node`."""
-        return self.laws[node]
-
-    def add(self, nodes: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> None:
-        """Evaluate one level in one decode; `nodes` go on from the last evaluated one."""
-        assert nodes[0] == len(self.laws), "levels are evaluated in order"
-        first = len(self.cells)
-        rows = self.backend.extend(tokens, [self.cells.get(parent, -1) for parent in parents])
-        for i, (node, token, parent) in enumerate(zip(nodes, tokens, parents, strict=True)):
-            self.cells[node] = first + i
-            self.paths.append((*self.paths[parent], token))
-            history = [*self.committed, *self.paths[node]] if self.sampler.needs_history else ()
-            self.laws.append(self.sampler.law(rows.logits(first + i)[: self.n_vocab], history))
-
-    def evaluated(self, kept: Sequence[int]) -> tuple[int, ...]:
-        """Return the backend's ids of the kept nodes it holds; node 0 is committed there already."""
-        return tuple(self.cells[node] for node in kept if node in self.cells)

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from localspec.draft import Draft, Draw
 from localspec.law import Law
-from localspec.protocols import Chooser, Growth, LawSource, Plan
+from localspec.protocols import Chooser, Growth, Path, Plan
 
 
 class Seedling:
-    """Nodes so far; node 0 is the pending token. `position` is that of the root's children."""
+    """Nodes so far with their `paths`; node 0 is the pending token. `position` is that of the root's children."""
 
     def __init__(self, pending: int, position: int, plan: Plan, chooser: Chooser) -> None:
         self._tokens = [pending]
         self._parents = [-1]
-        self._depths = [0]
+        self.paths: list[Path] = [()]
         self._laws: list[Law | None] = [None]
         self._position = position
         self._plan = plan
@@ -27,7 +27,8 @@ class Seedling:
         Whether to draw is decided before each draw, from what is known by then: that keeps residual verification
         exact (ALG 3.7).
         """
-        depth = self._depths[parent]
+        path = self.paths[parent]
+        depth = len(path)
         children = draw(law, self._plan.draw, width, self._position + depth, self._chooser)
         grown: list[int] = []
         while len(grown) < width and len(self._tokens) <= self._plan.max_nodes:
@@ -40,13 +41,9 @@ class Seedling:
             grown.append(len(self._tokens))
             self._tokens.append(token)
             self._parents.append(parent)
-            self._depths.append(depth + 1)
+            self.paths.append((*path, token))
             self._laws.append(drawn_from)
         return grown
-
-    def evaluate(self, nodes: list[int], source: LawSource) -> None:
-        """Have the drafter evaluate a level of nodes, in one decode."""
-        source.add(nodes, [self._tokens[node] for node in nodes], [self._parents[node] for node in nodes])
 
     def draft(self) -> Draft:
         """Return what has grown."""

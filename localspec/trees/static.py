@@ -42,8 +42,10 @@ class Static:
         level = [0]
         for depth, width in enumerate(self._widths[: plan.max_depth]):
             if depth > 0:
-                seedling.evaluate(level, source)
-            level = [child for node in level for child in seedling.sprout(node, source.law(node), width)]
+                source.expand([seedling.paths[node] for node in level])
+            level = [
+                child for node in level for child in seedling.sprout(node, source.law(seedling.paths[node]), width)
+            ]
             if not level:
                 break
         return seedling.draft()

@@ -23,6 +23,7 @@ class Block:
 
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
     trees: ClassVar[bool] = False
+    is_lossless: ClassVar[bool] = True
 
     def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
         """Accept the longest prefix that passes its coin."""

@@ -20,6 +20,7 @@ class Coupled:
 
     accepts: ClassVar[frozenset[Draw]] = frozenset(Draw)
     trees: ClassVar[bool] = True
+    is_lossless: ClassVar[bool] = True
 
     def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
         """Follow the target's races through the tree."""

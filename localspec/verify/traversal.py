@@ -22,6 +22,7 @@ class Traversal:
 
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
     trees: ClassVar[bool] = True
+    is_lossless: ClassVar[bool] = True
 
     def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
         """Accept the first node, in post-order, whose coin falls well; the root always does."""

@@ -168,7 +168,7 @@ def with_laws(draft: Draft, laws: list[Law | None], draw: Draw) -> Draft:
 
 def softmax_of_an_argmax(draft: Draft, source: LawSource, chooser: Chooser) -> Draft:
     """Tokens were chosen as argmax q, and are reported as drawn from q."""
-    laws = [None, *(source.law(int(parent)) for parent in draft.parents[1:])]
+    laws = [None, *(source.law(tuple(draft.path(int(parent)))) for parent in draft.parents[1:])]
     return with_laws(draft, laws, Draw.IID)
 
 

@@ -1,0 +1,75 @@
+"""Options of methods, trees and rules (`-o key=value`): declared once, checked, and listed in the help from there."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from localspec.errors import UsageError
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its type is that of its default, numbers lie within `low`..`high`, texts are one of `choices`."""
+
+    name: str
+    default: Value
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+
+    @property
+    def range(self) -> str:
+        """Return what values are allowed, for people."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if isinstance(self.default, bool):
+            return "on or off"
+        if isinstance(self.default, str):
+            return "text"
+        low = "" if self.low == -math.inf else f"from {self.low:g}"
+        high = "" if self.high == math.inf else f"to {self.high:g}"
+        return f"{low} {high}".strip() or "any number"
+
+    def read(self, text: str) -> Value:
+        """Return the value that `text` spells; raises UsageError."""
+        try:
+            value = self._parse(text)
+        except ValueError:
+            value = math.nan
+        in_range = isinstance(value, str | bool) or (math.isfinite(value) and self.low <= value <= self.high)
+        if not in_range or (self.choices and value not in self.choices):
+            raise UsageError(
+                f"-o {self.name}={text} is out of range: {self.range}", hint=f"-o {self.name}={self.default}"
+            )
+        return value
+
+    def _parse(self, text: str) -> Value:
+        if isinstance(self.default, bool):
+            words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+            if text.lower() not in words:
+                raise ValueError
+            return words[text.lower()]
+        if isinstance(self.default, str):
+            return text
+        return int(text) if isinstance(self.default, int) else float(text)
+
+
+def read_options(declared: Sequence[Option], given: Iterable[tuple[str, str]], *, of: str) -> Mapping[str, Value]:
+    """Return every declared option's value; raise UsageError for a name that `of` does not have."""
+    options = {option.name: option for option in declared}
+    values: dict[str, Value] = {name: option.default for name, option in options.items()}
+    for name, text in given:
+        if name not in options:
+            near = difflib.get_close_matches(name, options, n=1)
+            has = f"it has {', '.join(options)}" if options else "it has none"
+            raise UsageError(
+                f"{of} has no option {name!r}: {has}", hint=f"-o {near[0]}=..." if near else "localspec methods"
+            )
+        values[name] = options[name].read(text)
+    return values
