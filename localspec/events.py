@@ -170,7 +170,8 @@ def event_from_wire(wire: dict[str, Any]) -> Event:
     names = {f.name for f in dataclasses.fields(cls)}
     values = {name: value for name, value in wire.items() if name in names}
     for name, build in _NESTED.get(cls, {}).items():
-        values[name] = build(values[name])
+        if name in values:
+            values[name] = build(values[name])
     event: Event = cls(**values)
     return event
 
