@@ -1,0 +1,202 @@
+"""The four axes: what `auto` decides, which combinations are legal, and that every refusal names a legal one."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from localspec.axes import MAX_LEAVES, Axes, resolve_axes
+from localspec.config import Speculation
+from localspec.control import LENGTHS
+from localspec.draft import Draw
+from localspec.errors import UsageError
+from localspec.methods import METHODS, describe, resolve
+from localspec.trees import TREES
+from localspec.trees.static import Chain, Static
+from localspec.verify import VERIFIERS
+
+OPTIONS = {"--method": "method", "--tree": "tree", "--length": "length", "--verify": "verify", "-k": "k"}
+
+
+def axes(*, has_draft: bool = True, is_seeded: bool = False, **spoken: str | int) -> Axes:
+    return resolve_axes(Speculation(**spoken), has_draft=has_draft, is_seeded=is_seeded)
+
+
+def test_the_defaults() -> None:
+    """A pair drafts a chain of the method's own length with block rejection; without a draft model, plainly."""
+    found = axes()
+    assert (found.method, found.tree, found.length, found.verify) == ("draft-model", "chain", "fixed", "block")
+    assert (found.shape.nodes, found.shape.depth, found.shape.leaves) == (4, 4, 1)
+    assert found.draw is Draw.IID
+    assert isinstance(found.policy, Chain)
+    plain = axes(has_draft=False)
+    assert (plain.method, plain.shape.nodes) == ("plain", 0)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "is_seeded", "verify", "draw"),
+    [
+        ({}, False, "block", Draw.IID),
+        ({}, True, "coupled", Draw.COUPLED),
+        ({"tree": "static:2,1"}, False, "coupled", Draw.COUPLED),
+        ({"tree": "static:2,1"}, True, "coupled", Draw.COUPLED),
+        ({"verify": "token"}, True, "token", Draw.IID),
+        ({"verify": "tree"}, False, "tree", Draw.IID),
+        ({"verify": "tree", "tree": "static:2,1"}, False, "tree", Draw.WITHOUT_REPLACEMENT),
+        ({"verify": "traversal", "tree": "static:2,1"}, False, "traversal", Draw.WITHOUT_REPLACEMENT),
+        ({"verify": "match"}, False, "match", Draw.FIXED),
+        ({"verify": "match", "tree": "static:2,1"}, False, "match", Draw.FIXED),
+        ({"verify": "coupled"}, False, "coupled", Draw.COUPLED),
+    ],
+)
+def test_rules_and_how_their_drafts_are_drawn(spoken: dict, is_seeded: bool, verify: str, draw: Draw) -> None:
+    """`auto` promises the text where a seed was given and on trees; every rule gets the draws it loses least with."""
+    found = axes(is_seeded=is_seeded, **spoken)
+    assert (found.verify, found.draw) == (verify, draw)
+    assert found.draw in resolve(VERIFIERS[verify]).accepts
+
+
+@pytest.mark.parametrize("k", [0, 1, 7])
+def test_the_draft_length_is_k(k: int) -> None:
+    """Also zero, which is plain decoding by that method."""
+    assert axes(k=k).shape.nodes == k
+
+
+def test_a_trees_shape_is_its_own() -> None:
+    """Widths decide nodes, depth and leaves; one child a level is a chain and verified as one."""
+    found = axes(tree="static:3,2,1")
+    assert (found.shape.nodes, found.shape.depth, found.shape.leaves) == (15, 3, 6)
+    assert isinstance(found.policy, Static)
+    assert axes(tree="static:1,1").verify == "block"
+
+
+def test_only_auto_may_be_parked() -> None:
+    """A method that was asked for by name is used even where it does not pay."""
+    assert axes().is_guarded
+    assert not axes(method="draft-model").is_guarded
+
+
+METHOD_NAMES = ["auto", "plain", "draft-model", "draft-modle", "eagle"]
+TREE_NAMES = ["chain", "static:2,1", "static:1", "chain:3", "static", "static:0", "static:x", "static:9,9", "chian"]
+RULES = ["token", "block", "tree", "traversal", "coupled", "match"]
+VERIFY_NAMES = ["auto", *RULES, "blok"]
+LENGTH_NAMES = ["fixed", "fixd"]
+
+
+def legal(speculation: Speculation, *, has_draft: bool) -> bool:
+    """Say what the table in one's head says: names exist, trees have trees' rules, drafts have a drafter."""
+    widths = [int(width) for width in re.findall(r"\d+", speculation.tree)]
+    well_formed = speculation.tree == "chain" or (
+        re.fullmatch(r"static:[1-9](,[1-9])*", speculation.tree) and math.prod(widths) <= MAX_LEAVES
+    )
+    is_tree = math.prod(widths) > 1
+    method = speculation.method
+    if method == "auto":
+        method = "draft-model" if has_draft else "plain"
+    drafts = method == "draft-model" and speculation.k != 0
+    return (
+        method in ("plain", "draft-model")
+        and speculation.verify in ("auto", *RULES)
+        and speculation.length == "fixed"
+        and bool(well_formed)
+        and (method == "plain" or has_draft)
+        and (drafts or speculation.tree == "chain")
+        and not (is_tree and speculation.verify in ("token", "block"))
+    )
+
+
+def follow(hint: str, speculation: Speculation, has_draft: bool) -> tuple[Speculation, bool]:
+    """Apply a hint as a person would: put its options in the place of their own."""
+    words = shlex.split(hint)
+    assert len(words) % 2 == 0, f"{hint!r} is not a list of options with values"
+    for option, value in zip(words[::2], words[1::2], strict=True):
+        if option == "--draft":
+            has_draft = True
+        else:
+            name = OPTIONS[option]
+            speculation = replace(speculation, **{name: int(value) if name == "k" else value})
+    return speculation, has_draft
+
+
+@pytest.mark.parametrize("has_draft", [True, False], ids=["pair", "target only"])
+@pytest.mark.parametrize("is_seeded", [True, False], ids=["seeded", "unseeded"])
+def test_every_combination(has_draft: bool, is_seeded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Legal ones resolve to something a session can build; illegal ones lead, hint by hint, to a legal one."""
+    monkeypatch.setattr("localspec.axes.registered", lambda: METHODS)  # looking for plug-ins takes most of the time
+    refused = 0
+    for method, tree, verify, length, k in product(METHOD_NAMES, TREE_NAMES, VERIFY_NAMES, LENGTH_NAMES, (None, 0, 3)):
+        speculation, draft = Speculation(method, tree, length, k, verify), has_draft
+        for _ in range(9):
+            if legal(speculation, has_draft=draft):
+                break
+            with pytest.raises(UsageError) as caught:
+                resolve_axes(speculation, has_draft=draft, is_seeded=is_seeded)
+            assert caught.value.exit_code == 2
+            speculation, draft = follow(caught.value.hint, speculation, draft)
+            refused += 1
+        else:
+            pytest.fail(f"the hints lead nowhere: {speculation}")
+        found = resolve_axes(speculation, has_draft=draft, is_seeded=is_seeded)
+        rule = resolve(VERIFIERS[found.verify])
+        assert found.draw in rule.accepts
+        assert rule.trees or found.shape.leaves == 1
+        assert found.shape.leaves <= MAX_LEAVES
+    assert refused > 100
+
+
+@pytest.mark.parametrize(
+    ("spoken", "hint"),
+    [
+        ({"method": "draft_model"}, "--method draft-model"),
+        ({"method": "plian"}, "--method plain"),
+        ({"tree": "statik:2,1"}, "--tree static"),
+        ({"verify": "blocks"}, "--verify block"),
+        ({"verify": "traverse"}, "--verify traversal"),
+        ({"verify": "coupling"}, "--verify coupled"),
+        ({"length": "fix"}, "--length fixed"),
+    ],
+)
+def test_did_you_mean(spoken: dict, hint: str) -> None:
+    """A name that almost exists is answered with the one that does, and the list of all."""
+    with pytest.raises(UsageError) as caught:
+        axes(**spoken)
+    assert caught.value.hint == hint
+    option, name = hint.split()
+    assert option in caught.value.message
+    assert name in caught.value.message
+
+
+def test_a_method_without_its_model() -> None:
+    """The message says what is missing, the hint how to give it."""
+    with pytest.raises(UsageError, match="needs a draft model") as caught:
+        axes(method="draft-model", has_draft=False)
+    assert caught.value.hint.startswith("--draft")
+
+
+def test_too_many_leaves() -> None:
+    """A tree that needs more sequences than a context is given is refused with the numbers."""
+    with pytest.raises(UsageError, match=f"81 leaves, and at most {MAX_LEAVES}"):
+        axes(tree="static:9,9")
+    assert axes(tree=f"static:{MAX_LEAVES}").shape.leaves == MAX_LEAVES
+
+
+def test_registers_name_what_exists() -> None:
+    """Every line of every register imports, says what it must, and is spelled as its module is."""
+    for name, path in METHODS.items():
+        info = resolve(path).info
+        assert info.name == name
+        assert info.summary
+        assert path.startswith(f"localspec.methods.{name.replace('-', '_')}:")
+    for name, path in VERIFIERS.items():
+        rule = resolve(path)
+        assert isinstance(rule.accepts, frozenset)
+        assert isinstance(rule.trees, bool)
+        assert path.startswith(f"localspec.verify.{name}:")
+    for path in (*TREES.values(), *LENGTHS.values()):
+        assert callable(resolve(path))
+    assert [info.name for info in describe()][-len(METHODS) :] == list(METHODS)

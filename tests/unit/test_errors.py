@@ -1,0 +1,38 @@
+"""The error tree: one sentence, a hint, an exit code, and the same again behind the pipe."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from localspec.errors import KINDS, InternalError, LocalspecError, WorkerDiedError, from_wire
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip(kind: str) -> None:
+    """Class, message, hint and detail survive JSON; the code is the class's own."""
+    error = KINDS[kind]("what and why", hint="localspec run", detail={"id": 3})
+    again = from_wire(json.loads(json.dumps(error.to_wire())))
+    assert type(again) is KINDS[kind]
+    assert (again.message, again.hint, again.detail) == ("what and why", "localspec run", {"id": 3})
+    assert error.to_wire()["code"] == again.exit_code
+    assert str(again) == "what and why"
+
+
+def test_every_kind_has_its_own_code() -> None:
+    """Scripts tell them apart; no code is one a shell or a signal uses (124 and up), none is success."""
+    codes = [cls.exit_code for cls in KINDS.values()]
+    assert len(set(codes)) == len(codes)
+    assert all(0 < code < 64 for code in codes)
+    assert set(KINDS.values()) == set(LocalspecError.__subclasses__())
+    assert WorkerDiedError.exit_code == 9
+
+
+@pytest.mark.parametrize("wire", [{}, {"kind": "unheard of", "message": "m"}, {"kind": None, "detail": None}])
+def test_unknown_kinds_are_internal(wire: dict) -> None:
+    """A newer worker's error is still an error with a message."""
+    error = from_wire(wire)
+    assert type(error) is InternalError
+    assert error.message
+    assert error.detail == {}
