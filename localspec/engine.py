@@ -58,10 +58,10 @@ class Engine:
         )
         times = Times(drafted - planned, decoded - drafted, self.clock() - decoded, planned - lap)
         step = context.commit(draft, verdict, times, is_probe=plan.is_probe, why=plan.why)
-        self.target.keep(step.kept)  # the last token of the run becomes pending: it is not kept
+        self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert self.target.length == len(context.tokens) - 1
         for drafter in self.drafters.values():
-            drafter.observe(step)
+            drafter.observe(step, rows)
         self.controller.observe(step)
         return step
 

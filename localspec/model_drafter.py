@@ -14,7 +14,7 @@ from typing import Self
 from localspec.draft import Draft, Step
 from localspec.law import Law
 from localspec.methods import Parts
-from localspec.protocols import Backend, Cancel, Chooser, History, Path, Plan, TreePolicy
+from localspec.protocols import Backend, Cancel, Chooser, History, Path, Plan, Rows, TreePolicy
 from localspec.sampling import Sampler
 
 
@@ -53,7 +53,7 @@ class ModelDrafter:
         self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, {(): law})
         return self._policy.grow(pending, history.position, self._open, plan, chooser)
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, rows: Rows) -> None:
         """Keep the cells of accepted draft tokens, drop the others."""
         if self._open is not None:
             self._backend.keep(self._open.evaluated(step))

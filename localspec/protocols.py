@@ -184,8 +184,11 @@ class Drafter(Protocol):
         """Return at most `plan.max_nodes` nodes below the pending token."""
         ...
 
-    def observe(self, step: Step) -> None:
-        """Learn what was committed: called after every pass, also those it did not draft."""
+    def observe(self, step: Step, rows: Rows) -> None:
+        """Learn what was committed: called after every pass, also those it did not draft.
+
+        `rows` are the target's, by node of `step.draft`; they are stale after this call.
+        """
         ...
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from localspec.draft import Draft, Step
 from localspec.methods import MethodInfo, Parts
-from localspec.protocols import Chooser, History, Plan
+from localspec.protocols import Chooser, History, Plan, Rows
 
 
 class Plain:
@@ -33,5 +33,5 @@ class Plain:
         """Return the pending token alone."""
         return Draft.root(history.tokens[-1])
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, rows: Rows) -> None:
         """Nothing to learn."""

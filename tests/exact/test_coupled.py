@@ -24,7 +24,7 @@ from localspec.chooser import SeededChooser
 from localspec.config import Sampling
 from localspec.draft import Draft, Draw, Step, Verdict
 from localspec.law import Law
-from localspec.protocols import Chooser, Drafter, History, Laws, Plan, Verifier
+from localspec.protocols import Chooser, Drafter, History, Laws, Plan, Rows, Verifier
 from localspec.sampling import Sampler
 from localspec.trees.static import Static
 from localspec.verify.coupled import Coupled
@@ -93,7 +93,7 @@ class Scripted:
             level = below
         return Draft.of([text[-1] for text in texts], parents)
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, rows: Rows) -> None:
         pass
 
 

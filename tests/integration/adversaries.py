@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 
 from localspec.draft import Draft, Step
-from localspec.protocols import Chooser, History, Plan
+from localspec.protocols import Chooser, History, Plan, Rows
 
 
 class Adversary:
@@ -21,7 +21,7 @@ class Adversary:
     def begin(self, history: History) -> None:
         """Nothing to prepare."""
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, rows: Rows) -> None:
         """Nothing to learn."""
 
     def guess(self, position: int) -> int:

@@ -12,7 +12,7 @@ from localspec.backends.llama_cpp import LlamaBackend
 from localspec.config import Sampling
 from localspec.draft import Draft, Draw, Source, Step
 from localspec.methods.draft_model import DraftModel
-from localspec.protocols import Chooser, History, Plan, Shape
+from localspec.protocols import Chooser, History, Plan, Rows, Shape
 from localspec.sampling import Sampler
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import Block
@@ -33,9 +33,9 @@ class Watching(DraftModel):
         self._target = target
         self.passes = 0
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, rows: Rows) -> None:
         """Sequence 0 holds every committed token but the last; no other sequence holds anything but a part of those."""
-        super().observe(step)
+        super().observe(step, rows)
         self.passes += 1
         length = step.position + len(step.tokens) - 1
         assert self._target.length == length

@@ -13,7 +13,7 @@ from localspec.draft import Draw, Source, Step
 from localspec.law import Law
 from localspec.methods import Parts
 from localspec.methods.draft_model import DraftModel
-from localspec.protocols import Plan, TreePolicy
+from localspec.protocols import Plan, Rows, TreePolicy
 from localspec.sampling import Sampler
 from localspec.testing import DrafterContract, Limits, Subject, Table, TableBackend, random_table
 from localspec.trees.static import Chain, Static
@@ -27,9 +27,9 @@ class Recording(DraftModel):
 
     steps: list[Step]
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, rows: Rows) -> None:
         self.steps.append(step)
-        super().observe(step)
+        super().observe(step, rows)
 
 
 class TestDraftModel(DrafterContract):
