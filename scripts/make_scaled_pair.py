@@ -1,0 +1,216 @@
+"""Write a model that says what a small one says at the cost of a large one.
+
+  make_scaled_pair.py SMALL.gguf OUT.gguf --shape 1b --quant Q4_0
+
+The small llama-architecture model is embedded in a larger one: its width is padded with zeros, its heads and
+feed-forward units are joined by others whose outputs are multiplied by zero, and layers are added that add nothing.
+Weights that cannot reach the residual stream are noise, so that nothing is cheaper than in a real model. An RMS norm
+over D instead of d dimensions sees the mean square shrunk by d/D, which its weights (times sqrt(d/D)) and its epsilon
+(times d/D) undo. Text, acceptance and cache behaviour are those of the small model; time and memory are those of the
+shape. Every table that uses such a model says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf.quants import dequantize, quantize
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float32]  # [rows out, columns in], as ggml stores it: the row is contiguous
+NOISE = 0.02
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Width, layers, heads of 64, heads of the cache, feed-forward width."""
+
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    ff: int
+
+
+SHAPES = {
+    "150m": Shape(768, 16, 12, 4, 3072),
+    "1b": Shape(2048, 16, 32, 8, 8192),
+    "3b": Shape(3072, 28, 48, 16, 8192),
+    "8b": Shape(4096, 32, 64, 16, 14336),
+    "70b": Shape(8192, 80, 128, 16, 28672),
+}
+
+
+class Small:
+    """The small model's tensors, as F32, and its metadata."""
+
+    def __init__(self, path: Path) -> None:
+        self.reader = gguf.GGUFReader(path)
+        self._tensors = {tensor.name: tensor for tensor in self.reader.tensors}
+        self.shape = Shape(*(self.number(key) for key in (
+            "embedding_length", "block_count", "attention.head_count", "attention.head_count_kv", "feed_forward_length"
+        )))  # fmt: skip
+        self.epsilon = self.value("llama.attention.layer_norm_rms_epsilon")
+
+    def value(self, key: str) -> float:
+        """Return a metadata number."""
+        return float(self.reader.fields[key].contents())
+
+    def number(self, key: str) -> int:
+        """Return an integer of the architecture."""
+        return int(self.value(f"llama.{key}"))
+
+    def matrix(self, name: str) -> Matrix | None:
+        """Return a tensor as F32, None if the model has none of that name."""
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            return None
+        return dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+
+
+class Widener:
+    """Pads the small model's tensors to the large shape."""
+
+    def __init__(self, small: Small, large: Shape, seed: int) -> None:
+        self._small = small
+        self._large = large
+        self._rng = np.random.default_rng(seed)
+
+    def norm(self, name: str) -> Matrix:
+        """Scale a norm's weights for the larger width; the padding is never seen."""
+        weights = self._small.matrix(name)
+        padded = np.ones(self._large.width, np.float32)
+        if weights is not None:
+            padded[: weights.size] = weights * math.sqrt(self._small.shape.width / self._large.width)
+        return padded
+
+    def reading(self, name: str, rows: int, *, rows_real: int | None = None) -> Matrix:
+        """Pad a matrix that reads the residual stream: what it reads beyond the small width is zero, so noise will do."""
+        return self._place(name, rows, self._large.width, self._noise, rows_real)
+
+    def writing(self, name: str, columns: int) -> Matrix:
+        """Pad a matrix that writes to the residual stream: everything but the small model's own part is zero."""
+        return self._place(name, self._large.width, columns, np.zeros, None)
+
+    def embedding(self, name: str) -> Matrix:
+        """Pad the embedding's width with zeros: the residual stream starts there."""
+        table = self._small.matrix(name)
+        assert table is not None
+        padded = np.zeros((table.shape[0], self._large.width), np.float32)
+        padded[:, : table.shape[1]] = table
+        return padded
+
+    def _place(
+        self, name: str, rows: int, columns: int, fill: Callable[[tuple[int, int]], NDArray], rows_real: int | None
+    ) -> Matrix:
+        matrix = np.asarray(fill((rows, columns)), np.float32)
+        real = self._small.matrix(name)
+        if real is not None:
+            matrix[: rows_real or real.shape[0], : real.shape[1]] = real
+        return matrix
+
+    def _noise(self, shape: tuple[int, int]) -> Matrix:
+        return self._rng.normal(0.0, NOISE, shape).astype(np.float32)
+
+
+def write_scaled(source: Path, target: Path, large: Shape, quant: str, seed: int = 0) -> None:
+    """Write `source` embedded in the shape `large` to `target`; raises ValueError where it does not fit."""
+    small = Small(source)
+    _check(small.shape, large)
+    widen = Widener(small, large, seed)
+    kind = gguf.GGMLQuantizationType[quant]
+    writer = gguf.GGUFWriter(target, "llama")
+    _copy_metadata(small, writer, large, quant)
+    tensors: list[tuple[str, Callable[[], Matrix], bool]] = [
+        ("token_embd.weight", lambda: widen.embedding("token_embd.weight"), True),
+        ("output_norm.weight", lambda: widen.norm("output_norm.weight"), False),
+    ]
+    head = small.matrix("output.weight")
+    if head is not None:
+        tensors.append(("output.weight", lambda: widen.reading("output.weight", head.shape[0]), True))
+    for layer in range(large.layers):
+        tensors += _block(widen, large, f"blk.{layer}.")
+    for name, make, is_matrix in tensors:
+        matrix = make()
+        if is_matrix:
+            writer.add_tensor(name, quantize(matrix, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, matrix)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _block(widen: Widener, large: Shape, at: str) -> list[tuple[str, Callable[[], Matrix], bool]]:
+    """List a layer's tensors; one that the small model lacks writes nothing to the residual stream."""
+    q, kv = 64 * large.heads, 64 * large.kv_heads
+    return [
+        (f"{at}attn_norm.weight", lambda: widen.norm(f"{at}attn_norm.weight"), False),
+        (f"{at}attn_q.weight", lambda: widen.reading(f"{at}attn_q.weight", q), True),
+        (f"{at}attn_k.weight", lambda: widen.reading(f"{at}attn_k.weight", kv), True),
+        (f"{at}attn_v.weight", lambda: widen.reading(f"{at}attn_v.weight", kv), True),
+        (f"{at}attn_output.weight", lambda: widen.writing(f"{at}attn_output.weight", q), True),
+        (f"{at}ffn_norm.weight", lambda: widen.norm(f"{at}ffn_norm.weight"), False),
+        (f"{at}ffn_gate.weight", lambda: widen.reading(f"{at}ffn_gate.weight", large.ff), True),
+        (f"{at}ffn_up.weight", lambda: widen.reading(f"{at}ffn_up.weight", large.ff), True),
+        (f"{at}ffn_down.weight", lambda: widen.writing(f"{at}ffn_down.weight", large.ff), True),
+    ]
+
+
+def _check(small: Shape, large: Shape) -> None:
+    """The small model's query heads must share cache heads in the large one as they do in their own."""
+    if small.kv_heads != 1 or small.heads > large.heads // large.kv_heads:
+        raise ValueError("the small model needs one cache head and no more query heads than share one in the shape")
+    if small.width > large.width or small.layers > large.layers or small.ff > large.ff:
+        raise ValueError("the shape is smaller than the model")
+
+
+def _copy_metadata(small: Small, writer: gguf.GGUFWriter, large: Shape, quant: str) -> None:
+    """Copy the tokenizer and what else the small file says; write the large shape."""
+    shape = {
+        "llama.embedding_length": large.width,
+        "llama.block_count": large.layers,
+        "llama.attention.head_count": large.heads,
+        "llama.attention.head_count_kv": large.kv_heads,
+        "llama.feed_forward_length": large.ff,
+    }
+    for key, field in small.reader.fields.items():
+        if key.startswith("GGUF.") or key in ("general.architecture", "general.file_type", *shape):
+            continue
+        value = field.contents()
+        if key == "llama.attention.layer_norm_rms_epsilon":
+            value = small.epsilon * small.shape.width / large.width
+        elif key == "general.name":
+            value = f"{value} (scaled)"
+        writer.add_key_value(key, value, field.types[0], sub_type=field.types[-1] if len(field.types) > 1 else None)
+    for key, number in shape.items():
+        writer.add_uint32(key, number)
+    if not any(key in small.reader.fields for key in ("llama.attention.key_length",)):
+        writer.add_uint32("llama.attention.key_length", 64)
+        writer.add_uint32("llama.attention.value_length", 64)
+    writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{quant}" if quant != "F32" else "ALL_F32"])
+
+
+def main() -> None:
+    """Read the command line and write one model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("small", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--shape", choices=SHAPES, default="1b")
+    parser.add_argument("--quant", default="Q4_0", help="Q4_0, Q8_0, F16 or F32")
+    options = parser.parse_args()
+    try:
+        write_scaled(options.small, options.out, SHAPES[options.shape], options.quant)
+    except (ValueError, KeyError, OSError) as error:
+        raise SystemExit(f"make_scaled_pair: {error}") from error
+
+
+if __name__ == "__main__":
+    main()
