@@ -90,13 +90,13 @@ class Widener:
             padded[: weights.size] = weights * math.sqrt(self._small.shape.width / self._large.width)
         return padded
 
-    def reading(self, name: str, rows: int, *, rows_real: int | None = None) -> Matrix:
-        """Pad a matrix that reads the residual stream: what it reads beyond the small width is zero, so noise will do."""
-        return self._place(name, rows, self._large.width, self._noise, rows_real)
+    def reading(self, name: str, rows: int) -> Matrix:
+        """Pad a matrix that reads the residual stream with noise: beyond the small width it reads zeros."""
+        return self._place(name, rows, self._large.width, self._noise)
 
     def writing(self, name: str, columns: int) -> Matrix:
         """Pad a matrix that writes to the residual stream: everything but the small model's own part is zero."""
-        return self._place(name, self._large.width, columns, np.zeros, None)
+        return self._place(name, self._large.width, columns, np.zeros)
 
     def embedding(self, name: str) -> Matrix:
         """Pad the embedding's width with zeros: the residual stream starts there."""
@@ -106,13 +106,11 @@ class Widener:
         padded[:, : table.shape[1]] = table
         return padded
 
-    def _place(
-        self, name: str, rows: int, columns: int, fill: Callable[[tuple[int, int]], NDArray], rows_real: int | None
-    ) -> Matrix:
+    def _place(self, name: str, rows: int, columns: int, fill: Callable[[tuple[int, int]], NDArray]) -> Matrix:
         matrix = np.asarray(fill((rows, columns)), np.float32)
         real = self._small.matrix(name)
         if real is not None:
-            matrix[: rows_real or real.shape[0], : real.shape[1]] = real
+            matrix[: real.shape[0], : real.shape[1]] = real
         return matrix
 
     def _noise(self, shape: tuple[int, int]) -> Matrix:
