@@ -1,0 +1,78 @@
+"""Controllers: plans within the room, and measuring passes when they are due. (The loss account: test_guard.py.)"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.control.fixed import Fixed
+from localspec.control.probe import EVERY, FIRST, Probing
+from localspec.draft import Draft, Draw, Source, Step, Times
+from localspec.protocols import Controller, Plan, Room, Shape
+
+ROOMY = Room(depth=99, nodes=99)
+
+
+class Text:
+    """What a controller may see of the text."""
+
+    tokens = (1,)
+    position = 1
+
+
+def observe(controller: Controller, plan: Plan) -> None:
+    """Let the controller see a pass that carried out its plan."""
+    draft = Draft.of([1] * (plan.max_nodes + 1), range(-1, plan.max_nodes))
+    verdict = draft.verdict(0, 2)
+    controller.observe(Step(draft, verdict, (2,), (Source.PLAIN,), (0,), 1, Times(), is_probe=plan.is_probe))
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+def test_a_fixed_plan_is_its_shape_within_the_room(nodes: int, depth: int, room_depth: int, room_nodes: int) -> None:
+    """Never more than asked, never more than fits, and no nodes without levels."""
+    plan = Fixed("d", Shape(nodes, depth, 1), Draw.IID).plan(Text(), Room(room_depth, room_nodes))
+    assert plan.max_depth == min(depth, room_depth)
+    assert plan.max_nodes == (min(nodes, room_nodes) if plan.max_depth else 0)
+    assert (plan.drafter, plan.draw, plan.is_probe) == ("d", Draw.IID, False)
+    assert str(nodes) in plan.why
+
+
+def test_measuring_passes_come_early_and_then_every_so_often() -> None:
+    """The fourth pass and every 64th are plain and marked, all others are the inner controller's own plans."""
+    inner = Fixed("d", Shape(4, 4, 1), Draw.COUPLED)
+    controller = Probing(inner)
+    probes = []
+    for index in range(3 * EVERY):
+        plan = controller.plan(Text(), ROOMY)
+        if plan.is_probe:
+            probes.append(index)
+            assert (plan.max_nodes, plan.max_depth) == (0, 0)
+            assert plan.why
+        else:
+            assert plan == inner.plan(Text(), ROOMY)
+        observe(controller, plan)
+    assert probes == [FIRST, EVERY, 2 * EVERY]
+    assert FIRST < 4  # counted from zero: early enough for a short answer
+
+
+def test_plain_decoding_needs_no_measuring_pass() -> None:
+    """Where nothing is drafted every pass is plain already, and none is called a probe."""
+    controller = Probing(Fixed("d", Shape(0, 0, 1), Draw.IID))
+    for _ in range(2 * EVERY):
+        plan = controller.plan(Text(), ROOMY)
+        assert not plan.is_probe
+        observe(controller, plan)
+
+
+def test_the_inner_controller_sees_every_pass() -> None:
+    """Also the measuring ones."""
+    seen = []
+
+    class Inner(Fixed):
+        def observe(self, step: Step) -> None:
+            seen.append(step.is_probe)
+
+    controller = Probing(Inner("d", Shape(2, 2, 1), Draw.IID))
+    for _ in range(FIRST + 2):
+        observe(controller, controller.plan(Text(), ROOMY))
+    assert seen == [False] * FIRST + [True, False]
