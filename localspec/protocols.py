@@ -127,11 +127,15 @@ class Laws(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What may decide whether another token is drawn: the law at hand and the nodes so far, never the next token."""
+    """What may decide whether another token is drawn: the law at hand and the nodes so far, never the next token.
+
+    `chance` is the draft's own probability of the node whose child would be drawn; 1 for the pending token.
+    """
 
     law: Law
     n_nodes: int
     depth: int
+    chance: float = 1.0
 
 
 def always(growth: Growth) -> bool:

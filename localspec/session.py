@@ -166,6 +166,7 @@ class Session:
             cancel=self._cancel,
             n_vocab=n_vocab,
             options=axes.options,
+            is_eog=target.model.is_eog,
         )
         controller = axes.controller(axes.shape)
         return Engine(

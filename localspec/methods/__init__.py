@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -45,7 +45,7 @@ class Parts:
     """What a session offers a method to build its drafter from.
 
     `draft` is the draft model's backend (None without one), `sampler` the law of drafts, `n_vocab` the target's
-    vocabulary, `options` the method's own.
+    vocabulary, `is_eog` which of its tokens end a text, `options` the method's own.
     """
 
     draft: Backend | None
@@ -54,6 +54,7 @@ class Parts:
     cancel: Cancel
     n_vocab: int
     options: Mapping[str, Value] = field(default_factory=dict)
+    is_eog: Callable[[int], bool] = lambda token: False
 
 
 def registered() -> dict[str, str]:

@@ -17,6 +17,7 @@ class Seedling:
         self._parents = [-1]
         self.paths: list[Path] = [()]
         self._laws: list[Law | None] = [None]
+        self._chances = [1.0]
         self._position = position
         self._plan = plan
         self._chooser = chooser
@@ -32,7 +33,7 @@ class Seedling:
         children = draw(law, self._plan.draw, width, self._position + depth, self._chooser)
         grown: list[int] = []
         while len(grown) < width and len(self._tokens) <= self._plan.max_nodes:
-            if not self._plan.go_on(Growth(law, len(self._tokens) - 1, depth)):
+            if not self._plan.go_on(Growth(law, len(self._tokens) - 1, depth, self._chances[parent])):
                 break
             child = next(children, None)
             if child is None:
@@ -43,6 +44,7 @@ class Seedling:
             self._parents.append(parent)
             self.paths.append((*path, token))
             self._laws.append(drawn_from)
+            self._chances.append(law.prob(token))
         return grown
 
     def draft(self) -> Draft:
