@@ -1,0 +1,196 @@
+"""Law by law against llama.cpp's own samplers, on real rows of the bundled model.
+
+llama.cpp computes in float32, localspec in float64. Where they may differ by rights:
+
+* a probability by 1e-5: float32's exp and its sums over thousands of tokens;
+* membership, for a token whose running mass lies within 2e-5 of top-p or typical-p, or whose logit lies within 1e-6
+  of min-p's edge. Where the tokens differ, llama.cpp's must lie between those of the settings moved by that much
+  either way, and have the probabilities that the logits give on them; at most one row in ten may need it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from localspec.backends.lib import api
+from localspec.config import Sampling
+from localspec.sampling import Sampler
+from tests.exact.reference import adjusted, softmax
+from tests.integration import pair
+
+OPEN = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+AGREE = 1e-5
+SETTINGS = {
+    "nothing": OPEN,
+    "cold": replace(OPEN, temperature=0.3),
+    "hot": replace(OPEN, temperature=2.0),
+    "greedy": replace(OPEN, temperature=0.0),
+    "top-k 1": replace(OPEN, top_k=1),
+    "top-k 40": replace(OPEN, top_k=40),
+    "top-k 1000": replace(OPEN, top_k=1000),
+    "top-p 0.5": replace(OPEN, top_p=0.5),
+    "top-p 0.95": replace(OPEN, top_p=0.95),
+    "top-p 0.99": replace(OPEN, top_p=0.99),
+    "min-p 0.05": replace(OPEN, min_p=0.05),
+    "min-p 0.001": replace(OPEN, min_p=0.001),
+    "min-p 1": replace(OPEN, min_p=1.0),
+    "typical-p 0.5": replace(OPEN, typical_p=0.5),
+    "typical-p 0.95": replace(OPEN, typical_p=0.95),
+    "repeat": replace(OPEN, repeat_penalty=1.3),
+    "presence": replace(OPEN, presence_penalty=1.5),
+    "frequency": replace(OPEN, frequency_penalty=0.4),
+    "penalties of the last 8": replace(
+        OPEN, repeat_penalty=1.1, presence_penalty=0.3, frequency_penalty=0.2, penalty_last_n=8
+    ),
+    "penalties of the whole text": replace(OPEN, repeat_penalty=1.2, frequency_penalty=0.1, penalty_last_n=-1),
+    "penalties off": replace(OPEN, repeat_penalty=1.5, penalty_last_n=0),
+    "negative penalties": replace(OPEN, repeat_penalty=0.8, presence_penalty=-0.5, frequency_penalty=-0.1),
+    "bias": replace(OPEN, logit_bias=((300, 4.0), (5, -3.0), (17, -100.0))),
+    "the defaults": Sampling(),
+    "the defaults, greedy": Sampling(temperature=0.0),
+    "typical-p then greedy": replace(OPEN, typical_p=0.3, temperature=0.0),
+    "top-k, typical-p": replace(OPEN, top_k=40, typical_p=0.7),
+    "typical-p, top-p, min-p": replace(OPEN, top_k=60, typical_p=0.9, top_p=0.9, min_p=0.1, temperature=0.7),
+    "top-p, min-p": replace(OPEN, top_p=0.9, min_p=0.02, temperature=1.5),
+    "top-p wider than min-p": replace(OPEN, top_p=0.99, min_p=0.3),
+    "everything": Sampling(
+        temperature=0.9,
+        top_k=50,
+        top_p=0.92,
+        min_p=0.03,
+        typical_p=0.95,
+        repeat_penalty=1.15,
+        presence_penalty=0.2,
+        frequency_penalty=0.1,
+        penalty_last_n=32,
+        logit_bias=((300, 2.0), (11, -5.0)),
+    ),
+}
+TEXT = (
+    '"Come in," said the old woman, and she opened the door. "Come in, come in, and sit by the fire, for it is cold."'
+    " The king and the king's son came in and sat by the fire, and the old woman gave them bread and"
+)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[tuple[list[int], np.ndarray]]:
+    """Return real rows with their histories: one for each token of a text."""
+    with pair.backend(pair.TARGET) as target:
+        tokens = target.model.tokenize(TEXT, add_bos=True)
+        target.prefill(tokens[:1], lambda: False)
+        rest = tokens[1:]
+        found = target.extend(rest, range(-1, len(rest) - 1))
+        return [(tokens[: i + 2], found.logits(i).copy()) for i in range(len(rest))]
+
+
+@contextmanager
+def chain(s: Sampling, n_vocab: int, history: Sequence[int]) -> Iterator[object]:
+    """Open llama.cpp's default chain with these settings, its penalties having seen `history`."""
+    sampler = api.llama_sampler_chain_init(api.llama_sampler_chain_default_params())
+    bias = (api.llama_logit_bias * max(1, len(s.logit_bias)))(*s.logit_bias)
+    last_n = len(history) if s.penalty_last_n < 0 else s.penalty_last_n
+    for part in (
+        api.llama_sampler_init_logit_bias(n_vocab, len(s.logit_bias), bias),
+        api.llama_sampler_init_penalties(n_vocab, last_n, s.repeat_penalty, s.frequency_penalty, s.presence_penalty),
+        *([api.llama_sampler_init_top_k(s.top_k)] if s.top_k else []),
+        api.llama_sampler_init_typical(s.typical_p, 0),
+        api.llama_sampler_init_top_p(s.top_p, 0),
+        api.llama_sampler_init_min_p(s.min_p, 0),
+        api.llama_sampler_init_temp(s.temperature),
+    ):
+        api.llama_sampler_chain_add(sampler, part)
+    try:
+        for token in history:
+            api.llama_sampler_accept(sampler, token)
+        yield sampler
+    finally:
+        api.llama_sampler_free(sampler)
+
+
+def llama_law(s: Sampling, row: np.ndarray, history: Sequence[int]) -> dict[int, float]:
+    """Return what llama.cpp's samplers leave of a row, as a law."""
+    data = (api.llama_token_data * row.size)()
+    view = np.frombuffer(data, np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)]))
+    view["id"], view["logit"] = np.arange(row.size), row
+    array = api.llama_token_data_array(data, row.size, -1, False)
+    with chain(s, row.size, history) as sampler:
+        api.llama_sampler_apply(sampler, ctypes.byref(array))
+    left = view[: array.size]
+    logits = left["logit"].astype(np.float64)
+    weights = np.exp(logits - logits.max())
+    law = dict(zip(left["id"].tolist(), (weights / weights.sum()).tolist(), strict=True))
+    return {token: p for token, p in law.items() if p > 0.0}
+
+
+def agree(s: Sampling, truth: dict[int, float], row: np.ndarray, history: Sequence[int]) -> bool:
+    """Return whether localspec's law has the same tokens and, to 1e-5, the same probabilities."""
+    return near(our_law(s, row, history), truth)
+
+
+def agree_at_an_edge(s: Sampling, truth: dict[int, float], row: np.ndarray, history: Sequence[int]) -> bool:
+    """Return whether the difference is float32's: a token at the edge of a filter."""
+    if s.temperature == 0.0:
+        return False
+    narrow, wide = (our_law(moved(s, nudge), row, history).keys() for nudge in (-1, 1))
+    return narrow <= truth.keys() <= wide and near(softmax([*truth], adjusted(row, history, s), s.temperature), truth)
+
+
+def our_law(s: Sampling, row: np.ndarray, history: Sequence[int]) -> dict[int, float]:
+    law = Sampler(s).law(row, history)
+    return dict(zip(law.ids.tolist(), law.probs.tolist(), strict=True))
+
+
+def near(law: dict[int, float], truth: dict[int, float]) -> bool:
+    return law.keys() == truth.keys() and max(abs(law[token] - truth[token]) for token in truth) < AGREE
+
+
+def moved(s: Sampling, nudge: int) -> Sampling:
+    """Return the settings a little narrower (-1) or wider (1): by what float32 may move an edge."""
+    return replace(
+        s,
+        top_p=min(1.0, s.top_p + nudge * 2e-5) if s.top_p < 1 else 1.0,
+        typical_p=min(1.0, s.typical_p + nudge * 2e-5) if s.typical_p < 1 else 1.0,
+        min_p=min(1.0, s.min_p * (1 - nudge * 1e-6)),
+    )
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_law_is_llama_cpps(name: str, rows: list[tuple[list[int], np.ndarray]]) -> None:
+    """Every row of a text, after its own history."""
+    s = SETTINGS[name]
+    at_an_edge = 0
+    for history, row in rows:
+        truth = llama_law(s, row, history)
+        if not agree(s, truth, row, history):
+            assert agree_at_an_edge(s, truth, row, history), f"after {len(history)} tokens"
+            at_an_edge += 1
+    assert at_an_edge <= len(rows) / 10
+
+
+def test_the_comparison_can_fail(rows: list[tuple[list[int], np.ndarray]]) -> None:
+    """Negative control: another filter, another temperature, a penalty that misses the last token are told apart."""
+    history, row = rows[-1]
+    for ours, theirs, seen in (
+        (SETTINGS["top-k 40"], SETTINGS["top-p 0.95"], history),
+        (SETTINGS["frequency"], SETTINGS["frequency"], history[:-1]),
+        (SETTINGS["cold"], SETTINGS["hot"], history),
+    ):
+        truth = llama_law(theirs, row, seen)
+        assert not agree(ours, truth, row, history)
+        assert not agree_at_an_edge(ours, truth, row, history)
+
+
+def test_the_rows_are_worth_comparing(rows: list[tuple[list[int], np.ndarray]]) -> None:
+    """Sharp and flat ones, of the whole vocabulary, with texts long enough for penalties to repeat a token."""
+    tops = [Sampler(OPEN).law(row).top for _, row in rows]
+    assert len(rows) > 40
+    assert min(tops) < 0.2
+    assert max(tops) > 0.7
+    assert len({row.size for _, row in rows}) == 1
+    assert len(set(rows[-1][0])) < len(rows[-1][0])
