@@ -5,7 +5,7 @@ llama.cpp computes in float32, localspec in float64. Where they may differ by ri
 * a probability by 1e-5: float32's exp and its sums over thousands of tokens;
 * membership, for a token whose running mass lies within 2e-5 of top-p or typical-p, or whose logit lies within 1e-6
   of min-p's edge. Where the tokens differ, llama.cpp's must lie between those of the settings moved by that much
-  either way, and have the probabilities that the logits give on them; at most one row in ten may need it.
+  either way, and have the probabilities that the logits give on them; at most one row in four may need it.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def test_the_law_is_llama_cpps(name: str, rows: list[tuple[list[int], np.ndarray
         if not agree(s, truth, row, history):
             assert agree_at_an_edge(s, truth, row, history), f"after {len(history)} tokens"
             at_an_edge += 1
-    assert at_an_edge <= len(rows) / 10
+    assert at_an_edge <= len(rows) / 4
 
 
 def test_the_comparison_can_fail(rows: list[tuple[list[int], np.ndarray]]) -> None:
@@ -190,7 +190,7 @@ def test_the_rows_are_worth_comparing(rows: list[tuple[list[int], np.ndarray]]) 
     """Sharp and flat ones, of the whole vocabulary, with texts long enough for penalties to repeat a token."""
     tops = [Sampler(OPEN).law(row).top for _, row in rows]
     assert len(rows) > 40
-    assert min(tops) < 0.2
-    assert max(tops) > 0.7
+    assert min(tops) < 0.3
+    assert max(tops) > 0.6
     assert len({row.size for _, row in rows}) == 1
     assert len(set(rows[-1][0])) < len(rows[-1][0])
