@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.output import Sink
-from localspec.cli.signals import Stop
+from localspec.cli.signals import Stop, deferred
 from localspec.cli.summary import is_slower, live_line, stats_line
+from localspec.config import LoadSettings, Request
 from localspec.events import Committed, Event, Finished, Loaded, Loading, Started, Warned
 from localspec.stats import Stats
+from localspec.worker import Worker
 
 
 def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, console: Console, stop: Stop) -> None:
@@ -27,6 +29,24 @@ def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, consol
         line = _status(event, stats)
         if line and (live.is_due or not isinstance(event, Committed | Loading)):
             live.status(line)
+
+
+def load(worker: Worker, settings: LoadSettings, stop: Stop) -> Iterator[Event]:
+    """Yield what happens while the pair loads; ends after Loaded, or Finished if it was stopped."""
+    with deferred():
+        events = worker.load(settings)  # starts the process
+    for event in events:
+        yield event
+        if isinstance(event, Loaded) and stop.is_asked:  # the stop came too late to stop the load itself
+            yield Finished("interrupted", "", 0.0, 0.0, 0)
+
+
+def generate(worker: Worker, request: Request, stop: Stop) -> Iterator[Event]:
+    """Yield an answer."""
+    events = worker.generate(request)
+    if stop.is_asked:  # between the last request and this one: cancelling is for the request that runs
+        worker.cancel()
+    yield from events
 
 
 def _status(event: Event, stats: Stats) -> str:

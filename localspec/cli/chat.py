@@ -36,7 +36,7 @@ def chat(console: Console, /, **values: Any) -> int:
 
     Ctrl-C stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe.
     """
-    console.color, console.quiet = values["color"], values["quiet"]
+    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     settings = load_settings(values)
     request = request_settings(values, settings)
     system = system_message(values)

@@ -35,6 +35,7 @@ class Console:
 
     color: str = "auto"
     quiet: bool = False
+    log_file: str | None = None
     on_error: Callable[[dict[str, Any]], None] | None = None
 
     def can_color(self, stream: IO[str] | None) -> bool:

@@ -13,7 +13,8 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.control import LENGTHS
-from localspec.methods import describe, resolve
+from localspec.methods import MethodInfo, describe, resolve
+from localspec.options import Option
 from localspec.trees import TREES
 from localspec.verify import VERIFIERS
 
@@ -52,14 +53,22 @@ def _summaries(register: Mapping[str, str]) -> list[dict[str, Any]]:
 def _listing() -> str:
     formatter = click.HelpFormatter(width=100)
     with formatter.section("--method"):
-        formatter.write_dl([(info.name, _about(info)) for info in describe()])
+        rows = []
+        for info in describe():
+            rows.append((info.name, _about(info)))
+            rows += [(f"  -o {option.name}={option.default}", _option(option)) for option in info.options]
+        formatter.write_dl(rows)
     for name, register in _AXES:
         with formatter.section(name):
             formatter.write_dl([(entry["name"], entry["summary"]) for entry in _summaries(register)])
     return formatter.getvalue().removeprefix("\n")
 
 
-def _about(info: Any) -> str:
+def _option(option: Option) -> str:
+    return f"{option.help} ({option.range})"
+
+
+def _about(info: MethodInfo) -> str:
     needs = f"; needs {info.needs}" if info.needs not in ("", "nothing") else ""
     paper = f" (arXiv {info.paper})" if info.paper else ""
     lossy = "" if info.is_lossless else "; NOT exact"

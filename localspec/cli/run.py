@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from localspec.cli.answer import follow, tell
+from localspec.cli.answer import follow, generate, load, tell
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.inputs import Inputs, read_prompt
 from localspec.cli.live import Live
@@ -58,7 +58,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     The words of PROMPT are joined by spaces. What is piped in is the prompt if there are no words, and otherwise data
     that the words are about:  git diff | localspec run "Write a commit message"
     """
-    console.color, console.quiet = values["color"], values["quiet"]
+    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     job = plan(prompt, values)
     live = Live(console)
     sink = choose_sink(job, console, live, values)
@@ -116,8 +116,8 @@ def answer(
 def _events(worker: Worker, job: Job, stop: Stop) -> Iterator[Event]:
     """Yield everything from the first warning to Finished; nothing is generated once a load was cancelled."""
     yield from job.warnings
-    for event in worker.load(job.settings):
+    for event in load(worker, job.settings, stop):
         yield event
         if isinstance(event, Finished):
             return
-    yield from worker.generate(job.request)
+    yield from generate(worker, job.request, stop)

@@ -98,6 +98,8 @@ def speculation(values: Values) -> Speculation:
         length=values["length"],
         k=draft_length(values["draft_tokens"]),
         verify=values["verify"],
+        options=tuple(key_value(text) for text in values["option"]),
+        approximate=values["approximate"],
     )
 
 
@@ -121,6 +123,14 @@ def draft_length(text: str) -> int | None:
         return int(text)
     except ValueError:
         raise UsageError(f"-k {text!r} is not a number of draft tokens", hint="-k 4, or -k auto") from None
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Split an option of a method at its '='."""
+    name, equals, value = text.partition("=")
+    if not (equals and name):
+        raise UsageError(f"-o {text!r} is not KEY=VALUE", hint="localspec methods lists each method's options")
+    return name, value
 
 
 def unescape(text: str) -> str:

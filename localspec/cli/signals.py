@@ -36,6 +36,11 @@ class Stop:
     termination: int = 0  # the signal's number
 
     @property
+    def is_asked(self) -> bool:
+        """Whether anything asked for a stop."""
+        return bool(self.interrupts or self.is_timeout or self.termination)
+
+    @property
     def exit_code(self) -> int:
         """Exit code of an answer that was stopped for this reason; 0 without one."""
         if self.termination:
@@ -71,6 +76,16 @@ def stopping(cancel: Callable[[], None], again: Callable[[], None], timeout: flo
             yield stop
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Let Ctrl-C wait. A child process inherits the wait, so none reaches it before it has its own session."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

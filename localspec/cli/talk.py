@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from localspec.cli.answer import follow, tell
+from localspec.cli.answer import follow, generate, load, tell
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.conversation import Conversation, Turn
 from localspec.cli.inputs import Data, fenced
 from localspec.cli.live import Live
 from localspec.cli.output import TextSink
-from localspec.cli.signals import Terminated, stopping
+from localspec.cli.signals import Stop, Terminated, stopping
 from localspec.config import LoadSettings, Request
 from localspec.errors import PromptTooLongError
 from localspec.events import Event, Finished
@@ -76,7 +76,7 @@ class Chat:
         sink = TextSink(self.console, live, control=self.control, has_marks=self.has_marks, label=label)
         try:
             with stopping(self._worker.cancel, _abandon) as stop:
-                follow(self._events(live), stats, sink, live, self.console, stop)
+                follow(self._events(live, stop), stats, sink, live, self.console, stop)
         except BaseException:
             sink.fail({})
             raise
@@ -89,16 +89,16 @@ class Chat:
         if stop.termination:
             raise Terminated(stop.termination)
 
-    def _events(self, live: Live) -> Iterator[Event]:
+    def _events(self, live: Live, stop: Stop) -> Iterator[Event]:
         """Load if nothing is loaded, as at the start and after the worker's death, then generate."""
         if self._loaded is None or self._loaded != self._worker.pid:
             live.status("starting the engine")
-            for event in self._worker.load(self.settings):
+            for event in load(self._worker, self.settings, stop):
                 yield event
                 if isinstance(event, Finished):
                     return
             self._loaded = self._worker.pid
-        yield from self._worker.generate(replace(self.request, messages=self.conversation.messages()))
+        yield from generate(self._worker, replace(self.request, messages=self.conversation.messages()), stop)
 
 
 def _abandon() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from localspec.cli.settings import draft_length, unescape
+from localspec.cli.settings import draft_length, key_value, unescape
 from localspec.config import Request
 from localspec.errors import UsageError
 
@@ -25,6 +25,11 @@ def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: None if text.lower() in ("none", "auto", "random", "off") else read(text)
 
 
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(key_value(word) for word in text.split())
+
+
+_SWITCH = {"on": True, "off": False}
 SETTINGS: dict[str, Setting] = {
     "temp": Setting("sampling", "temperature", float),
     "top-k": Setting("sampling", "top_k", int),
@@ -42,6 +47,8 @@ SETTINGS: dict[str, Setting] = {
     "tree": Setting("speculation", "tree", str),
     "length": Setting("speculation", "length", str),
     "verify": Setting("speculation", "verify", str),
+    "options": Setting("speculation", "options", lambda text: () if text == "none" else _pairs(text)),
+    "approximate": Setting("speculation", "approximate", lambda text: _SWITCH[text.lower()]),
     "max-tokens": Setting("", "max_tokens", _optional(int)),
     "stop": Setting("", "stop", lambda text: () if text.lower() == "none" else (unescape(text),)),
 }
@@ -56,7 +63,7 @@ def changed(request: Request, name: str, text: str) -> Request:
         raise UsageError(f"there is no setting {name!r}", hint=f"/set {near[0]}" if near else "/set lists them")
     try:
         value = setting.read(text)
-    except ValueError:
+    except (ValueError, KeyError):
         raise UsageError(f"{text!r} is not a value of {name}", hint=f"/set {name} {shown(request, name)}") from None
     if not setting.part:
         return replace(request, **{setting.field: value})
@@ -68,6 +75,10 @@ def shown(request: Request, name: str) -> str:
     """Return the value of a setting as it may be typed."""
     setting = SETTINGS[name]
     value = getattr(getattr(request, setting.part) if setting.part else request, setting.field)
+    if name == "options":
+        return " ".join(f"{key}={text}" for key, text in value) or "none"
     if isinstance(value, tuple):
         return " ".join(map(repr, value)) or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return "auto" if value is None and name == "k" else "none" if value is None else str(value)

@@ -66,6 +66,8 @@ DRAFT = PAIR / "draft-q8_0.gguf"
         (["--tree", "static:3,2", "--verify", "token"], ["--verify tree"]),
         (["--method", "plain", "--tree", "static:3,2"], ["--method draft-model"]),
         (["--draft", "none", "--method", "draft-model"], ["--draft FILE.gguf"]),
+        (["-o", "colour"], ["-o 'colour'", "KEY=VALUE"]),
+        (["--method", "draft-model", "-o", "colour=red"], ["colour", "draft-model"]),
         (["--draft", ""], ["--draft"]),
         (["-m", ""], ["empty"]),
         (["-m", "a.gguf+"], ["a.gguf+"]),
@@ -294,7 +296,21 @@ def test_the_bundled_pair_is_the_default() -> None:
     assert parse_pair().name == "storyteller"
 
 
-def test_an_unexpected_error_is_one_line_unless_debugging() -> None:
+def test_an_unexpected_error_is_one_line_unless_debugging(tmp_path: Path) -> None:
     crash = {"FAKE_PASSES": "{"}
     assert_one_line(localspec("run", "hi", program=FAKE, env=crash), 1, "unexpected", "LOCALSPEC_DEBUG=1")
     assert b"Traceback" in localspec("run", "hi", program=FAKE, env={**crash, "LOCALSPEC_DEBUG": "1"}).stderr
+    localspec("run", "hi", "--log-file", str(tmp_path / "log"), program=FAKE, env=crash)
+    assert "Traceback" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    "args", [["-s", "@none"], ["--template", "none.jinja"], ["-f", "none"], ["-f", "."], ["--template", "."]]
+)
+def test_files_of_options(args: list[str]) -> None:
+    assert_one_line(localspec("run", "hi", *args, program=FAKE), 3)
+
+
+@needs_pair
+def test_a_log_file_that_cannot_be_written(tmp_path: Path) -> None:
+    assert_one_line(localspec("run", "hi", "--log-file", str(tmp_path / "no" / "log")), 2, "--log-file")

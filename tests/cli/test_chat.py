@@ -253,6 +253,13 @@ def ready(terminal: Terminal, n: int) -> bool:
     return terminal.text.count("You:") == n and terminal.lines[-1] == "You:"
 
 
+def test_bare_on_a_terminal_is_the_chat() -> None:
+    terminal = Terminal([])
+    terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
 def test_on_a_terminal() -> None:
     terminal = chat_terminal()
     terminal.type("Hello\n")

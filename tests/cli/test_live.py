@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
@@ -225,7 +226,21 @@ def test_control_c_with_the_real_pair(when: str) -> None:
     terminal.wait_for(lambda: ("starting" if when == "starting" else "tok/s") in terminal.text)
     began = time.monotonic()
     terminal.type("\x03")
-    assert terminal.wait() == 130
+    assert terminal.wait() == 130, terminal.text
     assert time.monotonic() - began < 5
     assert terminal.lines[-1].endswith("interrupted")
+    terminal.assert_clean()
+
+
+@needs_pair
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+def test_the_real_engine_dies_while_it_answers(number: signal.Signals) -> None:
+    terminal = Terminal(["run", "--ctx", "100000", "--raw", "Once upon a time"], program=REAL)
+    terminal.wait_for(lambda: "tok/s" in terminal.text)
+    children = Path(f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children").read_text().split()
+    os.kill(int(children[0]), number)
+    assert terminal.wait() == 9
+    assert "localspec: The engine" in terminal.text
+    assert number.name in terminal.text
+    assert "tok/s" not in terminal.text
     terminal.assert_clean()

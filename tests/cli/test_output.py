@@ -180,7 +180,7 @@ def test_events_before_anything_started() -> None:
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["methods"], ["methods", "--json"], ["--version"]])
 def test_light_commands_import_nothing_heavy(args: list[str]) -> None:
     script = (
-        "import sys\nfrom localspec.cli import outcome\n"
+        "import sys\nfrom localspec.cli.entry import outcome\n"
         f"code = outcome({args!r})\n"
         "heavy = {'llama_cpp', 'textual', 'huggingface_hub', 'jinja2'} & set(sys.modules)\n"
         "sys.exit(code or ', '.join(heavy) or 0)"
@@ -192,7 +192,9 @@ def test_light_commands_import_nothing_heavy(args: list[str]) -> None:
 
 
 def test_help_has_no_numpy() -> None:
-    script = "import sys\nfrom localspec.cli import outcome\noutcome(['--help'])\nsys.exit('numpy' in sys.modules)"
+    script = (
+        "import sys\nfrom localspec.cli.entry import outcome\noutcome(['--help'])\nsys.exit('numpy' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0
 
 

@@ -1,0 +1,119 @@
+"""From a command line to an exit code: everything that can go wrong becomes one line and a documented code.
+
+0 done, 1 a bug, 2 usage, 3 not found, 5 a damaged file, 6 an incompatible pair, 7 memory, disk or stdout,
+8 the prompt is too long, 9 the engine died, 124 --timeout, 130 Ctrl-C, 129 and 143 SIGHUP and SIGTERM,
+141 the reader of stdout has gone
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import traceback
+
+import click
+
+from localspec.cli.console import Console, prepare_streams
+from localspec.cli.output import lone_error, lone_error_event
+from localspec.cli.signals import INTERRUPTED, Terminated, terminating
+from localspec.errors import InternalError, LocalspecError, ResourceError, UsageError
+
+BROKEN_PIPE = 141
+
+
+def outcome(args: list[str]) -> int:
+    """Run `args`; tell what went wrong, if anything, and return the exit code."""
+    prepare_streams()
+    console = Console()
+    flags = args[: args.index("--")] if "--" in args else args
+    # Until a command has read its options, this is how an error finds the output that was promised.
+    if "--json" in flags:
+        console.on_error = lone_error
+    elif "--events" in flags:
+        console.on_error = lone_error_event
+    try:
+        from localspec.cli.app import call
+
+        with terminating():
+            return call(args, console)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except BrokenPipeError:
+        return BROKEN_PIPE
+    except (KeyboardInterrupt, click.Abort):
+        return _stopped(console, "interrupted", INTERRUPTED)
+    except Terminated as end:
+        return _stopped(console, "terminated", end.exit_code)
+    except click.ClickException as error:
+        return _failed(console, _usage(error))
+    except LocalspecError as error:
+        return _failed(console, error)
+    except Exception as error:
+        return _failed(console, _unexpected(error))
+
+
+def _failed(console: Console, error: LocalspecError) -> int:
+    """Write an error for programs and for people."""
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    if os.environ.get("LOCALSPEC_DEBUG") == "1":
+        console.say(trace)
+    if console.log_file is not None and isinstance(error, InternalError):
+        with contextlib.suppress(OSError), open(console.log_file, "a", encoding="utf-8", errors="replace") as log:
+            log.write(trace + "\n")
+    code = _report(console, error.to_wire())
+    if code is not None:
+        return code
+    console.fail(error)
+    return error.exit_code
+
+
+def _stopped(console: Console, kind: str, code: int) -> int:
+    """Leave after a signal: people know why, programs are told."""
+    _report(console, {"code": code, "kind": kind, "message": kind, "hint": "", "detail": {}})
+    return code
+
+
+def _report(console: Console, error: dict[str, object]) -> int | None:
+    """Write the error where a program waits for it; return an exit code if stdout itself is what failed."""
+    if console.on_error is not None:
+        try:
+            console.on_error(error)
+        except BrokenPipeError:
+            return BROKEN_PIPE
+        except LocalspecError:
+            pass  # stdout is full or closed: stderr still says what happened first
+    return None
+
+
+def _usage(error: click.ClickException) -> LocalspecError:
+    """Return click's complaint as ours."""
+    message = error.format_message().strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "localspec"
+    return UsageError(message[:1].lower() + message[1:], hint=f"{command} --help")
+
+
+def _unexpected(error: Exception) -> LocalspecError:
+    """Return an error that nobody foresaw: a full disk, or a bug."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        full = ResourceError(f"no space left: {error}", hint="free some space")
+        full.__cause__ = error
+        return full
+    bug = InternalError(
+        f"unexpected {type(error).__name__}: {error}", hint="LOCALSPEC_DEBUG=1 shows where; please report it"
+    )
+    bug.__cause__ = error
+    return bug
+
+
+def flush() -> None:
+    """Empty the streams; one that is gone is replaced, or Python would complain of it on the way out."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
