@@ -7,7 +7,9 @@ Every check raises UsageError with the option's name as people type it.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from localspec.errors import UsageError
@@ -118,6 +120,19 @@ class Request:
             _require("--max-tokens", self.max_tokens, 1, 2**31 - 1)
         if any(stop == "" for stop in self.stop):
             raise UsageError("--stop '' would stop before the first token", hint="--stop '\\n\\n'")
+
+
+def cache_folder(name: str) -> Path:
+    """Return where files called `name` that can be made again are kept: below LOCALSPEC_HOME, or where the system says.
+
+    The folder need not exist.
+    """
+    home = os.environ.get("LOCALSPEC_HOME")
+    if home:
+        return Path(home).expanduser().absolute() / "cache" / name
+    from platformdirs import user_cache_path  # minds XDG_CACHE_HOME
+
+    return user_cache_path("localspec") / name
 
 
 def to_wire(settings: LoadSettings | Request) -> dict[str, Any]:

@@ -62,6 +62,7 @@ class Started:
     seed: int
     is_seeded: bool  # the seed was asked for, not drawn
     prompt_n: int
+    derived: ModelFacts | None = None  # the model that drafts, if it was made of the target's own layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,5 +187,6 @@ def _pieces(wire: list[dict[str, Any]]) -> tuple[Piece, ...]:
 
 _NESTED: dict[type[Any], dict[str, Any]] = {
     Loaded: {"target": _facts, "draft": _facts},
+    Started: {"derived": _facts},
     Committed: {"out": _pieces, "drafted": _pieces, "ms": lambda wire: StepMs(**wire)},
 }

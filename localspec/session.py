@@ -18,13 +18,14 @@ from localspec.backends.build import build_info
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
 from localspec.chooser import SeededChooser
-from localspec.config import LoadSettings, Request, Sampling
+from localspec.config import LoadSettings, Request, Sampling, cache_folder
 from localspec.context import Context, Vocabulary
 from localspec.control.guard import Guarded
 from localspec.control.probe import Probing
 from localspec.engine import Engine
 from localspec.errors import IncompatibleError, InternalError, PromptTooLongError
 from localspec.methods import Parts, registered, resolve
+from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.pairs import require_fit
@@ -65,6 +66,14 @@ class Loaded:
         self.model.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A draft model made of some of the target's own layers."""
+
+    layers: Layers
+    loaded: Loaded
+
+
 class Session:
     """A loaded pair that answers requests, one at a time. `cancel` is read between passes and inside prefill."""
 
@@ -73,10 +82,14 @@ class Session:
         self._clock = clock
         self._target: Loaded | None = None
         self._draft: Loaded | None = None
+        self._settings = LoadSettings("")
+        self._exits: Exits | None = None  # of the target
+        self._derived: Derived | None = None  # the last that a request asked for
 
     def load(self, settings: LoadSettings) -> Iterator[events.Event]:
         """Check the files, load the pair, and say so. A pair loaded before is closed first."""
         self.close()
+        self._settings = settings
         began = self._clock()
         target = _look_at(settings.target)
         draft = None if settings.draft is None else _look_at(settings.draft)
@@ -98,11 +111,12 @@ class Session:
 
     def generate(self, request: Request) -> Iterator[events.Event]:
         """Answer one request. Cache and text agree whenever the iterator is dropped."""
-        began = self._clock()
         request.check()
         if self._target is None:
             raise InternalError("no model is loaded", hint="load a pair first")
         axes, warnings = self._axes(request)
+        draft = yield from self._drafting(axes)
+        began = self._clock()  # loading is not part of the answer
         prompt = tokenise(request, self._target.model, self._target.specials)
         n_ctx = self._target.backend.traits.n_ctx
         if len(prompt.tokens) >= n_ctx:
@@ -120,20 +134,22 @@ class Session:
             seed=seed,
             is_seeded=request.sampling.seed is not None,
             prompt_n=len(prompt.tokens),
+            derived=None if draft is None or draft is self._draft else draft.facts(),
         )
         for warning in (*warnings, *prompt.warnings):
             yield events.Warned("request", warning)
         vocabulary = Vocabulary(self._target.model.is_eog, self._target.model.piece)
         context = Context(prompt.tokens, vocabulary, n_ctx=n_ctx, max_tokens=request.max_tokens, stops=request.stop)
-        engine = self._engine(self._target.backend, axes, request.sampling, seed)
+        engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed)
         yield from narrate(engine, context, vocabulary, details=request.details, began=began)
 
     def close(self) -> None:
-        """Free both models; the session can load again."""
-        for loaded in (self._draft, self._target):
+        """Free all models; the session can load again."""
+        derived = None if self._derived is None else self._derived.loaded
+        for loaded in (derived, self._draft, self._target):
             if loaded is not None:
                 loaded.close()
-        self._target = self._draft = None
+        self._target = self._draft = self._derived = self._exits = None
 
     def _axes(self, request: Request) -> tuple[Axes, tuple[str, ...]]:
         """Decide the axes within the target's traits; what had to give way becomes a warning."""
@@ -155,10 +171,31 @@ class Session:
             return replace(axes, shape=shape), (f"-k {axes.shape.nodes} is clamped to the {limit} rows of one pass",)
         return axes, ()
 
-    def _engine(self, target: LlamaBackend, axes: Axes, sampling: Sampling, seed: int) -> Engine:
+    def _drafting(self, axes: Axes) -> Generator[events.Event, None, Loaded | None]:
+        """Return the model that drafts: the pair's, or one made of the target's own layers, which stays loaded."""
+        method = resolve(registered()[axes.method])
+        if not method.info.has_derived_draft:
+            return self._draft
+        assert self._target is not None
+        if self._exits is None:
+            self._exits = Exits(read_header(self._target.info.path), cache_folder("early-exit"))
+        tuned = self._exits.tuned()
+        layers = method.layers(axes.options, self._exits.n_layers, None if tuned is None else tuned.layers)
+        if self._derived is None or self._derived.layers != layers:
+            yield events.Loading("early exit", 0.0)
+            info = _look_at(str(self._exits.file(layers)))
+            settings = replace(self._settings, ctx=self._target.backend.traits.n_ctx)
+            if self._derived is not None:
+                self._derived.loaded.close()
+                self._derived = None
+            self._derived = Derived(layers, (yield from _load(info, settings, settings.draft_gpu, "early exit")))
+        return self._derived.loaded
+
+    def _engine(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int) -> Engine:
         """Put the parts together for one request."""
+        assert self._target is not None
+        target = self._target.backend
         n_vocab = target.traits.n_vocab
-        draft = None if self._draft is None else self._draft.backend
         parts = Parts(
             draft=draft,
             sampler=Sampler(sampling, temperature=sampling.draft_temperature),

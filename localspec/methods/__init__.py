@@ -19,6 +19,7 @@ from localspec.sampling import Sampler
 METHODS: dict[str, str] = {
     "plain": "localspec.methods.plain:Plain",
     "draft-model": "localspec.methods.draft_model:DraftModel",
+    "early-exit": "localspec.methods.early_exit:EarlyExit",
 }
 
 
@@ -27,7 +28,8 @@ class MethodInfo:
     """What a method says of itself: what it needs, the paper (arXiv id) it comes from, its options.
 
     `has_own_shape`: its drafts are not grown by a tree policy, so --tree does not apply; its class then has
-    `shape(k, options) -> Shape`.
+    `shape(k, options) -> Shape`. `has_derived_draft`: it drafts with some of the target's own layers, which its class's
+    `layers(options, n_layers, tuned)` names; the session makes a model of them and passes it as `Parts.draft`.
     """
 
     name: str
@@ -38,6 +40,7 @@ class MethodInfo:
     default_k: int
     options: tuple[Option, ...] = ()
     has_own_shape: bool = False
+    has_derived_draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,274 @@
+"""A model's own early exit as a file: the chosen layers with the final norm and the head, made once and kept.
+
+LayerSkip (arXiv 2404.16710) drafts with the first E layers, Draft & Verify (arXiv 2309.08168) with any set of them.
+llama.cpp's quantiser copies a model without the layers that are named to it. It rewrites the layer count and nothing
+else, so a model whose header says more of single layers, or whose layers are not alike, is refused.
+
+Invariant: a file of this cache is whole or not there. It is written beside its place and renamed; one lock per folder
+lets one process write at a time, so what an interrupted one left is known to be nobody's and is removed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from localspec.errors import IncompatibleError, InternalError, LocalspecError, ResourceError
+from localspec.models.gguf.header import Header, read_header
+from localspec.models.gguf.open import open_regular
+from localspec.models.gguf.text import shown
+
+Layers = tuple[int, ...]  # indices of the layers that stay, ascending
+Quantise = Callable[[Path, Path, Sequence[int]], int]  # source, target, layers to drop -> 0 for success
+
+_CHEAP = 64 * 2**20  # bytes: up to here the whole file is hashed, in well under a second
+_SAMPLE = 64 * 2**10
+_SAMPLES = 32
+_MARGIN = 2**20  # bytes beside the tensors: metadata, padding
+_BLOCK = re.compile(r"blk\.(\d+)\.(.+)", re.DOTALL)
+_HARMLESS_ARRAYS = ("rope.dimension_sections",)  # of a fixed length that has nothing to do with layers
+_COUNTING_KEYS = {  # keys that count layers; what is dropped would make them wrong
+    "nextn_predict_layers": "prediction layers (NextN)",
+    "leading_dense_block_count": "leading dense layers",
+    "attention.shared_kv_layers": "layers that share a cache",
+    "embedding_length_per_layer_input": "embeddings for each layer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What `early-exit tune` found for a model: the fastest layers and their speed relative to plain decoding."""
+
+    layers: Layers
+    ratio: float
+
+
+class Exits:
+    """The early exits of one model, kept in `folder`."""
+
+    def __init__(self, header: Header, folder: Path, quantise: Quantise | None = None) -> None:
+        self.header = header
+        self.folder = folder
+        self.n_layers = n_layers(header)
+        self._quantise = quantise or _prune
+
+    def file(self, layers: Layers) -> Path:
+        """Return the file of the model with these layers alone, made if it is not there yet.
+
+        Raises IncompatibleError for a model whose layers cannot be dropped, ResourceError for a full disk or a folder
+        that cannot be written.
+        """
+        require_prunable(self.header)
+        path = self.path(layers)
+        if _is_whole(path):
+            return path
+        with _only_writer(self.folder):
+            if not _is_whole(path):  # another process may have made it meanwhile
+                _make(self.header, layers, path, self._quantise)
+        return path
+
+    def path(self, layers: Layers) -> Path:
+        """Return where the file of these layers is kept, or would be."""
+        digest = hashlib.sha256(",".join(map(str, layers)).encode()).hexdigest()[:12]
+        return self.folder / f"{self._identity}-{digest}.gguf"
+
+    def tuned(self) -> Tuned | None:
+        """Return what was stored for this model, None if nothing was or it cannot be read."""
+        try:
+            stored = json.loads(self._tuned_path.read_text("utf-8"))
+            found = Tuned(tuple(int(layer) for layer in stored["layers"]), float(stored["ratio"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # absent, or damaged: it is only a preference
+        is_sound = found.layers and sorted(set(found.layers) & set(range(self.n_layers))) == list(found.layers)
+        return found if is_sound else None
+
+    def store(self, best: Tuned) -> Path:
+        """Keep what was found for this model; return where."""
+        path = self._tuned_path
+        with _only_writer(self.folder):
+            partial = path.with_suffix(".part")
+            try:
+                partial.write_text(json.dumps(asdict(best)) + "\n", "utf-8")
+                partial.replace(path)
+            except OSError as error:
+                raise _unwritable(self.folder, error) from error
+        return path
+
+    @property
+    def _tuned_path(self) -> Path:
+        return self.folder / f"{self._identity}.json"
+
+    @cached_property
+    def _identity(self) -> str:
+        return identity(self.header)
+
+
+def n_layers(header: Header) -> int:
+    """Return how many layers the model has."""
+    count = header.metadata.get(f"{_architecture(header)}.block_count")
+    assert isinstance(count, int), "the header was looked at before"
+    return count
+
+
+def require_prunable(header: Header) -> None:
+    """Raise IncompatibleError, with the reason, for a model that is no longer sound without some of its layers."""
+    why = _obstacle(header)
+    if why:
+        raise IncompatibleError(
+            f"{header.name} has no early exit: {why}", hint="--draft FILE.gguf, or another method of: localspec methods"
+        )
+
+
+def identity(header: Header) -> str:
+    """Return a name for the file's content.
+
+    A small file is hashed whole. Of a large one: size, time of change, and its start, its end and blocks between.
+    """
+    digest = hashlib.sha256(b"early-exit 1")
+    with open_regular(header.path) as (fd, size):
+        digest.update(size.to_bytes(8, "little"))
+        if size <= _CHEAP:
+            spans = [(at, 2**20) for at in range(0, size, 2**20)]
+        else:
+            digest.update(os.fstat(fd).st_mtime_ns.to_bytes(16, "little", signed=True))
+            step = (size - header.data_offset - _SAMPLE) // (_SAMPLES - 1)
+            spans = [(at, 2**20) for at in range(0, header.data_offset, 2**20)]
+            spans += [(header.data_offset + i * step, _SAMPLE) for i in range(_SAMPLES)]
+        for at, n in spans:
+            digest.update(os.pread(fd, n, at))
+    return digest.hexdigest()[:24]
+
+
+def _obstacle(header: Header) -> str:
+    """Return why layers cannot be dropped from this model, "" if they can."""
+    arch = _architecture(header)
+    for key, what in _COUNTING_KEYS.items():
+        if header.metadata.get(f"{arch}.{key}"):
+            return f"it counts its {what} ({arch}.{key}), and the count would be wrong without some layers"
+    for key, kind in header.types.items():
+        if key.startswith(f"{arch}.") and kind.startswith("arr") and not key.endswith(_HARMLESS_ARRAYS):
+            return f"it has a value for each layer ({shown(key)}), and the values would belong to the wrong ones"
+    layers: dict[int, set[tuple[str, tuple[int, ...]]]] = {}
+    for tensor in header.tensors:
+        match = _BLOCK.fullmatch(tensor.name)
+        if match:
+            layers.setdefault(int(match[1]), set()).add((match[2], tuple(tensor.shape)))
+    if set(layers) != set(range(n_layers(header))):
+        return "its tensors are not named after its layers"
+    if any(layer != layers[0] for layer in layers.values()):
+        return "its layers are not alike"  # the quantiser numbers them anew, llama.cpp expects each kind at its place
+    return "" if len(layers) > 1 else "it has a single layer"
+
+
+def _make(header: Header, layers: Layers, path: Path, quantise: Quantise) -> None:
+    """Write the file of these layers; the caller holds the folder's lock."""
+    dropped = [layer for layer in range(n_layers(header)) if layer not in layers]
+    _require_space(header, dropped, path.parent)
+    partial = path.with_suffix(".part")
+    try:
+        code = quantise(header.path, partial, dropped)
+        if code != 0 or not _is_whole(partial):
+            raise _failure(header, dropped, path.parent, code)
+        partial.replace(path)
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def _prune(source: Path, target: Path, dropped: Sequence[int]) -> int:
+    """Let llama.cpp copy `source` without some layers; it wants their indices sorted and ended by -1."""
+    import llama_cpp  # brings the native library, which nothing else here needs
+
+    llama_cpp.llama_backend_init()
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.only_copy = True
+    indices = (ctypes.c_int32 * (len(dropped) + 1))(*sorted(dropped), -1)
+    if dropped:
+        params.prune_layers = ctypes.cast(indices, type(params.prune_layers))
+    return int(llama_cpp.llama_model_quantize(os.fsencode(source), os.fsencode(target), params))
+
+
+@contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Wait until no other process writes here, then clear away what an interrupted one left half done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when its holder dies
+            for left in folder.glob("*.part"):
+                left.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        yield
+    finally:
+        os.close(lock)
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether a file is there and as long as its header says."""
+    try:
+        read_header(path)
+    except LocalspecError:
+        return False
+    return True
+
+
+def _size(header: Header, dropped: Sequence[int]) -> int:
+    """Return about how many bytes the model takes without these layers."""
+    gone = tuple(f"blk.{layer}." for layer in dropped)
+    kept = sum(tensor.n_bytes for tensor in header.tensors if not tensor.name.startswith(gone))
+    return header.data_offset + kept + _MARGIN
+
+
+def _require_space(header: Header, dropped: Sequence[int], folder: Path) -> None:
+    """Refuse to fill the disk: asked before, because a large copy takes minutes until it fails."""
+    needed, free = _size(header, dropped), shutil.disk_usage(folder).free
+    if needed > free:
+        raise ResourceError(
+            f"the early exit of {header.name} needs {needed / 1e6:.0f} MB in {shown(folder)}, "
+            f"and {free / 1e6:.0f} MB are free",
+            hint="free some space, or keep it elsewhere with LOCALSPEC_HOME=FOLDER",
+            detail={"needed_bytes": needed, "free_bytes": free},
+        )
+
+
+def _failure(header: Header, dropped: Sequence[int], folder: Path, code: int) -> LocalspecError:
+    """Return what to say when llama.cpp did not write the file: it says only that it did not."""
+    if not os.access(header.path, os.R_OK):
+        return InternalError(f"{header.name} can no longer be read", hint="check the path")
+    return ResourceError(
+        f"llama.cpp could not write the early exit of {header.name} to {shown(folder)} (code {code})",
+        hint="check the space that is left there and quotas, or LOCALSPEC_HOME=FOLDER",
+        detail={"needed_bytes": _size(header, dropped), "free_bytes": shutil.disk_usage(folder).free},
+    )
+
+
+def _unwritable(folder: Path, error: OSError) -> ResourceError:
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return ResourceError(
+        f"the early exit cannot be kept in {shown(folder)}: {error.strerror or error}",
+        hint="free some space" if is_full else "keep it elsewhere with LOCALSPEC_HOME=FOLDER",
+    )
+
+
+def _architecture(header: Header) -> str:
+    arch = header.metadata.get("general.architecture")
+    assert isinstance(arch, str), "the header was looked at before"
+    return arch
