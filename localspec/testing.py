@@ -28,14 +28,6 @@ T = TypeVar("T")
 Table = Callable[[tuple[int, ...]], Logits]  # visible tokens -> [V] float32
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """One way a random program can go: its probability and its result."""
-
-    weight: float
-    result: object
-
-
 class EnumeratingChooser:
     """A Chooser that follows a script of choices and notes the alternatives it passed."""
 
@@ -248,19 +240,10 @@ class DrafterContract:
 
     n_vocab: ClassVar[int] = 4
     draws: ClassVar[tuple[Draw, ...]] = tuple(Draw)
-    policies: ClassVar[tuple[tuple[TreePolicy, int, int], ...]] = (  # with nodes and depth, which may cut the policy's
-        (Chain(), 1, 1),
-        (Chain(), 4, 4),
-        (Static((2, 2)), 6, 2),
-        (Static((3, 2, 1)), 5, 2),
-    )
+    # Tree policies, with nodes and depth of the plan, which may cut the policy's own.
+    policies: ClassVar = ((Chain(), 1, 1), (Chain(), 4, 4), (Static((2, 2)), 6, 2), (Static((3, 2, 1)), 5, 2))
     text: ClassVar[tuple[int, ...]] = (0, 1, 2, 1)
-    ends: ClassVar[tuple[Limits, ...]] = (
-        Limits(max_tokens=30),
-        Limits(eog=3),
-        Limits(stops=("21",)),
-        Limits(n_ctx=20),
-    )
+    ends: ClassVar = (Limits(max_tokens=30), Limits(eog=3), Limits(stops=("21",)), Limits(n_ctx=20))
 
     def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
         """Return a fresh drafter whose models, if it has any, say `table` and hold `n_ctx` tokens."""
@@ -325,10 +308,8 @@ class DrafterContract:
             before = self._run(used, [plan], Limits(max_tokens=12).context(self.text))
             shared = next((i for i, (a, b) in enumerate(zip(before, again, strict=False)) if a != b), len(again))
             gone = len(before) - min(shared, len(again) - 1)
-            context = Limits(max_tokens=12).context(again)
-            assert self._run(used, [plan], context, gone) == self._run(
-                fresh, [plan], Limits(max_tokens=12).context(again)
-            )
+            texts = (Limits(max_tokens=12).context(again) for _ in range(2))
+            assert self._run(used, [plan], next(texts), gone) == self._run(fresh, [plan], next(texts))
 
     def _near(self, distance: float) -> Table:
         """Return a table this far from the one that `_run`'s target says."""
