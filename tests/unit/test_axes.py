@@ -196,7 +196,7 @@ def test_registers_name_what_exists() -> None:
         rule = resolve(path)
         assert isinstance(rule.accepts, frozenset)
         assert isinstance(rule.trees, bool)
-        assert path.startswith(f"localspec.verify.{name}:")
+        assert path.startswith(f"localspec.verify.{name.replace('-', '_')}:")
     for path in (*TREES.values(), *LENGTHS.values()):
         assert callable(resolve(path))
     assert [info.name for info in describe()][-len(METHODS) :] == list(METHODS)
