@@ -94,6 +94,8 @@ class Session:
         target = _look_at(settings.target)
         draft = None if settings.draft is None else _look_at(settings.draft)
         warnings = () if draft is None else require_fit(target, draft).warnings
+        if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:
+            warnings += ("this build of llama.cpp has no GPU support, so --gpu does nothing: see localspec --version",)
         self._target = yield from _load(target, settings, settings.gpu, "target")
         if draft is not None:
             self._draft = yield from _load(draft, settings, settings.draft_gpu, "draft")

@@ -26,9 +26,9 @@ def context_size(model: Model, options: LoadOptions) -> int:
 def kv_bytes(model: Model, options: LoadOptions) -> int:
     """Return the bytes of the KV cache; raises ResourceError where they and the buffers exceed the free memory."""
     if options.kv_type not in KV_TYPES:
-        raise UsageError(f"there is no cache type {options.kv_type!r}", hint=f"try {', '.join(KV_TYPES)}")
+        raise UsageError(f"there is no cache type {options.kv_type!r}", hint=f"{', '.join(KV_TYPES)}")
     if options.flash_attn == "off" and options.kv_type not in ("f32", "f16"):
-        raise UsageError(f"a {options.kv_type} cache needs flash attention", hint="try --flash-attn auto, or --kv f16")
+        raise UsageError(f"a {options.kv_type} cache needs flash attention", hint="--flash-attn auto, or --kv f16")
     available = available_memory()
     if available is not None and model.n_gpu_layers:
         available += sum(device.free for device in devices() if device.is_gpu)
@@ -42,7 +42,7 @@ def open_context(model: Model, options: LoadOptions, n_leaves: int) -> Any:
     if context is None:
         raise ResourceError(
             f"llama.cpp cannot make a context of {context_size(model, options)} tokens: {LOG.reason()}",
-            hint="try a smaller --ctx, or --kv f16",
+            hint="a smaller --ctx, or --kv f16",
             detail={"log": LOG.tail()},
         )
     return context

@@ -21,8 +21,8 @@ from localspec.backends.lib import api
 from localspec.backends.log import LOG
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
-from localspec.backends.threads import settle_threads
 from localspec.backends.rows import LlamaRows, RowBuffer
+from localspec.backends.threads import settle_threads
 from localspec.draft import Mask, Nodes
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, PromptTooLongError, ResourceError
 from localspec.law import Ids

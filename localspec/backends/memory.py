@@ -44,7 +44,7 @@ def check_context(shape: ContextShape, n_ctx: int, options: LoadOptions, availab
     fits = int(SAFE * available * n_ctx / needed) // PAD * PAD  # the total is as good as linear in n_ctx
     raise ResourceError(
         f"a context of {n_ctx} tokens needs {human(needed)} of memory and {human(available)} is available",
-        hint=f"try --ctx {fits}" if fits else "close other programs or take a smaller model",
+        hint=f"--ctx {fits}" if fits else "close other programs or take a smaller model",
         detail={"n_ctx": n_ctx, "needed_bytes": needed, "available_bytes": available, "fitting_n_ctx": fits},
     )
 

@@ -158,7 +158,7 @@ class Model:
         if not self.path.is_file():
             raise NotFoundError(f"{self.path} is not a file", hint="name a .gguf file")
         if not os.access(self.path, os.R_OK):
-            raise NotFoundError(f"{self.path} may not be read by this user", hint=f"try chmod u+r {self.path}")
+            raise NotFoundError(f"{self.path} may not be read by this user", hint=f"chmod u+r {self.path}")
         return self.path.stat().st_size
 
     def _load(self, on_progress: Progress | None) -> Any:
@@ -256,5 +256,5 @@ def _load_error(path: Path) -> LocalspecError:
     if "unknown model architecture" in said or "unknown pre-tokenizer" in said:
         return IncompatibleError(message, hint="upgrade llama-cpp-python, or take another model", detail=detail)
     if any(sign in said.lower() for sign in OUT_OF_MEMORY):
-        return ResourceError(message, hint="try --gpu off, or a smaller model", detail=detail)
+        return ResourceError(message, hint="--gpu off, or a smaller model", detail=detail)
     return IntegrityError(message, hint="download the file again, or check what it is", detail=detail)

@@ -32,13 +32,13 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         if self.n_ctx is not None and not 2 <= self.n_ctx < 2**32:
-            raise UsageError(f"the context size {self.n_ctx} is not possible", hint="try --ctx 4096")
+            raise UsageError(f"the context size {self.n_ctx} is not possible", hint="--ctx 4096")
         if self.flash_attn not in FLASH:
             raise UsageError(
                 f"flash attention can be {', '.join(FLASH)}, not {self.flash_attn!r}", hint="leave it auto"
             )
         if self.gpu not in ("auto", "off", "all") and not self.gpu.isdecimal():
-            raise UsageError(f"{self.gpu!r} is no GPU setting", hint="try --gpu auto, off, all or a number of layers")
+            raise UsageError(f"{self.gpu!r} is no GPU setting", hint="--gpu auto, off, all or a number of layers")
         for name in ("threads", "threads_batch"):
             count = getattr(self, name)
             if count is not None and not 1 <= count <= MAX_THREADS:

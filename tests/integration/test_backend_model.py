@@ -236,7 +236,7 @@ def test_a_context_that_cannot_fit_names_one_that_does(model: Model, n_ctx: int)
     with pytest.raises(ResourceError, match=rf"context of {n_ctx} tokens needs .*B of memory") as caught:
         LlamaBackend(model, LoadOptions(n_ctx=n_ctx))
     fitting = caught.value.detail["fitting_n_ctx"]
-    assert caught.value.hint == f"try --ctx {fitting}"
+    assert caught.value.hint == f"--ctx {fitting}"
     assert 0 < fitting < n_ctx
     assert caught.value.detail["needed_bytes"] > caught.value.detail["available_bytes"]
 
