@@ -19,9 +19,8 @@ from localspec.methods import registered, resolve
 from localspec.options import Value, read_options
 from localspec.protocols import Controller, Shape, TreePolicy
 from localspec.trees import TREES
+from localspec.trees.argument import MAX_LEAVES as MAX_LEAVES
 from localspec.verify import VERIFIERS
-
-MAX_LEAVES = 32  # sequences that a tree may use; each costs the cache of sliding-window models memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) 
         verify=verify,
         policy=policy,
         shape=shape,
-        draw=_draw(verify, is_chain=is_chain),
+        draw=_draw(verify, policy, is_chain=is_chain),
         options=options,
         is_guarded=speculation.method == "auto",
     )
@@ -138,9 +137,10 @@ def _verify(asked: Speculation, *, is_chain: bool, is_seeded: bool) -> str:
     return verify
 
 
-def _draw(verify: str, *, is_chain: bool) -> Draw:
-    """Return how drafts are best drawn for a rule: the way that loses no acceptance."""
+def _draw(verify: str, policy: TreePolicy, *, is_chain: bool) -> Draw:
+    """Return how drafts are best drawn for a rule: the way that loses no acceptance, of those right for the policy."""
     rule: Any = resolve(VERIFIERS[verify])
     if Draw.COUPLED in rule.accepts:
         return Draw.COUPLED if verify == "coupled" else Draw.FIXED
-    return Draw.IID if is_chain else Draw.WITHOUT_REPLACEMENT
+    drawn = (Draw.IID, Draw.WITHOUT_REPLACEMENT) if is_chain else (Draw.WITHOUT_REPLACEMENT, Draw.IID)
+    return next((way for way in drawn if way in rule.accepts and way in policy.draws), Draw.FIXED)

@@ -221,7 +221,10 @@ class Shape:
 
 
 class TreePolicy(Protocol):
-    """Grows a draft from a drafter's laws."""
+    """Grows a draft from a drafter's laws. `draws` says which ways of drawing are right for it."""
+
+    @property
+    def draws(self) -> frozenset[Draw]: ...
 
     def shape(self, k: int) -> Shape:
         """Return the largest tree for a draft length of `k`."""

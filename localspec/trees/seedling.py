@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from localspec.draft import Draft, Draw
 from localspec.law import Law
 from localspec.protocols import Chooser, Growth, Path, Plan
+from localspec.trees.argument import MAX_LEAVES
 
 
 class Seedling:
@@ -18,34 +19,47 @@ class Seedling:
         self.paths: list[Path] = [()]
         self._laws: list[Law | None] = [None]
         self._chances = [1.0]
+        self.n_leaves = 1  # sequences that the tree needs
         self._position = position
         self._plan = plan
         self._chooser = chooser
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the plan allows no further node."""
+        return len(self._tokens) > self._plan.max_nodes
+
     def sprout(self, parent: int, law: Law, width: int) -> list[int]:
-        """Draw up to `width` children of `parent` from `law`; return their nodes.
+        """Draw up to `width` children of `parent` from `law`; return their nodes."""
+        return list(self.offspring(parent, law, width))
+
+    def offspring(self, parent: int, law: Law, width: int) -> Iterator[int]:
+        """Yield up to `width` new children of `parent`, each drawn from `law` at the moment it is asked for.
 
         Whether to draw is decided before each draw, from what is known by then: that keeps residual verification
-        exact (ALG 3.7).
+        exact (ALG 3.7). The same holds for the limits: they count nodes and leaves, and do not look at tokens.
         """
         path = self.paths[parent]
         depth = len(path)
         children = draw(law, self._plan.draw, width, self._position + depth, self._chooser)
-        grown: list[int] = []
-        while len(grown) < width and len(self._tokens) <= self._plan.max_nodes:
+        for at in range(width):
+            if self.is_full or (at > 0 and self.n_leaves == MAX_LEAVES):
+                return
             if not self._plan.go_on(Growth(law, len(self._tokens) - 1, depth, self._chances[parent])):
-                break
+                return
             child = next(children, None)
             if child is None:
-                break
-            token, drawn_from = child
-            grown.append(len(self._tokens))
-            self._tokens.append(token)
-            self._parents.append(parent)
-            self.paths.append((*path, token))
-            self._laws.append(drawn_from)
-            self._chances.append(law.prob(token))
-        return grown
+                return
+            self.n_leaves += at > 0
+            yield self._add(parent, law, *child)
+
+    def _add(self, parent: int, law: Law, token: int, drawn_from: Law | None) -> int:
+        self._tokens.append(token)
+        self._parents.append(parent)
+        self.paths.append((*self.paths[parent], token))
+        self._laws.append(drawn_from)
+        self._chances.append(law.prob(token))
+        return len(self._tokens) - 1
 
     def draft(self) -> Draft:
         """Return what has grown."""
@@ -60,7 +74,9 @@ def draw(law: Law, how: Draw, n: int, position: int, chooser: Chooser) -> Iterat
                 yield chooser.categorical(law), law
         case Draw.WITHOUT_REPLACEMENT:
             rest: Law | None = law
-            while rest is not None:
+            for _ in range(n):
+                if rest is None:
+                    return
                 token = chooser.categorical(rest)
                 yield token, rest
                 rest = rest.without(token)

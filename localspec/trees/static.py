@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar, Self
 
-from localspec.draft import Draft
+from localspec.draft import Draft, Draw
 from localspec.errors import UsageError
 from localspec.protocols import Chooser, LawSource, Plan, Shape
 from localspec.trees.seedling import Seedling
@@ -14,11 +15,14 @@ from localspec.trees.seedling import Seedling
 class Static:
     """Every node of level d gets `widths[d]` children; one decode of the drafter per level."""
 
+    name: ClassVar[str] = "static"
+    draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
+
     def __init__(self, widths: Sequence[int]) -> None:
         self._widths = tuple(widths)
 
     @classmethod
-    def parse(cls, argument: str) -> Static:
+    def parse(cls, argument: str) -> Self:
         """Read "3,2,1": children per level, from the root down."""
         try:
             widths = tuple(int(width) for width in argument.split(","))
@@ -26,8 +30,8 @@ class Static:
             widths = ()
         if not widths or min(widths) < 1:
             raise UsageError(
-                f"--tree static:{argument} is not a list of children per level, one or more each",
-                hint="--tree static:3,2,1",
+                f"--tree {cls.name}:{argument} is not a list of children per level, one or more each",
+                hint=f"--tree {cls.name}:3,2,1",
             )
         return cls(widths)
 
@@ -53,6 +57,8 @@ class Static:
 
 class Chain:
     """One child a node, as deep as the plan says."""
+
+    draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 
     @classmethod
     def parse(cls, argument: str) -> Chain:

@@ -10,5 +10,6 @@ VERIFIERS: dict[str, str] = {
     "tree": "localspec.verify.tree:Tree",
     "traversal": "localspec.verify.traversal:Traversal",
     "coupled": "localspec.verify.coupled:Coupled",
+    "spectr": "localspec.verify.spectr:SpecTr",
     "match": "localspec.verify.match:Match",
 }

@@ -1,0 +1,57 @@
+"""EAGLE-2's dynamic tree: expand the most confident nodes, then keep the best of all (Li et al. arXiv 2406.16858).
+
+A node's value is the product of the draft's probabilities on its path. Each level lists the `top` children of the
+`top` best nodes of the level above; the draft is the best `nodes` of everything listed.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from localspec.draft import Draft, Draw
+from localspec.options import Option
+from localspec.protocols import Chooser, LawSource, Plan, Shape
+from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.pool import Pool
+
+
+class Eagle2:
+    """The best nodes of a wider tree that follows the draft's confidence, "eagle2:32,top=4,depth=8"."""
+
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("top", 4, "nodes expanded a level, and children of each", 1, MAX_LEAVES),
+        Option("depth", 8, "levels at most", 1, 64),
+    )
+    draws: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.COUPLED})
+
+    def __init__(self, nodes: int | None = None, top: int = 4, depth: int = 8) -> None:
+        self._nodes = nodes
+        self._top = top
+        self._depth = depth
+
+    @classmethod
+    def parse(cls, argument: str) -> Eagle2:
+        """Read "NODES,top=K,depth=D"."""
+        read = read_argument("eagle2", argument, cls.options)
+        return cls(read.nodes, read.integer("top"), read.integer("depth"))
+
+    def shape(self, k: int) -> Shape:
+        """Return the budget: any tree within it may grow."""
+        nodes = budget(self._nodes, k)
+        return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, MAX_LEAVES)))
+
+    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+        """Expand level by level, one decode of the drafter each, then rerank.
+
+        A node that is not among the best by now never will be, nor will what is below it: it is not expanded.
+        """
+        pool = Pool(pending, position, source, plan, chooser)
+        depth = min(self._depth, plan.max_depth)
+        level = [0]
+        for at in range(depth):
+            best = {0, *pool.best(plan.max_nodes)}
+            frontier = sorted(best.intersection(level), key=lambda c: (-pool.values[c], c))[: self._top]
+            level = pool.grow(frontier, self._top, n_later=max(0, depth - 2 - at))
+            if not level:
+                break
+        return pool.draft(plan.max_nodes)

@@ -1,0 +1,56 @@
+"""OPT-Tree: the tree of n nodes with the highest expected acceptance, as deep as pays (Wang et al. arXiv 2406.17276).
+
+A node's value is the product of the draft's probabilities on its path, the value W of a tree the sum over its nodes.
+Level by level the nodes that are among the best n so far are expanded; when a level adds less than `threshold` to
+W, the tree is finished. The threshold is what a level of drafting costs, in tokens.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from localspec.draft import Draft, Draw
+from localspec.options import Option
+from localspec.protocols import Chooser, LawSource, Plan, Shape
+from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.pool import Pool
+
+
+class OptTree:
+    """The best tree by the draft's probabilities, as deep as a level is worth it, "opt-tree:32,threshold=0.1"."""
+
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("threshold", 0.1, "tokens that another level must promise", 0.0, 1.0),
+        Option("depth", 10, "levels at most", 1, 64),
+    )
+    draws: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.COUPLED})
+
+    def __init__(self, nodes: int | None = None, threshold: float = 0.1, depth: int = 10) -> None:
+        self._nodes = nodes
+        self._threshold = threshold
+        self._depth = depth
+
+    @classmethod
+    def parse(cls, argument: str) -> OptTree:
+        """Read "NODES,threshold=W,depth=D"."""
+        read = read_argument("opt-tree", argument, cls.options)
+        return cls(read.nodes, read.number("threshold"), read.integer("depth"))
+
+    def shape(self, k: int) -> Shape:
+        """Return the budget: any tree within it may grow."""
+        nodes = budget(self._nodes, k)
+        return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, MAX_LEAVES)))
+
+    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+        """Expand level by level, one decode of the drafter each, while the best tree's value grows enough."""
+        pool = Pool(pending, position, source, plan, chooser)
+        depth = min(self._depth, plan.max_depth)
+        level, worth = [0], 0.0
+        for at in range(depth):
+            level = pool.grow(level, plan.max_nodes, n_later=max(0, depth - 2 - at))
+            best = pool.best(plan.max_nodes)
+            before, worth = worth, sum(pool.values[candidate] for candidate in best)
+            if worth - before < self._threshold:
+                break
+            level = sorted(set(best).intersection(level), key=lambda c: (-pool.values[c], c))
+        return pool.draft(plan.max_nodes)

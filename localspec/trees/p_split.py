@@ -1,0 +1,69 @@
+"""Split where the draft hesitates: llama.cpp's speculative example (`p_split`), without its errors (ALG M12, M18).
+
+A node gets a first child always and an f-th one while q_(f), the f-th greatest probability, exceeds `split`. The
+widths are read off the laws before anything is drawn, so drawn children are as exact as chosen ones.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from localspec.draft import Draft, Draw
+from localspec.law import Law
+from localspec.options import Option
+from localspec.protocols import Chooser, LawSource, Plan, Shape
+from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.seedling import Seedling
+
+MOST = 8  # children of one node
+
+
+class PSplit:
+    """Chains that split where several tokens are likely, "p-split:16,split=0.1,branches=8,depth=16"."""
+
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("split", 0.1, "a token more likely than this gets a branch", 0.0, 1.0),
+        Option("branches", 8, "leaves at most", 1, MAX_LEAVES),
+        Option("depth", 16, "levels at most", 1, 64),
+    )
+    draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
+
+    def __init__(self, nodes: int | None = None, split: float = 0.1, branches: int = 8, depth: int = 16) -> None:
+        self._nodes = nodes
+        self._split = split
+        self._branches = branches
+        self._depth = depth
+
+    @classmethod
+    def parse(cls, argument: str) -> PSplit:
+        """Read "NODES,split=P,branches=B,depth=D"."""
+        read = read_argument("p-split", argument, cls.options)
+        return cls(read.nodes, read.number("split"), read.integer("branches"), read.integer("depth"))
+
+    def shape(self, k: int) -> Shape:
+        """Return the budget: any tree within it may grow."""
+        nodes = budget(self._nodes, k)
+        return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, self._branches)))
+
+    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+        """Grow level by level; one decode of the drafter per level."""
+        seedling = Seedling(pending, position, plan, chooser)
+        level = [0]
+        for depth in range(min(self._depth, plan.max_depth)):
+            if depth > 0:
+                source.expand([seedling.paths[node] for node in level])
+            below: list[int] = []
+            for node in level:
+                law = source.law(seedling.paths[node])
+                below += seedling.sprout(node, law, 1 + min(self._splits(law), self._branches - seedling.n_leaves))
+            level = below
+            if not level or seedling.is_full:
+                break
+        return seedling.draft()
+
+    def _splits(self, law: Law) -> int:
+        """Count the tokens after the first that are likely enough for a branch of their own."""
+        greatest = np.sort(law.probs)[::-1][1:MOST]
+        return int((greatest > self._split).sum())

@@ -1,0 +1,93 @@
+"""Candidates that are chosen afterwards by value: what EAGLE-2 and OPT-Tree share.
+
+Candidates are the most probable tokens (or, with coupled noise, the first of the draft's races), never draws: choosing
+among draws by what they are would bias residual rejection (ALG 3.7), while point masses and coupled noise allow it.
+
+Invariant: a child's value is at most its parent's, and the parent comes first among equals, so that the best n
+candidates are closed under parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from localspec.draft import Draft, Draw
+from localspec.protocols import Chooser, Growth, LawSource, Path, Plan
+from localspec.trees.argument import MAX_LEAVES
+from localspec.trees.seedling import draw
+
+
+class Pool:
+    """Candidates below the pending token; 0 stands for the token itself."""
+
+    def __init__(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> None:
+        self._pending = pending
+        self._position = position
+        self._source = source
+        self._plan = plan
+        self._how = Draw.COUPLED if plan.draw is Draw.COUPLED else Draw.FIXED
+        self._chooser = chooser
+        self.paths: list[Path] = [()]
+        self.parents = [-1]
+        self.values = [1.0]
+        self._chances = [1.0]
+        self._cells = 0  # candidates that the drafter evaluated
+        self._leaves = 0  # sequences that those take in its context
+        self._inner: set[int] = set()  # evaluated candidates with an evaluated child
+
+    def best(self, n: int) -> list[int]:
+        """Return the `n` candidates of the highest value, parents before children, with MAX_LEAVES leaves at most."""
+        order = sorted(range(1, len(self.paths)), key=lambda c: (-self.values[c], len(self.paths[c]), c))
+        chosen, inner, leaves = {0}, set[int](), 1
+        for candidate in order:
+            if len(chosen) > n:
+                break
+            parent = self.parents[candidate]
+            if parent in chosen and leaves + (parent in inner) <= MAX_LEAVES:
+                leaves += parent in inner
+                inner.add(parent)
+                chosen.add(candidate)
+        return sorted(chosen - {0})
+
+    def grow(self, candidates: Iterable[int], n_children: int, n_later: int = 0) -> list[int]:
+        """Evaluate `candidates` in one decode and return their children, `n_children` each.
+
+        The plan's nodes bound the cells of the drafter's cache, too: one is left for each of `n_later` levels.
+        """
+        opened = [c for c in candidates if c == 0 or self._open(c, n_later)]
+        self._source.expand([self.paths[c] for c in opened if c > 0])
+        return [child for c in opened for child in self._list(c, n_children)]
+
+    def _open(self, candidate: int, n_later: int) -> bool:
+        """Count the cell and the sequence that `candidate` takes, if there are any."""
+        parent = self.parents[candidate]
+        more = parent == 0 or parent in self._inner
+        if self._cells + n_later >= self._plan.max_nodes or self._leaves + more > MAX_LEAVES:
+            return False
+        self._cells += 1
+        self._leaves += more
+        self._inner.add(parent)
+        return True
+
+    def _list(self, parent: int, n_children: int) -> list[int]:
+        """Add the children of an evaluated candidate, unless the plan has enough."""
+        path = self.paths[parent]
+        law = self._source.law(path)
+        n_nodes = min(len(self.paths) - 1, self._plan.max_nodes)
+        if not self._plan.go_on(Growth(law, n_nodes, len(path), self._chances[parent])):
+            return []
+        first = len(self.paths)
+        for token, _ in draw(law, self._how, n_children, self._position + len(path), self._chooser):
+            self.paths.append((*path, token))
+            self.parents.append(parent)
+            self._chances.append(law.prob(token))
+            self.values.append(self.values[parent] * self._chances[-1])
+        return list(range(first, len(self.paths)))
+
+    def draft(self, n: int) -> Draft:
+        """Return the best `n` candidates as a draft."""
+        chosen = [0, *self.best(n)]
+        node = {candidate: at for at, candidate in enumerate(chosen)}
+        tokens = [self._pending, *(self.paths[candidate][-1] for candidate in chosen[1:])]
+        parents = [-1, *(node[self.parents[candidate]] for candidate in chosen[1:])]
+        return Draft.of(tokens, parents, draw=self._how)

@@ -1,0 +1,26 @@
+"""SpecInfer's token tree: an expansion vector with children drawn independently (Miao et al. arXiv 2305.09781)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from localspec.draft import Draft, Draw
+from localspec.protocols import Chooser, LawSource, Plan
+from localspec.trees.static import Static
+
+
+class SpecInfer(Static):
+    """An expansion vector whose siblings are independent draws, so that duplicates occur.
+
+    Written "specinfer:3,2,1". `static` grows the same tree without replacement, which accepts more.
+    """
+
+    name: ClassVar[str] = "specinfer"
+    draws: ClassVar[frozenset[Draw]] = frozenset(Draw) - {Draw.WITHOUT_REPLACEMENT}
+
+    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+        """Grow as `Static`, with replacement where the plan draws at all."""
+        if plan.draw is Draw.WITHOUT_REPLACEMENT:
+            plan = replace(plan, draw=Draw.IID)
+        return super().grow(pending, position, source, plan, chooser)

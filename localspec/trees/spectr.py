@@ -1,0 +1,41 @@
+"""SpecTr's drafts: several independent chains below the pending token (Sun et al. arXiv 2310.15141)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from localspec.draft import Draft, Draw
+from localspec.options import Option
+from localspec.protocols import Chooser, LawSource, Plan, Shape
+from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.static import Static
+
+
+class SpecTr:
+    """Independent chains of equal length that share the nodes, "spectr:32,drafts=4"; chains may begin alike."""
+
+    options: ClassVar[tuple[Option, ...]] = (Option("drafts", 4, "chains", 1, MAX_LEAVES),)
+    draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
+
+    def __init__(self, nodes: int | None = None, drafts: int = 4) -> None:
+        self._nodes = nodes
+        self._drafts = drafts
+
+    @classmethod
+    def parse(cls, argument: str) -> SpecTr:
+        """Read "NODES,drafts=K"."""
+        read = read_argument("spectr", argument, cls.options)
+        return cls(read.nodes, read.integer("drafts"))
+
+    def shape(self, k: int) -> Shape:
+        """Return as many full chains as the budget holds, one token each at least."""
+        nodes = budget(self._nodes, k)
+        drafts = min(self._drafts, nodes)
+        depth = nodes // max(drafts, 1)
+        return Shape(drafts * depth, depth, max(drafts, 1))
+
+    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+        """Grow all chains together: one decode of the drafter per level."""
+        drafts = max(1, min(self._drafts, plan.max_nodes))
+        widths = (drafts,) + (1,) * (plan.max_depth - 1)
+        return Static(widths).grow(pending, position, source, plan, chooser)
