@@ -19,6 +19,7 @@ from localspec.sampling import Sampler
 METHODS: dict[str, str] = {
     "plain": "localspec.methods.plain:Plain",
     "draft-model": "localspec.methods.draft_model:DraftModel",
+    "lookahead": "localspec.methods.lookahead:Lookahead",
     "early-exit": "localspec.methods.early_exit:EarlyExit",
 }
 

@@ -1,0 +1,153 @@
+"""Lookahead decoding (Fu et al. arXiv 2402.02057): the target guesses its own n-grams while it verifies older ones.
+
+One pass holds two things in one tree. The *verification branch* is a trie of the n-grams that have followed the
+pending token before. The *window* is a Jacobi iteration on the tokens ahead: its cells are scouts, which may not be
+accepted, and the argmax of its tips' rows completes one n-gram a column. Both are guesses, point masses for the
+verifier, so the rule that judges them makes the method exact at any temperature.
+
+The n-gram of a column is the end of what its tip saw, with the prediction: its key can only be the column's own first
+token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import cycle
+from typing import ClassVar
+
+import numpy as np
+
+from localspec.draft import Draft, Draw, Step
+from localspec.jacobi import Window
+from localspec.methods import MethodInfo, Parts
+from localspec.ngram_pool import NgramPool
+from localspec.options import Option, Value
+from localspec.protocols import Chooser, History, Path, Plan, Rows, Shape
+
+RECENT = 64  # tokens of the text that fill cells for which nothing has been predicted
+
+
+class Lookahead:
+    """Drafts with the target alone. W columns and G n-grams are a leaf each, so both stay within 16."""
+
+    info: ClassVar[MethodInfo] = MethodInfo(
+        name="lookahead",
+        summary="the target guesses n-grams ahead in the same pass that verifies earlier ones",
+        needs="nothing",
+        paper="2402.02057",
+        is_lossless=True,
+        default_k=2,
+        options=(
+            Option("W", 4, "columns of the window: n-grams guessed in each pass", 1, 16),
+            Option("N", 3, "tokens of an n-gram: the window has N-1 levels, up to N-1 tokens are drafted", 2, 10),
+            Option("G", 4, "n-grams verified in each pass", 1, 16),
+            Option("prompt", True, "take the n-grams of the prompt, too"),
+        ),
+        has_own_shape=True,
+    )
+
+    def __init__(self, parts: Parts) -> None:
+        options = {option.name: option.default for option in self.info.options} | dict(parts.options)
+        self._w, self._n, self._g = (int(options[name]) for name in "WNG")
+        self._reads_prompt = bool(options["prompt"])
+        self._is_eog = parts.is_eog
+        self._pool = NgramPool(self._n, self._g)
+        self._window: Window | None = None
+        self._spare: Iterator[int] = iter(())
+        self._draft: Draft | None = None
+        self._tips: list[int] = []
+
+    @classmethod
+    def build(cls, parts: Parts) -> Lookahead:
+        """Need nothing but the options and the tokens that end a text."""
+        return cls(parts)
+
+    @classmethod
+    def shape(cls, k: int, options: Mapping[str, Value]) -> Shape:
+        """Return the size of window and trie; `k` plays no part."""
+        w, n, g = (int(options[name]) for name in "WNG")
+        columns = w if n > 2 else min(w - 1, 1)  # without further levels the window is the chain of level 0
+        return Shape(nodes=Window.size(w, n - 1) + g * (n - 1), depth=n - 1, leaves=columns + g)
+
+    def begin(self, history: History) -> None:
+        """Forget the last text, and read the new one."""
+        self._pool = NgramPool(self._n, self._g)
+        self._window = None
+        if self._reads_prompt:
+            self._pool.read(history.tokens)
+
+    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+        """Put known n-grams and the window into one tree."""
+        tree = _Tree(history.tokens[-1])
+        self._tips = []
+        if plan.max_nodes > 0 and plan.max_depth > 0:
+            # The window goes first: without it the pool dries up. Near the end of the context it no longer fits.
+            room = plan.max_nodes - Window.size(self._w, self._n - 1)
+            tree.add_paths(self._pool.after(history.tokens[-1]), plan.max_depth, room if room >= 0 else plan.max_nodes)
+            if room >= 0:
+                self._tips = self._open_window(history).plant(tree.add_scout)
+        self._draft = tree.draft()
+        return self._draft
+
+    def observe(self, step: Step, rows: Rows) -> None:
+        """Complete an n-gram a column, and move the window on."""
+        if step.draft is not self._draft or not self._tips:
+            return
+        assert self._window is not None
+        predicted = [int(rows.logits(tip).argmax()) for tip in self._tips]
+        pending = int(step.draft.tokens[0])
+        for tip, token in zip(self._tips, predicted, strict=True):
+            self._pool.add([pending, *step.draft.path(tip), token][-self._n :])
+        # What follows an end token is nothing that the text could go on with: the window goes on without it.
+        self._window.advance([next(self._spare) if self._is_eog(token) else token for token in predicted])
+
+    def _open_window(self, history: History) -> Window:
+        """Return the window, filled with recent tokens of the text where there is none yet."""
+        if self._window is None:
+            recent = [token for token in history.tokens[-RECENT:] if not self._is_eog(token)]
+            self._spare = cycle(recent or history.tokens[-1:])
+            self._window = Window.of(self._w, self._n - 1, self._spare)
+        return self._window
+
+
+class _Tree:
+    """A draft of point masses under construction."""
+
+    def __init__(self, pending: int) -> None:
+        self._tokens = [pending]
+        self._parents = [-1]
+        self._scouts = [False]
+        self._outputs = [True]
+
+    def add_paths(self, paths: Iterable[Path], depth: int, n_nodes: int) -> None:
+        """Add a trie of `paths` below the pending token, of at most `depth` levels and `n_nodes` nodes."""
+        nodes: dict[Path, int] = {(): 0}
+        for path in paths:
+            for end in range(1, min(len(path), depth) + 1):
+                if path[:end] in nodes:
+                    continue
+                if len(nodes) > n_nodes:
+                    return
+                nodes[path[:end]] = self._add(path[end - 1], nodes[path[: end - 1]], is_scout=False, is_wanted=True)
+
+    def add_scout(self, token: int, parent: int, is_wanted: bool) -> int:
+        """Add one cell of the window and return its node."""
+        return self._add(token, parent, is_scout=True, is_wanted=is_wanted)
+
+    def draft(self) -> Draft:
+        """Return what has been added."""
+        return Draft(
+            np.array(self._tokens, np.int32),
+            np.array(self._parents, np.int32),
+            (None,) * len(self._tokens),
+            (Draw.FIXED,) * len(self._tokens),
+            np.array(self._scouts),
+            np.array(self._outputs),
+        )
+
+    def _add(self, token: int, parent: int, *, is_scout: bool, is_wanted: bool) -> int:
+        self._tokens.append(token)
+        self._parents.append(parent)
+        self._scouts.append(is_scout)
+        self._outputs.append(is_wanted)
+        return len(self._tokens) - 1
