@@ -177,6 +177,25 @@ def test_adaptive_drafting(rule: str, go_on, seed: int) -> None:
     assert_exact(first_tokens(setup, steps), target_answers(setup))
 
 
+def deep_if_both_branches_grew(growth: Growth) -> bool:
+    """The second branch grows where the draft is sure there; the first goes deeper only if the second has grown."""
+    if growth.depth == 1:
+        return growth.n_nodes == 2 or growth.law.top > 0.6
+    return growth.depth == 0 or growth.n_nodes == 4
+
+
+@pytest.mark.parametrize("rule", [Tree(), Traversal(), Match()], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("draw", [WOR, IID])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_branch_may_grow_by_what_another_drew(rule, draw: Draw, seed: int) -> None:
+    """How deep one branch is may depend on the token of a sibling that is verified after it: a subtree is accepted
+    with the same probability whatever hangs below what was drawn so far."""
+    setup = Setup(rule, Static((2, 1, 1)), 6, 3, draw, seed=seed, max_tokens=4, go_on=deep_if_both_branches_grew)
+    steps = passes(setup)
+    assert len({len(step.draft) for _, step in steps}) > 1
+    assert_exact(first_tokens(setup, steps), target_answers(setup))
+
+
 def test_adaptive_rules_vary_the_shape() -> None:
     """The rules above are not idle: over the seeds, drafts of different size come out."""
     for go_on in (stops_when_unsure, one_child_when_sure):
