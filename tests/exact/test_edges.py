@@ -186,7 +186,7 @@ def deep_if_both_branches_grew(growth: Growth) -> bool:
 
 @pytest.mark.parametrize("rule", [Tree(), Traversal(), Match()], ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize("draw", [WOR, IID])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [2, 12, 25])  # pairs on which the rule does vary the shape
 def test_a_branch_may_grow_by_what_another_drew(rule, draw: Draw, seed: int) -> None:
     """How deep one branch is may depend on the token of a sibling that is verified after it: a subtree is accepted
     with the same probability whatever hangs below what was drawn so far."""
