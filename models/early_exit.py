@@ -83,6 +83,11 @@ class Exits:
         digest = hashlib.sha256(",".join(map(str, layers)).encode()).hexdigest()[:12]
         return self.folder / f"{self._identity}-{digest}.gguf"
 
+    def discard(self, layers: Layers) -> None:
+        """Remove the file of these layers, if it is there; a process that has it open keeps it until it is closed."""
+        with suppress(OSError):
+            self.path(layers).unlink(missing_ok=True)
+
     def tuned(self) -> Tuned | None:
         """Return what was stored for this model, None if nothing was or it cannot be read."""
         try:

@@ -1,0 +1,271 @@
+"""`localspec early-exit tune`: which of a model's layers draft best for it, by measured tokens per second.
+
+Every choice is measured against plain decoding of the same prompts, in turns, so that a machine that is busy for a
+while slows both; the median decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from localspec.cli.console import Console, write_out
+from localspec.cli.live import Live
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option
+from localspec.config import LoadSettings, Request, Sampling, Speculation, cache_folder
+from localspec.errors import IncompatibleError, NotFoundError, UsageError
+from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.info import model_info
+from localspec.models.store import parse_pair
+from localspec.stats import Stats
+from localspec.worker import Worker
+
+OPENINGS = (
+    "Once upon a time there was a king",
+    '"Come in," said the old woman, "and sit by the fire."',
+    "The ship had been three days at sea when",
+    "Chapter One\n\n",
+    "The first thing he saw in the morning was",
+)
+MANY = 12  # layers: beyond, a few exits stand for all
+SIXTEENTHS = (1, 2, 3, 4, 6, 8, 10, 12)
+PAIRS = 5  # measurements of a choice, at least: fewer prompts are asked again, with another seed
+
+
+@click.group(no_args_is_help=False)  # click's help would come as an error of many lines
+def early_exit() -> None:
+    """Drafting with some of a model's own layers: see localspec run --method early-exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What drafting with `layers` came to; `ratio` is its speed over that of plain decoding."""
+
+    layers: Layers
+    acceptance: float
+    tokens_per_pass: float
+    ratio: float
+    bytes: int
+
+
+@early_exit.command(cls=Command)
+@click.argument("model")
+@option("--prompts", metavar="FILE", section="Measurement", help="A prompt a line.  [default: story openings]")
+@option(
+    "-n",
+    "--max-tokens",
+    type=click.IntRange(8, 2**31 - 1),
+    default=64,
+    metavar="N",
+    section="Measurement",
+    help="Tokens per answer.  [default: 64]",
+)
+@option("--temp", type=float, default=0.8, metavar="F", section="Measurement", help="Temperature.  [default: 0.8]")
+@option(
+    "--skips",
+    type=click.IntRange(0, 512),
+    default=0,
+    metavar="N",
+    section="Measurement",
+    help="Try also to leave out up to N layers, each time the one that costs least.  [default: 0]",
+)
+@option("--threads", type=click.IntRange(1, 4096), metavar="N", section="Model", help="CPU threads.")
+@option("--gpu", type=click.Choice(["auto", "off", "all"]), default="auto", section="Model", help="Layers on a GPU.")
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@click.pass_obj
+def tune(console: Console, /, model: str, as_json: bool, **values: Any) -> int:
+    """Measure which layers of MODEL draft fastest, and keep the choice for --method early-exit.
+
+    MODEL is a pair's name or a GGUF file; a draft model plays no part. The best is kept even if plain decoding is
+    faster, which the last line then says.
+    """
+    path = parse_pair(model).target.absolute()
+    header = read_header(path)
+    model_info(header)
+    require_prunable(header)
+    sampling = Sampling(temperature=values["temp"])
+    sampling.check()
+    prompts = OPENINGS if values["prompts"] is None else _read_prompts(values["prompts"])
+    exits = Exits(header, cache_folder("early-exit"))
+    settings = LoadSettings(
+        str(path), name=path.name, threads=values["threads"], gpu=values["gpu"], draft_gpu=values["gpu"]
+    )
+    live = Live(console)
+    try:
+        with Worker() as worker:
+            live.status("loading the model")
+            for _ in worker.load(settings):
+                pass
+            bench = Bench(worker, exits, live, prompts, values["max_tokens"], sampling)
+            results = bench.measure_all(values["skips"])
+    finally:
+        live.erase()
+    best = max(results, key=lambda one: one.ratio)
+    stored = exits.store(Tuned(best.layers, best.ratio))
+    if as_json:
+        write_json(_as_json(exits, results, best, prompts, stored, values["max_tokens"]))
+    else:
+        write_out(_table(exits.n_layers, results, best))
+    return 0
+
+
+class Bench:
+    """Measures one choice of layers after another. Of the files made on the way only the best one's stays."""
+
+    def __init__(
+        self, worker: Worker, exits: Exits, live: Live, prompts: tuple[str, ...], n: int, sampling: Sampling
+    ) -> None:
+        self._worker = worker
+        self._exits = exits
+        self._live = live
+        self._prompts = prompts
+        self._n = n
+        self._sampling = sampling
+        self._results: dict[Layers, Measured] = {}
+        self._made: set[Layers] = set()  # files that were not there before
+
+    def measure_all(self, skips: int) -> list[Measured]:
+        """Measure the first E layers for several E, then sets with up to `skips` layers left out."""
+        try:
+            for end in exits_to_try(self._exits.n_layers):
+                self._measure(tuple(range(end)))
+            self._leave_out(skips)
+        finally:
+            self._tidy()
+        return list(self._results.values())
+
+    def _leave_out(self, skips: int) -> None:
+        """Drop layers greedily from the whole model, as long as the draft gets faster."""
+        kept, before = tuple(range(self._exits.n_layers)), 0.0
+        for _ in range(min(skips, len(kept) - 1)):
+            tried = [self._measure(tuple(layer for layer in kept if layer != out)) for out in kept]
+            best = max(tried, key=lambda one: one.ratio)
+            if best.ratio <= before:
+                return
+            kept, before = best.layers, best.ratio
+
+    def _measure(self, layers: Layers) -> Measured:
+        """Return what these layers come to, measured once."""
+        if layers not in self._results:
+            self._live.status(f"measuring {_spelt(layers, self._exits.n_layers)} of {self._exits.n_layers} layers")
+            if not self._exits.path(layers).exists():
+                self._made.add(layers)
+            self._results[layers] = self._against_plain(layers)
+            self._tidy()
+        return self._results[layers]
+
+    def _against_plain(self, layers: Layers) -> Measured:
+        drafting = Speculation("early-exit", verify="block", options=_options(layers, self._exits.n_layers))
+        ratios, acceptances, per_pass, n_bytes = [], [], [], 0
+        for seed in range(max(PAIRS, len(self._prompts))):
+            prompt = self._prompts[seed % len(self._prompts)]
+            plain = self._run(prompt, Speculation("plain"), seed)
+            ours = self._run(prompt, drafting, seed)
+            assert ours.started is not None
+            assert ours.started.derived is not None
+            n_bytes = ours.started.derived.bytes
+            if plain.ms_per_token and ours.ms_per_token:  # an answer may end with its first token
+                ratios.append(plain.ms_per_token / ours.ms_per_token)
+                acceptances.append(ours.acceptance or 0.0)
+                per_pass.append(ours.tokens_per_pass or 1.0)
+        if not ratios:
+            raise IncompatibleError("the model ends every answer at once: nothing to measure", hint="--prompts FILE")
+        return Measured(layers, median(acceptances), median(per_pass), median(ratios), n_bytes)
+
+    def _run(self, prompt: str, speculation: Speculation, seed: int) -> Stats:
+        sampling = dataclasses.replace(self._sampling, seed=seed)
+        request = Request(prompt=prompt, max_tokens=self._n, sampling=sampling, speculation=speculation)
+        stats = Stats()
+        for event in self._worker.generate(request):
+            stats.observe(event)
+        return stats
+
+    def _tidy(self) -> None:
+        """Remove the files that were made here, but for the best one's."""
+        best = max(self._results.values(), key=lambda one: one.ratio, default=None)
+        for layers in [made for made in self._made if best is None or made != best.layers]:
+            self._exits.discard(layers)
+            self._made.discard(layers)
+
+
+def exits_to_try(n_layers: int) -> list[int]:
+    """Return the numbers of first layers worth measuring: all of a small model's, a few of a large one's."""
+    if n_layers <= MANY:
+        return list(range(1, n_layers))
+    return sorted({max(1, round(n_layers * part / 16)) for part in SIXTEENTHS})
+
+
+def _options(layers: Layers, n_layers: int) -> tuple[tuple[str, str], ...]:
+    """Return the -o of `localspec run` that chooses these layers."""
+    if layers == tuple(range(len(layers))):
+        return (("exit", str(len(layers))),)
+    return (("skip", ",".join(str(layer) for layer in range(n_layers) if layer not in layers)),)
+
+
+def _spelt(layers: Layers, n_layers: int) -> str:
+    """Return these layers as people type them: exit=2, skip=3,5."""
+    ((name, value),) = _options(layers, n_layers)
+    return f"{name}={value}"
+
+
+def _read_prompts(name: str) -> tuple[str, ...]:
+    try:
+        text = Path(name).expanduser().read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
+        raise NotFoundError(f"--prompts {name}: {reason}", hint="a text file with a prompt a line") from None
+    prompts = tuple(line for line in text.splitlines() if line.strip())
+    if not prompts:
+        raise UsageError(f"--prompts {name}: there is no prompt in it", hint="a text file with a prompt a line")
+    return prompts
+
+
+def _rows(n_layers: int, results: list[Measured]) -> Iterator[tuple[str, ...]]:
+    yield ("layers", "accepted", "tok/pass", "speed", "draft")
+    for one in results:
+        yield (
+            _spelt(one.layers, n_layers),
+            f"{one.acceptance:.0%}",
+            f"{one.tokens_per_pass:.2f}",
+            f"{one.ratio:.2f}×",
+            f"{one.bytes / 1e6:.1f} MB",
+        )
+
+
+def _table(n_layers: int, results: list[Measured], best: Measured) -> str:
+    """Return the table for people, the best marked, and what was kept."""
+    rows = list(_rows(n_layers, results))
+    first, *widths = (max(len(row[column]) for row in rows) for column in range(len(rows[0])))
+    lines = []
+    for row, one in zip(rows, [None, *results], strict=True):
+        cells = [row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], widths, strict=True))]
+        lines.append("  ".join(cells) + ("  best" if one is best else ""))
+    pays = "" if best.ratio > 1 else ": none pays here, plain decoding is faster"
+    lines.append(f"kept: -o {_spelt(best.layers, n_layers)} of {n_layers} layers, {best.ratio:.2f}× plain{pays}")
+    return "\n".join(lines) + "\n"
+
+
+def _as_json(
+    exits: Exits, results: list[Measured], best: Measured, prompts: tuple[str, ...], stored: Path, n: int
+) -> dict[str, Any]:
+    def row(one: Measured) -> dict[str, Any]:
+        return {"options": dict(_options(one.layers, exits.n_layers)), **dataclasses.asdict(one)}
+
+    return {
+        "model": str(exits.header.path),
+        "n_layers": exits.n_layers,
+        "n_prompts": len(prompts),
+        "max_tokens": n,
+        "results": [row(one) for one in results],
+        "best": row(best),
+        "pays": best.ratio > 1,
+        "stored": str(stored),
+    }

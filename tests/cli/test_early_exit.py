@@ -1,0 +1,159 @@
+"""`localspec early-exit tune`, and `run --method early-exit` on what it kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localspec.cli.early_exit import Measured, _table, exits_to_try
+from localspec.models.early_exit import Exits
+from localspec.models.gguf.header import read_header
+from tests.cli.harness import assert_one_line, localspec
+from tests.integration.gguf_models import TINY, random_gguf
+
+
+@pytest.fixture
+def model() -> str:
+    """A random model of three layers."""
+    return str(random_gguf(TINY))
+
+
+def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
+    return localspec(*args, env={"LOCALSPEC_HOME": str(home)})
+
+
+def tune(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
+    return call(home, "early-exit", "tune", *args)
+
+
+def run(home: Path, model: str, *args: str) -> subprocess.CompletedProcess[bytes]:
+    return call(home, "run", "-m", model, "--method", "early-exit", "--raw", "abc", "-n", "8", "--temp", "0", *args)
+
+
+def kept(home: Path) -> list[Path]:
+    return sorted((home / "cache" / "early-exit").glob("*.gguf"))
+
+
+def test_it_measures_and_keeps_the_best(tmp_path: Path, model: str) -> None:
+    """Every exit and every single skip once; of the files only the best one's stays, and `run` takes it."""
+    prompts = tmp_path / "prompts"
+    prompts.write_text("abc\n\nOnce upon\n")
+    done = tune(tmp_path, model, "-n", "8", "--skips", "1", "--prompts", str(prompts), "--json")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert [one["layers"] for one in made["results"]] == [[0], [0, 1], [1, 2], [0, 2]]  # [0, 1] is a skip too
+    assert [one["options"] for one in made["results"]] == [{"exit": "1"}, {"exit": "2"}, {"skip": "0"}, {"skip": "1"}]
+    assert made["n_prompts"] == 2
+    best = max(made["results"], key=lambda one: one["ratio"])
+    assert made["best"] == best
+    assert made["pays"] == (best["ratio"] > 1)
+    for one in made["results"]:
+        assert 0 <= one["acceptance"] <= 1 <= one["tokens_per_pass"]
+        assert 0 < one["bytes"] < Path(model).stat().st_size
+    assert kept(tmp_path) == [Exits(read_header(model), tmp_path / "cache" / "early-exit").path(tuple(best["layers"]))]
+    before = kept(tmp_path)[0].stat().st_mtime_ns
+    assert run(tmp_path, model).returncode == 0
+    assert [path.stat().st_mtime_ns for path in kept(tmp_path)] == [before]
+
+
+def test_files_that_were_there_stay(tmp_path: Path, model: str) -> None:
+    """What `run` made before is not tune's to remove."""
+    assert run(tmp_path, model, "-o", "exit=1").returncode == 0
+    assert run(tmp_path, model, "-o", "exit=2").returncode == 0
+    before = kept(tmp_path)
+    assert len(before) == 2
+    done = tune(tmp_path, model, "-n", "8")
+    assert done.returncode == 0, done.stderr
+    assert kept(tmp_path) == before
+    assert done.stdout.decode().splitlines()[-1].startswith("kept: -o exit=")
+
+
+def test_the_table_says_when_none_pays() -> None:
+    """The best is marked, and honestly."""
+    slow, slower = Measured((0, 1), 0.5, 2.25, 0.8, 2_600_000), Measured((0, 1, 3), 0.625, 3.0, 0.7, 3_100_000)
+    assert _table(4, [slow, slower], slow) == (
+        "layers  accepted  tok/pass  speed   draft\n"
+        "exit=2       50%      2.25  0.80×  2.6 MB  best\n"
+        "skip=2       62%      3.00  0.70×  3.1 MB\n"
+        "kept: -o exit=2 of 4 layers, 0.80× plain: none pays here, plain decoding is faster\n"
+    )
+    fast = Measured((0,), 0.5, 2.0, 1.5, 1_000_000)
+    assert _table(4, [fast], fast).splitlines()[-1] == "kept: -o exit=1 of 4 layers, 1.50× plain"
+
+
+def test_a_large_model_is_not_tried_everywhere() -> None:
+    """All exits of a few layers, up to eight of many, each one possible."""
+    assert exits_to_try(2) == [1]
+    assert exits_to_try(8) == [1, 2, 3, 4, 5, 6, 7]
+    assert exits_to_try(32) == [2, 4, 6, 8, 12, 16, 20, 24]
+    for n in range(2, 200):
+        exits = exits_to_try(n)
+        assert exits == sorted(set(exits))
+        assert 1 <= exits[0] <= exits[-1] < n
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        ((), 2, ("MODEL",)),
+        (("nosuch",), 3, ("nosuch",)),
+        (("./nosuch.gguf",), 3, ("does not exist",)),
+        (("./README.md",), 5, ("not a valid GGUF file",)),
+        (("storyteller", "-n", "0"), 2, ("-n",)),
+        (("storyteller", "-n", "many"), 2, ("-n",)),
+        (("storyteller", "--skips", "-1"), 2, ("--skips",)),
+        (("storyteller", "--temp", "nan"), 2, ("--temp",)),
+        (("storyteller", "--threads", "x"), 2, ("--threads",)),
+        (("storyteller", "--prompts", "/nosuch"), 3, ("--prompts", "No such file")),
+        (("storyteller", "--prompts", "/dev/null"), 2, ("no prompt",)),
+        (("storyteller", "--prompts", "."), 3, ("--prompts",)),
+        (("storyteller", "more"), 2, ("more",)),
+    ],
+)
+def test_bad_input(tmp_path: Path, args: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
+    """One line, the exit code of its kind, and nothing made."""
+    done = tune(tmp_path, *args)
+    assert_one_line(done, code, *words)
+    assert done.stdout == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("word", "code"), [((), 2), (("tun",), 2)])
+def test_bad_subcommand(tmp_path: Path, word: tuple[str, ...], code: int) -> None:
+    assert_one_line(call(tmp_path, "early-exit", *word), code)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("-o", "exit=0"), 2, ("exit=0", "from 1")),
+        (("-o", "exit=3"), 2, ("exit=3", "3 layers", "-o exit=1")),
+        (("-o", "exit=99"), 2, ("3 layers",)),
+        (("-o", "exit=two"), 2, ("exit=two",)),
+        (("-o", "skip=3"), 2, ("0 to 2",)),
+        (("-o", "skip=0,1,2"), 2, ("no layer",)),
+        (("-o", "skip=1.5"), 2, ("skip=1.5",)),
+        (("-o", "leave=1"), 2, ("leave", "exit, skip")),
+    ],
+)
+def test_bad_options(tmp_path: Path, model: str, args: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
+    assert_one_line(run(tmp_path, model, *args), code, *words)
+    assert kept(tmp_path) == []
+
+
+def test_a_model_without_exits(tmp_path: Path) -> None:
+    """Refused before anything is loaded or made."""
+    single = str(random_gguf(replace(TINY, layers=1)))
+    assert_one_line(tune(tmp_path, single), 6, "single layer")
+    assert_one_line(run(tmp_path, single), 6, "single layer")
+    assert kept(tmp_path) == []
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, model: str) -> None:
+    (tmp_path / "cache").write_text("in the way")
+    assert_one_line(run(tmp_path, model), 7, "cannot be kept", "LOCALSPEC_HOME")
+    assert_one_line(tune(tmp_path, model, "-n", "8"), 7, "cannot be kept")
