@@ -60,7 +60,7 @@ class Sampling:
         _require("--top-p", self.top_p, 0.0, 1.0, above=True)
         _require("--min-p", self.min_p, 0.0, 1.0)
         _require("--typical-p", self.typical_p, 0.0, 1.0, above=True)
-        _require("--repeat-penalty", self.repeat_penalty, 0.0, math.inf, above=True)
+        _require("--repeat-penalty", self.repeat_penalty, 0.01, 100.0)
         _require("--presence-penalty", self.presence_penalty, -100.0, 100.0)
         _require("--frequency-penalty", self.frequency_penalty, -100.0, 100.0)
         _require("--penalty-last-n", self.penalty_last_n, -1, 2**31 - 1)
@@ -69,8 +69,8 @@ class Sampling:
         if self.seed is not None:
             _require("--seed", self.seed, 0, 2**64 - 1)
         for _, bias in self.logit_bias:
-            if math.isnan(bias) or bias == math.inf:
-                raise UsageError(f"--logit-bias {bias} is not a number to add to a logit", hint="--logit-bias ID=-100")
+            if bias != -math.inf:  # which bans the token
+                _require("--logit-bias", bias, -1e6, 1e6)
 
 
 @dataclass(frozen=True, slots=True)

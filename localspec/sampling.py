@@ -57,7 +57,7 @@ class Sampler:
             return logits
         row = logits.copy()
         if self._bias_ids.size:
-            row[self._bias_ids] += self._bias
+            np.add.at(row, self._bias_ids, self._bias)  # the same token may be named twice
         if self.needs_history:
             self._penalise(row, history)
         return row

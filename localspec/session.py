@@ -23,7 +23,7 @@ from localspec.context import Context, Vocabulary
 from localspec.control.guard import Guarded
 from localspec.control.probe import Probing
 from localspec.engine import Engine
-from localspec.errors import IncompatibleError, InternalError, PromptTooLongError
+from localspec.errors import IncompatibleError, InternalError, PromptTooLongError, UsageError
 from localspec.methods import Parts, registered, resolve
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.header import read_header
@@ -119,6 +119,7 @@ class Session:
         axes, warnings = self._axes(request)
         draft = yield from self._drafting(axes)
         began = self._clock()  # loading is not part of the answer
+        _check_tokens(request.sampling, self._target.model.n_vocab)
         prompt = tokenise(request, self._target.model, self._target.specials)
         n_ctx = self._target.backend.traits.n_ctx
         if len(prompt.tokens) >= n_ctx:
@@ -218,6 +219,16 @@ class Session:
             clock=self._clock,
             cancel=self._cancel,
         )
+
+
+def _check_tokens(sampling: Sampling, n_vocab: int) -> None:
+    """Refuse a bias for a token that the target does not have."""
+    for token, bias in sampling.logit_bias:
+        if not 0 <= token < n_vocab:
+            raise UsageError(
+                f"--logit-bias {token}={bias:g}: the target's tokens are 0 to {n_vocab - 1}",
+                hint="--logit-bias ID=BIAS",
+            )
 
 
 def _look_at(path: str) -> ModelInfo:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
+from localspec.chooser import SeededChooser
 from localspec.config import Sampling
 from localspec.protocols import Logits
 from localspec.sampling import Sampler
-from localspec.chooser import SeededChooser
 
 
 def drift(target: LlamaBackend, tokens: list[int], n_rows: int) -> float:
@@ -49,7 +49,7 @@ def assert_same_text(
 
 
 def fork_margin(row: Logits, seen: list[int], a: int, b: int, sampling: Sampling) -> float:
-    """Return by how much plain decoding preferred `a` over `b`, in logits: score gap, or distance to a filter's edge."""
+    """Return by how many logits plain decoding preferred `a` over `b`: score gap, or distance to a filter's edge."""
     law = Sampler(sampling).law(row, seen)
     if sampling.temperature == 0.0:
         return float(row[a] - row[b])

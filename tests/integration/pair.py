@@ -31,6 +31,7 @@ TARGET = STORYTELLER / "target-q8_0.gguf"
 DRAFT = STORYTELLER / "draft-q8_0.gguf"
 EXACT = LoadOptions(n_ctx=1024, threads=1, kv_type="f32", flash_attn="off", max_leaves=32)
 GREEDY = Sampling(temperature=0.0)
+NOTHING = Shape(0, 0, 1)
 OPENINGS = (
     "Once upon a time there was a king",
     '"Come in," said the old woman, "and sit by the fire."',
@@ -66,7 +67,7 @@ def generate(
     verifier: Verifier,
     *,
     prompt: str | list[int] = OPENINGS[0],
-    shape: Shape = Shape(0, 0, 1),
+    shape: Shape = NOTHING,
     draw: Draw = Draw.IID,
     sampling: Sampling = GREEDY,
     chooser: Chooser | None = None,
