@@ -62,6 +62,11 @@ class Law:
         """The largest probability."""
         return float(self.probs.max())
 
+    @property
+    def entropy(self) -> float:
+        """The entropy in nats; probabilities that are stored are positive."""
+        return -float((self.probs * np.log(self.probs)).sum())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residual:

@@ -2,4 +2,9 @@
 
 LENGTHS: dict[str, str] = {
     "fixed": "localspec.control.fixed:Fixed",
+    "aimd": "localspec.control.aimd:Aimd",
+    "confidence": "localspec.control.gates:Confidence",
+    "entropy": "localspec.control.gates:Entropy",
+    "margin": "localspec.control.gates:Margin",
+    "adaptive": "localspec.control.adaptive:Adaptive",
 }

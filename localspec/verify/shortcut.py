@@ -1,0 +1,40 @@
+"""The engineering shortcut for drawn chains. **It changes the output distribution**: for --approximate only.
+
+    accept y, drawn from q, where p(y) / q(y) >= ratio, or where p(y) >= enough; at the first rejection draw from p
+
+Guides recommend it because the draft's whole law need not be kept. It spends neither coins nor residuals, so tokens
+that the draft likes too much come too seldom as drafts and once more as corrections. Where p and q are point masses,
+at temperature 0, it is exact. tests/exact/test_approximate.py measures the bias.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from localspec.draft import Draft, Draw, Verdict
+from localspec.protocols import Chooser, Laws
+
+
+class Shortcut:
+    """Accept what the target likes better than the draft does: changes the distribution, so it needs --approximate."""
+
+    accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
+    trees: ClassVar[bool] = False
+    is_lossless: ClassVar[bool] = False
+
+    def __init__(self, ratio: float = 1.0, enough: float = math.inf) -> None:
+        self._ratio = ratio
+        self._enough = enough
+
+    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+        """Accept while the thresholds hold, then draw from the target."""
+        node = 0
+        while draft.children[node]:
+            (child,) = draft.children[node]
+            token = int(draft.tokens[child])
+            p = laws[node].prob(token)
+            if p < self._ratio * draft.law(child).prob(token) and p < self._enough:
+                break
+            node = child
+        return draft.verdict(node, chooser.categorical(laws[node]))

@@ -1,0 +1,89 @@
+"""What --approximate costs: the bias of the lossy rules, measured without sampling.
+
+The total variation between the law of four tokens under a rule and the target's is printed and pinned; it is the
+probability by which some event can tell the two apart. Every figure is that of the worst
+of five pairs of toy models. Typical acceptance of argmax drafts hands most of the text over to the draft model: with
+three tokens hardly any is implausible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from localspec.axes import resolve_axes
+from localspec.config import Speculation
+from localspec.draft import Draw
+from localspec.errors import UsageError
+from localspec.protocols import TreePolicy, Verifier
+from localspec.trees.static import Chain, Static
+from localspec.verify.shortcut import Shortcut
+from localspec.verify.token import Token
+from localspec.verify.typical import Typical
+from tests.exact.harness import OPEN, Setup, answers, assert_exact, target_answers, total_variation
+
+IID, FIXED = Draw.IID, Draw.FIXED
+SEEDS = range(5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A lossy rule where people would use it, with its bias at temperature 0.3, 1 and 2."""
+
+    name: str
+    verifier: Verifier
+    policy: TreePolicy
+    nodes: int
+    draw: Draw
+    bias: tuple[float, float, float]
+
+
+CASES = [
+    Case("shortcut", Shortcut(), Chain(), 2, IID, (0.1291, 0.2141, 0.2110)),
+    Case("shortcut, p/q >= 0.5", Shortcut(ratio=0.5), Chain(), 2, IID, (0.4163, 0.4017, 0.2384)),
+    Case("shortcut, or p >= 0.3", Shortcut(enough=0.3), Chain(), 2, IID, (0.5328, 0.3995, 0.2976)),
+    Case("typical, argmax chain", Typical(), Chain(), 2, FIXED, (0.9459, 0.8638, 0.8621)),
+    Case("typical, drawn chain", Typical(), Chain(), 2, IID, (0.9222, 0.4292, 0.2651)),
+    Case("typical, tree", Typical(), Static((2, 1)), 4, FIXED, (0.9409, 0.8160, 0.8103)),
+]
+
+
+def setup_of(case: Case, temperature: float, seed: int = 0) -> Setup:
+    sampling = replace(OPEN, temperature=temperature)
+    return Setup(case.verifier, case.policy, case.nodes, 2, case.draw, sampling, seed=seed, max_tokens=4)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_bias(case: Case) -> None:
+    """The measured total variation is the stored one, and no rule that is called lossy is exact."""
+    measured = []
+    for temperature in (0.3, 1.0, 2.0):
+        setups = [setup_of(case, temperature, seed) for seed in SEEDS]
+        measured.append(max(total_variation(answers(setup), target_answers(setup)) for setup in setups))
+    print(f"{case.name}: total variation {', '.join(f'{bias:.4f}' for bias in measured)} at T = 0.3, 1, 2")
+    assert min(measured) > 1e-3
+    assert measured == pytest.approx(case.bias, abs=5e-4)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_temperature_zero_has_no_bias(case: Case) -> None:
+    """Nothing but the argmax is plausible there, and a draft's point mass is met or not."""
+    setup = setup_of(case, 0.0)
+    assert_exact(answers(setup), target_answers(setup))
+
+
+def test_the_exact_rule_in_its_place() -> None:
+    """The setups of this file are not at fault: the token rule keeps the law in them."""
+    for temperature in (0.3, 1.0, 2.0):
+        setup = replace(setup_of(CASES[0], temperature), verifier=Token())
+        assert_exact(answers(setup), target_answers(setup))
+
+
+@pytest.mark.parametrize("verify", ["typical", "shortcut"])
+def test_they_must_be_asked_for_twice(verify: str) -> None:
+    """Without --approximate a lossy rule is refused, and the hint says what it would take."""
+    with pytest.raises(UsageError, match="changes the distribution") as caught:
+        resolve_axes(Speculation(verify=verify), has_draft=True, is_seeded=False)
+    assert caught.value.hint == f"--approximate --verify {verify}"
+    assert resolve_axes(Speculation(verify=verify, approximate=True), has_draft=True, is_seeded=False).verify == verify

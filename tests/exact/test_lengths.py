@@ -1,0 +1,125 @@
+"""Draft-length rules keep the target's law: what decides whether a token is drawn never depends on it (ALG 3.7).
+
+Each rule runs in the shipped loop over whole generations, so that its memory of past passes matters; the answers' law
+equals the target's to 1e-9. The same threshold applied *after* the draw is the control that must be caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from localspec.config import Sampling
+from localspec.control import LENGTHS
+from localspec.control.aimd import Aimd
+from localspec.draft import Draft, Draw, Step
+from localspec.methods import resolve
+from localspec.protocols import Chooser, Controller, LawSource, Shape, TreePolicy, Verifier
+from localspec.trees.static import Chain, Static
+from localspec.verify.block import Block
+from localspec.verify.token import Token
+from localspec.verify.traversal import Traversal
+from localspec.verify.tree import Tree
+from tests.exact import wrong
+from tests.exact.harness import OPEN, Setup, answers, assert_exact, passes, target_answers, total_variation
+
+IID, WOR = Draw.IID, Draw.WITHOUT_REPLACEMENT
+PENALTIES = replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3)
+FILTERS: dict[str, Sampling] = {"open": OPEN, "top-p": replace(OPEN, top_p=0.9, min_p=0.1), "penalties": PENALTIES}
+# Limits that close the gate at some nodes and leave it open at others, whatever the temperature.
+SPELLINGS = ("confidence:0.6", "entropy:0.9", "margin:0.3", "adaptive:0.5")
+FORMS: dict[str, tuple[Verifier, TreePolicy, Shape, Draw]] = {
+    "token": (Token(), Chain(), Shape(2, 2, 1), IID),
+    "block": (Block(), Chain(), Shape(2, 2, 1), IID),
+    "tree": (Tree(), Static((2, 1)), Shape(4, 2, 2), WOR),
+    "traversal": (Traversal(), Static((2, 1)), Shape(4, 2, 2), WOR),
+}
+
+
+def ruled(form: str, build: Callable[[Shape, Draw], Controller]) -> Setup:
+    """Return the setup of `form` whose plans come from the rule that `build` makes."""
+    verifier, policy, shape, draw = FORMS[form]
+    return Setup(
+        verifier, policy, shape.nodes, shape.depth, draw, controller=lambda inner: build(shape, draw), max_tokens=4
+    )
+
+
+def spelled(spelling: str) -> Callable[[Shape, Draw], Controller]:
+    """Return what builds the rule that `--length spelling` stands for."""
+    name, _, argument = spelling.partition(":")
+    return lambda shape, draw: resolve(LENGTHS[name]).build(argument, "d", shape, draw)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("filters", FILTERS)
+def test_whole_generations(form: str, spelling: str, temperature: float, filters: str) -> None:
+    """Every rule, verifier, temperature and filter."""
+    sampling = replace(FILTERS[filters], temperature=temperature)
+    setup = replace(ruled(form, spelled(spelling)), sampling=sampling, seed=7, max_tokens=3)
+    assert_exact(answers(setup), target_answers(setup))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_longer_generations(form: str, spelling: str) -> None:
+    """Four tokens: passes follow one another, and what a rule learned in one decides the next."""
+    setup = replace(ruled(form, spelled(spelling)), sampling=replace(OPEN, top_k=2), seed=2)
+    assert_exact(answers(setup), target_answers(setup))
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_the_limits_matter(spelling: str) -> None:
+    """The gates of this file are neither always open nor always closed."""
+    for form in FORMS:
+        sizes = {
+            len(step.draft)
+            for seed in range(3)
+            for _, step in passes(replace(ruled(form, spelled(spelling)), seed=seed))
+        }
+        assert len(sizes) > 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_aimd(form: str) -> None:
+    """Six tokens, from one level on, so that the rule grows and shrinks within an answer."""
+    depths = []
+
+    class Watched(Aimd):
+        def observe(self, step: Step) -> None:
+            depths.append(step.draft.depth)
+            super().observe(step)
+
+    def build(shape: Shape, draw: Draw) -> Controller:
+        return Watched("d", shape, draw, start=1, lowest=1)
+
+    setup = replace(ruled(form, build), sampling=replace(PENALTIES, top_k=2), max_tokens=6)
+    assert_exact(answers(setup), target_answers(setup))
+    assert {1, 2} <= set(depths)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dropping_after_the_draw_is_caught(form: str) -> None:
+    """The same limit, asked of the drawn token, which is then dropped: biased by percents (ALG 3.7)."""
+
+    def dropped(draft: Draft, source: LawSource, chooser: Chooser) -> Draft:
+        keep = [0]
+        for node in range(1, len(draft) + 1):
+            if draft.parents[node] in keep and draft.law(node).prob(int(draft.tokens[node])) >= 0.4:
+                keep.append(node)
+        parents = [keep.index(int(draft.parents[node])) if node else -1 for node in keep]
+        return Draft.of([int(draft.tokens[node]) for node in keep], parents, [draft.laws[node] for node in keep], IID)
+
+    verifier, policy, shape, draw = FORMS[form]
+    right = Setup(verifier, policy, shape.nodes, shape.depth, draw, max_tokens=3)
+    setup = replace(right, policy=wrong.Policy(policy, dropped))  # type: ignore[arg-type]
+    bias = max(
+        total_variation(answers(replace(setup, seed=seed)), target_answers(replace(setup, seed=seed)))
+        for seed in range(3)
+    )
+    print(f"{form}: total variation {bias:.4f}")
+    assert bias > 0.02
+    assert_exact(answers(right), target_answers(right))
