@@ -14,7 +14,7 @@ from localspec.backends.options import LoadOptions
 from localspec.errors import ResourceError, UsageError
 
 DEFAULT_CTX = 4096
-RESERVED_OUTPUTS = 64  # rows of logits the compute buffer is planned for; a larger tree makes it grow once
+MAX_OUTPUTS = 128  # rows with logits in one decode: llama.cpp sets their buffer aside, 65 MB at 128 000 tokens
 FLASH = {"auto": -1, "off": 0, "on": 1}
 
 
@@ -53,7 +53,7 @@ def _params(model: Model, options: LoadOptions, n_leaves: int) -> Any:
     params.n_ctx = context_size(model, options)
     # One physical batch for one logical batch: an abort then drops all of a chunk or nothing.
     params.n_batch = params.n_ubatch = options.n_batch
-    params.n_outputs_max = min(options.n_batch, RESERVED_OUTPUTS)
+    params.n_outputs_max = min(options.n_batch, MAX_OUTPUTS)
     params.n_seq_max = n_leaves
     params.kv_unified = True  # the leaves of a tree share cells
     params.swa_full = True  # a window that forgets can neither roll back nor reuse a prefix

@@ -15,7 +15,7 @@ import numpy as np
 from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import Cells, Copy, Remove
-from localspec.backends.context import context_size, kv_bytes, open_context
+from localspec.backends.context import MAX_OUTPUTS, context_size, kv_bytes, open_context
 from localspec.backends.devices import devices
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
@@ -52,6 +52,7 @@ class LlamaBackend:
         model.users.add(self)
         self._n_ctx = context_size(model, self.options)
         self._n_batch = min(self.options.n_batch, self._n_ctx)
+        self._max_rows = min(self._n_batch, MAX_OUTPUTS)  # llama.cpp aborts the process beyond
         self._memory = api.llama_get_memory(self._context)
         self._batch = Batch(self._n_batch, n_leaves, self._n_ctx)
         self._cells = Cells(n_leaves)
@@ -68,7 +69,7 @@ class LlamaBackend:
         self.traits = Traits(
             can_rollback=can_rollback,
             max_leaves=n_leaves if can_rollback else 1,
-            max_rows=self._n_batch,
+            max_rows=self._max_rows,
             n_ctx=self._n_ctx,
             n_vocab=model.n_vocab,
             devices=tuple(device.name for device in devices() if not device.is_gpu or model.n_gpu_layers),
@@ -110,7 +111,7 @@ class LlamaBackend:
         """
         n, first = len(tokens), self._cells.n_open
         assert n == len(parents), "every node has a parent"
-        assert 0 < n <= self._n_batch, f"one decode takes 1 to {self._n_batch} nodes"
+        assert 0 < n <= self._max_rows, f"one decode takes 1 to {self._max_rows} nodes"
         if self._cells.length + first + n > self._n_ctx:
             raise self._context_full(n)
         growth = self._cells.grow(parents.tolist() if isinstance(parents, np.ndarray) else parents)

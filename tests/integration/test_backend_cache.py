@@ -164,6 +164,18 @@ def test_a_cancel_in_the_middle_of_a_chunk_aborts_it(model: Model) -> None:
         assert backend.length == 0
 
 
+def test_the_widest_draft_is_decoded(model: Model) -> None:
+    """As many rows as the traits promise, every one with logits; llama.cpp ends the process where it planned fewer."""
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=600)) as backend:
+        rows = backend.traits.max_rows
+        assert 64 < rows < 512
+        backend.prefill(PREFIX, never)
+        last = backend.extend([1] * rows, list(range(-1, rows - 1))).logits(rows - 1)
+        assert np.isfinite(last).all()
+        with pytest.raises(AssertionError):
+            backend.extend([1] * (rows + 1), list(range(-1, rows)))
+
+
 def test_a_full_context_is_a_named_error(model: Model) -> None:
     with LlamaBackend(model, LoadOptions(threads=1, n_ctx=20)) as backend:
         assert backend.traits.n_ctx == 20
