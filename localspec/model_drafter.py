@@ -75,6 +75,11 @@ class _Growing:
         """Return the draft law after `path`."""
         return self.laws[path]
 
+    @property
+    def room(self) -> int:
+        """Cells left in the draft's context."""
+        return self.backend.traits.n_ctx - len(self.committed) - len(self.cells)
+
     def expand(self, paths: Sequence[Path]) -> None:
         """Evaluate the new ones among `paths` in one decode."""
         new = [path for path in dict.fromkeys(paths) if path not in self.cells]  # siblings may hold equal tokens

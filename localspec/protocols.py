@@ -206,6 +206,11 @@ class LawSource(Protocol):
         """Return the drafter's law after an expanded `path`."""
         ...
 
+    @property
+    def room(self) -> int:
+        """Paths that can still be evaluated: at least the plan's nodes when the draft begins."""
+        ...
+
     def expand(self, paths: Sequence[Path]) -> None:
         """Evaluate `paths` in one decode, each one token longer than an expanded one; known ones cost nothing."""
         ...

@@ -1,10 +1,12 @@
 """DySpec: the tree grows where the draft expects acceptance (Xiong et al. arXiv 2410.11744).
 
-A slot is a place where a child could be drawn; its value estimates the chance that the verification gets there. With
-r the share of the drawn token in what its earlier siblings left of q,
+A slot is a place where a child could be drawn; its value v estimates the chance that the verification gets there.
+With a the chance that the drawn child is accepted,
 
-    child's value = v r,    slot's value afterwards (the next sibling) = v (1 - r)
+    child's value = v a,    slot's value afterwards (the next sibling) = v (1 - a)
 
+The paper takes for a the share of the token in what its earlier siblings left of q, and draws where v is greatest
+(calibrated=off). By default a is what `estimate` says, and the next draw is where v times the expected a is greatest.
 The decision to draw at a slot comes before the draw and sees only earlier draws, which keeps every rule of residual
 rejection exact (ALG 3.7); leaving out drawn nodes afterwards would not.
 """
@@ -14,16 +16,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar
 
 from localspec.draft import Draft, Draw
-from localspec.law import Law
+from localspec.law import TINY, Law
 from localspec.options import Option
 from localspec.protocols import Chooser, LawSource, Plan, Shape
 from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.estimate import chance
 from localspec.trees.seedling import Seedling
 
 DEPTH = Option("depth", 12, "levels at most", 1, 64)
+USUAL_SHARE = 0.5  # of a first child
+CALIBRATED = Option("calibrated", True, "off: the paper's estimate of acceptance, the draft's own probability")
 
 # No IID: a rule for independent siblings may need their number fixed before they are drawn (K-SEQ), and here it
 # depends on what they are. Rules that go from sibling to sibling may have IID, too.
@@ -32,41 +38,56 @@ DRAWS = frozenset(Draw) - {Draw.IID}
 
 @dataclass(slots=True)
 class Slot:
-    """The place below `node` for its next child; `rest` is what earlier children left of its law."""
+    """The place for the next child of a node whose law is known; `rest` is what earlier children left of the law."""
 
     value: float
-    node: int
     law: Law
     children: Iterator[int]
-    is_shared: bool  # with replacement: every child is drawn from the whole law
+    squares: float  # of the remaining probabilities: their sum over rest^2 is the expected share of the next child
     rest: float = 1.0
-
-    def draw(self, seedling: Seedling) -> tuple[int, float] | None:
-        """Draw the next child; return it with its value, or None when there is none."""
-        child = next(self.children, None)
-        if child is None:
-            return None
-        q = self.law.prob(seedling.paths[child][-1])
-        r = q if self.is_shared else min(1.0, q / self.rest) if self.rest > 0.0 else 1.0
-        value = self.value * r
-        self.value -= value
-        self.rest -= q
-        return child, value
+    rank: int = 0  # of the next child
 
 
 class Garden:
     """A seedling with slots: what both forms of the policy grow in."""
 
-    def __init__(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> None:
-        self.seedling = Seedling(pending, position, plan, chooser)
+    def __init__(self, seedling: Seedling, source: LawSource, how: Draw, is_calibrated: bool) -> None:
+        self.seedling = seedling
         self._source = source
-        self._is_shared = plan.draw is Draw.IID
+        self._how = how
+        self._is_calibrated = is_calibrated
 
     def slot(self, node: int, value: float) -> Slot:
         """Open the slots below `node`, whose path was expanded."""
         law = self._source.law(self.seedling.paths[node])
         children = self.seedling.offspring(node, law, MAX_LEAVES)
-        return Slot(value, node, law, children, self._is_shared)
+        return Slot(value, law, children, float(law.probs @ law.probs))
+
+    def hope(self, value: float) -> float:
+        """Return the promise of a first child below a node of this value whose law is not known yet."""
+        return value * chance(self._how, USUAL_SHARE, 0) if self._is_calibrated else value
+
+    def promise(self, slot: Slot) -> float:
+        """Return what the next draw at `slot` is expected to add to the accepted tokens."""
+        if not self._is_calibrated:
+            return slot.value
+        share = min(1.0, slot.squares / slot.rest**2) if slot.rest > TINY else 1.0
+        return slot.value * chance(self._how, max(share, 0.0), slot.rank)
+
+    def draw(self, slot: Slot) -> tuple[int, float] | None:
+        """Draw the next child at `slot`; return it with its value, or None when there is none."""
+        child = next(slot.children, None)
+        if child is None:
+            return None
+        q = slot.law.prob(self.seedling.paths[child][-1])
+        share = min(1.0, q / slot.rest) if slot.rest > TINY else 1.0
+        value = slot.value * (chance(self._how, share, slot.rank) if self._is_calibrated else share)
+        slot.value -= value
+        slot.rank += 1
+        if self._how is not Draw.IID:  # with replacement, it takes nothing away
+            slot.rest -= q
+            slot.squares -= q * q
+        return child, value
 
     def expand(self, nodes: list[int]) -> None:
         """Evaluate `nodes` in one decode; the pending token is known."""
@@ -74,94 +95,106 @@ class Garden:
 
 
 class DySpec:
-    """A greedy heap: the next child is drawn where acceptance is most likely, "dyspec:32,depth=12".
+    """A greedy heap: the next child is drawn where it promises most, "dyspec:32,depth=12".
 
     The drafter decodes node by node, so this suits drafters whose laws cost nothing; else take dyspec-layered.
     """
 
-    options: ClassVar[tuple[Option, ...]] = (DEPTH,)
+    options: ClassVar[tuple[Option, ...]] = (DEPTH, CALIBRATED)
     draws: ClassVar[frozenset[Draw]] = DRAWS
 
-    def __init__(self, nodes: int | None = None, depth: int = 12) -> None:
+    def __init__(self, nodes: int | None = None, depth: int = 12, *, calibrated: bool = True) -> None:
         self._nodes = nodes
         self._depth = depth
+        self._is_calibrated = calibrated
 
     @classmethod
     def parse(cls, argument: str) -> DySpec:
-        """Read "NODES,depth=D"."""
+        """Read "NODES,depth=D,calibrated=on"."""
         read = read_argument("dyspec", argument, cls.options)
-        return cls(read.nodes, read.integer("depth"))
+        return cls(read.nodes, read.integer("depth"), calibrated=bool(read.values["calibrated"]))
 
     def shape(self, k: int) -> Shape:
         """Return the budget: any tree within it may grow."""
         return _shape(budget(self._nodes, k), self._depth)
 
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
-        """Draw at the slot of the highest value until the budget is spent."""
-        garden = Garden(pending, position, source, plan, chooser)
-        seedling = garden.seedling
+        """Draw at the slot of the greatest promise until the budget is spent."""
+        seedling = Seedling(pending, position, plan, chooser)
+        garden = Garden(seedling, source, plan.draw, self._is_calibrated)
         depth = min(self._depth, plan.max_depth)
-        heap: list[tuple[float, int, Slot | int]] = [(-1.0, 0, 0)]  # a node stands for its slot, not yet evaluated
-        n_pushed = 0
+        heap: list[tuple[float, int, Slot | int]] = []  # a node stands for its slot while its law is not known
+
+        def push(promise: float, slot: Slot | int) -> None:
+            heapq.heappush(heap, (-promise, next(order), slot))
+
+        order = count()  # first come, first served among equals
+        values = {0: 1.0}
+        push(1.0, 0)
         while heap and not seedling.is_full:
-            negative, _, slot = heapq.heappop(heap)
+            slot = heapq.heappop(heap)[2]
             if isinstance(slot, int):
                 garden.expand([slot])
-                slot = garden.slot(slot, -negative)
-            drawn = slot.draw(seedling)
-            if drawn is None:
+                slot = garden.slot(slot, values[slot])
+            elif (drawn := garden.draw(slot)) is None:
                 continue
-            child, value = drawn
-            n_pushed += 2  # first come, first served among equals
-            heapq.heappush(heap, (-slot.value, n_pushed, slot))
-            if len(seedling.paths[child]) < depth:
-                heapq.heappush(heap, (-value, n_pushed + 1, child))
+            else:
+                child, values[child] = drawn
+                if len(seedling.paths[child]) < depth:
+                    push(garden.hope(values[child]), child)
+            push(garden.promise(slot), slot)
         return seedling.draft()
 
 
 class DySpecLayered:
-    """Level by level, children as long as a slot's value reaches the threshold, "dyspec-layered:32,threshold=0.03".
+    """Level by level, children as long as a slot promises the threshold, "dyspec-layered:32,threshold=0.03".
 
-    One decode of the drafter per level. Threshold 0 stands for one over the number of nodes.
+    One decode of the drafter per level. Threshold 0 stands for half a token over the number of nodes.
     """
 
     options: ClassVar[tuple[Option, ...]] = (
         DEPTH,
-        Option("threshold", 0.0, "least chance of being reached; 0: one over the nodes", 0.0, 1.0),
+        CALIBRATED,
+        Option("threshold", 0.0, "least promise of a draw; 0: half over the nodes", 0.0, 1.0),
     )
     draws: ClassVar[frozenset[Draw]] = DRAWS
 
-    def __init__(self, nodes: int | None = None, depth: int = 12, threshold: float = 0.0) -> None:
+    def __init__(
+        self, nodes: int | None = None, depth: int = 12, threshold: float = 0.0, *, calibrated: bool = True
+    ) -> None:
         self._nodes = nodes
         self._depth = depth
         self._threshold = threshold
+        self._is_calibrated = calibrated
 
     @classmethod
     def parse(cls, argument: str) -> DySpecLayered:
-        """Read "NODES,depth=D,threshold=T"."""
+        """Read "NODES,depth=D,threshold=T,calibrated=on"."""
         read = read_argument("dyspec-layered", argument, cls.options)
-        return cls(read.nodes, read.integer("depth"), read.number("threshold"))
+        calibrated = bool(read.values["calibrated"])
+        return cls(read.nodes, read.integer("depth"), read.number("threshold"), calibrated=calibrated)
 
     def shape(self, k: int) -> Shape:
         """Return the budget: any tree within it may grow."""
         return _shape(budget(self._nodes, k), self._depth)
 
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
-        """Draw every slot of a level down to the threshold, then the next level's."""
-        garden = Garden(pending, position, source, plan, chooser)
-        threshold = self._threshold or 1.0 / max(plan.max_nodes, 1)
+        """Draw at every slot of a level down to the threshold, then at the next level's."""
+        seedling = Seedling(pending, position, plan, chooser)
+        garden = Garden(seedling, source, plan.draw, self._is_calibrated)
+        threshold = self._threshold or 0.5 / max(plan.max_nodes, 1)
         level = {0: 1.0}  # nodes with their values
         for _ in range(min(self._depth, plan.max_depth)):
             garden.expand(list(level))
             below: dict[int, float] = {}
             for node, value in level.items():
                 slot = garden.slot(node, value)
-                while slot.value >= threshold and (drawn := slot.draw(garden.seedling)) is not None:
+                while garden.promise(slot) >= threshold and (drawn := garden.draw(slot)) is not None:
                     below[drawn[0]] = drawn[1]
-            level = {node: value for node, value in below.items() if value >= threshold}
-            if not level or garden.seedling.is_full:
+            level = {node: value for node, value in below.items() if garden.hope(value) >= threshold}
+            if not level or seedling.is_full:
                 break
-        return garden.seedling.draft()
+        return seedling.draft()
 
 
 def _shape(nodes: int, depth: int) -> Shape:

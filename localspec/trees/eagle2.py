@@ -46,12 +46,11 @@ class Eagle2:
         A node that is not among the best by now never will be, nor will what is below it: it is not expanded.
         """
         pool = Pool(pending, position, source, plan, chooser)
-        depth = min(self._depth, plan.max_depth)
         level = [0]
-        for at in range(depth):
+        for _ in range(min(self._depth, plan.max_depth)):
             best = {0, *pool.best(plan.max_nodes)}
             frontier = sorted(best.intersection(level), key=lambda c: (-pool.values[c], c))[: self._top]
-            level = pool.grow(frontier, self._top, n_later=max(0, depth - 2 - at))
+            level = pool.grow(frontier, self._top)
             if not level:
                 break
         return pool.draft(plan.max_nodes)

@@ -44,10 +44,9 @@ class OptTree:
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
         """Expand level by level, one decode of the drafter each, while the best tree's value grows enough."""
         pool = Pool(pending, position, source, plan, chooser)
-        depth = min(self._depth, plan.max_depth)
         level, worth = [0], 0.0
-        for at in range(depth):
-            level = pool.grow(level, plan.max_nodes, n_later=max(0, depth - 2 - at))
+        for _ in range(min(self._depth, plan.max_depth)):
+            level = pool.grow(level, plan.max_nodes)
             best = pool.best(plan.max_nodes)
             before, worth = worth, sum(pool.values[candidate] for candidate in best)
             if worth - before < self._threshold:

@@ -14,11 +14,15 @@ from collections.abc import Iterable
 from localspec.draft import Draft, Draw
 from localspec.protocols import Chooser, Growth, LawSource, Path, Plan
 from localspec.trees.argument import MAX_LEAVES
+from localspec.trees.estimate import chance
 from localspec.trees.seedling import draw
 
 
 class Pool:
-    """Candidates below the pending token; 0 stands for the token itself."""
+    """Candidates below the pending token; 0 stands for the token itself.
+
+    A candidate's value estimates the chance that it is accepted: for a point mass the draft's probability of its path.
+    """
 
     def __init__(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> None:
         self._pending = pending
@@ -31,8 +35,7 @@ class Pool:
         self.parents = [-1]
         self.values = [1.0]
         self._chances = [1.0]
-        self._cells = 0  # candidates that the drafter evaluated
-        self._leaves = 0  # sequences that those take in its context
+        self._leaves = 0  # sequences of the drafter's context that evaluated candidates take
         self._inner: set[int] = set()  # evaluated candidates with an evaluated child
 
     def best(self, n: int) -> list[int]:
@@ -49,22 +52,25 @@ class Pool:
                 chosen.add(candidate)
         return sorted(chosen - {0})
 
-    def grow(self, candidates: Iterable[int], n_children: int, n_later: int = 0) -> list[int]:
-        """Evaluate `candidates` in one decode and return their children, `n_children` each.
+    def grow(self, candidates: Iterable[int], n_children: int) -> list[int]:
+        """Evaluate `candidates` in one decode, as far as there is room, and return their children, `n_children` each.
 
-        The plan's nodes bound the cells of the drafter's cache, too: one is left for each of `n_later` levels.
+        Of those without room, the last are left out.
         """
-        opened = [c for c in candidates if c == 0 or self._open(c, n_later)]
-        self._source.expand([self.paths[c] for c in opened if c > 0])
-        return [child for c in opened for child in self._list(c, n_children)]
+        room = self._source.room
+        opened: list[int] = []
+        for candidate in candidates:
+            if candidate == 0 or (len(opened) < room and self._open(candidate)):
+                opened.append(candidate)
+        self._source.expand([self.paths[candidate] for candidate in opened if candidate > 0])
+        return [child for candidate in opened for child in self._list(candidate, n_children)]
 
-    def _open(self, candidate: int, n_later: int) -> bool:
-        """Count the cell and the sequence that `candidate` takes, if there are any."""
+    def _open(self, candidate: int) -> bool:
+        """Take a sequence for `candidate`, or its parent's, if there is one."""
         parent = self.parents[candidate]
         more = parent == 0 or parent in self._inner
-        if self._cells + n_later >= self._plan.max_nodes or self._leaves + more > MAX_LEAVES:
+        if self._leaves + more > MAX_LEAVES:
             return False
-        self._cells += 1
         self._leaves += more
         self._inner.add(parent)
         return True
@@ -76,12 +82,15 @@ class Pool:
         n_nodes = min(len(self.paths) - 1, self._plan.max_nodes)
         if not self._plan.go_on(Growth(law, n_nodes, len(path), self._chances[parent])):
             return []
-        first = len(self.paths)
-        for token, _ in draw(law, self._how, n_children, self._position + len(path), self._chooser):
+        first, reached, rest = len(self.paths), self.values[parent], 1.0
+        for rank, (token, _) in enumerate(draw(law, self._how, n_children, self._position + len(path), self._chooser)):
             self.paths.append((*path, token))
             self.parents.append(parent)
-            self._chances.append(law.prob(token))
-            self.values.append(self.values[parent] * self._chances[-1])
+            q = law.prob(token)
+            value = reached * chance(self._how, min(1.0, q / rest) if rest > 0.0 else 1.0, rank)
+            reached, rest = reached - value, rest - q
+            self._chances.append(q)
+            self.values.append(value)
         return list(range(first, len(self.paths)))
 
     def draft(self, n: int) -> Draft:

@@ -1,0 +1,96 @@
+"""K-SEQ: exact for one to three drafts, the token rule for one, and as good as its formula says (arXiv 2310.15141)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from localspec.draft import Draw
+from localspec.trees.spectr import SpecTr as Drafts
+from localspec.trees.static import Static
+from localspec.verify.spectr import SpecTr
+from localspec.verify.token import Token
+from tests.exact.harness import (
+    EXACT,
+    OPEN,
+    PROMPT,
+    Setup,
+    answers,
+    assert_exact,
+    first_tokens,
+    passes,
+    target_answers,
+)
+from tests.exact.reference import reference_law
+from tests.exact.test_expectations import outcomes
+
+SAMPLINGS = {
+    "open": OPEN,
+    "filtered": replace(OPEN, top_k=2, repeat_penalty=1.25, presence_penalty=0.5),
+    "min-p": replace(OPEN, min_p=0.2),
+}
+
+
+@pytest.mark.parametrize(("drafts", "length"), [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (4, 1)])
+@pytest.mark.parametrize("filters", SAMPLINGS)
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
+def test_one_pass(drafts: int, length: int, filters: str, temperature: float) -> None:
+    """Independent drafts with duplicates among them, kept in the order of drawing."""
+    nodes = drafts * length
+    sampling = replace(SAMPLINGS[filters], temperature=temperature)
+    setup = Setup(SpecTr(), Drafts(drafts=drafts), nodes, length, sampling=sampling, draft_temperature=1.0, seed=3)
+    setup = replace(setup, max_tokens=length + 1)
+    assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("drafts", "length"), [(3, 2), (2, 3)])
+@pytest.mark.parametrize("seed", range(2))
+def test_long_and_many_drafts(drafts: int, length: int, seed: int) -> None:
+    """After an accepted token the drafts that agree with it go on, and those are one, two or three."""
+    setup = Setup(SpecTr(), Drafts(drafts=drafts), drafts * length, length, sampling=SAMPLINGS["filtered"], seed=seed)
+    assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
+
+
+@pytest.mark.parametrize("widths", [(2, 2), (1, 3), (2, 1)])
+@pytest.mark.parametrize("draw", [Draw.IID, Draw.FIXED])
+def test_other_trees(widths: tuple[int, ...], draw: Draw) -> None:
+    """Any expansion vector will do, and point masses are tried one by one."""
+    nodes = Static(widths).shape(0).nodes
+    setup = Setup(SpecTr(), Static(widths), nodes, 2, draw, SAMPLINGS["filtered"], max_tokens=3, seed=2)
+    assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
+
+
+@pytest.mark.parametrize("filters", SAMPLINGS)
+@pytest.mark.parametrize("seed", range(3))
+def test_whole_generations(filters: str, seed: int) -> None:
+    setup = Setup(SpecTr(), Drafts(drafts=2), 2, 1, sampling=SAMPLINGS[filters], max_tokens=3, seed=seed)
+    assert_exact(answers(setup), target_answers(setup))
+
+
+@pytest.mark.parametrize("filters", SAMPLINGS)
+@pytest.mark.parametrize("seed", range(4))
+def test_one_draft_is_the_token_rule(filters: str, seed: int) -> None:
+    """The joint law of draft, acceptance and own token is that of token rejection."""
+    setup = Setup(SpecTr(), depth=3, nodes=3, sampling=SAMPLINGS[filters], seed=seed, max_tokens=99)
+    mine, its = outcomes(setup), outcomes(replace(setup, verifier=Token()))
+    assert all(abs(mine.get(key, 0.0) - its.get(key, 0.0)) < EXACT for key in mine.keys() | its.keys())
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_acceptance_is_that_of_the_formula(k: int, seed: int) -> None:
+    """One token, k drafts: accepted with 1 - (1 - beta(rho))^k, rho by a search of the test's own."""
+    setup = Setup(SpecTr(), Drafts(drafts=k), k, 1, seed=seed, max_tokens=99)
+    accepted = sum(weight * len(step.verdict.path) for weight, step in passes(setup))
+    target, draft = setup.tables()
+    p, q = (reference_law(table(PROMPT), PROMPT, setup.sampling) for table in (target, draft))
+
+    def beta(rho: float) -> float:
+        return sum(min(q.get(token, 0.0), chance / rho) for token, chance in p.items())
+
+    rho = min(r for r in (1.0 + (k - 1) * at / 1e5 for at in range(100_001)) if 1 - (1 - beta(r)) ** k <= r * beta(r))
+    assert accepted == pytest.approx(1 - (1 - beta(rho)) ** k, abs=1e-4)
+    fewer = replace(setup, policy=Drafts(drafts=k - 1), nodes=k - 1)
+    assert accepted > sum(weight * len(step.verdict.path) for weight, step in passes(fewer)) - EXACT
