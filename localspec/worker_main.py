@@ -126,10 +126,10 @@ def main(arguments: list[str]) -> None:
         with open(commands, "rb") as lines:
             for line in lines:
                 server.serve(json.loads(line))
-        server.close()
     with contextlib.suppress(OSError):
         sys.stderr.flush()
-    os._exit(0)  # past the destructors of GPU libraries, which crash in the wrong order
+    # The system frees faster than llama.cpp does, and destructors of GPU libraries crash in the wrong order.
+    os._exit(0)
 
 
 def _settle(is_bound: bool, pipes: tuple[int, ...]) -> None:
