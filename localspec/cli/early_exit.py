@@ -99,13 +99,17 @@ def tune(console: Console, /, model: str, as_json: bool, **values: Any) -> int:
         str(path), name=path.name, threads=values["threads"], gpu=values["gpu"], draft_gpu=values["gpu"]
     )
     live = Live(console)
+    worker = Worker()
+    bench = Bench(worker, exits, live, prompts, values["max_tokens"], sampling)
     try:
-        with Worker() as worker:
+        with worker:
             live.status("loading the model")
             for _ in worker.load(settings):
                 pass
-            bench = Bench(worker, exits, live, prompts, values["max_tokens"], sampling)
             results = bench.measure_all(values["skips"])
+    except BaseException:
+        bench.clear()  # now that the worker is gone, which might have made another
+        raise
     finally:
         live.erase()
     best = max(results, key=lambda one: one.ratio)
@@ -134,13 +138,16 @@ class Bench:
 
     def measure_all(self, skips: int) -> list[Measured]:
         """Measure the first E layers for several E, then sets with up to `skips` layers left out."""
-        try:
-            for end in exits_to_try(self._exits.n_layers):
-                self._measure(tuple(range(end)))
-            self._leave_out(skips)
-        finally:
-            self._tidy()
+        for end in exits_to_try(self._exits.n_layers):
+            self._measure(tuple(range(end)))
+        self._leave_out(skips)
         return list(self._results.values())
+
+    def clear(self) -> None:
+        """Remove every file that was made here."""
+        for layers in self._made:
+            self._exits.discard(layers)
+        self._made.clear()
 
     def _leave_out(self, skips: int) -> None:
         """Drop layers greedily from the whole model, as long as the draft gets faster."""
@@ -190,8 +197,8 @@ class Bench:
 
     def _tidy(self) -> None:
         """Remove the files that were made here, but for the best one's."""
-        best = max(self._results.values(), key=lambda one: one.ratio, default=None)
-        for layers in [made for made in self._made if best is None or made != best.layers]:
+        best = max(self._results.values(), key=lambda one: one.ratio)
+        for layers in self._made - {best.layers}:
             self._exits.discard(layers)
             self._made.discard(layers)
 

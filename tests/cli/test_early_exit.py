@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from localspec.cli.early_exit import Measured, _table, exits_to_try
 from localspec.models.early_exit import Exits
 from localspec.models.gguf.header import read_header
-from tests.cli.harness import assert_one_line, localspec
+from tests.cli.harness import REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec
 from tests.integration.gguf_models import TINY, random_gguf
 
 
@@ -70,6 +72,27 @@ def test_files_that_were_there_stay(tmp_path: Path, model: str) -> None:
     assert done.returncode == 0, done.stderr
     assert kept(tmp_path) == before
     assert done.stdout.decode().splitlines()[-1].startswith("kept: -o exit=")
+
+
+def test_an_interruption_leaves_nothing(tmp_path: Path, model: str) -> None:
+    """Ctrl-C in the middle: no output, no file, exit code 130."""
+    process = subprocess.Popen(
+        [*REAL, "early-exit", "tune", model, "-n", "500"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment({"LOCALSPEC_HOME": str(tmp_path)}),
+        cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    deadline = time.monotonic() + TIMEOUT
+    while not kept(tmp_path):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=TIMEOUT) == (b"", b"")
+    assert process.returncode == 130
+    assert kept(tmp_path) == []
 
 
 def test_the_table_says_when_none_pays() -> None:
