@@ -19,6 +19,9 @@ from localspec.sampling import Sampler
 METHODS: dict[str, str] = {
     "plain": "localspec.methods.plain:Plain",
     "draft-model": "localspec.methods.draft_model:DraftModel",
+    "suffix": "localspec.methods.suffix:Suffix",
+    "prompt-lookup": "localspec.methods.prompt_lookup:PromptLookup",
+    "ngram-cache": "localspec.methods.ngram_cache:NgramCache",
     "lookahead": "localspec.methods.lookahead:Lookahead",
     "early-exit": "localspec.methods.early_exit:EarlyExit",
 }

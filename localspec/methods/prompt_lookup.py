@@ -1,0 +1,81 @@
+"""Prompt lookup: go on as the text did where its last tokens stood before (Yang et al. arXiv 2304.04487, ALG M4).
+
+For n from the longest to the shortest: find the latest place where the last n tokens stood before, and copy what
+followed there. The copy may run into itself, as in LZ77, so that a loop of one token is continued as far as a long one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from localspec.draft import Draft
+from localspec.errors import UsageError
+from localspec.lookup import Guess, LookupDrafter, chain
+from localspec.methods import MethodInfo, Parts
+from localspec.options import Option, Value
+from localspec.protocols import Plan, Shape
+
+
+class PromptLookup(LookupDrafter):
+    """Knows for every n-gram where it was last followed by something."""
+
+    info: ClassVar[MethodInfo] = MethodInfo(
+        name="prompt-lookup",
+        summary="copies what followed the last tokens where they stood before, in prompt or answer",
+        needs="nothing",
+        paper="2304.04487",
+        is_lossless=True,
+        default_k=8,
+        options=(
+            Option("n", 3, "tokens that are looked up, at most; fewer when they are new", low=1, high=16),
+            Option("min_n", 1, "tokens that must have stood there before", low=1, high=16),
+        ),
+        has_own_shape=True,
+    )
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self._sizes = range(int(self.options["min_n"]), int(self.options["n"]) + 1)
+        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> where its latest continuation stands
+
+    @classmethod
+    def shape(cls, k: int, options: Mapping[str, Value]) -> Shape:
+        """Return a chain of `k` nodes; raises UsageError for lengths that no n-gram has."""
+        least, most = int(options["min_n"]), int(options["n"])
+        if least > most:
+            raise UsageError(f"-o min_n={least} is more than the {most} tokens looked up", hint=f"-o n={least}")
+        return super().shape(k, options)
+
+    def learn(self, text: Sequence[int], start: int) -> None:
+        """Note what stands before each new token; the last n-gram has no continuation yet, so it never finds itself."""
+        for at in range(max(start, 1), len(text)):
+            for n in self._sizes:
+                if n <= at:
+                    self._after[tuple(text[at - n : at])] = at
+
+    def forget(self, length: int) -> int:
+        """Start over: where an n-gram stood before its latest place is not kept."""
+        self._after.clear()
+        return 0
+
+    def grow(self, text: Sequence[int], plan: Plan) -> Draft:
+        """Copy from the latest place of the longest n-gram that is known."""
+        start = self._source(text)
+
+        def copied(tokens: Sequence[int]) -> Guess | None:
+            if start is None:
+                return None
+            at = start + len(tokens)
+            token = text[at] if at < len(text) else tokens[at - len(text)]
+            return Guess(token, {token: 1})
+
+        return chain(text[-1], plan, copied, self.is_eog)
+
+    def _source(self, text: Sequence[int]) -> int | None:
+        """Return the position to copy from."""
+        for n in reversed(self._sizes):
+            at = self._after.get(tuple(text[-n:]))
+            if at is not None:
+                return at
+        return None
