@@ -28,7 +28,10 @@ RECENT = 64  # tokens of the text that fill cells for which nothing has been pre
 
 
 class Lookahead:
-    """Drafts with the target alone. W columns and G n-grams are a leaf each, so both stay within 16."""
+    """Drafts with the target alone.
+
+    W columns and G n-grams are a leaf each, and the window alone must fit into one pass: that bounds the options.
+    """
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="lookahead",
@@ -39,7 +42,7 @@ class Lookahead:
         default_k=2,
         options=(
             Option("W", 4, "columns of the window: n-grams guessed in each pass", 1, 16),
-            Option("N", 3, "tokens of an n-gram: the window has N-1 levels, up to N-1 tokens are drafted", 2, 10),
+            Option("N", 3, "tokens of an n-gram: the window has N-1 levels, up to N-1 tokens are drafted", 2, 8),
             Option("G", 4, "n-grams verified in each pass", 1, 16),
             Option("prompt", True, "take the n-grams of the prompt, too"),
         ),

@@ -207,7 +207,7 @@ def test_a_text_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("W", "0"), ("W", "17"), ("N", "1"), ("N", "11"), ("G", "0"), ("G", "17"), ("prompt", "maybe")]
+    ("name", "value"), [("W", "0"), ("W", "17"), ("N", "1"), ("N", "9"), ("G", "0"), ("G", "17"), ("prompt", "maybe")]
 )
 def test_options_out_of_range(name: str, value: str) -> None:
     """One line that says the range."""
