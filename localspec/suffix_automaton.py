@@ -115,10 +115,8 @@ class SuffixAutomaton:
         """Count every suffix of at most `reach` tokens once more."""
         links, longest, count = self._link, self._longest, self._count
         state, length = self._tip
-        if length <= longest[links[state]]:  # it was split by this token
-            state = links[state]
         state, length = self._next[state][token], min(length + 1, self._reach)
-        if length <= longest[links[state]]:  # one token of it fell out of reach
+        if length <= longest[links[state]]:  # one token fell out of reach, or this token split the state
             state = links[state]
         self._tip = Match(state, length)
         while state != ROOT:
