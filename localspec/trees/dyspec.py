@@ -149,13 +149,13 @@ class DySpec:
 class DySpecLayered:
     """Level by level, children as long as a slot promises the threshold, "dyspec-layered:32,threshold=0.03".
 
-    One decode of the drafter per level. Threshold 0 stands for half a token over the number of nodes.
+    One decode of the drafter per level. Threshold 0 stands for half a token over the number of nodes, 0.05 at most.
     """
 
     options: ClassVar[tuple[Option, ...]] = (
         DEPTH,
         CALIBRATED,
-        Option("threshold", 0.0, "least promise of a draw; 0: half over the nodes", 0.0, 1.0),
+        Option("threshold", 0.0, "least tokens that a draw promises; 0: half over the nodes", 0.0, 1.0),
     )
     draws: ClassVar[frozenset[Draw]] = DRAWS
 
@@ -182,7 +182,7 @@ class DySpecLayered:
         """Draw at every slot of a level down to the threshold, then at the next level's."""
         seedling = Seedling(pending, position, plan, chooser)
         garden = Garden(seedling, source, plan.draw, self._is_calibrated)
-        threshold = self._threshold or 0.5 / max(plan.max_nodes, 1)
+        threshold = self._threshold or 0.5 / max(plan.max_nodes, 10)
         level = {0: 1.0}  # nodes with their values
         for _ in range(min(self._depth, plan.max_depth)):
             garden.expand(list(level))

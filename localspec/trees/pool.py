@@ -76,7 +76,7 @@ class Pool:
         return True
 
     def _list(self, parent: int, n_children: int) -> list[int]:
-        """Add the children of an evaluated candidate, unless the plan has enough."""
+        """Add the children of an evaluated candidate, unless the plan's rule ends the draft there."""
         path = self.paths[parent]
         law = self._source.law(path)
         n_nodes = min(len(self.paths) - 1, self._plan.max_nodes)

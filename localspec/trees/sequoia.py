@@ -36,7 +36,7 @@ class Sequoia:
     """The best shape for how often a first, second, ... child is right, "sequoia:32,depth=10,accept=0.7/0.1/0.05"."""
 
     options: ClassVar[tuple[Option, ...]] = (
-        Option("depth", 10, "levels at most", 1, 64),
+        Option("depth", 10, "levels at most", 1, 32),
         Option("accept", "/".join(map(str, ACCEPT)), "chances that the first, second, ... child is the accepted one"),
     )
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
@@ -169,9 +169,10 @@ def _vector(text: str) -> tuple[float, ...]:
         accept = tuple(float(word) for word in text.split("/"))
     except ValueError:
         accept = ()
-    if not accept or not all(0.0 < chance <= 1.0 for chance in accept) or sum(accept) > 1.0 + 1e-9:
+    is_law = 0.0 < sum(accept) <= 1.0 + 1e-9 and all(0.0 < chance <= 1.0 for chance in accept)
+    if not is_law or len(accept) > MAX_LEAVES:
         raise UsageError(
-            f"--tree sequoia with accept={text} is no list of chances whose sum is one at most",
+            f"--tree sequoia with accept={text} is no list of up to {MAX_LEAVES} chances that sum to one at most",
             hint="--tree sequoia:16,accept=0.7/0.1/0.05",
         )
     return accept

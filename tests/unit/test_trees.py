@@ -114,7 +114,8 @@ def test_no_tree_exceeds_its_shape(
     plan = Plan("it", max(1, shape.nodes - cut), max(1, shape.depth - cut // 4), draw)
     source = RandomLaws(seed, n_vocab, sharpness, n_cells=plan.max_nodes + spare)
     draft = grow(policy, source, plan, seed)
-    assert 1 <= len(draft) <= plan.max_nodes <= shape.nodes
+    assert len(draft) <= plan.max_nodes <= shape.nodes
+    assert len(draft) > 0 or name == "dyspec-layered"  # nothing may promise enough
     assert draft.depth <= plan.max_depth <= shape.depth
     assert draft.n_leaves <= shape.leaves
     assert source.room >= 0
