@@ -62,6 +62,7 @@ class Started:
     seed: int
     is_seeded: bool  # the seed was asked for, not drawn
     prompt_n: int
+    is_lossless: bool = True  # the output keeps the target's law
     derived: ModelFacts | None = None  # the model that drafts, if it was made of the target's own layers
 
 

@@ -32,7 +32,7 @@ from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.progress import reported
 from localspec.prompt import special_texts, tokenise
-from localspec.protocols import Cancel, Clock, Shape
+from localspec.protocols import Cancel, Clock, Drafter, Shape
 from localspec.sampling import Sampler
 from localspec.verify import VERIFIERS
 
@@ -85,6 +85,7 @@ class Session:
         self._settings = LoadSettings("")
         self._exits: Exits | None = None  # of the target
         self._derived: Derived | None = None  # the last that a request asked for
+        self._drafted: tuple[object, Drafter] | None = None  # the last answer's drafter, and what it was built from
 
     def load(self, settings: LoadSettings) -> Iterator[events.Event]:
         """Check the files, load the pair, and say so. A pair loaded before is closed first."""
@@ -137,6 +138,7 @@ class Session:
             seed=seed,
             is_seeded=request.sampling.seed is not None,
             prompt_n=len(prompt.tokens),
+            is_lossless=resolve(VERIFIERS[axes.verify]).is_lossless,
             derived=None if draft is None or draft is self._draft else draft.facts(),
         )
         for warning in (*warnings, *prompt.warnings):
@@ -148,6 +150,7 @@ class Session:
 
     def close(self) -> None:
         """Free all models; the session can load again."""
+        self._drafted = None
         derived = None if self._derived is None else self._derived.loaded
         for loaded in (derived, self._draft, self._target):
             if loaded is not None:
@@ -198,20 +201,10 @@ class Session:
         """Put the parts together for one request."""
         assert self._target is not None
         target = self._target.backend
-        n_vocab = target.traits.n_vocab
-        parts = Parts(
-            draft=draft,
-            sampler=Sampler(sampling, temperature=sampling.draft_temperature),
-            policy=axes.policy,
-            cancel=self._cancel,
-            n_vocab=n_vocab,
-            options=axes.options,
-            is_eog=target.model.is_eog,
-        )
         controller = axes.controller(axes.shape)
         return Engine(
             target=target,
-            drafters={axes.method: resolve(registered()[axes.method]).build(parts)},
+            drafters={axes.method: self._drafter(draft, axes, sampling)},
             verifier=resolve(VERIFIERS[axes.verify])(),
             controller=Probing(Guarded(controller) if axes.is_guarded else controller),
             sampler=Sampler(sampling),
@@ -219,6 +212,23 @@ class Session:
             clock=self._clock,
             cancel=self._cancel,
         )
+
+    def _drafter(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling) -> Drafter:
+        """Build the drafter, or go on with the last answer's: what it has learned from a chat stays of use."""
+        assert self._target is not None
+        key = (axes.method, axes.tree, tuple(axes.options.items()), replace(sampling, seed=None), id(draft))
+        if self._drafted is None or self._drafted[0] != key:
+            parts = Parts(
+                draft=draft,
+                sampler=Sampler(sampling, temperature=sampling.draft_temperature),
+                policy=axes.policy,
+                cancel=self._cancel,
+                n_vocab=self._target.model.n_vocab,
+                options=axes.options,
+                is_eog=self._target.model.is_eog,
+            )
+            self._drafted = key, resolve(registered()[axes.method]).build(parts)
+        return self._drafted[1]
 
 
 def _check_tokens(sampling: Sampling, n_vocab: int) -> None:

@@ -61,7 +61,7 @@ def params(settings: LoadSettings, request: Request, stats: Stats | None = None)
     if stats is not None and stats.started is not None:
         started = stats.started
         chosen |= {name: getattr(started, name) for name in ("method", "tree", "length", "k", "verify", "seed")}
-        chosen["is_seeded"] = started.is_seeded
+        chosen |= {"is_seeded": started.is_seeded, "is_lossless": started.is_lossless}
     return chosen
 
 

@@ -29,6 +29,8 @@ def stats_line(stats: Stats) -> str:
         parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
     elif stats.started is not None and stats.started.k == 0:
         parts.append("plain decoding")
+    if stats.started is not None and not stats.started.is_lossless:
+        parts.append(f"approximate: {stats.started.verify} changes the distribution")
     if stats.finished is not None:
         parts.append(f"ttft {stats.finished.ttft_ms / 1e3:.2f} s")
         if stats.finished.reason in ("interrupted", "timeout"):

@@ -246,6 +246,18 @@ def test_the_real_thing_as_json(method: str) -> None:
 
 
 @needs_pair
+def test_a_changed_distribution_is_said() -> None:
+    """A lossy rule runs only when asked for, and the line and the JSON say what it did."""
+    args = ["-n", "20", "--method", "draft-model", "--verify", "shortcut", "Once upon a time"]
+    assert localspec("run", *args, program=REAL).returncode == 2
+    done = localspec("run", "--approximate", "--stats", *args, program=REAL)
+    assert b"shortcut changes the distribution" in done.stderr
+    made = json.loads(localspec("run", "--approximate", "--json", *args, program=REAL).stdout)
+    assert made["params"]["is_lossless"] is False
+    assert json.loads(localspec("run", "--json", "hi", "-n", "2", program=REAL).stdout)["params"]["is_lossless"] is True
+
+
+@needs_pair
 def test_the_real_thing_as_events() -> None:
     done = localspec("run", "-n", "40", "--events", "--seed", "1", "Once upon a time")
     stream = events(done)

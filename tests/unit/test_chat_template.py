@@ -149,7 +149,7 @@ GLUING = "{% for m in messages %}<|im_{{ m.content }}end|></{{ m.content | trim 
 def test_no_text_of_a_user_is_ever_a_control_token(template: str, contents: list[str], has_system: bool) -> None:
     roles = (["system"] if has_system else []) + ["user", "assistant"] * 4
     messages = [Message(role, content) for role, content in zip(roles, contents, strict=False)]
-    harmless = [Message(message.role, "z" if message.content.strip() else "") for message in messages]
+    harmless = [Message(message.role, "z" if message.content.strip() else message.content) for message in messages]
     rendered = run(template, *messages)
     if any("ChatML is used" in warning for warning in rendered.warnings):
         template = CHATML
