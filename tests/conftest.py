@@ -1,4 +1,4 @@
-"""Property tests try the same examples in every run, so that a pass can be repeated; LOCALSPEC_FUZZ=1 tries new ones."""
+"""Property tests try the same examples in every run, so that a pass repeats; LOCALSPEC_FUZZ=1 tries new ones."""
 
 from __future__ import annotations
 
