@@ -21,6 +21,7 @@ from tests.exact.harness import (
     first_tokens,
     passes,
     target_answers,
+    total_variation,
 )
 from tests.exact.reference import reference_law
 from tests.exact.test_expectations import outcomes
@@ -94,3 +95,18 @@ def test_acceptance_is_that_of_the_formula(k: int, seed: int) -> None:
     assert accepted == pytest.approx(1 - (1 - beta(rho)) ** k, abs=1e-4)
     fewer = replace(setup, policy=Drafts(drafts=k - 1), nodes=k - 1)
     assert accepted > sum(weight * len(step.verdict.path) for weight, step in passes(fewer)) - EXACT
+
+
+@pytest.mark.parametrize("spoil", ["no division", "left of p"])
+def test_wrong_forms_are_caught(spoil: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coins as if there were one draft, and a correction drawn from p: both look harmless."""
+    if spoil == "no division":
+        monkeypatch.setattr("localspec.verify.spectr._Choice._division", lambda choice: 1.0)
+    else:
+        monkeypatch.setattr("localspec.verify.spectr._Choice.rest", lambda choice: choice._p)
+    biases = []
+    for seed in range(4):
+        setup = Setup(SpecTr(), Drafts(drafts=2), 2, 1, seed=seed, max_tokens=2)
+        biases.append(total_variation(first_tokens(setup, passes(setup)), target_answers(setup)))
+    print(f"{spoil}: total variation {max(biases):.4f}")
+    assert max(biases) > 0.01

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.axes import MAX_LEAVES
+from localspec.axes import MAX_LEAVES, resolve_axes
 from localspec.chooser import SeededChooser
+from localspec.config import Speculation
 from localspec.draft import Draft, Draw
 from localspec.errors import UsageError
 from localspec.law import Law
@@ -29,6 +30,7 @@ from localspec.trees.sequoia import Sequoia, Tree, acceptance_vector, best_tree,
 from localspec.trees.specinfer import SpecInfer
 from localspec.trees.spectr import SpecTr
 from localspec.trees.static import Chain, Static
+from localspec.verify import VERIFIERS
 
 WOR, FIXED, COUPLED = Draw.WITHOUT_REPLACEMENT, Draw.FIXED, Draw.COUPLED
 
@@ -379,3 +381,17 @@ def test_bad_spellings_are_answered_with_a_good_one(spelling: str) -> None:
     assert option == "--tree"
     assert hint.partition(":")[0] == name
     assert shape(hint)[0] > 0
+
+
+@pytest.mark.parametrize("name", sorted(set(TREES) - {"chain"}))
+@pytest.mark.parametrize("verify", ["tree", "traversal", "spectr", "match", "coupled"])
+def test_every_tree_rule_gets_draws_that_are_right_for_both(name: str, verify: str) -> None:
+    """What is drawn is drawn in a way that policy and rule agree on; what is chosen is a point mass."""
+    tree = f"{name}:2,1" if name in ("static", "specinfer") else f"{name}:8"
+    axes = resolve_axes(Speculation(tree=tree, verify=verify), has_draft=True, is_seeded=False)
+    assert axes.draw in axes.policy.draws & resolve(VERIFIERS[verify]).accepts
+    assert (axes.draw is COUPLED) == (verify == "coupled")
+    if name in ("eagle2", "opt-tree") or verify == "match":
+        assert axes.draw in (FIXED, COUPLED)
+    elif verify in ("tree", "traversal"):
+        assert axes.draw is (Draw.IID if name == "specinfer" else WOR)
