@@ -15,7 +15,7 @@ from localspec.config import Speculation
 from localspec.control import LENGTHS
 from localspec.draft import Draw
 from localspec.errors import UsageError
-from localspec.methods import registered, resolve
+from localspec.methods import MethodInfo, registered, resolve
 from localspec.options import Value, read_options
 from localspec.protocols import Controller, Shape, TreePolicy
 from localspec.trees import TREES
@@ -27,7 +27,8 @@ from localspec.verify import VERIFIERS
 class Axes:
     """A legal combination. `policy` grows trees of at most `shape`, whose nodes are drawn as `draw`.
 
-    `is_guarded`: nobody asked for this method by name, so it may be parked when it does not pay.
+    `is_guarded`: nobody asked for this method by name, so it may be parked when it does not pay. A seed with a rule
+    that draws in order of need is not guarded: there the text would depend on the machine's timing.
     """
 
     method: str
@@ -50,25 +51,10 @@ class Axes:
 def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) -> Axes:
     """Return the axes with every `auto` decided; raise UsageError for names that do not exist or do not fit."""
     method = _method(speculation.method, has_draft=has_draft)
-    drafter = resolve(registered()[method])
-    info = drafter.info
+    info = resolve(registered()[method]).info
     options = read_options(info.options, speculation.options, of=f"--method {method}")
-    k = 0 if method == "plain" else info.default_k if speculation.k is None else speculation.k
-    policy, shape = _tree(speculation.tree, k)
-    if info.has_own_shape:
-        if speculation.tree != "chain":
-            raise UsageError(
-                f"--method {method} has a shape of its own, so --tree does not apply", hint="leave out --tree"
-            )
-        shape = drafter.shape(k, options)
-    _fits(speculation.tree, shape)
+    policy, shape = _shaped(speculation, method, info, options)
     is_chain = shape.leaves <= 1
-    if k == 0:
-        if speculation.tree != "chain":
-            raise UsageError(
-                f"--tree {speculation.tree} needs drafts, and there are none", hint="--method draft-model -k 4"
-            )
-        shape = Shape(0, 0, 1)
     _name("--length", speculation.length.partition(":")[0], LENGTHS)
     verify = _verify(speculation, is_chain=is_chain, is_seeded=is_seeded)
     axes = Axes(
@@ -80,10 +66,42 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) 
         shape=shape,
         draw=_draw(verify, policy, is_chain=is_chain),
         options=options,
-        is_guarded=speculation.method == "auto",
+        is_guarded=speculation.method == "auto" and (verify == "coupled" or not is_seeded),
     )
     axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
     return axes
+
+
+def _shaped(
+    asked: Speculation, method: str, info: MethodInfo, options: Mapping[str, Value]
+) -> tuple[TreePolicy, Shape]:
+    """Return the policy and the largest tree; refuse sizes and shapes that would have no effect."""
+    k = info.default_k if asked.k is None else asked.k
+    policy = _tree(asked.tree)
+    if method == "plain":
+        if asked.k:
+            raise UsageError(
+                f"-k {asked.k} needs something that drafts, and there is nothing",
+                hint=f"--method draft-model -k {asked.k}",
+            )
+        k = 0
+    if k == 0:
+        if asked.tree != "chain":
+            raise UsageError(f"--tree {asked.tree} needs drafts, and there are none", hint="--tree chain")
+        return policy, Shape(0, 0, 1)
+    if info.has_own_shape:
+        if asked.tree != "chain":
+            raise UsageError(f"--method {method} has a shape of its own, and no --tree", hint="leave out --tree")
+        shape: Shape = resolve(registered()[method]).shape(k, options)
+    else:
+        if asked.k is not None and policy.shape(1) == policy.shape(2):
+            raise UsageError(f"--tree {asked.tree} has a size of its own, and no -k", hint=f"--tree chain -k {asked.k}")
+        shape = policy.shape(k)
+    if shape.leaves > MAX_LEAVES:
+        raise UsageError(
+            f"--tree {asked.tree} has {shape.leaves} leaves, and at most {MAX_LEAVES} fit", hint="--tree static:4,2,2"
+        )
+    return policy, shape
 
 
 def _name(option: str, name: str, known: Mapping[str, str]) -> str:
@@ -107,19 +125,11 @@ def _method(name: str, *, has_draft: bool) -> str:
     return method
 
 
-def _tree(spelling: str, k: int) -> tuple[TreePolicy, Shape]:
-    """Build the policy that "name" or "name:argument" stands for, with the largest tree it grows."""
+def _tree(spelling: str) -> TreePolicy:
+    """Build the policy that "name" or "name:argument" stands for."""
     name, _, argument = spelling.partition(":")
     policy: TreePolicy = resolve(TREES[_name("--tree", name, TREES)]).parse(argument)
-    return policy, policy.shape(k)
-
-
-def _fits(tree: str, shape: Shape) -> None:
-    """Refuse a tree with more leaves than the target has sequences."""
-    if shape.leaves > MAX_LEAVES:
-        raise UsageError(
-            f"--tree {tree} has {shape.leaves} leaves, and at most {MAX_LEAVES} fit", hint="--tree static:4,2,2"
-        )
+    return policy
 
 
 def _verify(asked: Speculation, *, is_chain: bool, is_seeded: bool) -> str:

@@ -17,7 +17,12 @@ from localspec.sampling import Sampler, TargetLaws
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One target with whatever drafts for it. All state is in the parts; `context` is passed in."""
+    """One target with whatever drafts for it. All state is in the parts; `context` is passed in.
+
+    Two accounts of time are kept. A step's own `times` add up to the wall clock: what passed since the step before,
+    its telling included, is `other`. The controller is given what a pass really cost: from the end of telling the one
+    before to the end of telling it, so that no pass pays for another's events.
+    """
 
     target: Backend
     drafters: Mapping[str, Drafter]
@@ -62,7 +67,6 @@ class Engine:
         assert self.target.length == len(context.tokens) - 1
         for drafter in self.drafters.values():
             drafter.observe(step, rows)
-        self.controller.observe(step)
         return step
 
     def generate(self, context: Context) -> Iterator[Step]:
@@ -71,12 +75,16 @@ class Engine:
         Cache and context agree at every yield, so the generator may be dropped anywhere.
         """
         try:
-            yield self.start(context)
+            step = self.start(context)
             lap = self.clock()
+            yield step
+            told = self.clock()
             while context.finish is None and not self.cancel():
                 step = self.step(context, lap)
                 lap += step.times.total
                 yield step
+                began, told = told, self.clock()
+                self.controller.observe(step, told - began)
         except Cancelled:
             pass
         context.interrupt()

@@ -68,11 +68,15 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """The prompt is in the cache: `prompt_n` tokens, of which `cache_n` were there already."""
+    """The prompt is in the cache: `prompt_n` tokens, of which `cache_n` were there already.
+
+    `ms` is the evaluation's time, `prepare_ms` what template and tokenizer took before it.
+    """
 
     prompt_n: int
     cache_n: int
     ms: float
+    prepare_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,10 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A plain pass was measured: milliseconds per token without drafting, with `ctx` tokens in the context."""
+    """A plain pass of a drafting method was measured: milliseconds of a token, with `ctx` tokens in the context.
+
+    Measured to the end of telling the pass, as the time of every pass is.
+    """
 
     plain_ms: float
     ctx: int

@@ -46,12 +46,17 @@ class ModelDrafter:
         pending = history.tokens[-1]
         room = self._backend.traits.n_ctx - len(history.tokens)  # every evaluated node takes a cell, also a sibling
         plan = replace(plan, max_nodes=min(plan.max_nodes, room), max_depth=min(plan.max_depth, room))
-        if plan.max_nodes <= 0 or plan.max_depth <= 0:
+        if plan.max_nodes <= 0 or plan.max_depth <= 0 or not self._knows(history.tokens):
             return Draft.root(pending)
         rows = self._backend.prefill(history.tokens, self._cancel)
         law = self._sampler.law(rows.logits(0)[: self._n_vocab], history.tokens)
         self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, {(): law})
         return self._policy.grow(pending, history.position, self._open, plan, chooser)
+
+    def _knows(self, tokens: Sequence[int]) -> bool:
+        """Whether the draft model has all of `tokens`: its vocabulary may lack the target's last ones."""
+        n_vocab = self._backend.traits.n_vocab
+        return n_vocab >= self._n_vocab or max(tokens) < n_vocab
 
     def observe(self, step: Step, rows: Rows) -> None:
         """Keep the cells of accepted draft tokens, drop the others."""

@@ -18,14 +18,17 @@ def narrate(
     """Run the engine to the end of the context and tell what happens; `began` is when the request came."""
     first: float | None = None
     evaluated = engine.target.evaluated
+    told = engine.clock()
+    prepare_ms = 1e3 * (told - began)
     for index, step in enumerate(engine.generate(context)):
         if index == 0:
             cached = context.prompt_n - (engine.target.evaluated - evaluated)
-            yield Prefilled(context.prompt_n, cached, 1e3 * step.times.verify)
+            yield Prefilled(context.prompt_n, cached, 1e3 * step.times.verify, prepare_ms)
             first = engine.clock()
         yield _committed(index, step, vocabulary, details=details)
-        if step.is_probe:
-            yield Probed(1e3 * (step.times.verify + step.times.sample), step.position)
+        began_pass, told = told, engine.clock()
+        if step.is_probe:  # measured as every pass is paid: to the end of telling it
+            yield Probed(1e3 * (told - began_pass), step.position)
     assert context.finish is not None
     now = engine.clock()
     yield Finished(

@@ -24,8 +24,8 @@ class Tokenised:
 
 def special_texts(model: Model) -> frozenset[str]:
     """Return the texts that would become control tokens if they were read as such."""
-    controls = filter(model.is_control, range(model.n_vocab))
-    return frozenset(text for token in controls if (text := _special(model, token)))
+    parsed = filter(model.is_parsed, range(model.n_vocab))
+    return frozenset(text for token in parsed if (text := _special(model, token)))
 
 
 def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:

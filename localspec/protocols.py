@@ -155,7 +155,7 @@ class Plan:
     max_depth: int = 0
     draw: Draw = Draw.IID
     go_on: Callable[[Growth], bool] = field(default=always)
-    is_probe: bool = False  # a plain pass made only to measure plain decoding
+    is_probe: bool = False  # left plain although it could draft: its time is what plain decoding costs
     why: str = ""
 
 
@@ -174,7 +174,9 @@ class Controller(Protocol):
         """Plan the next pass within `room`."""
         ...
 
-    def observe(self, step: Step) -> None: ...
+    def observe(self, step: Step, seconds: float) -> None:
+        """Learn from a pass that took `seconds`, the telling of it included."""
+        ...
 
 
 class Drafter(Protocol):

@@ -57,7 +57,8 @@ class Sampler:
             return logits
         row = logits.copy()
         if self._bias_ids.size:
-            np.add.at(row, self._bias_ids, self._bias)  # the same token may be named twice
+            known = self._bias_ids < row.size  # a draft may lack the target's last tokens
+            np.add.at(row, self._bias_ids[known], self._bias[known])  # the same token may be named twice
         if self.needs_history:
             self._penalise(row, history)
         return row
@@ -70,6 +71,8 @@ class Sampler:
         if not len(window):
             return
         seen, counts = np.unique(np.asarray(window, np.int32), return_counts=True)
+        known = seen < row.size
+        seen, counts = seen[known], counts[known]
         values = row[seen]
         repeat = np.float32(settings.repeat_penalty)
         values = np.where(values <= 0, values * repeat, values / repeat)

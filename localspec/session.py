@@ -95,11 +95,13 @@ class Session:
         target = _look_at(settings.target)
         draft = None if settings.draft is None else _look_at(settings.draft)
         warnings = () if draft is None else require_fit(target, draft).warnings
-        if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:
-            warnings += ("this build of llama.cpp has no GPU support, so --gpu does nothing: see localspec --version",)
+        warnings += _doubts(settings, target)
         self._target = yield from _load(target, settings, settings.gpu, "target")
         if draft is not None:
             self._draft = yield from _load(draft, settings, settings.draft_gpu, "draft")
+            limit = self._draft.backend.traits.n_ctx
+            if limit < self._target.backend.traits.n_ctx:
+                warnings += (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
         for warning in warnings:
             yield events.Warned("pair", warning)
         yield events.Loaded(
@@ -124,10 +126,7 @@ class Session:
         prompt = tokenise(request, self._target.model, self._target.specials)
         n_ctx = self._target.backend.traits.n_ctx
         if len(prompt.tokens) >= n_ctx:
-            raise PromptTooLongError(
-                f"the prompt has {len(prompt.tokens)} tokens and the context holds {n_ctx}",
-                hint=f"--ctx {1 << len(prompt.tokens).bit_length()}, or a shorter prompt",
-            )
+            raise self._too_long(len(prompt.tokens), n_ctx)
         seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
         yield events.Started(
             method=axes.method,
@@ -156,6 +155,15 @@ class Session:
             if loaded is not None:
                 loaded.close()
         self._target = self._draft = self._derived = self._exits = None
+
+    def _too_long(self, n: int, n_ctx: int) -> PromptTooLongError:
+        assert self._target is not None
+        fitting = 1 << (n + 100).bit_length()  # with room for an answer
+        trained = self._target.info.n_ctx_train
+        hint = (
+            f"--ctx {fitting}" if fitting <= trained else f"a shorter prompt: this model was made for {trained} tokens"
+        )
+        return PromptTooLongError(f"the prompt has {n} tokens and the context holds {n_ctx}", hint=hint)
 
     def _axes(self, request: Request) -> tuple[Axes, tuple[str, ...]]:
         """Decide the axes within the target's traits; what had to give way becomes a warning."""
@@ -244,6 +252,16 @@ def _check_tokens(sampling: Sampling, n_vocab: int) -> None:
 def _look_at(path: str) -> ModelInfo:
     """Read a file's header, with every bound checked, before llama.cpp sees it."""
     return model_info(read_header(Path(path)))
+
+
+def _doubts(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
+    """Return what settings will not bring what they promise."""
+    doubts: tuple[str, ...] = ()
+    if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:
+        doubts += ("this build of llama.cpp has no GPU support, so --gpu does nothing: see localspec --version",)
+    if settings.ctx is not None and settings.ctx > target.n_ctx_train:
+        doubts += (f"the model was made for {target.n_ctx_train} tokens: beyond them its text falls apart",)
+    return doubts
 
 
 def _versions() -> dict[str, str]:

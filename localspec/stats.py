@@ -14,7 +14,7 @@ Definitions (`localspec` prints nothing that is not one of these):
   estimate of alpha of 2211.17192 section 3.1).
 * *la* = accepted tokens per drafting pass, *la/k* = the mean over drafting passes of accepted / depth.
 * *speed-up* = plain milliseconds a token / measured milliseconds a token, both of decoding alone (neither the prompt
-  nor the token it yields). Plain is the median of probe passes; without a probe there is no speed-up.
+  nor the token it yields). Plain is the lower median of two or more plain passes; without them there is no speed-up.
 
 Identities: emitted = accepted + passes - cut; sum accepted_per_pos = accepted for chains and trees alike.
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median_low
 
 from localspec.events import (
     Committed,
@@ -196,10 +196,13 @@ class Stats:
 
     @property
     def baseline(self) -> Baseline | None:
-        """Plain decoding as the probes measured it, None before the first one."""
-        if not self._probes:
+        """Plain decoding as the probes measured it, None before the second one.
+
+        The lower median: of two probes the faster, so that a stutter of the machine never looks like a speed-up.
+        """
+        if len(self._probes) < 2:
             return None
-        return Baseline(median(self._probes), len(self._probes), self._probe_ctx, self.clock() - self._probed_at)
+        return Baseline(median_low(self._probes), len(self._probes), self._probe_ctx, self.clock() - self._probed_at)
 
     @property
     def speedup(self) -> float | None:

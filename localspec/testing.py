@@ -215,7 +215,7 @@ class Scripted:
         depth = min(plan.max_depth, room.depth)
         return replace(plan, max_nodes=min(plan.max_nodes, room.nodes) if depth else 0, max_depth=depth)
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, seconds: float) -> None:
         """Count the pass."""
         self._passes += 1
 

@@ -138,6 +138,11 @@ class Model:
         """Whether the token is a control token, which has no text of its own."""
         return bool(api.llama_vocab_is_control(self._vocab, token))
 
+    def is_parsed(self, token: int) -> bool:
+        """Whether the token's text becomes the token only where `parse_special` allows it: control and unknown."""
+        wanted = api.LLAMA_TOKEN_ATTR_CONTROL | api.LLAMA_TOKEN_ATTR_UNKNOWN
+        return bool(api.llama_vocab_get_attr(self._vocab, token) & wanted)
+
     def close(self) -> None:
         """Free the weights, and the contexts on them before. Idempotent."""
         for user in list(self.users):

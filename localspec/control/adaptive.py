@@ -45,7 +45,7 @@ class Adaptive(Fixed):
             why=f"adaptive {threshold:.3f}",
         )
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, seconds: float) -> None:
         """Let the threshold follow the share of the draft that was kept."""
         drafted = step.draft.depth
         if drafted == 0:

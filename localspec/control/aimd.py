@@ -41,7 +41,7 @@ class Aimd:
         nodes = min(self._shape.nodes, room.nodes) if depth > 0 else 0
         return Plan(self._drafter, nodes, depth, self._draw, why=f"aimd {self._k}")
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, seconds: float) -> None:
         """Change K by one, or leave it; a pass without a draft says nothing."""
         drafted = step.draft.depth
         if drafted == 0:

@@ -28,5 +28,5 @@ class Fixed:
         nodes = min(self._shape.nodes, room.nodes) if depth > 0 else 0
         return Plan(self._drafter, nodes, depth, self._draw, why=f"fixed {self._shape.nodes}")
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, seconds: float) -> None:
         """A fixed plan learns nothing."""

@@ -6,15 +6,15 @@ allows another try. At any moment
 
     elapsed <= (plain + L0) / (1 - eps),   eps = 2 %, L0 = eight plain passes
 
-as far as the measured plain pass is right and no single pass is worse than the worst seen (the first one, which also
-evaluates the prompt in the draft, is charged like any other).
+as far as the measured plain pass is right, and apart from the first speculative pass, whose cost nobody knows before:
+it also evaluates the prompt in the draft model. It is charged like any other, and paid off before the next.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from statistics import median
+from statistics import median_low
 
 from localspec.draft import Step
 from localspec.protocols import Controller, History, Plan, Room
@@ -32,7 +32,6 @@ class Guarded:
     def __init__(self, inner: Controller) -> None:
         self._inner = inner
         self._plain: deque[float] = deque(maxlen=RECENT)
-        self._unpriced: list[tuple[float, int]] = []  # seconds and tokens of passes made before any plain one
         self._elapsed = 0.0
         self._loss = 0.0
         self._cost: float | None = None
@@ -40,27 +39,23 @@ class Guarded:
     def plan(self, history: History, room: Room) -> Plan:
         """Return the inner plan if the account can bear that its draft is rejected whole."""
         plan = self._inner.plan(history, room)
-        if plan.max_nodes == 0 or not self._plain:
+        if plan.max_nodes == 0:
             return plan
-        plain = median(self._plain)
-        at_worst = self._loss + max((self._cost or plain) - plain, 0.0)
-        if at_worst <= EPS * self._elapsed + HEAD_START * plain:
-            return plan
+        if self._plain:
+            plain = median_low(self._plain)
+            at_worst = self._loss + max((self._cost or plain) - plain, 0.0)
+            if at_worst <= EPS * self._elapsed + HEAD_START * plain:
+                return plan
         why = f"parked: drafting has cost {1e3 * self._loss:.0f} ms more than plain decoding"
-        return replace(plan, max_nodes=0, max_depth=0, is_probe=True, why=why)
+        return replace(plan, max_nodes=0, max_depth=0, is_probe=True, why=why if self._plain else "no price yet")
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, seconds: float) -> None:
         """Charge or credit the pass."""
-        seconds = step.times.total
         self._elapsed += seconds
         if len(step.draft) == 0:
             self._plain.append(seconds)
-        else:
-            self._unpriced.append((seconds, len(step.tokens)))
+        elif self._plain:
+            plain = median_low(self._plain)
+            self._loss = max(self._loss + seconds - len(step.tokens) * plain, -CREDIT * plain)
             self._cost = seconds if self._cost is None else (1 - FADE) * self._cost + FADE * seconds
-        if self._plain:
-            plain = median(self._plain)
-            for spent, n in self._unpriced:
-                self._loss = max(self._loss + spent - n * plain, -CREDIT * plain)
-            self._unpriced.clear()
-        self._inner.observe(step)
+        self._inner.observe(step, seconds)

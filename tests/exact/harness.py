@@ -74,8 +74,8 @@ class Ruled:
     def plan(self, history: History, room: Room) -> Plan:
         return replace(self._inner.plan(history, room), go_on=self._go_on)
 
-    def observe(self, step: Step) -> None:
-        self._inner.observe(step)
+    def observe(self, step: Step, seconds: float) -> None:
+        self._inner.observe(step, seconds)
 
 
 def build(setup: Setup, target: Table, draft: Table, chooser: Chooser) -> tuple[Engine, Context]:

@@ -209,16 +209,15 @@ def test_adaptive_rules_vary_the_shape() -> None:
 
 @all_rules
 def test_measuring_passes(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probing controller's plain passes change the pace, never the law. Moved up so that answers this short
-    have one."""
-    monkeypatch.setattr("localspec.control.probe.FIRST", 1)
+    """The probing controller's plain passes change the pace, never the law. Moved so that one follows a draft."""
+    monkeypatch.setattr("localspec.control.probe.EARLY", (1,))
     probes = 0
 
     class Counting(Probing):
-        def observe(self, step) -> None:
+        def observe(self, step, seconds) -> None:
             nonlocal probes
             probes += step.is_probe
-            super().observe(step)
+            super().observe(step, seconds)
 
     setup = replace(SETUPS[rule], controller=Counting, max_tokens=4, seed=13)
     law = answers(setup)

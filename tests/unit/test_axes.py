@@ -89,7 +89,7 @@ LENGTH_NAMES = ["fixed", "fixd"]
 
 
 def legal(speculation: Speculation, *, has_draft: bool) -> bool:
-    """Say what the table in one's head says: names exist, trees have trees' rules, drafts have a drafter."""
+    """Say what the table in one's head says: names exist, trees have trees' rules, drafts have a drafter, -k something to size."""
     widths = [int(width) for width in re.findall(r"\d+", speculation.tree)]
     well_formed = speculation.tree == "chain" or (
         re.fullmatch(r"static:[1-9](,[1-9])*", speculation.tree) and math.prod(widths) <= MAX_LEAVES
@@ -106,6 +106,8 @@ def legal(speculation: Speculation, *, has_draft: bool) -> bool:
         and bool(well_formed)
         and (method == "plain" or has_draft)
         and (drafts or speculation.tree == "chain")
+        and not (method == "plain" and speculation.k)
+        and not (speculation.tree != "chain" and speculation.k)
         and not (is_tree and speculation.verify in ("token", "block"))
     )
 

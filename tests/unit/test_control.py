@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.fixed import Fixed
-from localspec.control.probe import EVERY, FIRST, Probing
+from localspec.control.probe import EARLY, EVERY, Probing
 from localspec.draft import Draft, Draw, Source, Step, Times
 from localspec.protocols import Controller, Plan, Room, Shape
 
@@ -24,7 +24,7 @@ def observe(controller: Controller, plan: Plan) -> None:
     """Let the controller see a pass that carried out its plan."""
     draft = Draft.of([1] * (plan.max_nodes + 1), range(-1, plan.max_nodes))
     verdict = draft.verdict(0, 2)
-    controller.observe(Step(draft, verdict, (2,), (Source.PLAIN,), (0,), 1, Times(), is_probe=plan.is_probe))
+    controller.observe(Step(draft, verdict, (2,), (Source.PLAIN,), (0,), 1, Times(), is_probe=plan.is_probe), 0.1)
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
@@ -38,7 +38,7 @@ def test_a_fixed_plan_is_its_shape_within_the_room(nodes: int, depth: int, room_
 
 
 def test_measuring_passes_come_early_and_then_every_so_often() -> None:
-    """The fourth pass and every 64th are plain and marked, all others are the inner controller's own plans."""
+    """Two passes at once, a few early ones and every 64th are plain and marked; all others are the inner plans."""
     inner = Fixed("d", Shape(4, 4, 1), Draw.COUPLED)
     controller = Probing(inner)
     probes = []
@@ -51,8 +51,8 @@ def test_measuring_passes_come_early_and_then_every_so_often() -> None:
         else:
             assert plan == inner.plan(Text(), ROOMY)
         observe(controller, plan)
-    assert probes == [FIRST, EVERY, 2 * EVERY]
-    assert FIRST < 4  # counted from zero: early enough for a short answer
+    assert probes == [*EARLY, EVERY, 2 * EVERY]
+    assert sum(early < 4 for early in EARLY) >= 2  # a short answer has a baseline too
 
 
 def test_plain_decoding_needs_no_measuring_pass() -> None:
@@ -69,10 +69,10 @@ def test_the_inner_controller_sees_every_pass() -> None:
     seen = []
 
     class Inner(Fixed):
-        def observe(self, step: Step) -> None:
+        def observe(self, step: Step, seconds: float) -> None:
             seen.append(step.is_probe)
 
     controller = Probing(Inner("d", Shape(2, 2, 1), Draw.IID))
-    for _ in range(FIRST + 2):
+    for _ in range(4):
         observe(controller, controller.plan(Text(), ROOMY))
-    assert seen == [False] * FIRST + [True, False]
+    assert seen == [True, True, False, False]

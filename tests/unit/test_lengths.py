@@ -47,7 +47,7 @@ def lengths(controller: Controller, passes: Sequence[tuple[int, int]]) -> list[i
     """Return the planned depth before each pass and after the last."""
     found = [controller.plan(Text(), ROOM).max_depth]
     for drafted, accepted in passes:
-        controller.observe(passed(drafted, accepted))
+        controller.observe(passed(drafted, accepted), 0.1)
         found.append(controller.plan(Text(), ROOM).max_depth)
     return found
 
@@ -111,15 +111,15 @@ def test_adaptive_moves_its_threshold() -> None:
     """Up a thousandth while less than 0.9 of the drafts is kept, else down; a full draft changes nothing."""
     rule = Adaptive("d", Shape(4, 4, 1), Draw.IID)
     assert rule.threshold == 0.8
-    rule.observe(passed(2, 0))  # matched: 0.45
+    rule.observe(passed(2, 0), 0.1)  # matched: 0.45
     assert rule.threshold == pytest.approx(0.801)
-    rule.observe(passed(2, 2))  # 0.725
-    rule.observe(passed(2, 2))  # 0.8625
+    rule.observe(passed(2, 2), 0.1)  # 0.725
+    rule.observe(passed(2, 2), 0.1)  # 0.8625
     assert rule.threshold == pytest.approx(0.803)
-    rule.observe(passed(2, 2))  # 0.93125
+    rule.observe(passed(2, 2), 0.1)  # 0.93125
     assert rule.threshold == pytest.approx(0.802)
-    rule.observe(passed(4, 4))
-    rule.observe(passed(0, 0))
+    rule.observe(passed(4, 4), 0.1)
+    rule.observe(passed(0, 0), 0.1)
     assert rule.threshold == pytest.approx(0.802)
 
 
@@ -128,7 +128,7 @@ def test_adaptive_never_locks_itself_out(passes: list[tuple[int, int]], threshol
     """However long it fails, the first token of a draft is still drawn."""
     rule = Adaptive("d", Shape(4, 4, 1), Draw.IID, threshold)
     for drafted, accepted in passes * 20:
-        rule.observe(passed(drafted, min(drafted, accepted)))
+        rule.observe(passed(drafted, min(drafted, accepted)), 0.1)
         assert 0.0 <= rule.threshold <= 1.0
     assert go_on(rule, law(0.5, 0.5))
 
@@ -146,7 +146,7 @@ def test_every_rule_keeps_to_shape_and_room(rule: str, shape: Shape, room: Room)
         assert plan.max_depth > 0 or plan.max_nodes == 0
         assert (plan.drafter, plan.draw) == ("d", Draw.IID)
         assert plan.why.startswith(rule)
-        controller.observe(passed(drafted, accepted))
+        controller.observe(passed(drafted, accepted), 0.1)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ def test_no_speedup_without_a_probe() -> None:
 
 def test_no_speedup_of_plain_decoding_over_itself() -> None:
     stats = folded([a_pass(0, 0, 0), a_pass(1, 0, 0)])
-    stats.observe(Probed(5.0, 20))
+    for _ in range(2):
+        stats.observe(Probed(5.0, 20))
     assert stats.baseline is not None
     assert stats.speedup is None
 
@@ -111,6 +112,16 @@ def test_the_baseline_is_the_median_of_the_probes() -> None:
     assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx) == (12.0, 3, 40)
     assert stats.baseline.age_s == 3.0
     assert stats.speedup == pytest.approx(12.0 / 2.0)
+
+
+def test_one_probe_is_no_baseline_and_of_two_the_faster_counts() -> None:
+    """A machine that stutters in a plain pass must not make speculation look good."""
+    stats = folded([a_pass(0, 0, 0), a_pass(1, 4, 2)])
+    stats.observe(Probed(90.0, 20))
+    assert stats.speedup is None
+    stats.observe(Probed(10.0, 20))
+    assert stats.baseline is not None
+    assert stats.baseline.ms_per_token == 10.0
 
 
 def test_nothing_divides_by_zero() -> None:

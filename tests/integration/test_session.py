@@ -1,0 +1,104 @@
+"""The session on real files: what the parts cannot show alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import events
+from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.errors import PromptTooLongError, UsageError
+from localspec.session import Session
+from scripts.make_random_gguf import Shape, write_random_gguf
+from tests.integration import pair
+
+SMALL = {"width": 64, "layers": 1, "heads": 2, "kv_heads": 1, "ff": 64}
+
+
+def opened(target: Path, draft: Path | None = None, **settings: object) -> tuple[Session, list[events.Event]]:
+    session = Session(lambda: False)
+    wanted = LoadSettings(str(target), None if draft is None else str(draft), **settings)  # type: ignore[arg-type]
+    return session, list(session.load(wanted))
+
+
+@pytest.fixture(scope="module")
+def storyteller() -> Iterator[Session]:
+    session, _ = opened(pair.TARGET, pair.DRAFT)
+    yield session
+    session.close()
+
+
+def committed(session: Session, request: Request) -> list[events.Committed]:
+    return [event for event in session.generate(request) if isinstance(event, events.Committed)]
+
+
+def test_a_draft_without_the_targets_last_tokens(tmp_path: Path) -> None:
+    """Vocabularies may differ by 128 tokens: from a token that the draft lacks on, a text is decoded plainly."""
+    target = write_random_gguf(tmp_path / "t.gguf", Shape(vocab=600, **SMALL))
+    draft = write_random_gguf(tmp_path / "d.gguf", Shape(vocab=500, **SMALL), seed=1)
+    session, _ = opened(target, draft)
+    flat = Sampling(
+        temperature=2.0, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.1, logit_bias=((550, 0.5),), seed=1
+    )
+    texts = []
+    for method in ("draft-model", "plain"):
+        speculation = Speculation(method=method)
+        passes = committed(session, Request(prompt="hello", max_tokens=100, sampling=flat, speculation=speculation))
+        texts.append([piece.id for event in passes for piece in event.out])
+    assert texts[0] == texts[1]
+    assert max(texts[0]) >= 500
+    session.close()
+
+
+def test_times_and_counts_add_up(storyteller: Session) -> None:
+    """What came before the prompt, the prompt and the passes make the wall time; passes make the tokens."""
+    request = Request(prompt="Once upon a time", max_tokens=200, speculation=Speculation(method="draft-model"))
+    told = list(storyteller.generate(request))
+    prefilled = next(event for event in told if isinstance(event, events.Prefilled))
+    passes = [event for event in told if isinstance(event, events.Committed)]
+    (finished,) = [event for event in told if isinstance(event, events.Finished)]
+    spent = sum(event.ms.draft + event.ms.verify + event.ms.sample + event.ms.other for event in passes)
+    assert prefilled.prepare_ms + prefilled.ms + spent == pytest.approx(finished.wall_ms, rel=0.02)
+    assert sum(len(event.out) for event in passes) == sum(event.n_accepted for event in passes) + len(passes)
+
+
+def test_a_second_turn_evaluates_only_what_is_new(storyteller: Session) -> None:
+    """The cache of target and draft keeps the common prefix."""
+    first = Request(prompt="The old woman sat by the fire and", max_tokens=20, sampling=Sampling(temperature=0.0))
+    text = "".join(event.text for event in committed(storyteller, first))
+    again = Request(prompt=str(first.prompt) + text + " Then", max_tokens=5)
+    prefilled = next(event for event in storyteller.generate(again) if isinstance(event, events.Prefilled))
+    assert prefilled.cache_n >= prefilled.prompt_n - 6
+
+
+def test_a_seeded_answer_never_depends_on_timing(storyteller: Session) -> None:
+    """With a seed and a rule that draws in order of need, nothing is parked: the same request gives the same text."""
+    sampling = Sampling(temperature=1.0, seed=7)
+    request = Request(prompt="Once", max_tokens=80, sampling=sampling, speculation=Speculation(verify="block"))
+    texts = {"".join(event.text for event in committed(storyteller, request)) for _ in range(4)}
+    assert len(texts) == 1
+
+
+def test_refusals(storyteller: Session) -> None:
+    """A bias for a token there is not, and a prompt that the context cannot hold, with a hint that can help."""
+    with pytest.raises(UsageError, match="tokens are 0 to 4095"):
+        list(storyteller.generate(Request(prompt="x", sampling=Sampling(logit_bias=((4096, 1.0),)))))
+    with pytest.raises(PromptTooLongError) as caught:
+        list(storyteller.generate(Request(prompt="and then " * 2000)))
+    assert "made for 1024" in caught.value.hint
+    short, _ = opened(pair.TARGET, ctx=64)
+    with pytest.raises(PromptTooLongError) as caught:
+        list(short.generate(Request(prompt="and then " * 60)))
+    assert caught.value.hint.startswith("--ctx 256")
+    short.close()
+
+
+def test_doubts_are_told() -> None:
+    """A context beyond what the model was made for, and GPU layers that this build cannot place."""
+    session, told = opened(pair.TARGET, ctx=2048, gpu="3")
+    warnings = [event.message for event in told if isinstance(event, events.Warned)]
+    assert any("made for 1024" in warning for warning in warnings)
+    assert len(warnings) in (1, 2)
+    session.close()
