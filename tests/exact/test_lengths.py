@@ -89,9 +89,9 @@ def test_aimd(form: str) -> None:
     depths = []
 
     class Watched(Aimd):
-        def observe(self, step: Step) -> None:
+        def observe(self, step: Step, seconds: float) -> None:
             depths.append(step.draft.depth)
-            super().observe(step)
+            super().observe(step, seconds)
 
     def build(shape: Shape, draw: Draw) -> Controller:
         return Watched("d", shape, draw, start=1, lowest=1)
