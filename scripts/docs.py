@@ -1,23 +1,25 @@
-"""Write docs/cli.md from the program itself; with --check, say whether what is there is up to date.
+"""Write the generated pages from the program itself; with --check, say whether what is there is up to date.
 
-Help texts and tables of methods are never typed twice: `scripts/check` runs this with --check.
+docs/cli.md are the help texts, docs/methods.md the methods with what was measured of them, localspec/pages/bias.json
+the bias of lossy rules as tests/exact pins it. Nothing is typed twice: `scripts/check` runs this with --check.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import click
+import methods_page
 
 from localspec.axes import resolve_axes
 from localspec.cli.app import cli
 from localspec.config import Speculation
 from localspec.errors import UsageError
-from localspec.methods import describe
 from localspec.verify import VERIFIERS
 
-PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+ROOT = Path(__file__).parent.parent
 WIDTH = 96
 SHAPES = ("chain", "static:3,2,1")
 
@@ -32,23 +34,13 @@ def page() -> str:
             assert command is not None
             with click.Context(command, group, name, max_content_width=WIDTH, terminal_width=WIDTH) as context:
                 parts.append(f"## localspec {name}\n\n{fenced(command.get_help(context))}")
-    parts += ["## Methods\n", methods(), "## Which rule judges which draft\n", combinations()]
+    parts += ["## Which rule judges which draft\n", "[Methods](methods.md) says what they are.\n", combinations()]
     return "\n".join(parts)
 
 
 def fenced(text: str) -> str:
     """Return `text` as a block, without trailing blanks."""
     return "```text\n" + "\n".join(line.rstrip() for line in text.splitlines()) + "\n```\n"
-
-
-def methods() -> str:
-    """Return the table of methods."""
-    rows = ["| method | what it does | needs | paper | text's law unchanged | default -k |", "|---|---|---|---|---|---|"]
-    for info in describe():
-        paper = f"[{info.paper}](https://arxiv.org/abs/{info.paper})" if info.paper else ""
-        exact = "yes" if info.is_lossless else "no"
-        rows.append(f"| `{info.name}` | {info.summary} | {info.needs} | {paper} | {exact} | {info.default_k} |")
-    return "\n".join(rows) + "\n"
 
 
 def combinations() -> str:
@@ -58,7 +50,7 @@ def combinations() -> str:
         cells = []
         for shape in SHAPES:
             try:
-                wanted = Speculation(method="draft-model", tree=shape, verify=name)
+                wanted = Speculation(method="draft-model", tree=shape, verify=name, approximate=True)
                 axes = resolve_axes(wanted, has_draft=True, is_seeded=False)
                 cells.append(f"drawn {axes.draw.value}")
             except UsageError:
@@ -67,15 +59,34 @@ def combinations() -> str:
     return "\n".join(rows) + "\n"
 
 
+def bias() -> str:
+    """Return the stored bias of every lossy rule, which tests/exact/test_approximate.py measures and pins."""
+    sys.path.insert(0, str(ROOT))
+    from tests.exact.test_approximate import CASES
+
+    classes = {path.partition(":")[2]: name for name, path in VERIFIERS.items()}
+    found: dict[str, list[object]] = {}
+    for case in CASES:
+        values = dict(zip(("0.3", "1", "2"), case.bias, strict=True))
+        found.setdefault(classes[type(case.verifier).__name__], []).append(
+            {"case": case.name, "total_variation": values}
+        )
+    return json.dumps(found, indent=1) + "\n"
+
+
 def main() -> None:
-    """Write the page, or compare it."""
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            sys.exit("docs/cli.md is out of date: run ./scripts/docs")
-        return
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(text, encoding="utf-8")
+    """Write the pages, or compare them. The bias goes first: methods.md tells it."""
+    for path, make in (
+        ("localspec/pages/bias.json", bias),
+        ("docs/cli.md", page),
+        ("docs/methods.md", methods_page.page),
+    ):
+        text, file = make(), ROOT / path
+        if "--check" not in sys.argv[1:]:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path} is out of date: run ./scripts/docs")
 
 
 if __name__ == "__main__":

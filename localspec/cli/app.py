@@ -19,6 +19,7 @@ COMMANDS = {
     "chat": ("localspec.cli.chat:chat", "Talk to a pair, line by line."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best for it: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
+    "explain": ("localspec.cli.explain:explain", "Explain one of them: idea, formula, when it helps, when it hurts."),
 }
 ALIASES = {"generate": "run"}
 

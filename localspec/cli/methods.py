@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-from collections.abc import Mapping
-from typing import Any
-
 import click
 
 from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.control import LENGTHS
-from localspec.methods import MethodInfo, describe, resolve
-from localspec.options import Option
-from localspec.trees import TREES
-from localspec.verify import VERIFIERS
-
-_AXES = (("--tree", TREES), ("--length", LENGTHS), ("--verify", VERIFIERS))
+from localspec.explain import AXES, Facts, facts, spelled
 
 
 @click.command(cls=Command)
@@ -27,49 +16,35 @@ _AXES = (("--tree", TREES), ("--length", LENGTHS), ("--verify", VERIFIERS))
 def methods(console: Console, /, as_json: bool) -> int:
     """List what can draft, in which shape, how long, and by which rule it is judged.
 
-    The four are independent; localspec run refuses what does not go together and names what does.
+    The four are independent; localspec run refuses what does not go together and names what does. More on each:
+    localspec explain NAME.
     """
     if as_json:
-        write_json(
-            {
-                "methods": [dataclasses.asdict(info) for info in describe()],
-                **{name.removeprefix("--"): _summaries(register) for name, register in _AXES},
-            }
-        )
+        listed = {axis: [entry.to_wire() for entry in facts(axis)] for axis in AXES}
+        write_json({"methods": listed.pop("method"), **listed})
     else:
         write_out(_listing())
     return 0
 
 
-def _summaries(register: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return name and summary of every class in a register: the summary is its docstring's first paragraph."""
-    found = []
-    for name, path in register.items():
-        doc = inspect.cleandoc(resolve(path).__doc__ or "")
-        found.append({"name": name, "summary": " ".join(doc.partition("\n\n")[0].split())})
-    return found
-
-
 def _listing() -> str:
     formatter = click.HelpFormatter(width=100)
-    with formatter.section("--method"):
-        rows = []
-        for info in describe():
-            rows.append((info.name, _about(info)))
-            rows += [(f"  -o {option.name}={option.default}", _option(option)) for option in info.options]
-        formatter.write_dl(rows)
-    for name, register in _AXES:
-        with formatter.section(name):
-            formatter.write_dl([(entry["name"], entry["summary"]) for entry in _summaries(register)])
+    for axis in AXES:
+        with formatter.section(f"--{axis}"):
+            rows = []
+            for entry in facts(axis):
+                rows.append((entry.name, about(entry)))
+                mark = "-o " if axis == "method" else ""
+                rows += [(f"  {mark}{spelled(one)}", f"{one.help} ({one.range})") for one in entry.options]
+                if entry.argument:
+                    rows.append((f"  {entry.usage.split()[-1]}", entry.argument))
+            formatter.write_dl(rows, col_max=34)
     return formatter.getvalue().removeprefix("\n")
 
 
-def _option(option: Option) -> str:
-    return f"{option.help} ({option.range})"
-
-
-def _about(info: MethodInfo) -> str:
-    needs = f"; needs {info.needs}" if info.needs not in ("", "nothing") else ""
-    paper = f" (arXiv {info.paper})" if info.paper else ""
-    lossy = "" if info.is_lossless else "; NOT exact"
-    return f"{info.summary}{paper}{needs}{lossy}"
+def about(entry: Facts) -> str:
+    """Return one line: what it does, where it comes from, what it needs, whether it is exact."""
+    papers = f" (arXiv {', '.join(entry.papers)})" if entry.papers else ""
+    needs = f"; needs {entry.needs}" if entry.axis == "method" and entry.needs != "nothing" else ""
+    exact = "" if entry.axis in ("tree", "length") else "; lossless" if entry.is_lossless else "; NOT lossless"
+    return f"{entry.summary.rstrip('.')}{papers}{needs}{exact}"

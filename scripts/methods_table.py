@@ -1,0 +1,297 @@
+"""What every method and tree policy accepts in a pass, on the bundled pair, for docs/methods.md.
+
+  methods_table              measure all; write docs/methods-table.json and the page
+  methods_table --quick      two openings, few tokens, two budgets, printed only
+
+Real llama.cpp through Session and Stats, one thread. Each draft is judged by the rule that --verify auto takes when no
+seed is given; the seeds here are only for repeating it. Passes that probe plain decoding are left out, and answers are
+left before their end could shorten a draft. Intervals are bootstrapped over openings and the passes of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import methods_page
+import numpy as np
+
+import docs
+from localspec.axes import MAX_LEAVES, Axes, resolve_axes
+from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.errors import UsageError
+from localspec.events import Committed
+from localspec.methods import METHODS, describe, resolve
+from localspec.options import read_options
+from localspec.session import Session
+from localspec.stats import Stats
+from localspec.trees import TREES
+from localspec.trees.static import Static
+
+OPENINGS = (
+    "Once upon a time there was a king who had",
+    '"Come in," said the old woman, "and sit by the fire."',
+    "The ship had been three days at sea when",
+    "There was once a poor boy who",
+    "The first thing he saw in the morning was",
+    "Chapter One\n\nThe house stood at the end of",
+    '"I don\'t believe it," said Alice,',
+    "In the middle of the night the door",
+)
+BUDGETS = (4, 8, 16, 32, 64)
+TEMPERATURES = (0.0, 0.8)
+COMPARED = (16, 32, 64)
+WIDTHS = {4: "2,1", 8: "2,1,1,1", 16: "2,2,1,1", 32: "3,2,1,1,1", 64: "4,2,1,1,1,1,1,1"}  # expansion vectors
+MAX_ROWS = 128  # of one pass: the nodes and the pending token
+RESAMPLES = 1000
+AHEAD = 2 * max(BUDGETS)  # tokens an answer may still have when it is left, so that no draft is cut short
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One cell: what drafts, within how many nodes (0: any), as it is typed, or the reason why it is not measured."""
+
+    name: str
+    budget: int
+    speculation: Speculation
+    axes: Axes | None
+    skipped: str = ""
+
+    @property
+    def typed(self) -> str:
+        """Return the options that choose it."""
+        asked = self.speculation
+        tree = f" --tree {asked.tree}" if asked.tree != "chain" else ""
+        k = "" if asked.k is None else f" -k {asked.k}"
+        return f"--method {asked.method}{tree}{k}" + "".join(f" -o {name}={value}" for name, value in asked.options)
+
+
+@dataclass
+class Row:
+    """A choice measured at one temperature; `answers` are the accepted tokens of every pass, by opening."""
+
+    choice: Choice
+    temperature: float
+    stats: Stats = field(default_factory=Stats)
+    answers: list[list[int]] = field(default_factory=list)
+
+    def means(self) -> np.ndarray:
+        """Return resampled means of accepted tokens a pass [R]; rows resample the same openings."""
+        n = len(self.answers)
+        openings = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
+        rng = np.random.default_rng(zlib.crc32(f"{self.choice.typed} {self.temperature}".encode()))
+        sums, counts = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
+        for opening, answer in enumerate(self.answers):
+            passes = np.array(answer)
+            taken = (openings == opening).sum(1)  # how often each resample took it
+            for again in range(int(taken.max())):
+                drawn = passes[rng.integers(passes.size, size=(RESAMPLES, passes.size))].sum(1)
+                sums += np.where(again < taken, drawn, 0)
+                counts += np.where(again < taken, passes.size, 0)
+        return sums / counts
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the row of the JSON file."""
+        choice, stats = self.choice, self.stats
+        wire: dict[str, Any] = {
+            "choice": choice.name,
+            "temperature": self.temperature,
+            "budget": choice.budget,
+            "typed": choice.typed,
+            "nodes": 0 if choice.axes is None else choice.axes.shape.nodes,
+            "skipped": choice.skipped,
+        }
+        if not self.answers:
+            return wire
+        assert choice.axes is not None
+        return wire | {
+            "verify": choice.axes.verify,
+            "passes": stats.passes,
+            "tokens_per_pass": _rounded(stats.emitted / stats.passes),
+            "accepted_per_pass": _rounded(stats.accepted / stats.passes),
+            "interval": _interval(self.means()),
+            "ms_per_token": _rounded(stats.ms_per_token or 0.0),
+            "draft_ms": _rounded(stats.draft_ms / stats.passes),
+            "verify_ms": _rounded(stats.verify_ms / stats.passes),
+        }
+
+
+def choices(budgets: tuple[int, ...]) -> Iterator[Choice]:
+    """Yield every tree policy under the draft model, then every other method, for every budget."""
+    yield _choice("plain", 0, Speculation(method="plain"))
+    for name, path in TREES.items():
+        for budget in budgets:
+            is_vector = issubclass(resolve(path), Static)
+            tree = f"{name}:{WIDTHS[budget]}" if is_vector else name if name == "chain" else f"{name}:{budget}"
+            k = budget if name == "chain" else None
+            yield _choice(f"draft-model, {name}", budget, Speculation(method="draft-model", tree=tree, k=k))
+    for info in describe():
+        if info.name not in ("plain", "draft-model"):
+            for budget in budgets:
+                k = None if info.name == "lookahead" else budget
+                options = _window(budget) if info.name == "lookahead" else ()
+                yield _choice(info.name, budget, Speculation(method=info.name, k=k, options=options))
+
+
+def _choice(name: str, budget: int, speculation: Speculation) -> Choice:
+    """Resolve a choice, or say why it cannot be measured."""
+    try:
+        axes = resolve_axes(speculation, has_draft=True, is_seeded=False)
+    except UsageError as error:
+        return Choice(name, budget, speculation, None, error.message)
+    shape, reason = axes.shape, ""
+    if shape.leaves > MAX_LEAVES:
+        reason = f"{shape.leaves} leaves, {MAX_LEAVES} fit"
+    elif shape.nodes >= MAX_ROWS:
+        reason = f"{shape.nodes + 1} rows, {MAX_ROWS} fit"
+    elif budget and shape.nodes > budget:
+        reason = f"its smallest has {shape.nodes} nodes"
+    return Choice(name, budget, speculation, axes, reason)
+
+
+def _window(budget: int) -> tuple[tuple[str, str], ...]:
+    """Return the largest balanced window of Lookahead, W = G and N = 3, within a budget."""
+    method = resolve(METHODS["lookahead"])
+
+    def nodes(width: int) -> int:
+        options = read_options(method.info.options, _options(width), of="lookahead")
+        return int(method.shape(0, options).nodes)
+
+    return _options(max([1, *(width for width in range(1, 17) if nodes(width) <= budget)]))
+
+
+def _options(width: int) -> tuple[tuple[str, str], ...]:
+    return (("W", str(width)), ("N", "3"), ("G", str(width)))
+
+
+def measure(session: Session, row: Row, prompt: str, n: int, seed: int) -> None:
+    """Generate `n` tokens and take the passes that drafted, or could have, into the account."""
+    assert row.choice.axes is not None
+    speculation = _with_rule(row.choice.speculation, row.choice.axes.verify)
+    sampling = Sampling(temperature=row.temperature, seed=seed)
+    request = Request(prompt=prompt, max_tokens=n + AHEAD, speculation=speculation, sampling=sampling)
+    answer: list[int] = []
+    emitted = 0
+    for event in session.generate(request):
+        if not isinstance(event, Committed):
+            continue
+        emitted += len(event.out)
+        if event.index > 0 and not event.is_probe:
+            row.stats.observe(event)
+            answer.append(event.n_accepted)
+        if emitted >= n:
+            break
+    if answer:
+        row.answers.append(answer)
+
+
+def _with_rule(speculation: Speculation, verify: str) -> Speculation:
+    """Name the rule: with a seed, auto would take another for chains."""
+    return Speculation(**{**asdict(speculation), "options": speculation.options, "verify": verify})
+
+
+def against_chain(rows: list[Row]) -> list[dict[str, Any]]:
+    """Compare the trees with the chain of as many nodes, at the highest temperature."""
+    temperature = max(row.temperature for row in rows)
+    found = []
+    for budget in COMPARED:
+        trees = {
+            row.choice.name.partition(", ")[2]: row
+            for row in rows
+            if row.answers and (row.temperature, row.choice.budget) == (temperature, budget) and ", " in row.choice.name
+        }
+        chain = trees.pop("chain", None)
+        for name, row in trees.items():
+            if chain is not None:
+                low, high = _interval(row.means() - chain.means())
+                one, other = row.stats, chain.stats
+                difference = _rounded(one.accepted / one.passes - other.accepted / other.passes)
+                found.append({"budget": budget, "tree": name, "difference": difference, "low": low, "high": high})
+    return found
+
+
+def _interval(means: np.ndarray) -> tuple[float, float]:
+    low, high = np.percentile(means, (2.5, 97.5))
+    return _rounded(low), _rounded(high)
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 4)
+
+
+def provenance(models: list[Path], options: dict[str, Any], versions: dict[str, str]) -> dict[str, Any]:
+    """Say what was measured, with what, and when."""
+    sums = [
+        {"file": model.name, "bytes": model.stat().st_size, "sha256": hashlib.sha256(model.read_bytes()).hexdigest()}
+        for model in models
+    ]
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    command = "./scripts/methods_table"
+    return {"command": command, "date": date, "versions": versions, "models": sums, "options": options}
+
+
+def copied(folder: Path) -> list[Path]:
+    """Copy target and draft, so that a pair which is replaced meanwhile is not measured in halves."""
+    pair = Path(str(files("localspec.models"))) / "storyteller"
+    return [Path(shutil.copy2(pair / f"{role}-q8_0.gguf", folder)) for role in ("target", "draft")]
+
+
+def run(models: list[Path], budgets: tuple[int, ...], openings: tuple[str, ...], n: int) -> dict[str, Any]:
+    """Measure every choice, one after the other."""
+    settings = LoadSettings(*map(str, models), threads=1, gpu="off", draft_gpu="off")
+    rows = [Row(choice, temperature) for temperature in TEMPERATURES for choice in choices(budgets)]
+    session, began = Session(lambda: False), time.monotonic()
+    for row in rows:
+        if row.choice.skipped:
+            continue
+        for event in session.load(settings):  # anew: what a method learned for one row is no help for the next
+            row.stats.observe(event)
+        for seed, prompt in enumerate(openings):
+            measure(session, row, prompt, n, seed)
+        print(f"{time.monotonic() - began:5.0f} s  T={row.temperature:g}  {row.choice.typed}", file=sys.stderr)
+    session.close()
+    loaded = next(row.stats.loaded for row in rows if row.stats.loaded is not None)
+    options = {
+        "openings": len(openings),
+        "tokens": n,
+        "budgets": budgets,
+        "temperatures": TEMPERATURES,
+        "threads": loaded.threads,
+        "sampling": asdict(Sampling()),
+        "resamples": RESAMPLES,
+    }
+    made = provenance(models, options, loaded.versions)
+    return {"provenance": made, "rows": [row.to_wire() for row in rows], "against_chain": against_chain(rows)}
+
+
+def main() -> None:
+    """Measure and write, or with --quick print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="little of everything, printed and not written")
+    parser.add_argument("-n", type=int, default=96, help="tokens of an answer")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["LOCALSPEC_HOME"] = folder  # a tuned early exit of this machine is not to be measured
+        models = copied(Path(folder))
+        table = run(models, (4, 16), OPENINGS[:2], 12) if options.quick else run(models, BUDGETS, OPENINGS, options.n)
+    if options.quick:
+        print("\n".join(methods_page.measured(json.loads(json.dumps(table)))))
+        return
+    methods_page.TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    docs.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""`localspec methods` and `localspec explain` as people and programs read them; the generated pages are up to date."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from localspec.control import LENGTHS
+from localspec.methods import METHODS
+from localspec.trees import TREES
+from localspec.verify import VERIFIERS
+from tests.cli.harness import ROOT, assert_one_line, environment, localspec, needs_pair
+
+
+def output(*args: str) -> str:
+    done = localspec(*args)
+    assert done.returncode == 0, done.stderr.decode()
+    assert not done.stderr
+    return done.stdout.decode()
+
+
+def test_methods_lists_everything() -> None:
+    """Every name, every option with default and range, every paper, and which rules are lossless."""
+    text = output("methods")
+    for name in (*METHODS, *TREES, *LENGTHS, *VERIFIERS):
+        assert f"  {name} " in text, name
+    for word in ("-o min_match=1", "(from 1 to 32)", "2411.04975", "needs a draft model", "branch=on", "NOT lossless"):
+        assert word in text, word
+    assert "confidence:0.4" in text
+    assert "from 0 to 1 (default 0.4)" in text
+
+
+def test_methods_json() -> None:
+    """The same, as strict JSON: an open range is null."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    listed = json.loads(output("methods", "--json"), parse_constant=refuse)
+    assert [one["name"] for one in listed["methods"]] == list(METHODS)
+    assert [one["name"] for one in listed["tree"]] == list(TREES)
+    assert [one["name"] for one in listed["length"]] == list(LENGTHS)
+    assert [one["name"] for one in listed["verify"]] == list(VERIFIERS)
+    for one in (entry for axis in listed.values() for entry in axis):
+        assert {"summary", "usage", "needs", "papers", "is_lossless", "options"} <= one.keys()
+    lookahead = next(one for one in listed["methods"] if one["name"] == "lookahead")
+    window = lookahead["options"][0]
+    assert (window["name"], window["low"], window["high"], window["type"]) == ("W", 1, 16, "int")
+
+
+def test_explain() -> None:
+    """A page has its headings in order, and options as they are typed."""
+    text = output("explain", "dyspec")
+    headings = ["Idea", "Formula", "When it helps", "When it hurts", "Options"]
+    assert [line for line in text.splitlines() if line in headings] == headings
+    assert "https://arxiv.org/abs/2410.11744" in text
+    assert "--tree dyspec:16,depth=12" in text
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+def test_explain_tells_the_bias() -> None:
+    """A lossy rule says so first, and then by how much."""
+    text = output("explain", "shortcut")
+    assert "NO: it changes the distribution" in text
+    assert "0.1291" in text
+    (page,) = json.loads(output("explain", "shortcut", "--json"))["pages"]
+    assert page["bias"][0]["total_variation"]["0.3"] == 0.1291
+    assert not page["is_lossless"]
+
+
+def test_explain_misspelt() -> None:
+    """One line, exit code 2, the nearest name."""
+    assert_one_line(localspec("explain", "sequoa"), 2, "did you mean 'sequoia'", "localspec explain sequoia")
+    assert_one_line(localspec("explain"), 2)
+
+
+def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, f"scripts/{name}.py", *args], capture_output=True, text=True, cwd=ROOT, env=environment()
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_the_generated_pages_are_up_to_date() -> None:
+    script("docs", "--check")
+
+
+@needs_pair
+@pytest.mark.slow
+def test_the_table_can_be_measured() -> None:
+    """Little of everything: each choice has a row at both temperatures, and trees stand against the chain."""
+    text = script("methods_table", "--quick").stdout
+    for name in (*METHODS, *(f"draft-model, {tree}" for tree in TREES)):
+        if name != "draft-model":
+            assert text.count(f"| `{name}` |") >= 4, name
+    assert "**16 nodes**: more accepted a pass than by the chain" in text
