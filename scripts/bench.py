@@ -42,6 +42,7 @@ from localspec.verify.match import Match
 FILTERED = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
 UNFILTERED = Sampling(temperature=0.8, top_k=0, top_p=1.0, min_p=0.0)
 SMALL = Shape(width=64, layers=1, heads=2, kv_heads=1, ff=128, ctx=1024, quant="Q8_0")
+N_PROMPT = 64
 ONE_B = Shape(vocab=32_000, width=2048, layers=16, heads=32, kv_heads=8, ff=8192, ctx=1024, quant="Q4_0")
 
 
@@ -157,54 +158,50 @@ def bench_host(folder: Path) -> None:
                 )
 
 
-def bare_tokens(backend: LlamaBackend, n: int) -> list[float]:
-    """Decode `n` single tokens with llama.cpp's own calls alone; return seconds each."""
-    context, memory = backend._context, api.llama_get_memory(backend._context)
-    batch = api.llama_batch_init(1, 0, 1)
-    seconds = []
-    for i in range(n):
+class BareLoop:
+    """llama.cpp's own calls alone, on a context of its own: a token at a time, nothing sampled."""
+
+    def __init__(self, backend: LlamaBackend) -> None:
+        self._context = backend._context
+        self._position = backend.length
+        self._batch = api.llama_batch_init(1, 0, 1)
+
+    def token(self) -> float:
+        """Decode one token and wait for its logits; return the seconds."""
+        batch = self._batch
         began = time.perf_counter()
-        batch.n_tokens, batch.token[0], batch.pos[0] = 1, 5 + i, backend.length + i
+        batch.n_tokens, batch.token[0], batch.pos[0] = 1, 5 + self._position % 200, self._position
         batch.n_seq_id[0], batch.seq_id[0][0], batch.logits[0] = 1, 0, 1
-        assert api.llama_decode(context, batch) == 0
-        api.llama_get_logits_ith(context, 0)
-        seconds.append(time.perf_counter() - began)
-    api.llama_batch_free(batch)
-    api.llama_memory_seq_rm(memory, 0, backend.length, -1)
-    return seconds
+        assert api.llama_decode(self._context, batch) == 0
+        api.llama_get_logits_ith(self._context, 0)
+        self._position += 1
+        return time.perf_counter() - began
 
 
-def engine_tokens(backend: LlamaBackend, n: int) -> list[float]:
-    """Decode `n` tokens plainly with the engine, sampling included; return seconds each."""
+def engine_seconds(backend: LlamaBackend, n: int) -> Iterator[float]:
+    """Decode `n` tokens plainly with the engine, sampling included; yield the seconds of each."""
     engine = engine_for(backend, Plain(), Match(), 0, Draw.IID, FILTERED)
-    context = context_for(backend, backend.length, n + 1)
-    seconds, lap = [], 0.0
-    for step in engine.generate(context):
-        now = time.perf_counter()
-        if lap:
-            seconds.append(now - lap)
-        lap = now
-        del step
-    backend.truncate(context.prompt_n)
-    return seconds
+    steps = engine.generate(context_for(backend, N_PROMPT, n + 1))
+    next(steps)  # the prompt's own token
+    while True:
+        began = time.perf_counter()
+        if next(steps, None) is None:
+            return
+        yield time.perf_counter() - began
 
 
-def bench_plain(folder: Path, shape: Shape, blocks: int, threads: int | None) -> None:
-    """Print plain decoding against the bare loop at the same context length, in blocks of A B B A."""
+def bench_plain(folder: Path, shape: Shape, pairs: int, threads: int | None) -> None:
+    """Print plain decoding against the bare loop: token about, on two contexts of the same weights."""
     path = write_random_gguf(folder / "plain.gguf", shape)
-    with opened(path, LoadOptions(n_ctx=1024, threads=threads)) as backend:
-        backend.prefill([5 + i % 200 for i in range(64)], lambda: False)
-        bare_tokens(backend, 8), engine_tokens(backend, 8)
-        ratios, bare_all = [], []
-        for _ in range(blocks):
-            first = statistics.median(bare_tokens(backend, 8))
-            ours = statistics.median(engine_tokens(backend, 8) + engine_tokens(backend, 8))
-            bare = statistics.median([first, statistics.median(bare_tokens(backend, 8))])
-            ratios.append(bare / ours)
-            bare_all.append(bare)
-    low, _, high = statistics.quantiles(ratios, n=4)
-    print(f"bare llama_decode: {1e3 * statistics.median(bare_all):.2f} ms a token (median of {blocks} blocks)")
-    print(f"plain decoding / bare loop, speed: {statistics.median(ratios):.3f} (quartiles {low:.3f} to {high:.3f})")
+    options = LoadOptions(n_ctx=1024, threads=threads)
+    with Model(path, options) as model, LlamaBackend(model, options) as ours, LlamaBackend(model, options) as theirs:
+        theirs.prefill([5 + i % 200 for i in range(N_PROMPT)], lambda: False)
+        bare = BareLoop(theirs)
+        both = [(seconds, bare.token()) for seconds in engine_seconds(ours, pairs)][4:]  # the first ones warm up
+    engine, loop = (statistics.median(column) for column in zip(*both, strict=True))
+    low, _, high = statistics.quantiles([b / a for a, b in both], n=4)
+    print(f"bare llama_decode: {1e3 * loop:.2f} ms a token; plain decoding: {1e3 * engine:.2f} ms (medians of {pairs})")
+    print(f"speed of plain decoding against the bare loop: {loop / engine:.3f} (pairs: {low:.3f} to {high:.3f})")
 
 
 def main() -> None:
@@ -212,7 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["host", "plain"])
     parser.add_argument("--shape", choices=["1b", "small"], default="1b", help="of the model for `plain`")
-    parser.add_argument("--blocks", type=int, default=12, help="blocks of `plain`")
+    parser.add_argument("--pairs", type=int, default=120, help="of tokens for `plain`")
     parser.add_argument("--threads", type=int, help="of llama.cpp for `plain`")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -220,7 +217,7 @@ def main() -> None:
             bench_host(Path(folder))
         else:
             shape = ONE_B if options.shape == "1b" else SMALL
-            bench_plain(Path(folder), shape, options.blocks, options.threads)
+            bench_plain(Path(folder), shape, options.pairs, options.threads)
 
 
 if __name__ == "__main__":
