@@ -1,6 +1,6 @@
 """`python -m localspec`."""
 
-from localspec.cli import main
-
 if __name__ == "__main__":
+    from localspec.cli import main
+
     main()

@@ -86,6 +86,9 @@ class Worker:
 
         Closing the iterator early cancels the request; the next one need not wait for that.
         """
+        lost = self.lost()
+        if lost is not None:
+            raise lost
         if self._child is None:
             raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
         return self._request(self._child, "generate", {"request": to_wire(request)})
@@ -107,6 +110,17 @@ class Worker:
     def pid(self) -> int | None:
         """The child's process id, None without a child."""
         return None if self._child is None else self._child.process.pid
+
+    def lost(self) -> WorkerDiedError | None:
+        """Return what happened to a child that died with nothing to do, None if it lives or there is none.
+
+        Without this the next request would be blamed for it.
+        """
+        child = self._child
+        if child is None or self._running or child.process.poll() is None:
+            return None
+        self._doing = "idle"
+        return self._died(child)
 
     def log_tail(self, lines: int = 20) -> str:
         """Return the last lines the child wrote to its log, safe to print; kept after its death."""

@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing is slow to import, and until `main` runs a Ctrl-C would show as a traceback
+    from types import FrameType
+    from typing import NoReturn
 
 
 def main() -> NoReturn:
     """Run the command line of this process and leave with its exit code."""
-    try:
-        # Not at the top: a Ctrl-C while modules are read deserves no traceback either.
-        from localspec.cli.entry import flush, outcome
-    except KeyboardInterrupt:
-        sys.exit(130)
-    code = outcome(sys.argv[1:])
+    is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a background job ignores Ctrl-C
+    if is_heard:
+        signal.signal(signal.SIGINT, _leave)
+    _fill_streams()
+    # Not at the top: it takes a while, in which a Ctrl-C deserves no traceback either.
+    from localspec.cli.entry import flush, outcome
+
+    code = outcome(sys.argv[1:], is_heard=is_heard)
+    if is_heard:
+        signal.signal(signal.SIGINT, _leave)
     flush()
     sys.exit(code)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    """Leave at once: nothing was begun yet, or all is done."""
+    os._exit(130)
+
+
+def _fill_streams() -> None:
+    """Open /dev/null on every standard descriptor that was closed, or a pipe of ours would come to lie there.
+
+    Python's own streams stay None, so that what cannot be read or written is still told.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free: `fd`

@@ -18,6 +18,7 @@ from localspec.worker import Worker
 
 def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, console: Console, stop: Stop) -> None:
     """Hand every event on until there is none; a stop for time is told as such."""
+    has_numbers = False  # in the status
     for event in events:
         if isinstance(event, Finished) and stop.is_timeout:
             event = dataclasses.replace(event, reason="timeout")
@@ -25,10 +26,14 @@ def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, consol
         if isinstance(event, Warned):
             live.erase()
             console.warn(event.message)
+        is_first = isinstance(event, Committed) and not has_numbers
+        if is_first:
+            live.erase()  # text comes: what the status said of the prompt is over, numbers or not
         sink.event(event)
         line = _status(event, stats)
-        if line and (live.is_due or not isinstance(event, Committed | Loading)):
+        if line and (live.is_due or is_first or not isinstance(event, Committed | Loading)):
             live.status(line)
+            has_numbers = isinstance(event, Committed)
 
 
 def load(worker: Worker, settings: LoadSettings, stop: Stop) -> Iterator[Event]:
@@ -61,6 +66,13 @@ def _status(event: Event, stats: Stats) -> str:
         case Committed():
             return live_line(stats)
     return ""
+
+
+def warn_if_full(stats: Stats, console: Console) -> None:
+    """Say that the answer ended where the context did: it looks as if the model had stopped."""
+    if stats.finished is not None and stats.finished.reason == "context" and stats.loaded is not None:
+        n = stats.loaded.n_ctx
+        console.warn(f"the context is full: {n} tokens with the prompt; --ctx {2 * n} for more")
 
 
 def tell(stats: Stats, console: Console) -> None:

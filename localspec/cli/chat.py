@@ -34,7 +34,8 @@ from localspec.errors import LocalspecError
 def chat(console: Console, /, **values: Any) -> int:
     """Talk to a pair, line by line. /help lists what can be done on the way.
 
-    Ctrl-C stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe.
+    Ctrl-C stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe; the
+    exit code is then that of the last error, 0 without one.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     settings = load_settings(values)
@@ -53,10 +54,10 @@ def chat(console: Console, /, **values: Any) -> int:
 
 
 def converse(chat: Chat, lines: Lines) -> int:
-    """Read and answer until the end of input; return the exit code."""
+    """Read and answer until the end of input; return the exit code: of a script its last error's."""
     if is_terminal(sys.stdin) and not chat.console.quiet:
         chat.console.say(f"localspec · {chat.settings.name} · /help, Ctrl-D to leave", "dim")
-    was_interrupted = False
+    was_interrupted, code = False, 0
     while not chat.is_over:
         try:
             text = lines.read(YOU)
@@ -72,12 +73,12 @@ def converse(chat: Chat, lines: Lines) -> int:
             if is_terminal(sys.stdin):
                 write_out("\n")
             break
-        _take(chat, text)
-    return 0
+        code = _take(chat, text) or code
+    return 0 if is_terminal(sys.stdin) else code
 
 
-def _take(chat: Chat, text: str) -> None:
-    """Obey a command or send a message. An error ends neither the chat nor the conversation."""
+def _take(chat: Chat, text: str) -> int:
+    """Obey a command or send a message; return the exit code of an error, which ends neither chat nor conversation."""
     if not is_terminal(sys.stdin) and not chat.console.quiet and text.strip():
         write_out(f"{YOU}{text}\n")  # a transcript has both sides
     try:
@@ -89,3 +90,5 @@ def _take(chat: Chat, text: str) -> None:
         raise
     except LocalspecError as error:
         chat.console.fail(error)
+        return error.exit_code
+    return 0

@@ -23,6 +23,7 @@ class OutputGone(ResourceError):
     """stdout cannot be written: nothing that is left to do would be seen."""
 
 
+OnError = Callable[[dict[str, Any]], None]
 SGR = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -36,7 +37,7 @@ class Console:
     color: str = "auto"
     quiet: bool = False
     log_file: str | None = None
-    on_error: Callable[[dict[str, Any]], None] | None = None
+    on_error: OnError | None = None
 
     def can_color(self, stream: IO[str] | None) -> bool:
         """Whether SGR sequences may go to `stream`."""
@@ -55,6 +56,8 @@ class Console:
 
     def say(self, line: str, style: str = "") -> None:
         """Write one line to stderr; a stderr that is gone is nobody's error."""
+        if sys.stderr is None:
+            return  # print would take stdout instead
         with contextlib.suppress(OSError, ValueError):
             print(self.paint(line, style, sys.stderr) if style else line, file=sys.stderr, flush=True)
 

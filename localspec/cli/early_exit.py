@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from localspec.cli.console import Console, write_out
+from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
@@ -225,10 +226,10 @@ def _spelt(layers: Layers, n_layers: int) -> str:
 
 def _read_prompts(name: str) -> tuple[str, ...]:
     try:
-        text = Path(name).expanduser().read_text("utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
-        raise NotFoundError(f"--prompts {name}: {reason}", hint="a text file with a prompt a line") from None
+        text = read_regular(name, MAX_FILE, said=f"--prompts {name}").decode("utf-8")
+    except UnicodeDecodeError:
+        reason = f"cannot read --prompts {name}: it is not UTF-8 text"
+        raise NotFoundError(reason, hint="a text file with a prompt a line") from None
     prompts = tuple(line for line in text.splitlines() if line.strip())
     if not prompts:
         raise UsageError(f"--prompts {name}: there is no prompt in it", hint="a text file with a prompt a line")

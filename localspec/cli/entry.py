@@ -10,30 +10,28 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import sys
 import traceback
 
 import click
 
-from localspec.cli.console import Console, prepare_streams
-from localspec.cli.output import lone_error, lone_error_event
+from localspec.cli.console import Console, OnError, prepare_streams
+from localspec.cli.output import lone_error
 from localspec.cli.signals import INTERRUPTED, Terminated, terminating
+from localspec.cli.stream import lone_error_event
 from localspec.errors import InternalError, LocalspecError, ResourceError, UsageError
 
 BROKEN_PIPE = 141
 
 
-def outcome(args: list[str]) -> int:
-    """Run `args`; tell what went wrong, if anything, and return the exit code."""
+def outcome(args: list[str], *, is_heard: bool = False) -> int:
+    """Run `args`; tell what went wrong, if anything, and return the exit code. `is_heard` makes Ctrl-C an exception."""
     prepare_streams()
-    console = Console()
-    flags = args[: args.index("--")] if "--" in args else args
-    # Until a command has read its options, this is how an error finds the output that was promised.
-    if "--json" in flags:
-        console.on_error = lone_error
-    elif "--events" in flags:
-        console.on_error = lone_error_event
+    console = Console(on_error=_promised(args))
     try:
+        if is_heard:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         from localspec.cli.app import call
 
         with terminating():
@@ -52,6 +50,25 @@ def outcome(args: list[str]) -> int:
         return _failed(console, error)
     except Exception as error:
         return _failed(console, _unexpected(error))
+
+
+def _promised(args: list[str]) -> OnError | None:
+    """Return how an error finds the output that was promised, until a command has read its options."""
+    flags = args[: args.index("--")] if "--" in args else args
+    if "--json" in flags:
+        return lone_error
+    if "--events" in flags:
+        return lone_error_event
+    if flags[:1] in ([], ["chat"]):  # which has neither option
+        return None
+    if _is_on("LOCALSPEC_JSON"):
+        return lone_error
+    return lone_error_event if _is_on("LOCALSPEC_EVENTS") and flags[0] in ("run", "generate") else None
+
+
+def _is_on(variable: str) -> bool:
+    """Whether the environment sets a switch, in the words that click takes for yes."""
+    return os.environ.get(variable, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
 
 
 def _failed(console: Console, error: LocalspecError) -> int:

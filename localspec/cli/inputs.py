@@ -5,30 +5,37 @@ Everything that is not UTF-8 text is replaced, counted and warned of; nothing is
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import select
 import stat
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.events import Warned
 
+MAX_FILE = 16 << 20  # bytes, where no option says otherwise
+PATIENCE = 1.0  # seconds of a silent standard input before people are told what is waited for
 _FENCE = re.compile(r"^ {0,3}(`{3,})", re.MULTILINE)
 
 
 @dataclass(slots=True)
 class Inputs:
-    """Reads input up to `limit` bytes each, collecting warnings."""
+    """Reads input up to `limit` bytes each, collecting warnings; `on_wait` is told once when a pipe stays silent."""
 
     limit: int
+    on_wait: Callable[[], None] | None = None
     warnings: list[Warned] = field(default_factory=list)
 
     def stdin(self, *, is_wanted: bool) -> str:
         """Return what standard input holds; "" for a terminal, a device, or no standard input at all.
 
-        With `is_wanted` (nothing else is the prompt) any readable non-terminal is read.
+        With `is_wanted` (nothing else is the prompt) any readable non-terminal is read. Raises NotFoundError where
+        reading fails.
         """
         if sys.stdin is None or sys.stdin.closed:
             return ""
@@ -36,11 +43,17 @@ class Inputs:
             fd = sys.stdin.fileno()
             mode = os.fstat(fd).st_mode
             is_data = stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-            if os.isatty(fd) or not (is_data or is_wanted):
-                return ""
-            return self._text("standard input", self._read(fd, "standard input"))
-        except OSError:  # closed by the caller, or a directory
+        except OSError:  # closed by the caller
             return ""
+        if os.isatty(fd) or not (is_data or is_wanted):
+            return ""
+        try:
+            if self.on_wait is not None and not is_wanted and not _can_read(fd, PATIENCE):
+                self.on_wait()
+            return self._text("standard input", self._read(fd, "standard input"))
+        except OSError as error:
+            hint = "localspec run PROMPT </dev/null"
+            raise NotFoundError(f"cannot read standard input: {error.strerror}", hint=hint) from None
 
     def file(self, name: str) -> str:
         """Return the text of a file, or of standard input for '-'. Raises NotFoundError."""
@@ -52,13 +65,17 @@ class Inputs:
         except OSError as error:
             raise NotFoundError(f"cannot read {name}: {error.strerror}", hint="--file PATH of a text") from None
 
+    def regular(self, name: str) -> str:
+        """Return the text of a file that ends: no device, and no pipe that nobody writes to. Raises NotFoundError."""
+        return self._text(name, read_regular(name, self.limit))
+
     def word(self, text: str) -> str:
         """Return an argument as text: what was not UTF-8 came in as lone surrogates."""
         return self._text("the prompt", text.encode("utf-8", "surrogateescape"))
 
     def _read(self, fd: int, name: str) -> bytes:
         data = bytearray()
-        while chunk := os.read(fd, 1 << 20):
+        while chunk := _chunk(fd):
             data += chunk
             if len(data) > self.limit:
                 raise PromptTooLongError(
@@ -76,6 +93,45 @@ class Inputs:
             )
             self.warnings.append(Warned("input", f"{name}: {what} replaced by \ufffd"))
         return text.replace("\0", "\ufffd")
+
+
+def _chunk(fd: int) -> bytes:
+    """Return the next bytes, b"" at the end; waits also where another program has made the descriptor non-blocking."""
+    while True:
+        try:
+            return os.read(fd, 1 << 20)
+        except BlockingIOError:
+            _can_read(fd)
+
+
+def _can_read(fd: int, seconds: float | None = None) -> bool:
+    """Wait until there is something to read or the end is reached; False after `seconds` of silence."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else 1e3 * seconds))
+
+
+def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
+    """Return the bytes of a regular file, at most `limit`; `said` is how an error calls it.
+
+    Raises NotFoundError, or PromptTooLongError.
+    """
+    said = said or name
+    try:
+        fd = os.open(os.path.expanduser(name), os.O_RDONLY | os.O_NONBLOCK)  # which opens a pipe without waiting
+        with open(fd, "rb") as file:
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not stat.S_ISREG(mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no such name"
+        raise NotFoundError(f"cannot read {said}: {reason}", hint="the name of a text file") from None
+    if len(data) > limit:
+        raise PromptTooLongError(f"{said} is longer than {limit / 2**20:g} MiB", hint="a shorter text")
+    return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def _line(prompt: str) -> str | None:
             return None
     if sys.stdin is None:
         return None
-    if is_terminal(sys.stdin):
+    if is_terminal(sys.stdin) and sys.stderr is not None:
         print(prompt, end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline(MAX_LINE)
     if len(line) >= MAX_LINE:

@@ -154,7 +154,12 @@ def _format() -> list[Any]:
     add = partial(option, section="Output")
     return [
         add("--json", "as_json", is_flag=True, help="One JSON object at the end."),
-        add("--events", "as_events", is_flag=True, help="Every pass as a line of JSON."),
+        add(
+            "--events",
+            "as_events",
+            is_flag=True,
+            help="Lines of JSON as it goes: start, load, prefill, step, probe, warn, end or error.",
+        ),
     ]
 
 

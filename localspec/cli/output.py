@@ -1,4 +1,4 @@
-"""Where an answer goes: text for people, one JSON object, or a stream of JSON lines.
+"""Where an answer goes: text for people, or one JSON object; `stream` has the lines of JSON.
 
 A sink sees every event in order, then `finish` or `fail`, once. It owns stdout; stderr is the console's.
 """
@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.live import Live
 from localspec.cli.marks import Provenance, Span, marked
-from localspec.cli.result import params, result
+from localspec.cli.result import result
 from localspec.config import LoadSettings, Request
-from localspec.events import Committed, Event, Failed, Finished, Loading, to_wire
+from localspec.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.stats import Stats
 
 Wire = dict[str, Any]
-VERSION = 1  # of the event stream
 
 
 class Sink(Protocol):
@@ -127,54 +124,6 @@ class JsonSink:
         write_json({"error": {**error, "detail": {**error.get("detail", {}), **partial}}})
 
 
-class EventsSink:
-    """Every event as one JSON line: first `start`, last `end` or `error`, each exactly once.
-
-    Of the many `loading` events only every tenth part of a model is told.
-    """
-
-    def __init__(
-        self,
-        live: Live,
-        settings: LoadSettings,
-        request: Request,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._live = live
-        self._settings = settings
-        self._request = request
-        self._clock = clock
-        self._began = clock()
-        self._seq = 0
-        self._loading = ("", 0)
-        pair = {"name": settings.name, "target": settings.target, "draft": settings.draft}
-        self._put({"type": "start", "pair": pair, "params": params(settings, request)})
-
-    def event(self, event: Event) -> None:
-        """Write an event, but for the last, which `finish` and `fail` replace."""
-        if isinstance(event, Loading):
-            step = (event.what, int(10 * event.fraction))
-            if step == self._loading:
-                return
-            self._loading = step
-        if not isinstance(event, Finished | Failed):
-            self._put(to_wire(event))
-
-    def finish(self, stats: Stats) -> None:
-        """Write `end` with the object of `--json`."""
-        tail = stats.finished.tail if stats.finished else ""
-        self._put({"type": "end", "tail": tail, "result": result(stats, self._settings, self._request)})
-
-    def fail(self, error: Wire) -> None:
-        """Write `error`."""
-        self._put({"type": "error", "error": error})
-
-    def _put(self, wire: Wire) -> None:
-        self._live.erase()  # both may be one terminal
-        write_json({"v": VERSION, "seq": self._seq, "t": round(self._clock() - self._began, 6), **wire})
-        self._seq += 1
-
-
 def write_json(value: Wire) -> None:
     """Write one line of JSON in ASCII: valid in every locale, and no control character reaches a terminal."""
     write_out(json.dumps(value) + "\n")
@@ -183,8 +132,3 @@ def write_json(value: Wire) -> None:
 def lone_error(error: Wire) -> None:
     """Write the error object of `--json` before there is an answer."""
     write_json({"error": error})
-
-
-def lone_error_event(error: Wire) -> None:
-    """Write the error line of `--events` for a run that never started."""
-    write_json({"v": VERSION, "seq": 0, "t": 0.0, "type": "error", "error": error})

@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 from localspec import __version__
+from localspec.cli.summary import ttft_ms
 from localspec.config import LoadSettings, Request
 from localspec.stats import Stats
 
@@ -34,7 +35,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request) -> dict[str, 
         "timings": _timings(stats),
         "spec": _spec(stats),
         "memory": {
-            "peak_bytes": stats.finished.peak_memory if stats.finished else None,
+            "peak_bytes": (stats.finished.peak_memory or None) if stats.finished else None,
             "kv_bytes": sum(m.kv_bytes for m in (loaded.target, loaded.draft) if m) if loaded else None,
         },
         "warnings": [{"code": warned.code, "message": warned.message} for warned in stats.warnings],
@@ -67,20 +68,20 @@ def params(settings: LoadSettings, request: Request, stats: Stats | None = None)
 
 def _timings(stats: Stats) -> dict[str, Any]:
     prefilled = stats.prefilled
-    prompt_ms = prefilled.ms if prefilled else 0.0
+    prompt_ms = prefilled.ms if prefilled else None
     fresh = prefilled.prompt_n - prefilled.cache_n if prefilled else 0
     return {
-        "cache_n": prefilled.cache_n if prefilled else 0,
-        "prompt_n": prefilled.prompt_n if prefilled else 0,
+        "cache_n": prefilled.cache_n if prefilled else None,
+        "prompt_n": prefilled.prompt_n if prefilled else None,
         "prompt_ms": prompt_ms,
         "prompt_per_second": 1e3 * fresh / prompt_ms if prompt_ms else None,
         "predicted_n": stats.emitted,
-        "predicted_ms": stats.decode_ms,
+        "predicted_ms": stats.decode_ms if stats.passes else None,
         "predicted_per_second": stats.tok_per_s,
         "draft_n": stats.drafted,
         "draft_n_accepted": stats.accepted,
-        "ttft_ms": stats.finished.ttft_ms if stats.finished else None,
-        "wall_ms": stats.finished.wall_ms if stats.finished else None,
+        "ttft_ms": ttft_ms(stats),
+        "wall_ms": (stats.finished.wall_ms or None) if stats.finished else None,
         "load_ms": stats.loaded.load_ms if stats.loaded else None,
     }
 

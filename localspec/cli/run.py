@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from localspec.cli.answer import follow, generate, load, tell
+from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.inputs import Inputs, read_prompt
 from localspec.cli.live import Live
@@ -22,10 +22,11 @@ from localspec.cli.options import (
     screen_options,
     speculation_options,
 )
-from localspec.cli.output import EventsSink, JsonSink, Sink, TextSink
+from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import Command
-from localspec.cli.settings import load_settings, open_worker, request_settings, system_message
+from localspec.cli.settings import load_settings, open_worker, request_settings, stdin_limit, system_message
 from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.cli.stream import EventsSink
 from localspec.config import LoadSettings, Message, Request
 from localspec.errors import UsageError
 from localspec.events import Event, Finished, Warned
@@ -57,29 +58,32 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
 
     The words of PROMPT are joined by spaces. What is piped in is the prompt if there are no words, and otherwise data
     that the words are about:  git diff | localspec run "Write a commit message"
+
+    A loop that reads standard input itself, as `while read`, has to keep it to itself:  localspec run ... </dev/null
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    job = plan(prompt, values)
+    job = plan(prompt, values, console)
     live = Live(console)
     sink = choose_sink(job, console, live, values)
     console.on_error = sink.fail
     with open_worker(values) as worker:
         stats, stop = answer(worker, job, sink, live, console, values["timeout"])
     sink.finish(stats)
+    warn_if_full(stats, console)
     has_stats = values["stats"] if values["stats"] is not None else is_terminal(sys.stderr) and not console.quiet
     if has_stats:
         tell(stats, console)
     return stop.exit_code
 
 
-def plan(words: tuple[str, ...], values: dict[str, Any]) -> Job:
+def plan(words: tuple[str, ...], values: dict[str, Any], console: Console) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if values["as_json"] and values["as_events"]:
         raise UsageError("--json and --events are two forms of one output", hint="leave one of them out")
     settings = load_settings(values)
     request = request_settings(values, settings)
     system = system_message(values)
-    inputs = Inputs(int(values["max_stdin"] * 2**20))
+    inputs = Inputs(stdin_limit(values), lambda: _tell_wait(console))
     text = read_prompt(words, values["file"], inputs, is_raw=values["raw"])
     if values["raw"]:
         if system:
@@ -88,6 +92,12 @@ def plan(words: tuple[str, ...], values: dict[str, Any]) -> Job:
     else:
         request = replace(request, messages=(*system, Message("user", text)))
     return Job(settings, replace(request, details=values["as_events"]), tuple(inputs.warnings))
+
+
+def _tell_wait(console: Console) -> None:
+    """Say why nothing happens: somebody has left standard input open, perhaps without meaning to."""
+    if is_terminal(sys.stderr) and not console.quiet:
+        console.say("reading standard input… (end it with Ctrl-D, or use </dev/null)", "dim")
 
 
 def choose_sink(job: Job, console: Console, live: Live, values: dict[str, Any]) -> Sink:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.axes import resolve_axes
+from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.errors import NotFoundError, UsageError
 from localspec.models.store import parse_pair
@@ -63,8 +64,13 @@ def check(request: Request, settings: LoadSettings) -> None:
 
 def system_message(values: Values) -> tuple[Message, ...]:
     """Return the system message, () without one."""
-    text = text_or_file("--system", values["system"])
+    text = text_or_file("--system", values["system"], stdin_limit(values))
     return () if not text else (Message("system", text),)
+
+
+def stdin_limit(values: Values) -> int:
+    """Return --max-stdin in bytes; chat has no such option."""
+    return int(values["max_stdin"] * 2**20) if "max_stdin" in values else MAX_FILE
 
 
 def open_worker(values: Values) -> Worker:
@@ -103,16 +109,16 @@ def speculation(values: Values) -> Speculation:
     )
 
 
-def text_or_file(name: str, value: str | None) -> str | None:
-    """Return `value`, or for @FILE what the file holds."""
+def text_or_file(name: str, value: str | None, limit: int = MAX_FILE) -> str | None:
+    """Return `value`, or for @FILE what the file holds: at most `limit` bytes."""
     if value is None or not value.startswith("@"):
         return value
-    path = Path(value[1:]).expanduser()
     try:
-        return path.read_text("utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not UTF-8 text"
-        raise NotFoundError(f"{name} {value}: {reason}", hint=f"{name} 'the text itself', or {name} @FILE") from None
+        text = read_regular(value[1:], limit, said=f"{name} {value}").decode("utf-8")
+    except UnicodeDecodeError:
+        reason = f"cannot read {name} {value}: it is not UTF-8 text"
+        raise NotFoundError(reason, hint=f"{name} 'the text itself', or {name} @FILE") from None
+    return text.replace("\r\n", "\n")
 
 
 def draft_length(text: str) -> int | None:

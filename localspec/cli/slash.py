@@ -9,15 +9,13 @@ from pathlib import Path
 
 from localspec.cli.console import one_line, write_out
 from localspec.cli.conversation import Conversation
-from localspec.cli.inputs import Data, Inputs
+from localspec.cli.inputs import MAX_FILE, Data, Inputs
 from localspec.cli.settings import check, text_or_file
 from localspec.cli.summary import table
 from localspec.cli.talk import ASSISTANT, YOU, Chat
 from localspec.cli.tuning import SETTINGS, changed, shown
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
-
-_MAX_READ = 16 << 20  # bytes of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +98,8 @@ def _load(chat: Chat, argument: str) -> None:
 
 def _read(chat: Chat, argument: str) -> None:
     path = _path(argument, "/read")
-    inputs = Inputs(_MAX_READ)
-    text = inputs.file(str(path))
+    inputs = Inputs(MAX_FILE)
+    text = inputs.regular(str(path))
     for warned in inputs.warnings:
         chat.console.warn(warned.message)
     chat.attached.append(Data(path.name, text))

@@ -20,7 +20,7 @@ def live_line(stats: Stats) -> str:
 
 def stats_line(stats: Stats) -> str:
     """Return the line that stands below an answer."""
-    parts = [f"{stats.emitted} tok"]
+    parts = [f"{stats.emitted} tok"] if stats.started is not None else []
     if stats.tok_per_s is not None:
         parts.append(f"{stats.tok_per_s:.1f} tok/s")
     if stats.drafted:
@@ -31,11 +31,17 @@ def stats_line(stats: Stats) -> str:
         parts.append("plain decoding")
     if stats.started is not None and not stats.started.is_lossless:
         parts.append(f"approximate: {stats.started.verify} changes the distribution")
-    if stats.finished is not None:
-        parts.append(f"ttft {stats.finished.ttft_ms / 1e3:.2f} s")
-        if stats.finished.reason in ("interrupted", "timeout"):
-            parts.append(stats.finished.reason)
+    ttft = ttft_ms(stats)
+    if ttft is not None:
+        parts.append(f"ttft {ttft / 1e3:.2f} s")
+    if stats.finished is not None and stats.finished.reason in ("interrupted", "timeout"):
+        parts.append(stats.finished.reason)
     return " · ".join(parts)
+
+
+def ttft_ms(stats: Stats) -> float | None:
+    """Return the milliseconds to the first token, None if none came: what stopped earlier has no such number."""
+    return stats.finished.ttft_ms if stats.finished is not None and stats.emitted else None
 
 
 def is_slower(stats: Stats) -> bool:
@@ -59,11 +65,14 @@ def table(stats: Stats) -> str:
     if stats.started is not None:
         s = stats.started
         axes = f"{s.method}, {s.tree}, {s.length}, k {s.k}, verified by {s.verify}"
-        rows += [("speculation", axes), ("seed", str(s.seed))]
+        rows.append(("speculation", axes))
+        if s.is_seeded:  # a seed that was drawn says nothing: by residual rejection it does not give the text again
+            rows.append(("seed", str(s.seed)))
     if stats.prefilled is not None:
         p = stats.prefilled
         rows.append(("prompt", f"{p.prompt_n} tokens, {p.cache_n} of them cached, {p.ms:.0f} ms"))
-    rows.append(("answer", f"{stats.emitted} tokens in {stats.passes} passes"))
+    if stats.started is not None:
+        rows.append(("answer", f"{stats.emitted} tokens in {stats.passes} passes"))
     if stats.tok_per_s is not None:
         rows.append(("speed", f"{stats.tok_per_s:.1f} tok/s, {speedup_words(stats)}"))
     if stats.drafted:
@@ -73,8 +82,10 @@ def table(stats: Stats) -> str:
         parts = (("draft", stats.draft_ms), ("verify", stats.verify_ms), ("sample", stats.sample_ms))
         times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("other", stats.other_ms)))
         rows.append(("ms a pass", times))
-    if stats.finished is not None:
-        rows.append(("first token", f"{stats.finished.ttft_ms:.0f} ms"))
+    ttft = ttft_ms(stats)
+    if ttft is not None:
+        rows.append(("first token", f"{ttft:.0f} ms"))
+    if stats.finished is not None and stats.finished.peak_memory:
         rows.append(("peak memory", f"{stats.finished.peak_memory / 2**20:.0f} MiB"))
     return "\n".join(f"  {name:<12} {value}" for name, value in rows)
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from localspec.cli.answer import follow, generate, load, tell
+from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.conversation import Conversation, Turn
 from localspec.cli.inputs import Data, fenced
@@ -84,6 +84,7 @@ class Chat:
             turn.assistant = stats.text or None
             self.last = stats
         sink.finish(stats)
+        warn_if_full(stats, self.console)
         if self.has_stats:
             tell(stats, self.console)
         if stop.termination:
@@ -91,6 +92,9 @@ class Chat:
 
     def _events(self, live: Live, stop: Stop) -> Iterator[Event]:
         """Load if nothing is loaded, as at the start and after the worker's death, then generate."""
+        lost = self._worker.lost()
+        if lost is not None:
+            self.console.warn(f"{lost.message}; it loads again")
         if self._loaded is None or self._loaded != self._worker.pid:
             live.status("starting the engine")
             for event in load(self._worker, self.settings, stop):

@@ -62,6 +62,7 @@ class FakeWorker:
     pid: int | None = None
     is_cancelled: bool = False
     n_closed: int = 0
+    died_idle: WorkerDiedError | None = None  # to be told before the next request
 
     def load(self, settings: LoadSettings) -> Iterator[Event]:
         """Load in three steps."""
@@ -71,7 +72,7 @@ class FakeWorker:
             yield Loading("target", step / 2)
             self._wait(self.load_pause)
             if self.is_cancelled:
-                yield Finished("interrupted", "", 1.0, 1.0, 0)
+                yield Finished("interrupted", "", 12.0, 0.0, 0)  # as the client does when it ends a load
                 return
         versions = {"llama_cpp": "0", "llama_cpp_python": "0"}
         yield Loaded(settings.name, facts(settings.target), None, 1024, 2, 12.0, versions)
@@ -82,7 +83,8 @@ class FakeWorker:
         self.requests.append(request)
         if len(request.messages) > self.max_messages:
             raise PromptTooLongError("the prompt has 2000 tokens and the context holds 1024", hint="--ctx 2048")
-        yield Started("draft-model", "chain", "fixed", K, "block", request.sampling.seed or 7, False, 16)
+        seed = request.sampling.seed
+        yield Started("draft-model", "chain", "fixed", K, "block", seed or 7, seed is not None, 16)
         yield Warned("test", "this is a test") if os.environ.get("FAKE_WARN") else Prefilled(16, 0, 10.0)
         position = 0
         for index, text in enumerate(self.passes):
@@ -95,11 +97,12 @@ class FakeWorker:
             yield event
             if index == 1 and not os.environ.get("FAKE_NO_PROBE"):
                 yield Probed(10.0, 18)
+                yield Probed(10.0, 19)
             self._wait(self.pause)
             if self.is_cancelled:
                 yield Finished("interrupted", "", 100.0, 20.0, 1 << 26)
                 return
-        yield Finished("stop", "", 100.0, 20.0, 1 << 26)
+        yield Finished(os.environ.get("FAKE_REASON", "stop"), "", 100.0, 20.0, 1 << 26)
 
     def cancel(self) -> None:
         """Stop at the next pass, unless the script is deaf."""
@@ -109,6 +112,13 @@ class FakeWorker:
         """Forget the models."""
         self.pid = None
         self.n_closed += 1
+
+    def lost(self) -> WorkerDiedError | None:
+        """Tell of a death in between, once."""
+        died, self.died_idle = self.died_idle, None
+        if died is not None:
+            self.pid = None
+        return died
 
     def log_tail(self, lines: int = 20) -> str:
         """Return no log."""
@@ -128,7 +138,10 @@ class FakeWorker:
 
 
 def from_environment() -> FakeWorker:
-    """FAKE_PASSES (a JSON list), FAKE_PAUSE, FAKE_LOAD_PAUSE (seconds), FAKE_DIES (at a pass), FAKE_DEAF."""
+    """FAKE_PASSES (a JSON list), FAKE_PAUSE, FAKE_LOAD_PAUSE (seconds), FAKE_DIES (at a pass), FAKE_DEAF.
+
+    FAKE_REASON is why the answer ends.
+    """
     worker = FakeWorker()
     if "FAKE_PASSES" in os.environ:
         worker.passes = json.loads(os.environ["FAKE_PASSES"])

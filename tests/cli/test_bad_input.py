@@ -7,6 +7,8 @@ import os
 import socket
 import struct
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -64,7 +66,7 @@ DRAFT = PAIR / "draft-q8_0.gguf"
         (["--length", "long"], ["long"]),
         (["--verify", "bloc"], ["--verify block"]),
         (["--tree", "static:3,2", "--verify", "token"], ["--verify tree"]),
-        (["--method", "plain", "--tree", "static:3,2"], ["--method draft-model"]),
+        (["--method", "plain", "--tree", "static:3,2"], ["--tree chain"]),
         (["--draft", "none", "--method", "draft-model"], ["--draft FILE.gguf"]),
         (["-o", "colour"], ["-o 'colour'", "KEY=VALUE"]),
         (["--method", "draft-model", "-o", "colour=red"], ["colour", "draft-model"]),
@@ -269,7 +271,35 @@ def test_a_full_disk(command: str) -> None:
 def test_streams_that_are_closed() -> None:
     assert_one_line(shell("$L run hi >&-"), 7, "standard output is closed")
     assert shell("$L run hi >&- 2>&-").returncode == 7
-    assert shell("$L run hi 2>&-").stdout.decode().startswith("Once")
+    assert shell("$L run --stats hi 2>&-").stdout.decode() == "Once upon a time there was a king.\n"
+
+
+@needs_pair
+def test_streams_that_are_closed_together() -> None:
+    """Descriptors 0 to 2 are free then, and none of the pipes to the engine may come to lie there."""
+    run = "$L run -n 4 --stats hi"
+    assert_one_line(shell(f"{run} <&- >&-", REAL), 7, "standard output is closed")
+    done = shell(f"{run} <&- 2>&-", REAL)
+    assert (done.returncode, done.stdout != b"", done.stderr) == (0, True, b"")
+    assert shell(f"{run} >&- 2>&-", REAL).returncode == 7
+    assert shell(f"{run} <&- >&- 2>&-", REAL).returncode == 7
+
+
+def test_control_c_while_the_program_starts_is_no_traceback() -> None:
+    """From the first line of ours on; what Python itself does before that is Python's."""
+    script = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == {name!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from localspec.cli import main\n"
+        "main()\n"
+    )
+    for name in ("localspec.cli.entry", "click", "localspec.cli.signals", "localspec.cli.app", "localspec.cli.run"):
+        command = [sys.executable, "-c", script.format(name=name), "run", "hi"]
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, env=environment())
+        assert (done.returncode, done.stderr) == (130, b""), name
 
 
 @pytest.mark.parametrize("env", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "cp1252"}, {"TERM": "bogus"}, {"HOME": "/none"}])
@@ -309,6 +339,55 @@ def test_an_unexpected_error_is_one_line_unless_debugging(tmp_path: Path) -> Non
 )
 def test_files_of_options(args: list[str]) -> None:
     assert_one_line(localspec("run", "hi", *args, program=FAKE), 3)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/stdin", "FIFO"])
+def test_files_without_an_end(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    name = name.replace("FIFO", str(tmp_path / "fifo"))
+    assert_one_line(localspec("run", "hi", "-s", f"@{name}", program=FAKE), 3, f"--system @{name}", "regular file")
+    script = f"/system @{name}\n/read {name}\n".encode()
+    done = localspec("chat", "-q", program=FAKE, stdin=script)
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert done.stderr.decode().count("it is not a regular file") == 2
+    tune = localspec("early-exit", "tune", str(TARGET), "--prompts", name)
+    assert_one_line(tune, 3, f"--prompts {name}", "regular file")
+
+
+def test_a_system_message_that_is_too_long(tmp_path: Path) -> None:
+    path = write(tmp_path / "long", b"x" * 600_000)
+    done = localspec("run", "hi", "--max-stdin", "0.5", "-s", f"@{path}", program=FAKE)
+    assert_one_line(done, 8, "0.5 MiB")
+    path = write(tmp_path / "longer", b"x" * (16 * 2**20 + 1))
+    done = localspec("chat", "-q", program=FAKE, stdin=f"/system @{path}\n/read {path}\n".encode())
+    assert done.stderr.decode().count("is longer than 16 MiB") == 2
+
+
+def test_a_standard_input_that_cannot_be_read(tmp_path: Path) -> None:
+    write_only = f"0> {tmp_path}/out"
+    assert_one_line(shell(f"$L run hi {write_only}"), 3, "cannot read standard input: Bad file descriptor")
+    assert_one_line(shell(f"$L run -f - {write_only}"), 3, "cannot read standard input: Bad file descriptor")
+
+
+def test_a_standard_input_that_does_not_wait() -> None:
+    """Another program may have made a shared pipe non-blocking: nothing yet is not nothing."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    process = subprocess.Popen([*FAKE, "run", "--raw", "--json"], stdin=read, stdout=subprocess.PIPE, env=environment())
+    os.close(read)
+    time.sleep(0.5)
+    os.write(write, b"a text")
+    os.close(write)
+    out, _ = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, json.loads(out)["text"]) == (0, "Once upon a time there was a king.")
+
+
+def test_a_silent_pipe_is_told_on_a_terminal() -> None:
+    script = 'sleep 2 | "$0" "$@"'
+    for args, is_told in (["hi"], True), ([], False), (["-q", "hi"], False):
+        terminal = Terminal(["run", *args], program=["bash", "-c", script, *FAKE])
+        terminal.wait()
+        assert terminal.text.count("reading standard input…") == is_told
 
 
 @needs_pair

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ class Talk:
 
     def say(self, *lines: str) -> str:
         source: Iterator[str] = iter(lines)
-        assert converse(self.chat, Lines(lambda prompt: next(source, None))) == 0
+        self.code = converse(self.chat, Lines(lambda prompt: next(source, None)))
         captured = self._capsys.readouterr()
         self.errors = captured.err
         return captured.out
@@ -223,6 +224,37 @@ def test_a_dead_engine_loads_again(talk: Talk) -> None:
     assert talk.sent == [("user", "one"), ("assistant", "Once upon a time there"), ("user", "two")]
 
 
+def test_an_engine_that_died_idle_loads_again_and_answers(talk: Talk) -> None:
+    talk.say("one")
+    talk.worker.died_idle = WorkerDiedError("The engine was ended by SIGKILL while idle")
+    assert talk.say("two") == f"You: two\nAssistant: {ANSWER}\n"
+    assert talk.errors == "localspec: warning: The engine was ended by SIGKILL while idle; it loads again\n"
+    assert talk.code == 0
+    assert len(talk.worker.loads) == 2
+    assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "two")]
+
+
+def test_a_script_ends_with_the_code_of_its_last_error(talk: Talk) -> None:
+    talk.worker.fails[0] = WorkerDiedError("the engine was killed (SIGKILL)")
+    talk.say("one", "two")
+    assert talk.code == 9
+    talk.say("/hlep", "three")
+    assert talk.code == 2
+    talk.say("four")
+    assert talk.code == 0
+
+
+def test_a_full_context_is_said(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_REASON", "context")
+    talk.say("one")
+    assert "the context is full: 1024 tokens with the prompt; --ctx 2048 for more" in talk.errors
+
+
+def test_stats_name_a_seed_that_was_asked_for(talk: Talk) -> None:
+    assert "\n  seed   " not in talk.say("one", "/stats")
+    assert "\n  seed         42\n" in talk.say("/seed 42", "two", "/stats")
+
+
 def test_a_message_without_an_answer_is_not_sent_again(talk: Talk) -> None:
     talk.worker.fails[0] = WorkerDiedError("the engine was killed (SIGKILL)")
     talk.say("one", "two")
@@ -333,6 +365,39 @@ def test_a_script_of_lines() -> None:
 
 def test_quiet_is_the_answers_alone() -> None:
     assert localspec("chat", "-q", program=FAKE, stdin=b"one\n").stdout.decode() == f"{ANSWER}\n"
+
+
+def test_an_error_on_a_terminal_is_not_the_chats() -> None:
+    terminal = chat_terminal(FAKE_DIES="1")
+    terminal.type("Hello\n")
+    terminal.wait_for(lambda: ready(terminal, 2))
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
+def test_a_script_with_a_broken_model_fails(tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF")
+    done = localspec("chat", "-m", str(tmp_path / "broken.gguf"), program=REAL, stdin=b"hi\n")
+    assert done.returncode == 5
+    assert done.stderr.decode().count("\n") == 1
+
+
+@needs_pair
+def test_the_real_engine_may_die_between_two_messages() -> None:
+    terminal = Terminal(["chat", "--no-stats", "-n", "8"], program=REAL)
+    terminal.wait_for(lambda: ready(terminal, 1))
+    terminal.type("Hello\n")
+    terminal.wait_for(lambda: ready(terminal, 2))
+    children = Path(f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    time.sleep(0.2)
+    terminal.type("Go on\n")
+    terminal.wait_for(lambda: ready(terminal, 3))
+    assert "SIGKILL" in terminal.text
+    assert "while idle; it loads again" in "".join(terminal.lines)
+    assert terminal.text.count("Assistant: ") == 2
+    terminal.type("\x04")
+    assert terminal.wait() == 0
 
 
 @needs_pair

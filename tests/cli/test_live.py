@@ -99,6 +99,14 @@ def test_resizing_while_text_comes_leaves_no_status() -> None:
     assert "tok/s" not in terminal.text
 
 
+def test_the_status_of_the_prompt_is_gone_once_text_comes() -> None:
+    terminal = fake(["Once", " upon a", " time there"], pause=0.5)
+    assert terminal.wait() == 0
+    seen = ["\n".join(frame) for frame in terminal.frames]
+    assert not [frame for frame in seen if "Once" in frame and "reading the prompt" in frame]
+    assert any("Once upon a" in frame and "tok/s" in frame and "there" not in frame for frame in seen)
+
+
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"ACCESSIBLE": "1"}])
 def test_no_status_where_nothing_may_be_redrawn(env: dict[str, str]) -> None:
     texts = passes(20)

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import click
@@ -99,7 +100,7 @@ def check_result(made: dict[str, Any]) -> None:
     assert spec["emitted"] == spec["accepted"] + spec["passes"] - spec["cut"] == timings["predicted_n"]
     assert sum(spec["accepted_per_pos"]) == spec["accepted"] == timings["draft_n_accepted"]
     assert sum(spec["tokens_by_source"].values()) == spec["emitted"]
-    assert abs(sum(spec["ms"].values()) - timings["predicted_ms"]) < 0.01
+    assert abs(sum(spec["ms"].values()) - (timings["predicted_ms"] or 0.0)) < 0.01
     if spec["baseline"] is None:
         assert spec["speedup"] is None
     else:
@@ -140,8 +141,68 @@ def test_events() -> None:
     stream = events(run("--events"))
     check_stream(stream, "end")
     check_result(stream[-1]["result"])
-    text = "".join(line["text"] for line in stream if line["type"] == "committed") + stream[-1]["tail"]
+    text = "".join(line["text"] for line in stream if line["type"] == "step") + stream[-1]["tail"]
     assert text == stream[-1]["result"]["text"] == ANSWER
+
+
+FIELDS = {
+    "start": {"run", "pair", "params", "seed", "n_ctx", "baseline"},
+    "load": {"what", "frac"},
+    "prefill": {"prompt_n", "cache_n", "ms", "seed", "n_ctx", "params"},
+    "step": {"i", "pos", "k", "depth", "n_accepted", "draft", "out", "text", "ms", "cum", "why", "probe"},
+    "probe": {"plain_ms", "ctx"},
+    "warn": {"code", "message"},
+    "end": {"tail", "result"},
+    "error": {"error"},
+}
+
+
+def check_lines(stream: list[dict[str, Any]]) -> None:
+    """Check the types and the fields of each, and that the counters go on from line to line."""
+    cum = {"emitted": 0, "drafted": 0, "accepted": 0, "passes": 0}
+    for line in stream:
+        assert set(line) == {"v", "seq", "t", "type", *FIELDS[line["type"]]}
+        if line["type"] == "step":
+            assert line["i"] == cum["passes"]
+            assert set(line["ms"]) == {"draft", "verify", "sample", "other"}
+            assert all(set(token) - {"p"} == {"id", "s", "src"} for token in [*line["draft"], *line["out"]])
+            cum["emitted"] += len(line["out"])
+            cum["drafted"] += line["k"]
+            cum["accepted"] += line["n_accepted"]
+            cum["passes"] += 1
+            assert {name: line["cum"][name] for name in cum} == cum
+            assert "tok_per_s" in line["cum"]
+
+
+def test_events_have_their_names_and_fields() -> None:
+    stream = events(run("--events", "--seed", "42"))
+    check_lines(stream)
+    types = [line["type"] for line in stream]
+    assert [kind for i, kind in enumerate(types) if kind not in types[:i]] == [
+        "start", "load", "prefill", "step", "probe", "end",
+    ]  # fmt: skip
+    by_type = {line["type"]: line for line in reversed(stream)}
+    assert (by_type["start"]["seed"], by_type["start"]["n_ctx"], by_type["start"]["baseline"]) == (42, None, None)
+    assert by_type["start"]["run"]
+    assert by_type["start"]["params"]["verify"] == "auto"  # as asked; what it came to is with the prompt
+    assert by_type["prefill"]["params"]["verify"] == "block"
+    assert (by_type["prefill"]["seed"], by_type["prefill"]["n_ctx"], by_type["prefill"]["prompt_n"]) == (42, 1024, 16)
+    assert by_type["step"]["out"] == [{"id": 100, "s": "Once upon", "src": "plain"}]
+    assert by_type["probe"]["plain_ms"] == 10.0
+    assert [line["frac"] for line in stream if line["type"] == "load"] == [0.0, 0.5, 1.0]
+    assert by_type["end"]["result"]["spec"]["passes"] == types.count("step")
+
+
+def test_events_tell_warnings() -> None:
+    stream = events(run("--events", FAKE_WARN="1"))
+    check_lines(stream)
+    (line,) = [line for line in stream if line["type"] == "warn"]
+    assert (line["code"], line["message"]) == ("test", "this is a test")
+
+
+def test_a_token_that_is_no_text_alone_is_the_replacement_character() -> None:
+    steps = [line for line in events(run("--events", FAKE_PASSES='["a", " \ufffd\ufffd"]')) if line["type"] == "step"]
+    assert steps[1]["out"][-1]["s"] == "\ufffd"
 
 
 @pytest.mark.parametrize("at", ["0", "2"])
@@ -161,7 +222,7 @@ def test_events_end_whatever_the_signal(number: str, code: int) -> None:
     )  # fmt: skip
     assert process.stdout is not None
     lines = []
-    while not lines or '"committed"' not in lines[-1]:
+    while not lines or '"step"' not in lines[-1]:
         lines.append(process.stdout.readline())
     process.send_signal(getattr(signal, f"SIG{number}"))
     rest, errors = process.communicate(timeout=30)
@@ -174,7 +235,51 @@ def test_events_end_whatever_the_signal(number: str, code: int) -> None:
 
 def test_events_before_anything_started() -> None:
     stream = events(localspec("run", "--events", "--temp", "nan", "hi", program=FAKE))
-    assert [(line["type"], line["seq"]) for line in stream] == [("error", 0)]
+    check_stream(stream, "error")
+    check_lines(stream)
+    assert [line["type"] for line in stream] == ["start", "error"]
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("JSON", [None]), ("EVENTS", ["start", "error"])])
+@pytest.mark.parametrize("args", [["--temp", "nan"], ["--bogus"]])
+def test_usage_errors_in_a_form_from_the_environment(name: str, kinds: list[str | None], args: list[str]) -> None:
+    done = localspec("run", *args, "hi", program=FAKE, env={f"LOCALSPEC_{name}": "1"})
+    assert done.returncode == 2
+    lines = events(done)
+    assert [line.get("type") for line in lines] == kinds
+    assert lines[-1]["error"]["kind"] == "usage"
+
+
+def test_a_chat_has_no_form_to_keep() -> None:
+    done = localspec("chat", "--bogus", program=FAKE, env={"LOCALSPEC_JSON": "1"})
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize("args", [[], ["--json"], ["--events"]])
+def test_a_full_context_is_told_to_people(args: list[str]) -> None:
+    done = run(*args, FAKE_REASON="context")
+    assert done.returncode == 0
+    assert done.stderr.decode() == (
+        "localspec: warning: the context is full: 1024 tokens with the prompt; --ctx 2048 for more\n"
+    )
+    assert run("-q", FAKE_REASON="context").stderr == b""
+
+
+def test_a_load_that_was_stopped_has_no_numbers() -> None:
+    process = subprocess.Popen(
+        [*FAKE, "run", "--json", "--stats", "hi"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL, env=environment({"FAKE_LOAD_PAUSE": "30"}), text=True,
+    )  # fmt: skip
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    made = json.loads(out)
+    check_result(made)
+    unknown = ("ttft_ms", "prompt_n", "cache_n", "prompt_ms", "predicted_ms")
+    assert [made["timings"][name] for name in unknown] == [None] * len(unknown)
+    assert made["memory"]["peak_bytes"] is None
+    assert errors == "interrupted\n"
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["methods"], ["methods", "--json"], ["--version"]])
@@ -262,7 +367,9 @@ def test_the_real_thing_as_events() -> None:
     done = localspec("run", "-n", "40", "--events", "--seed", "1", "Once upon a time")
     stream = events(done)
     check_stream(stream, "end")
-    passes = [line for line in stream if line["type"] == "committed"]
+    check_lines(stream)
+    passes = [line for line in stream if line["type"] == "step"]
     assert "".join(line["text"] for line in passes) + stream[-1]["tail"] == stream[-1]["result"]["text"]
-    assert all(len(line["drafted"]) == line["k"] for line in passes)
-    assert any(line["type"] == "probed" for line in stream)
+    assert all(len(line["draft"]) == line["k"] for line in passes)
+    assert all(line["n_accepted"] == sum(t["src"] == "accepted" for t in line["out"]) for line in passes)
+    assert any(line["type"] == "probe" for line in stream)

@@ -172,8 +172,36 @@ def test_a_death_while_idle_shows_at_the_next_request() -> None:
         assert worker.pid is not None
         os.kill(worker.pid, signal.SIGKILL)
         time.sleep(0.1)
-        with pytest.raises(WorkerDiedError, match="SIGKILL"):
+        with pytest.raises(WorkerDiedError, match=r"SIGKILL.* while idle"):
             list(worker.generate(REQUEST))
+
+
+def test_a_death_while_idle_is_told_before_anything_is_asked() -> None:
+    with stub("good") as worker:
+        assert worker.lost() is None
+        list(worker.load(SETTINGS))
+        assert worker.lost() is None
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGSEGV)
+        time.sleep(0.1)
+        lost = worker.lost()
+        assert lost is not None
+        assert lost.message == "The engine crashed (SIGSEGV) while idle"
+        assert (worker.pid, worker.lost()) == (None, None)
+        assert len([*worker.load(SETTINGS), *worker.generate(REQUEST)]) == 9
+
+
+def test_a_death_while_an_answer_comes_is_that_answers() -> None:
+    with stub("slow") as worker:
+        list(worker.load(SETTINGS))
+        events = worker.generate(REQUEST)
+        next(events)
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        time.sleep(0.1)
+        assert worker.lost() is None
+        with pytest.raises(WorkerDiedError, match="SIGKILL"):
+            list(events)
 
 
 def test_errors_of_the_session_come_back_as_themselves() -> None:

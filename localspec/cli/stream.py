@@ -1,0 +1,156 @@
+"""The lines of --events: JSON, one object a line, flushed each.
+
+    start    run, pair, params as asked, seed (null: drawn), n_ctx (null: the model's own), baseline (null)
+    load     what is being loaded, frac of it in 0..1
+    warn     code, message
+    prefill  prompt_n, cache_n, ms; seed, n_ctx and params as they were decided
+    step     one pass: i, pos, k, n_accepted, draft, out, text, ms, cum, why, probe
+    probe    plain_ms, ctx: a plain pass was measured
+    end      tail (text held back until now), result (the object of --json)
+    error    error (the error object of --json)
+
+Every line has v, seq, t (seconds since the start) and type. Invariants: `start` is the first line and there is one;
+the last is `end` or `error` and there is one; the texts of the steps and the tail make the answer. Readers are to
+ignore types and fields they do not know.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from localspec.cli.live import Live
+from localspec.cli.output import Wire, write_json
+from localspec.cli.result import params, result
+from localspec.config import LoadSettings, Request
+from localspec.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
+from localspec.stats import Stats
+
+VERSION = 1
+_PARTIAL = "\ufffd"  # a token that is no text alone, as one byte of a character
+
+
+class EventsSink:
+    """Writes every event as it comes. Of the many events of a load only every tenth part of a model is told."""
+
+    def __init__(
+        self, live: Live, settings: LoadSettings, request: Request, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._live = live
+        self._settings = settings
+        self._request = request
+        self._lines = Lines(clock)
+        self._stats = Stats()
+        self._loading = ("", -1)
+        pair = {"name": settings.name, "target": settings.target, "draft": settings.draft}
+        asked = params(settings, request)
+        self._put("start", _start(pair, asked, request.sampling.seed, settings.ctx))
+
+    def event(self, event: Event) -> None:
+        """Write an event, but for the last, which `finish` and `fail` replace."""
+        self._stats.observe(event)
+        match event:
+            case Loading(what, fraction):
+                step = (what, int(10 * fraction))
+                if step != self._loading:
+                    self._loading = step
+                    self._put("load", {"what": what, "frac": fraction})
+            case Prefilled():
+                self._put("prefill", self._prefill(event))
+            case Committed():
+                self._put("step", {**_step(event), "cum": _cumulative(self._stats)})
+            case Probed():
+                self._put("probe", {"plain_ms": event.plain_ms, "ctx": event.ctx})
+            case Warned():
+                self._put("warn", {"code": event.code, "message": event.message})
+
+    def finish(self, stats: Stats) -> None:
+        """Write `end` with the object of --json."""
+        tail = stats.finished.tail if stats.finished else ""
+        self._put("end", {"tail": tail, "result": result(stats, self._settings, self._request)})
+
+    def fail(self, error: Wire) -> None:
+        """Write `error`."""
+        self._put("error", {"error": error})
+
+    def _prefill(self, event: Prefilled) -> Wire:
+        """Tell of the prompt, and of what was decided since `start`: nothing of it is known before."""
+        stats = self._stats
+        return {
+            "prompt_n": event.prompt_n,
+            "cache_n": event.cache_n,
+            "ms": event.ms,
+            "seed": stats.started.seed if stats.started else None,
+            "n_ctx": stats.loaded.n_ctx if stats.loaded else None,
+            "params": params(self._settings, self._request, stats),
+        }
+
+    def _put(self, kind: str, content: Wire) -> None:
+        self._live.erase()  # both may be one terminal
+        self._lines.put(kind, content)
+
+
+class Lines:
+    """Numbers the lines and tells when each was written."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._seq = 0
+
+    def put(self, kind: str, content: Wire) -> None:
+        """Write one line."""
+        t = round(self._clock() - self._began, 6)
+        write_json({"v": VERSION, "seq": self._seq, "t": t, "type": kind, **content})
+        self._seq += 1
+
+
+def lone_error_event(error: Wire) -> None:
+    """Write the lines of a run that never came so far as to know its own settings."""
+    lines = Lines()
+    lines.put("start", _start(None, None, None, None))
+    lines.put("error", {"error": error})
+
+
+def _start(pair: Wire | None, asked: Wire | None, seed: int | None, n_ctx: int | None) -> Wire:
+    """Return what is known before anything is loaded."""
+    run = secrets.token_hex(8)
+    return {"run": run, "pair": pair, "params": asked, "seed": seed, "n_ctx": n_ctx, "baseline": None}
+
+
+def _step(event: Committed) -> Wire:
+    """Return one pass: what was drafted in the draft's order, and what stands."""
+    ms = event.ms
+    return {
+        "i": event.index,
+        "pos": event.position,
+        "k": event.k,
+        "depth": event.depth,
+        "n_accepted": event.n_accepted,
+        "draft": [_token(piece) for piece in event.drafted],
+        "out": [_token(piece) for piece in event.out],
+        "text": event.text,
+        "ms": {"draft": ms.draft, "verify": ms.verify, "sample": ms.sample, "other": ms.other},
+        "why": event.why,
+        "probe": event.is_probe,
+    }
+
+
+def _token(piece: Piece) -> Wire:
+    """Return a token; `src` of a drafted one is accepted or rejected, which in a tree its place does not say."""
+    text = _PARTIAL if _PARTIAL in piece.text else piece.text
+    token: dict[str, Any] = {"id": piece.id, "s": text, "src": piece.source}
+    return token if piece.p is None else {**token, "p": piece.p}
+
+
+def _cumulative(stats: Stats) -> Wire:
+    """Return the counters so far."""
+    return {
+        "emitted": stats.emitted,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "passes": stats.passes,
+        "tok_per_s": stats.tok_per_s,
+    }
