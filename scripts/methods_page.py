@@ -31,15 +31,16 @@ LEADS = {
 
 def page() -> str:
     """Return the whole page."""
-    parts = [f"# Methods\n\n{MADE}\n", "## Measured\n"]
-    if TABLE.is_file():
-        parts += measured(json.loads(TABLE.read_text(encoding="utf-8")))
-    else:
-        parts.append("Not measured yet: `./scripts/methods_table`.\n")
+    parts = [f"# Methods\n\n{MADE} What they accept is [measured](#measured) below.\n"]
     for axis in AXES:
         found = pages(axis)
         parts += [f"## {TITLES[axis]}\n", f"{LEADS[axis]}\n", overview([one.facts for one in found])]
         parts += [section(one) for one in found]
+    parts.append("## Measured\n")
+    if TABLE.is_file():
+        parts += measured(json.loads(TABLE.read_text(encoding="utf-8")))
+    else:
+        parts.append("Not measured yet: `./scripts/methods_table`.\n")
     return "\n".join(parts)
 
 
@@ -121,11 +122,13 @@ def verdicts(table: dict[str, Any]) -> Iterator[str]:
     """Yield which policies accept more than the chain."""
     temperature = max(table["provenance"]["options"]["temperatures"])
     yield (
-        f"At T = {temperature:g}. The chain is judged by `block`, the trees by what `--verify auto` takes. The 95 % "
-        "interval is that of the difference, by resampling openings and the passes of each.\n"
+        f"At T = {temperature:g}, under one rule for both: coupled noise, where both write the same text, and joint "
+        "rejection, which is `traversal` on trees and `block` on the chain. In brackets the 95 % interval of the "
+        f"difference, by resampling answers ({table['provenance']['options']['repeats']} to each opening) and the "
+        "passes of each.\n"
     )
-    for budget in dict.fromkeys(one["budget"] for one in table["against_chain"]):
-        found = [one for one in table["against_chain"] if one["budget"] == budget]
+    for rule, budget in dict.fromkeys((one["rule"], one["budget"]) for one in table["against_chain"]):
+        found = [one for one in table["against_chain"] if (one["rule"], one["budget"]) == (rule, budget)]
         better = [one for one in found if one["low"] > 0.0]
         names = ", ".join(
             f"`{one['tree']}` {one['difference']:+.2f} ({one['low']:+.2f} to {one['high']:+.2f})"
@@ -133,7 +136,7 @@ def verdicts(table: dict[str, Any]) -> Iterator[str]:
         )
         others = ", ".join(f"`{one['tree']}`" for one in found if one not in better)
         yield (
-            f"- **{budget} nodes**: more accepted a pass than by the chain: {names or 'none'}."
+            f"- **{budget} nodes, {rule}**: more accepted a pass than by the chain: {names or 'none'}."
             + (f" Not shown for {others}." if others else "")
         )
     yield ""

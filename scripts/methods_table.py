@@ -5,7 +5,8 @@
 
 Real llama.cpp through Session and Stats, one thread. Each draft is judged by the rule that --verify auto takes when no
 seed is given; the seeds here are only for repeating it. Passes that probe plain decoding are left out, and answers are
-left before their end could shorten a draft. Intervals are bootstrapped over openings and the passes of each.
+left before their end could shorten a draft. Trees and chain are also compared under one rule: coupled noise, and joint
+rejection (traversal, which is block on a chain). Intervals are bootstrapped over answers and the passes of each.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ import numpy as np
 import docs
 from localspec.axes import MAX_LEAVES, Axes, resolve_axes
 from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.draft import Draw
 from localspec.errors import UsageError
 from localspec.events import Committed
 from localspec.methods import METHODS, describe, resolve
@@ -52,7 +54,8 @@ OPENINGS = (
 )
 BUDGETS = (4, 8, 16, 32, 64)
 TEMPERATURES = (0.0, 0.8)
-COMPARED = (16, 32, 64)
+COMPARED = (16, 32, 64)  # budgets at which trees and chain are compared, at the highest temperature
+REPEATS = 3  # answers to each opening there
 WIDTHS = {4: "2,1", 8: "2,1,1,1", 16: "2,2,1,1", 32: "3,2,1,1,1", 64: "4,2,1,1,1,1,1,1"}  # expansion vectors
 MAX_ROWS = 128  # of one pass: the nodes and the pending token
 RESAMPLES = 1000
@@ -70,17 +73,24 @@ class Choice:
     skipped: str = ""
 
     @property
+    def is_compared(self) -> bool:
+        """Whether it stands against the chain, or is the chain."""
+        return self.speculation.method == "draft-model" and self.budget in COMPARED
+
+    @property
     def typed(self) -> str:
         """Return the options that choose it."""
         asked = self.speculation
         tree = f" --tree {asked.tree}" if asked.tree != "chain" else ""
         k = "" if asked.k is None else f" -k {asked.k}"
-        return f"--method {asked.method}{tree}{k}" + "".join(f" -o {name}={value}" for name, value in asked.options)
+        verify = "" if asked.verify == "auto" else f" --verify {asked.verify}"
+        options = "".join(f" -o {name}={value}" for name, value in asked.options)
+        return f"--method {asked.method}{tree}{k}{verify}{options}"
 
 
 @dataclass
 class Row:
-    """A choice measured at one temperature; `answers` are the accepted tokens of every pass, by opening."""
+    """A choice measured at one temperature; `answers` are the accepted tokens of every pass of each answer."""
 
     choice: Choice
     temperature: float
@@ -88,14 +98,14 @@ class Row:
     answers: list[list[int]] = field(default_factory=list)
 
     def means(self) -> np.ndarray:
-        """Return resampled means of accepted tokens a pass [R]; rows resample the same openings."""
+        """Return resampled means of accepted tokens a pass [R]; rows resample the same answers."""
         n = len(self.answers)
-        openings = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
+        chosen = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
         rng = np.random.default_rng(zlib.crc32(f"{self.choice.typed} {self.temperature}".encode()))
         sums, counts = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
-        for opening, answer in enumerate(self.answers):
+        for number, answer in enumerate(self.answers):
             passes = np.array(answer)
-            taken = (openings == opening).sum(1)  # how often each resample took it
+            taken = (chosen == number).sum(1)  # how often each resample took it
             for again in range(int(taken.max())):
                 drawn = passes[rng.integers(passes.size, size=(RESAMPLES, passes.size))].sum(1)
                 sums += np.where(again < taken, drawn, 0)
@@ -128,21 +138,37 @@ class Row:
         }
 
 
-def choices(budgets: tuple[int, ...]) -> Iterator[Choice]:
+def choices(budgets: tuple[int, ...], temperature: float) -> Iterator[Choice]:
     """Yield every tree policy under the draft model, then every other method, for every budget."""
     yield _choice("plain", 0, Speculation(method="plain"))
-    for name, path in TREES.items():
+    for name in TREES:
         for budget in budgets:
-            is_vector = issubclass(resolve(path), Static)
-            tree = f"{name}:{WIDTHS[budget]}" if is_vector else name if name == "chain" else f"{name}:{budget}"
-            k = budget if name == "chain" else None
-            yield _choice(f"draft-model, {name}", budget, Speculation(method="draft-model", tree=tree, k=k))
+            yield _choice(f"draft-model, {name}", budget, _tree(name, budget))
+    if temperature == max(TEMPERATURES):
+        yield from _under_one_rule(tuple(budget for budget in budgets if budget in COMPARED))
     for info in describe():
         if info.name not in ("plain", "draft-model"):
             for budget in budgets:
                 k = None if info.name == "lookahead" else budget
                 options = _window(budget) if info.name == "lookahead" else ()
                 yield _choice(info.name, budget, Speculation(method=info.name, k=k, options=options))
+
+
+def _under_one_rule(budgets: tuple[int, ...]) -> Iterator[Choice]:
+    """Yield what the comparison needs beside auto's rules: the chain under coupled noise, drawn trees rejected."""
+    for name, path in TREES.items():
+        rule = "coupled" if name == "chain" else "traversal"
+        if name == "chain" or Draw.WITHOUT_REPLACEMENT in resolve(path).draws or Draw.IID in resolve(path).draws:
+            for budget in budgets:
+                yield _choice(f"draft-model, {name}, {rule}", budget, replace(_tree(name, budget), verify=rule))
+
+
+def _tree(name: str, budget: int) -> Speculation:
+    """Return the draft model with the largest tree of a policy within a budget."""
+    if name == "chain":
+        return Speculation(method="draft-model", k=budget)
+    is_vector = issubclass(resolve(TREES[name]), Static)
+    return Speculation(method="draft-model", tree=f"{name}:{WIDTHS[budget] if is_vector else budget}")
 
 
 def _choice(name: str, budget: int, speculation: Speculation) -> Choice:
@@ -179,7 +205,7 @@ def _options(width: int) -> tuple[tuple[str, str], ...]:
 def measure(session: Session, row: Row, prompt: str, n: int, seed: int) -> None:
     """Generate `n` tokens and take the passes that drafted, or could have, into the account."""
     assert row.choice.axes is not None
-    speculation = _with_rule(row.choice.speculation, row.choice.axes.verify)
+    speculation = replace(row.choice.speculation, verify=row.choice.axes.verify)  # with a seed, auto takes another
     sampling = Sampling(temperature=row.temperature, seed=seed)
     request = Request(prompt=prompt, max_tokens=n + AHEAD, speculation=speculation, sampling=sampling)
     answer: list[int] = []
@@ -197,29 +223,32 @@ def measure(session: Session, row: Row, prompt: str, n: int, seed: int) -> None:
         row.answers.append(answer)
 
 
-def _with_rule(speculation: Speculation, verify: str) -> Speculation:
-    """Name the rule: with a seed, auto would take another for chains."""
-    return Speculation(**{**asdict(speculation), "options": speculation.options, "verify": verify})
-
-
 def against_chain(rows: list[Row]) -> list[dict[str, Any]]:
-    """Compare the trees with the chain of as many nodes, at the highest temperature."""
-    temperature = max(row.temperature for row in rows)
+    """Compare the trees with the chain of as many nodes under the same rule, at the highest temperature.
+
+    On a chain, traversal is block verification.
+    """
     found = []
-    for budget in COMPARED:
-        trees = {
-            row.choice.name.partition(", ")[2]: row
-            for row in rows
-            if row.answers and (row.temperature, row.choice.budget) == (temperature, budget) and ", " in row.choice.name
-        }
-        chain = trees.pop("chain", None)
-        for name, row in trees.items():
-            if chain is not None:
-                low, high = _interval(row.means() - chain.means())
-                one, other = row.stats, chain.stats
-                difference = _rounded(one.accepted / one.passes - other.accepted / other.passes)
-                found.append({"budget": budget, "tree": name, "difference": difference, "low": low, "high": high})
+    for rule, chains in (("coupled", "coupled"), ("traversal", "block")):
+        for budget in COMPARED:
+            chain = _compared(rows, chains, budget).get("chain")
+            for name, row in _compared(rows, rule, budget).items():
+                if chain is not None and name != "chain":
+                    low, high = _interval(row.means() - chain.means())
+                    difference = row.stats.accepted / row.stats.passes - chain.stats.accepted / chain.stats.passes
+                    found.append({"rule": rule, "budget": budget, "tree": name, "difference": _rounded(difference),
+                                  "low": low, "high": high})  # fmt: skip
     return found
+
+
+def _compared(rows: list[Row], rule: str, budget: int) -> dict[str, Row]:
+    """Return the rows that stand against each other, by tree policy."""
+    return {
+        row.choice.speculation.tree.partition(":")[0]: row
+        for row in rows
+        if row.answers and row.choice.is_compared and row.choice.budget == budget
+        if row.temperature == max(TEMPERATURES) and row.choice.axes and row.choice.axes.verify == rule
+    }
 
 
 def _interval(means: np.ndarray) -> tuple[float, float]:
@@ -251,20 +280,23 @@ def copied(folder: Path) -> list[Path]:
 def run(models: list[Path], budgets: tuple[int, ...], openings: tuple[str, ...], n: int) -> dict[str, Any]:
     """Measure every choice, one after the other."""
     settings = LoadSettings(*map(str, models), threads=1, gpu="off", draft_gpu="off")
-    rows = [Row(choice, temperature) for temperature in TEMPERATURES for choice in choices(budgets)]
+    rows = [Row(choice, temperature) for temperature in TEMPERATURES for choice in choices(budgets, temperature)]
     session, began = Session(lambda: False), time.monotonic()
     for row in rows:
         if row.choice.skipped:
             continue
         for event in session.load(settings):  # anew: what a method learned for one row is no help for the next
             row.stats.observe(event)
-        for seed, prompt in enumerate(openings):
-            measure(session, row, prompt, n, seed)
+        repeats = REPEATS if row.choice.is_compared and row.temperature == max(TEMPERATURES) else 1
+        for seed in range(repeats):
+            for prompt in openings:
+                measure(session, row, prompt, n, seed)
         print(f"{time.monotonic() - began:5.0f} s  T={row.temperature:g}  {row.choice.typed}", file=sys.stderr)
     session.close()
     loaded = next(row.stats.loaded for row in rows if row.stats.loaded is not None)
     options = {
         "openings": len(openings),
+        "repeats": REPEATS,
         "tokens": n,
         "budgets": budgets,
         "temperatures": TEMPERATURES,
