@@ -1,6 +1,9 @@
 """`python -m localspec`."""
 
 if __name__ == "__main__":
-    from localspec.cli import main
+    try:
+        from localspec.cli import main
 
-    main()
+        main()
+    except KeyboardInterrupt:  # main itself lets none out
+        raise SystemExit(130) from None

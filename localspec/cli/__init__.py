@@ -1,24 +1,30 @@
-"""The command line: the only part of localspec that prints, exits and reads the environment."""
+"""The command line: the only part of localspec that prints, exits and reads the environment.
+
+What is imported at the top here is in memory already: until `main` hears it, a Ctrl-C would show as a traceback.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # typing is slow to import, and until `main` runs a Ctrl-C would show as a traceback
+if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
 
 def main() -> NoReturn:
     """Run the command line of this process and leave with its exit code."""
-    is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a background job ignores Ctrl-C
-    if is_heard:
-        signal.signal(signal.SIGINT, _leave)
+    try:
+        import signal
+
+        is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a background job ignores Ctrl-C
+        if is_heard:
+            signal.signal(signal.SIGINT, _leave)
+    except KeyboardInterrupt:
+        sys.exit(130)
     _fill_streams()
-    # Not at the top: it takes a while, in which a Ctrl-C deserves no traceback either.
     from localspec.cli.entry import flush, outcome
 
     code = outcome(sys.argv[1:], is_heard=is_heard)
