@@ -71,7 +71,8 @@ class Chat:
         self.answer()
 
     def _answer(self) -> None:
-        turn, stats, live = self.conversation.turns[-1], Stats(), Live(self.console)
+        turn, live = self.conversation.turns[-1], Live(self.console)
+        stats = Stats(loaded=self.last.loaded if self.last is not None else None)  # told once, when it was loaded
         label = "" if self.console.quiet else ASSISTANT
         sink = TextSink(self.console, live, control=self.control, has_marks=self.has_marks, label=label)
         try:

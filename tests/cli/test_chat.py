@@ -246,8 +246,8 @@ def test_a_script_ends_with_the_code_of_its_last_error(talk: Talk) -> None:
 
 def test_a_full_context_is_said(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_REASON", "context")
-    talk.say("one")
-    assert "the context is full: 1024 tokens with the prompt; --ctx 2048 for more" in talk.errors
+    talk.say("one", "two")
+    assert talk.errors.count("the context is full: 1024 tokens with the prompt; --ctx 2048 for more") == 2
 
 
 def test_stats_name_a_seed_that_was_asked_for(talk: Talk) -> None:
