@@ -122,8 +122,9 @@ def verdicts(table: dict[str, Any]) -> Iterator[str]:
     """Yield which policies accept more than the chain."""
     temperature = max(table["provenance"]["options"]["temperatures"])
     yield (
-        f"At T = {temperature:g}, under one rule for both: coupled noise, where both write the same text, and joint "
-        "rejection, which is `traversal` on trees and `block` on the chain. In brackets the 95 % interval of the "
+        f"At T = {temperature:g}: as `--verify auto` judges them, trees `coupled` and the chain `block`; and under one "
+        "rule for both, `coupled`, or joint rejection, which is `traversal` on trees and `block` on chains. In "
+        "brackets the 95 % interval of the "
         f"difference, by resampling answers ({table['provenance']['options']['repeats']} to each opening) and the "
         "passes of each.\n"
     )

@@ -224,15 +224,17 @@ def measure(session: Session, row: Row, prompt: str, n: int, seed: int) -> None:
 
 
 def against_chain(rows: list[Row]) -> list[dict[str, Any]]:
-    """Compare the trees with the chain of as many nodes under the same rule, at the highest temperature.
+    """Compare the trees with the chain of as many nodes, at the highest temperature: as auto judges them, and alike.
 
     On a chain, traversal is block verification.
     """
     found = []
-    for rule, chains in (("coupled", "coupled"), ("traversal", "block")):
+    for rule, trees, chains in (
+        ("auto", "coupled", "block"), ("coupled", "coupled", "coupled"), ("traversal", "traversal", "block"),
+    ):  # fmt: skip
         for budget in COMPARED:
             chain = _compared(rows, chains, budget).get("chain")
-            for name, row in _compared(rows, rule, budget).items():
+            for name, row in _compared(rows, trees, budget).items():
                 if chain is not None and name != "chain":
                     low, high = _interval(row.means() - chain.means())
                     difference = row.stats.accepted / row.stats.passes - chain.stats.accepted / chain.stats.passes
