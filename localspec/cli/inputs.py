@@ -112,7 +112,7 @@ def _can_read(fd: int, seconds: float | None = None) -> bool:
 
 
 def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
-    """Return the bytes of a regular file, at most `limit`; `said` is how an error calls it.
+    """Return the bytes of a regular file or of /dev/null, at most `limit`; `said` is how an error calls it.
 
     Raises NotFoundError, or PromptTooLongError.
     """
@@ -120,10 +120,10 @@ def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
     try:
         fd = os.open(os.path.expanduser(name), os.O_RDONLY | os.O_NONBLOCK)  # which opens a pipe without waiting
         with open(fd, "rb") as file:
-            mode = os.fstat(fd).st_mode
-            if stat.S_ISDIR(mode):
+            status = os.fstat(fd)
+            if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            if not stat.S_ISREG(mode):
+            if not (stat.S_ISREG(status.st_mode) or os.path.samestat(status, os.stat(os.devnull))):
                 raise OSError(errno.EINVAL, "it is not a regular file")
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:

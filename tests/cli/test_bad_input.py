@@ -363,6 +363,10 @@ def test_files_without_an_end(tmp_path: Path, name: str) -> None:
     assert_one_line(tune, 3, f"--prompts {name}", "regular file")
 
 
+def test_the_null_device_is_an_empty_file() -> None:
+    assert localspec("run", "hi", "-s", "@/dev/null", program=FAKE).returncode == 0
+
+
 def test_a_system_message_that_is_too_long(tmp_path: Path) -> None:
     path = write(tmp_path / "long", b"x" * 600_000)
     done = localspec("run", "hi", "--max-stdin", "0.5", "-s", f"@{path}", program=FAKE)
