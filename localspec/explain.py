@@ -81,9 +81,7 @@ class Page:
 
 def spelled(option: Option) -> str:
     """Return an option as people type it, with its default."""
-    words = {True: "on", False: "off"}
-    value = words[option.default] if isinstance(option.default, bool) else option.default
-    return f"{option.name}={value}"
+    return f"{option.name}={option.spelling}"
 
 
 def option_to_wire(option: Option) -> dict[str, Any]:

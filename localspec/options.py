@@ -36,6 +36,11 @@ class Option:
         high = "" if self.high == math.inf else f"to {self.high:g}"
         return f"{low} {high}".strip() or "any number"
 
+    @property
+    def spelling(self) -> str:
+        """Return the default as people type it."""
+        return ("off", "on")[self.default] if isinstance(self.default, bool) else str(self.default)
+
     def read(self, text: str) -> Value:
         """Return the value that `text` spells; raises UsageError."""
         try:
@@ -45,7 +50,7 @@ class Option:
         in_range = isinstance(value, str | bool) or (math.isfinite(value) and self.low <= value <= self.high)
         if not in_range or (self.choices and value not in self.choices):
             raise UsageError(
-                f"-o {self.name}={text} is out of range: {self.range}", hint=f"-o {self.name}={self.default}"
+                f"-o {self.name}={text} is out of range: {self.range}", hint=f"-o {self.name}={self.spelling}"
             )
         return value
 

@@ -73,6 +73,7 @@ def _timings(stats: Stats) -> dict[str, Any]:
     return {
         "cache_n": prefilled.cache_n if prefilled else None,
         "prompt_n": prefilled.prompt_n if prefilled else None,
+        "prepare_ms": prefilled.prepare_ms if prefilled else None,
         "prompt_ms": prompt_ms,
         "prompt_per_second": 1e3 * fresh / prompt_ms if prompt_ms else None,
         "predicted_n": stats.emitted,

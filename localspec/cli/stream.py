@@ -3,7 +3,7 @@
     start    run, pair, params as asked, seed (null: drawn), n_ctx (null: the model's own), baseline (null)
     load     what is being loaded, frac of it in 0..1
     warn     code, message
-    prefill  prompt_n, cache_n, ms; seed, n_ctx and params as they were decided
+    prefill  prompt_n, cache_n, ms, prepare_ms; seed, n_ctx and params as they were decided
     step     one pass: i, pos, k, n_accepted, draft, out, text, ms, cum, why, probe
     probe    plain_ms, ctx: a plain pass was measured
     end      tail (text held back until now), result (the object of --json)
@@ -82,6 +82,7 @@ class EventsSink:
             "prompt_n": event.prompt_n,
             "cache_n": event.cache_n,
             "ms": event.ms,
+            "prepare_ms": event.prepare_ms,
             "seed": stats.started.seed if stats.started else None,
             "n_ctx": stats.loaded.n_ctx if stats.loaded else None,
             "params": params(self._settings, self._request, stats),
