@@ -89,7 +89,7 @@ LENGTH_NAMES = ["fixed", "fixd"]
 
 
 def legal(speculation: Speculation, *, has_draft: bool) -> bool:
-    """Say what the table in one's head says: names exist, trees have trees' rules, drafts have a drafter, -k something to size."""
+    """Say what the table in one's head says: names exist, drafts have a drafter, trees a rule, -k something to size."""
     widths = [int(width) for width in re.findall(r"\d+", speculation.tree)]
     well_formed = speculation.tree == "chain" or (
         re.fullmatch(r"static:[1-9](,[1-9])*", speculation.tree) and math.prod(widths) <= MAX_LEAVES
