@@ -89,8 +89,8 @@ def check_result(made: dict[str, Any]) -> None:
     assert made["finish_reason"] in ("stop", "length", "context", "interrupted", "timeout")
     timings, spec = made["timings"], made["spec"]
     assert set(timings) == {
-        "cache_n", "prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second",
-        "draft_n", "draft_n_accepted", "ttft_ms", "wall_ms", "load_ms",
+        "cache_n", "prompt_n", "prepare_ms", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms",
+        "predicted_per_second", "draft_n", "draft_n_accepted", "ttft_ms", "wall_ms", "load_ms",
     }  # fmt: skip
     assert set(spec) == {
         "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass", "acceptance",
@@ -148,7 +148,7 @@ def test_events() -> None:
 FIELDS = {
     "start": {"run", "pair", "params", "seed", "n_ctx", "baseline"},
     "load": {"what", "frac"},
-    "prefill": {"prompt_n", "cache_n", "ms", "seed", "n_ctx", "params"},
+    "prefill": {"prompt_n", "cache_n", "ms", "prepare_ms", "seed", "n_ctx", "params"},
     "step": {"i", "pos", "k", "depth", "n_accepted", "draft", "out", "text", "ms", "cum", "why", "probe"},
     "probe": {"plain_ms", "ctx"},
     "warn": {"code", "message"},
@@ -276,7 +276,7 @@ def test_a_load_that_was_stopped_has_no_numbers() -> None:
     assert process.returncode == 130
     made = json.loads(out)
     check_result(made)
-    unknown = ("ttft_ms", "prompt_n", "cache_n", "prompt_ms", "predicted_ms")
+    unknown = ("ttft_ms", "prompt_n", "cache_n", "prepare_ms", "prompt_ms", "predicted_ms")
     assert [made["timings"][name] for name in unknown] == [None] * len(unknown)
     assert made["memory"]["peak_bytes"] is None
     assert errors == "interrupted\n"
