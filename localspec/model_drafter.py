@@ -44,6 +44,8 @@ class ModelDrafter:
     def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
         """Grow a tree below the pending token; the empty draft when the plan or the draft's context has no room."""
         pending = history.tokens[-1]
+        if plan.max_nodes <= 0:  # parked decoding must cost what plain decoding costs
+            return Draft.root(pending)
         room = self._backend.traits.n_ctx - len(history.tokens)  # every evaluated node takes a cell, also a sibling
         plan = replace(plan, max_nodes=min(plan.max_nodes, room), max_depth=min(plan.max_depth, room))
         if plan.max_nodes <= 0 or plan.max_depth <= 0 or not self._knows(history.tokens):

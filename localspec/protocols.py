@@ -155,7 +155,7 @@ class Plan:
     max_depth: int = 0
     draw: Draw = Draw.IID
     go_on: Callable[[Growth], bool] = field(default=always)
-    is_probe: bool = False  # left plain although it could draft: its time is what plain decoding costs
+    is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs
     why: str = ""
 
 

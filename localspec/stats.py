@@ -14,7 +14,7 @@ Definitions (`localspec` prints nothing that is not one of these):
   estimate of alpha of 2211.17192 section 3.1).
 * *la* = accepted tokens per drafting pass, *la/k* = the mean over drafting passes of accepted / depth.
 * *speed-up* = plain milliseconds a token / measured milliseconds a token, both of decoding alone (neither the prompt
-  nor the token it yields). Plain is the lower median of two or more plain passes; without them there is no speed-up.
+  nor the token it yields). Plain is the lower quartile of two or more plain passes; without them there is no speed-up.
 
 Identities: emitted = accepted + passes - cut; sum accepted_per_pos = accepted for chains and trees alike.
 """
@@ -24,7 +24,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median_low
 
 from localspec.events import (
     Committed,
@@ -198,11 +197,14 @@ class Stats:
     def baseline(self) -> Baseline | None:
         """Plain decoding as the probes measured it, None before the second one.
 
-        The lower median: of two probes the faster, so that a stutter of the machine never looks like a speed-up.
+        The lower quartile, of up to four probes the fastest: a stutter or a processor that is still waking up makes
+        plain passes slower, never faster, and must not look like a speed-up.
         """
         if len(self._probes) < 2:
             return None
-        return Baseline(median_low(self._probes), len(self._probes), self._probe_ctx, self.clock() - self._probed_at)
+        return Baseline(
+            _lower_quartile(self._probes), len(self._probes), self._probe_ctx, self.clock() - self._probed_at
+        )
 
     @property
     def speedup(self) -> float | None:
@@ -210,6 +212,10 @@ class Stats:
         if self.baseline is None or not self.drafted:
             return None
         return _ratio(self.baseline.ms_per_token, self.ms_per_token or 0.0)
+
+
+def _lower_quartile(values: list[float]) -> float:
+    return sorted(values)[len(values) // 4]
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -38,21 +38,24 @@ def test_a_fixed_plan_is_its_shape_within_the_room(nodes: int, depth: int, room_
 
 
 def test_measuring_passes_come_early_and_then_every_so_often() -> None:
-    """Two passes at once, a few early ones and every 64th are plain and marked; all others are the inner plans."""
+    """The plain ones are EARLY and two in every EVERY; only one that follows a plain pass is a measurement."""
     inner = Fixed("d", Shape(4, 4, 1), Draw.COUPLED)
     controller = Probing(inner)
-    probes = []
+    plain, probes = [], []
     for index in range(3 * EVERY):
         plan = controller.plan(Text(), ROOMY)
-        if plan.is_probe:
-            probes.append(index)
-            assert (plan.max_nodes, plan.max_depth) == (0, 0)
+        if plan.max_nodes == 0:
+            plain.append(index)
+            assert plan.max_depth == 0
             assert plan.why
         else:
             assert plan == inner.plan(Text(), ROOMY)
+        if plan.is_probe:
+            probes.append(index)
         observe(controller, plan)
-    assert probes == [*EARLY, EVERY, 2 * EVERY]
-    assert sum(early < 4 for early in EARLY) >= 2  # a short answer has a baseline too
+    assert plain == [*EARLY, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
+    assert probes == [index for index in plain if index - 1 in plain]
+    assert sum(index < 4 for index in probes) >= 2  # a short answer has a baseline too
 
 
 def test_plain_decoding_needs_no_measuring_pass() -> None:
@@ -75,4 +78,4 @@ def test_the_inner_controller_sees_every_pass() -> None:
     controller = Probing(Inner("d", Shape(2, 2, 1), Draw.IID))
     for _ in range(4):
         observe(controller, controller.plan(Text(), ROOMY))
-    assert seen == [True, True, False, False]
+    assert seen == [False, True, True, False]

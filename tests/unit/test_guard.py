@@ -60,7 +60,9 @@ def test_bound(alpha: float, pass_cost: float, noise: float) -> None:
 def test_a_long_prompt_in_the_draft_is_paid_off() -> None:
     """A first pass of a hundred plain ones: nothing is drafted until the account has recovered."""
     controller = Guarded(Fixed("draft-model", Shape(4, 4, 1), Draw.IID))
-    observe(controller, 0, PLAIN)
+    for _ in range(2):  # the first follows no plain pass, and prices nothing
+        assert controller.plan(Text(), ROOM).max_nodes == 0
+        observe(controller, 0, PLAIN)
     assert controller.plan(Text(), ROOM).max_nodes == 4
     observe(controller, 4, 100 * PLAIN)
     for _ in range(4000):
@@ -81,10 +83,10 @@ def test_parks_where_it_does_not() -> None:
     assert drafting < 3000 * EPS
     controller = Guarded(Fixed("draft-model", Shape(4, 4, 1), Draw.IID))
     assert controller.plan(Text(), ROOM).max_nodes == 0
-    for n, seconds in ((0, PLAIN), (4, 30 * PLAIN)):
+    for n, seconds in ((0, PLAIN), (0, PLAIN), (4, 30 * PLAIN)):
         observe(controller, n, seconds)
     plan = controller.plan(Text(), ROOM)
-    assert (plan.max_nodes, plan.is_probe) == (0, True)
+    assert plan.max_nodes == 0
     assert plan.why.startswith("parked")
 
 

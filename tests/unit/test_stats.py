@@ -100,16 +100,16 @@ def test_no_speedup_of_plain_decoding_over_itself() -> None:
     assert stats.speedup is None
 
 
-def test_the_baseline_is_the_median_of_the_probes() -> None:
+def test_the_baseline_is_the_lower_quartile_of_the_probes() -> None:
     now = [0.0]
     stats = Stats(clock=lambda: now[0])
     for event in (a_pass(0, 0, 0), a_pass(1, 4, 2)):
         stats.observe(event)
-    for ms, ctx in ((10.0, 20), (90.0, 30), (12.0, 40)):
+    for ms, ctx in ((10.0, 20), (90.0, 30), (12.0, 35), (14.0, 38), (16.0, 40)):
         stats.observe(Probed(ms, ctx))
     now[0] = 3.0
     assert stats.baseline is not None
-    assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx) == (12.0, 3, 40)
+    assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx) == (12.0, 5, 40)
     assert stats.baseline.age_s == 3.0
     assert stats.speedup == pytest.approx(12.0 / 2.0)
 
