@@ -6,8 +6,8 @@ The small llama-architecture model is embedded in a larger one: its width is pad
 feed-forward units are joined by others whose outputs are multiplied by zero, and layers are added that add nothing.
 Weights that cannot reach the residual stream are noise, so that nothing is cheaper than in a real model. An RMS norm
 over D instead of d dimensions sees the mean square shrunk by d/D, which its weights (times sqrt(d/D)) and its epsilon
-(times d/D) undo. Text, acceptance and cache behaviour are those of the small model; time and memory are those of the
-shape. Every table that uses such a model says so.
+(times d/D) undo. Text, acceptance and cache behaviour are those of the small model in the same quantisation; time and
+memory are those of the shape. Every table that uses such a model says so.
 """
 
 from __future__ import annotations

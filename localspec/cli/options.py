@@ -29,13 +29,13 @@ def _model() -> list[Any]:
             metavar="FILE",
             help="The draft model, or 'none'.",
         ),
-        add("--ctx", type=_INT, metavar="N", help="Context in tokens.  [default: the model's own]"),
-        add("--threads", type=click.IntRange(1, 4096), metavar="N", help="CPU threads."),
+        add("--ctx", type=_INT, metavar="N", help="Context in tokens.  [default: the model's own, at most 4096]"),
+        add("--threads", type=click.IntRange(1, 512), metavar="N", help="CPU threads."),
         add("--gpu", default="auto", metavar="auto|off|all|N", help="Target layers on a GPU."),
         add("--draft-gpu", default="auto", metavar="auto|off|all|N", help="Draft layers on a GPU."),
         add(
             "--kv",
-            type=click.Choice(["f16", "q8_0", "q4_0"]),
+            type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),
             default="f16",
             help="Type of the attention cache.  [default: f16]",
         ),
@@ -77,7 +77,9 @@ def _sampling() -> list[Any]:
         number("--frequency-penalty", default=d.frequency_penalty, help="Subtract for each time; 0: off."),
         number("--penalty-last-n", default=d.penalty_last_n, help="What counts as recent; -1: the whole text."),
         add("--logit-bias", multiple=True, metavar="ID=BIAS", help="Add to a token's logit."),
-        number("--seed", default=None, help="Same seed, same text, whatever drafts.  [default: random]"),
+        number(
+            "--seed", default=None, help="Same seed, same text, whatever drafts, but for rounding.  [default: random]"
+        ),
     ]
 
 

@@ -47,7 +47,7 @@ class Guarded:
             return plan
         price = self._price
         if price is None:
-            return replace(plan, max_nodes=0, max_depth=0, is_probe=True, why="no price yet")
+            return replace(plan, max_nodes=0, max_depth=0, is_probe=self._follows_plain, why="no price yet")
         at_worst = self._loss + max((self._cost or price) - price, 0.0)
         if at_worst <= EPS * self._elapsed + HEAD_START * price:
             return plan
