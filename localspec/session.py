@@ -14,6 +14,7 @@ from pathlib import Path
 
 from localspec import __version__, events
 from localspec.axes import MAX_LEAVES, Axes, resolve_axes
+from localspec.backends import amx
 from localspec.backends.build import build_info
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
@@ -257,6 +258,8 @@ def _look_at(path: str) -> ModelInfo:
 def _doubts(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
     """Return what settings will not bring what they promise."""
     doubts: tuple[str, ...] = ()
+    if amx.is_broken():
+        doubts += (f"llama.cpp crashes with AMX here, so it goes without, which is slower; to mend it: {amx.REBUILD}",)
     if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:
         doubts += ("this build of llama.cpp has no GPU support, so --gpu does nothing: see localspec --version",)
     if settings.ctx is not None and settings.ctx > target.n_ctx_train:

@@ -49,19 +49,43 @@ watch_build() {
     [ -t 2 ] && printf '\r\033[K' >&2 || true
 }
 
-install() {
-    local what=$1 log=$venv/install.log pid
-    if ! "$python" -c 'import llama_cpp' 2>/dev/null; then
-        has_compiler || fail "localspec compiles llama.cpp and needs a C++ compiler: apt install build-essential, or xcode-select --install."
-        echo "First run: installing into .venv. llama.cpp is compiled for this machine's processor, which takes about" >&2
-        echo "8 minutes on 2 cores, less on more, and happens once. Details: .venv/install.log" >&2
-    fi
-    "$python" -m pip install --disable-pip-version-check -v -e "$what" >"$log" 2>&1 &
+# GCC before 11.5, 12.4 and 13.3 compiles AMX wrongly (GCC bug 114098), and llama.cpp then crashes at the first token.
+flags_against_amx() {
+    local version
+    grep -qs amx_tile /proc/cpuinfo || return 0
+    version=$("${CXX:-c++}" -dumpfullversion 2>/dev/null) || return 0
+    case $version in
+        [0-9].* | 10.* | 11.[0-4].* | 12.[0-3].* | 13.[0-2].*) echo "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16" ;;
+    esac
+}
+
+# pip install with the given arguments, its progress shown.
+watched_pip() {
+    local log=$1 pid
+    shift
+    "$python" -m pip install --disable-pip-version-check -v "$@" >"$log" 2>&1 &
     pid=$!
     trap 'kill $pid 2>/dev/null; exit 130' INT
     watch_build "$log" "$pid"
     trap - INT
     wait "$pid" || { tail -n 15 "$log" >&2; fail "The installation failed; the whole log is in .venv/install.log."; }
+}
+
+install() {
+    local what=$1 log=$venv/install.log flags
+    flags=$(flags_against_amx)
+    export CFLAGS="${CFLAGS:-} $flags" CXXFLAGS="${CXXFLAGS:-} $flags"
+    if ! "$python" -c 'import llama_cpp' 2>/dev/null; then
+        has_compiler || fail "localspec compiles llama.cpp and needs a C++ compiler: apt install build-essential, or xcode-select --install."
+        echo "First run: installing into .venv. llama.cpp is compiled for this machine's processor, which takes about" >&2
+        echo "8 minutes on 2 cores, less on more, and happens once. Details: .venv/install.log" >&2
+    fi
+    watched_pip "$log" -e "$what"
+    # pip's cache may hold a llama.cpp that was compiled without these flags.
+    if [ -n "$flags" ] && ! "$python" -c 'import sys; from localspec.backends import amx; sys.exit(amx.is_broken())'; then
+        echo "llama.cpp crashes with AMX on this machine: compiling it without, once." >&2
+        watched_pip "$log" --force-reinstall --no-deps --no-cache-dir llama-cpp-python
+    fi
 }
 
 prepare() {

@@ -33,7 +33,7 @@ ONLY: dict[str, str] = {
     "verify": "draft law options protocols",
     "trees": "draft errors law options protocols",
     "control": "draft errors law options protocols",
-    "backends": "draft errors law protocols",
+    "backends": "config draft errors law protocols",  # config: where what was found out of the machine is kept
     "models": "errors",
 }
 FORBIDDEN = {"methods": "backends engine models control context trees verify", "cli": "backends engine session"}

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 from weakref import WeakSet
 
+from localspec.backends import amx
 from localspec.backends.devices import available_memory, devices
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
@@ -176,6 +177,7 @@ class Model:
             else (api.LLAMA_LOAD_MODE_MLOCK if self.options.mlock else api.LLAMA_LOAD_MODE_NONE)
         )
         params.check_tensors = self.options.check_tensors
+        params.use_extra_bufts = not amx.is_broken() if self.options.repack is None else self.options.repack
 
         raised: list[BaseException] = []
 

@@ -15,7 +15,8 @@ class LoadOptions:
     """Settings of a model and its context; None and "auto" mean: decided from the model and the machine.
 
     `n_ctx` positions of the context. `gpu`: "auto", "off", "all" or the number of layers as text. `max_leaves`: leaves
-    of one draft tree, each a sequence id. `n_batch`: rows of one decode.
+    of one draft tree, each a sequence id. `n_batch`: rows of one decode. `repack`: lay weights out anew for the
+    processor's matrix instructions; None: unless that crashes here (see `amx`).
     """
 
     n_ctx: int | None = None
@@ -29,6 +30,7 @@ class LoadOptions:
     max_leaves: int = 16
     n_batch: int = 512
     check_tensors: bool = False
+    repack: bool | None = None
 
     def __post_init__(self) -> None:
         if self.n_ctx is not None and not 2 <= self.n_ctx < 2**32:

@@ -1,0 +1,64 @@
+"""Whether llama.cpp's AMX kernels work here: found out by trying, since the wrong answer ends the process.
+
+GCC before 11.5, 12.4 and 13.3 leaves out the stores to the tile configuration that ggml loads (its own bug 114098), and
+some virtual machines announce AMX without letting it be used. Either way the first matrix product dies of SIGSEGV or
+SIGILL. A child process tries it on a tiny model; the answer is kept for as long as library and kernel are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from localspec.backends.lib import api
+from localspec.config import cache_folder
+
+FLAGS = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+REBUILD = f'CFLAGS="{FLAGS}" CXXFLAGS="{FLAGS}" pip install --force-reinstall --no-deps --no-cache-dir llama-cpp-python'
+_TRY = """
+import sys
+from localspec.backends.llama_cpp import LlamaBackend, Model
+from localspec.backends.options import LoadOptions
+with Model(sys.argv[1], LoadOptions(n_ctx=64, threads=2, gpu="off", repack=True)) as model:
+    LlamaBackend(model).prefill(list(range(40)), lambda: False)
+"""
+
+
+@cache
+def is_broken() -> bool:
+    """Return whether this build of llama.cpp uses AMX and dies of it on this machine."""
+    if b"AMX_INT8 = 1" not in api.llama_print_system_info():
+        return False
+    note = cache_folder("amx") / f"{_identity()}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return bool(json.loads(note.read_text(encoding="utf-8"))["is_broken"])
+    found = _dies()
+    with contextlib.suppress(OSError):  # a read-only cache: tried again next time
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps({"is_broken": found}), encoding="utf-8")
+    return found
+
+
+def _dies() -> bool:
+    """Run the trial; only a death by signal counts."""
+    model = Path(str(files("localspec.models"))) / "storyteller" / "draft-q8_0.gguf"
+    command = [sys.executable, "-P", "-c", _TRY, str(model)]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=60).returncode < 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _identity() -> str:
+    """Return what the answer depends on, as a file name: the library's files, the kernel and the processor."""
+    folder = Path(str(files("llama_cpp"))) / "lib"
+    libraries = sorted((one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in folder.glob("*ggml-cpu*"))
+    facts = (str(folder), libraries, platform.release(), platform.processor() or platform.machine())
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

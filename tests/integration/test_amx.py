@@ -1,0 +1,58 @@
+"""What the trial of llama.cpp's AMX kernels says: real child processes, dying and not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localspec.backends import amx
+
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+
+
+@pytest.fixture
+def has_amx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the home folder of a machine whose llama.cpp announces AMX."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(amx.api, "llama_print_system_info", lambda: b"CPU : AMX_INT8 = 1 | LLAMAFILE = 1 |")
+    amx.is_broken.cache_clear()
+    yield tmp_path
+    amx.is_broken.cache_clear()
+
+
+@pytest.mark.parametrize(("trial", "is_broken"), [(DIES, True), ("pass", False), ("import sys; sys.exit(1)", False)])
+def test_only_a_death_by_signal_counts(
+    has_amx: Path, monkeypatch: pytest.MonkeyPatch, trial: str, is_broken: bool
+) -> None:
+    monkeypatch.setattr(amx, "_TRY", trial)
+    assert amx.is_broken() is is_broken
+    (note,) = (has_amx / "cache" / "amx").iterdir()
+    assert json.loads(note.read_text()) == {"is_broken": is_broken}
+
+
+def test_the_answer_is_kept_and_a_damaged_note_is_asked_again(has_amx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx, "_TRY", DIES)
+    assert amx.is_broken()
+    monkeypatch.setattr(amx, "_TRY", "pass")
+    amx.is_broken.cache_clear()
+    assert amx.is_broken()  # the note's word
+    (note,) = (has_amx / "cache" / "amx").iterdir()
+    note.write_text("{")
+    amx.is_broken.cache_clear()
+    assert not amx.is_broken()
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(has_amx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (has_amx / "cache").write_text("a file in the way")
+    monkeypatch.setattr(amx, "_TRY", DIES)
+    assert amx.is_broken()
+
+
+def test_a_build_without_amx_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx.api, "llama_print_system_info", lambda: b"CPU : AVX512 = 1 |")
+    monkeypatch.setattr(amx, "_TRY", DIES)
+    amx.is_broken.cache_clear()
+    assert not amx.is_broken()
+    amx.is_broken.cache_clear()
