@@ -22,6 +22,8 @@ from localspec.trees import TREES
 from localspec.trees.argument import MAX_LEAVES as MAX_LEAVES
 from localspec.verify import VERIFIERS
 
+DRAWN = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
+
 
 @dataclass(frozen=True, slots=True)
 class Axes:
@@ -56,7 +58,8 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) 
     policy, shape = _shaped(speculation, method, info, options)
     is_chain = shape.leaves <= 1
     _name("--length", speculation.length.partition(":")[0], LENGTHS)
-    verify = _verify(speculation, is_chain=is_chain, is_seeded=is_seeded)
+    is_drawn = is_chain or not (info.has_own_shape or policy.draws.isdisjoint(DRAWN))
+    verify = _verify(speculation, is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded)
     axes = Axes(
         method=method,
         tree=speculation.tree,
@@ -132,10 +135,12 @@ def _tree(spelling: str) -> TreePolicy:
     return policy
 
 
-def _verify(asked: Speculation, *, is_chain: bool, is_seeded: bool) -> str:
-    """Decide `auto`: block rejection on drawn chains; coupled where a seed promises the text, and on trees."""
+def _verify(asked: Speculation, *, is_chain: bool, is_drawn: bool, is_seeded: bool) -> str:
+    """Decide `auto`: joint rejection of what can be drawn; coupled where it cannot, or a seed promises the text."""
     if asked.verify == "auto":
-        return "block" if is_chain and not is_seeded else "coupled"
+        if is_seeded or not is_drawn:
+            return "coupled"
+        return "block" if is_chain else "traversal"
     verify = _name("--verify", asked.verify, VERIFIERS)
     rule = resolve(VERIFIERS[verify])
     if not is_chain and not rule.trees:

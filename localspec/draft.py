@@ -53,7 +53,8 @@ class Draft:
 
     `laws[i]` is the law node i was *really* drawn from (None: a point mass) and `draws[i]` how. `scout` [1 + n] marks
     nodes that may not be accepted (a Lookahead window, mask tokens); `outputs` [1 + n] the rows whose logits are
-    wanted. Invariant: 0 <= parents[i] < i for i > 0.
+    wanted. `shares[i]` is the token's probability in what its elder siblings left of the drafter's law (empty: not
+    known, and 1 is told). Invariant: 0 <= parents[i] < i for i > 0.
     """
 
     tokens: Ids
@@ -62,6 +63,7 @@ class Draft:
     draws: tuple[Draw, ...]
     scout: Mask
     outputs: Mask
+    shares: tuple[float, ...] = ()
     children: tuple[Nodes, ...] = field(init=False)  # acceptable ones, in draw order
 
     def __post_init__(self) -> None:
@@ -74,7 +76,11 @@ class Draft:
 
     @staticmethod
     def of(
-        tokens: Sequence[int], parents: Sequence[int], laws: Sequence[Law | None] = (), draw: Draw = Draw.FIXED
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        laws: Sequence[Law | None] = (),
+        draw: Draw = Draw.FIXED,
+        shares: Sequence[float] = (),
     ) -> Draft:
         """Build a draft without scouts; `laws` defaults to point masses and `draw` holds for every node but 0."""
         n = len(tokens)
@@ -85,6 +91,7 @@ class Draft:
             (Draw.FIXED,) + (draw,) * (n - 1),
             np.zeros(n, np.bool_),
             np.ones(n, np.bool_),
+            tuple(shares),
         )
 
     @staticmethod
@@ -131,6 +138,10 @@ class Draft:
     def law(self, node: int) -> Law:
         """Return the law that `node` was drawn from, a point mass when it was not drawn."""
         return self.laws[node] or Law.one_hot(int(self.tokens[node]))
+
+    def share(self, node: int) -> float:
+        """Return what the drafter took for the chance of `node`, its elder siblings being wrong."""
+        return self.shares[node] if self.shares else 1.0
 
     def path(self, node: int) -> list[int]:
         """Return the tokens on the way from below the root to `node`, `node` included; [] for the root."""

@@ -101,17 +101,16 @@ def chain(
 ) -> Draft:
     """Draft what `guess` says after the tokens drafted so far, until it knows nothing or the text ends."""
     tokens: list[int] = []
-    chance = 1.0
+    shares = [1.0]
     while len(tokens) < min(plan.max_nodes, plan.max_depth):
         found = guess(tokens)
-        if found is None or not may_go_on(plan, found.counts, len(tokens), len(tokens), chance):
+        if found is None or not may_go_on(plan, found.counts, len(tokens), len(tokens), shares[-1]):
             break
         tokens.append(found.token)
+        shares.append(found.counts[found.token] / sum(found.counts.values()))
         if is_eog(found.token):
             break
-        if plan.go_on is not always:
-            chance = found.counts[found.token] / sum(found.counts.values())
-    return Draft.of([pending, *tokens], range(-1, len(tokens)))
+    return Draft.of([pending, *tokens], range(-1, len(tokens)), shares=shares)
 
 
 def may_go_on(plan: Plan, counts: Mapping[int, int], n_nodes: int, depth: int, chance: float) -> bool:

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.acceptance import Acceptance
 from localspec.draft import Draft, Draw, Mask, Nodes, Step, Verdict
 from localspec.law import Ids, Law
 
@@ -147,7 +148,8 @@ def always(growth: Growth) -> bool:
 class Plan:
     """What the next pass should draft: zero nodes is plain decoding.
 
-    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7).
+    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7). `learned` is what past
+    passes told of acceptance; policies ask `acceptance`, which falls back on the prior.
     """
 
     drafter: str = "plain"
@@ -155,8 +157,14 @@ class Plan:
     max_depth: int = 0
     draw: Draw = Draw.IID
     go_on: Callable[[Growth], bool] = field(default=always)
+    learned: Acceptance | None = None
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs
     why: str = ""
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """What is known of how often drafted tokens are accepted."""
+        return self.learned or Acceptance(self.draw)
 
 
 @dataclass(frozen=True, slots=True)

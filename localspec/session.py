@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec import __version__, events
+from localspec.acceptance import Acceptance
 from localspec.axes import MAX_LEAVES, Axes, resolve_axes
 from localspec.backends import amx
 from localspec.backends.build import build_info
@@ -22,6 +23,7 @@ from localspec.chooser import SeededChooser
 from localspec.config import LoadSettings, Request, Sampling, cache_folder
 from localspec.context import Context, Vocabulary
 from localspec.control.guard import Guarded
+from localspec.control.learning import Learning
 from localspec.control.probe import Probing
 from localspec.engine import Engine
 from localspec.errors import IncompatibleError, InternalError, PromptTooLongError, UsageError
@@ -86,7 +88,9 @@ class Session:
         self._settings = LoadSettings("")
         self._exits: Exits | None = None  # of the target
         self._derived: Derived | None = None  # the last that a request asked for
-        self._drafted: tuple[object, Drafter] | None = None  # the last answer's drafter, and what it was built from
+        self._drafted: tuple[object, Drafter, Acceptance] | None = (
+            None  # the last answer's, after what it was built from
+        )
 
     def load(self, settings: LoadSettings) -> Iterator[events.Event]:
         """Check the files, load the pair, and say so. A pair loaded before is closed first."""
@@ -210,10 +214,11 @@ class Session:
         """Put the parts together for one request."""
         assert self._target is not None
         target = self._target.backend
-        controller = axes.controller(axes.shape)
+        drafter, acceptance = self._drafter(draft, axes, sampling)
+        controller = Learning(axes.controller(axes.shape), acceptance)
         return Engine(
             target=target,
-            drafters={axes.method: self._drafter(draft, axes, sampling)},
+            drafters={axes.method: drafter},
             verifier=resolve(VERIFIERS[axes.verify])(),
             controller=Probing(Guarded(controller) if axes.is_guarded else controller),
             sampler=Sampler(sampling),
@@ -222,10 +227,17 @@ class Session:
             cancel=self._cancel,
         )
 
-    def _drafter(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling) -> Drafter:
-        """Build the drafter, or go on with the last answer's: what it has learned from a chat stays of use."""
+    def _drafter(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling) -> tuple[Drafter, Acceptance]:
+        """Build the drafter, or go on with the last answer's: what was learned in a chat stays of use."""
         assert self._target is not None
-        key = (axes.method, axes.tree, tuple(axes.options.items()), replace(sampling, seed=None), id(draft))
+        key = (
+            axes.method,
+            axes.tree,
+            axes.verify,
+            tuple(axes.options.items()),
+            replace(sampling, seed=None),
+            id(draft),
+        )
         if self._drafted is None or self._drafted[0] != key:
             parts = Parts(
                 draft=draft,
@@ -236,8 +248,9 @@ class Session:
                 options=axes.options,
                 is_eog=self._target.model.is_eog,
             )
-            self._drafted = key, resolve(registered()[axes.method]).build(parts)
-        return self._drafted[1]
+            drafter: Drafter = resolve(registered()[axes.method]).build(parts)
+            self._drafted = key, drafter, Acceptance(axes.draw)
+        return self._drafted[1:]
 
 
 def _check_tokens(sampling: Sampling, n_vocab: int) -> None:

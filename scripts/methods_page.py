@@ -24,8 +24,8 @@ LEADS = {
     "tree": "In which shape a method that knows laws drafts: `--tree NAME:NODES,OPTION=VALUE`. Without a number "
     "of nodes it is `-k`. Every policy is exact under every lossless verifier.",
     "length": "How long a draft may grow, within `-k` or the tree: `--length NAME:LIMIT`. All are exact.",
-    "verify": "Which drafted tokens stand: `--verify NAME`. `auto` takes `block` for chains, `coupled` for trees and "
-    "with `--seed`.",
+    "verify": "Which drafted tokens stand: `--verify NAME`. `auto` takes `block` for chains, `traversal` for trees of "
+    "drawn tokens, `coupled` for trees of chosen ones and with `--seed`.",
 }
 
 

@@ -18,7 +18,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for names in (
         "errors law text sanitize progress",  # depend on nothing
         "draft config events options chooser",  # data and randomness
-        "protocols stats",  # the seams
+        "acceptance protocols stats",  # the seams
         "context sampling verify trees control",  # one concern each, behind a seam
         "engine methods backends models",
         "axes narration chat_template template_sandbox prompt testing",
@@ -31,8 +31,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 ONLY: dict[str, str] = {
     "engine": "context draft protocols sampling",
     "verify": "draft law options protocols",
-    "trees": "draft errors law options protocols",
-    "control": "draft errors law options protocols",
+    "trees": "acceptance draft errors law options protocols",
+    "control": "acceptance draft errors law options protocols",
     "backends": "config draft errors law protocols",  # config: where what was found out of the machine is kept
     "models": "errors",
 }

@@ -1,10 +1,12 @@
 """Suffix decoding: go on as the text most often did after its longest suffix that occurred before (arXiv 2411.04975).
 
-    P(path) = product of count(child) / count(node) along it            E[accepted tokens] = sum of P over the nodes
+    P(path) = product of trust * count(child) / count(node) along it    E[accepted tokens] = sum of P over the nodes
 
 The -k most probable nodes with P >= min_prob are drafted, at most factor * match + offset levels of them: a long match
 promises a long copy, and where nothing matches nothing is drafted. Unlike the paper, shorter suffixes are not tried:
-the longest has the most levels, and a unique continuation the greatest probability.
+the longest has the most levels, and a unique continuation the greatest probability. Nor does the paper know `trust`:
+how often the likeliest continuation of a match of this length was right so far, over how often the counts promised it.
+Every token of the text tells, drafted or not. In prose a match of one word means little, and soon is not drafted from.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from localspec.suffix_automaton import Match, SuffixAutomaton
 
 LEAVES = 8  # each is a sequence of the target's cache, to be topped up before it can branch
 REACH = 33  # contexts of up to 32 tokens, and what follows them
+LONG = 16  # tokens of a match: longer ones are trusted alike
+WEIGHT = 4.0  # matches that the first guess of the trust is worth
+FADE = 0.99  # of what is known, when one more match was seen
 
 
 class Suffix(LookupDrafter):
@@ -38,7 +43,8 @@ class Suffix(LookupDrafter):
             Option("min_match", 1, "tokens that must have occurred before", low=1, high=REACH - 1),
             Option("factor", 1.0, "levels of the draft for each token that matches", low=0.0, high=64.0),
             Option("offset", 0, "levels on top of these", low=0, high=64),
-            Option("min_prob", 0.2, "least probability of a path, as counted in the text", low=0.0, high=1.0),
+            Option("min_prob", 0.3, "least probability of a path", low=0.0, high=1.0),
+            Option("trust", True, "weigh counts by how often they were right; off: take them as they are"),
             Option("branch", True, "draft several continuations where they differ"),
         ),
         has_own_shape=True,
@@ -51,7 +57,7 @@ class Suffix(LookupDrafter):
         self._offset = int(self.options["offset"])
         self._min_prob = float(self.options["min_prob"])
         self._leaves = LEAVES if self.options["branch"] else 1
-        self._automaton = SuffixAutomaton(REACH)
+        self._start_over()
 
     @classmethod
     def shape(cls, k: int, options: Mapping[str, Value]) -> Shape:
@@ -59,13 +65,20 @@ class Suffix(LookupDrafter):
         return Shape(nodes=k, depth=k, leaves=min(k, LEAVES) if options["branch"] else 1)
 
     def learn(self, text: Sequence[int], start: int) -> None:
-        """Extend the automaton."""
-        self._automaton.extend(text[start:])
+        """Extend the automaton, and see how well it would have foretold every token."""
+        for token in text[start:]:
+            if self._trust is not None:
+                self._trust.observe(self._automaton, token)
+            self._automaton.extend((token,))
 
     def forget(self, length: int) -> int:
         """Start over: an automaton only grows, and reading a text again takes microseconds a token."""
-        self._automaton = SuffixAutomaton(REACH)
+        self._start_over()
         return 0
+
+    def _start_over(self) -> None:
+        self._automaton = SuffixAutomaton(REACH)
+        self._trust = Trust() if self.options["trust"] else None
 
     def grow(self, text: Sequence[int], plan: Plan) -> Draft:
         """Grow best first. A parent is never less probable than its children, so it comes before them."""
@@ -82,17 +95,48 @@ class Suffix(LookupDrafter):
             node = tree.add(bud)
             if depth + 1 < levels and not self.is_eog(bud.token):
                 self._bud(tree, node, self._automaton.follow(bud.context, bud.token), -bud.minus_prob)
-        return Draft.of(tree.tokens, tree.parents)
+        return Draft.of(tree.tokens, tree.parents, shares=tree.shares)
 
     def _bud(self, tree: _Tree, node: int, context: Match, prob: float) -> None:
         """Offer the continuations of `node`, whose path has probability `prob`."""
         counts = self._automaton.continuations(context)
         total = sum(counts.values())
+        trust = 1.0 if self._trust is None else self._trust.of(context.length)
         for token, count in counts.items():
             chance = count / total
-            if prob * chance >= self._min_prob:
+            if prob * trust * chance >= self._min_prob:
                 tree.n_offered += 1
-                heappush(tree.buds, _Bud(-prob * chance, tree.n_offered, node, token, chance, context, counts))
+                value = -prob * trust * chance
+                heappush(tree.buds, _Bud(value, tree.n_offered, node, token, chance, trust, context, counts))
+
+
+class Trust:
+    """How often the likeliest continuation was right, over how often the counts said it would be, by match length."""
+
+    def __init__(self) -> None:
+        n = LONG.bit_length() + 1
+        self._right = [WEIGHT * (level + 1) / (level + 2) for level in range(n)]  # at first: 1/2, 2/3, 3/4, ...
+        self._promised = [WEIGHT] * n
+
+    def of(self, length: int) -> float:
+        """Return the factor for what follows a match of `length` tokens."""
+        level = _level(length)
+        return min(1.0, self._right[level] / self._promised[level])
+
+    def observe(self, automaton: SuffixAutomaton, token: int) -> None:
+        """Compare what the automaton says of the next token with `token`."""
+        match = automaton.match()
+        if match.length == 0:
+            return
+        counts = automaton.continuations(match)
+        most, level = max(counts.values()), _level(match.length)
+        self._promised[level] = FADE * self._promised[level] + most / sum(counts.values())
+        self._right[level] = FADE * self._right[level] + (counts.get(token) == most)
+
+
+def _level(length: int) -> int:
+    """Return the row of a match: 1, 2 and 3, 4 to 7, 8 to 15 tokens, and so on."""
+    return min(length, LONG).bit_length() - 1
 
 
 class _Bud(NamedTuple):
@@ -102,7 +146,8 @@ class _Bud(NamedTuple):
     order: int
     parent: int
     token: int
-    chance: float  # after its parent
+    chance: float  # after its parent, as counted
+    trust: float
     context: Match  # of the parent
     counts: Mapping[int, int]  # how often each token followed it
 
@@ -115,6 +160,8 @@ class _Tree:
         self.parents = [-1]
         self.depths = [0]
         self.chances = [1.0]
+        self.shares = [1.0]
+        self._rest = [1.0]  # what the children so far left of the continuations
         self.buds: list[_Bud] = []  # a heap
         self.n_offered = 0
         self._n_leaves = 1
@@ -137,4 +184,8 @@ class _Tree:
         self.parents.append(bud.parent)
         self.depths.append(self.depths[bud.parent] + 1)
         self.chances.append(bud.chance)
+        rest = self._rest[bud.parent]
+        self.shares.append(bud.trust * min(1.0, bud.chance / rest) if rest > 0.0 else 1.0)
+        self._rest[bud.parent] = rest - bud.chance
+        self._rest.append(1.0)
         return self.n_nodes

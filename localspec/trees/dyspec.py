@@ -6,7 +6,8 @@ With a the chance that the drawn child is accepted,
     child's value = v a,    slot's value afterwards (the next sibling) = v (1 - a)
 
 The paper takes for a the share of the token in what its earlier siblings left of q, and draws where v is greatest
-(calibrated=off). By default a is what `estimate` says, and the next draw is where v times the expected a is greatest.
+(calibrated=off). By default a is what past passes taught, and the next draw is where v times the expected a is
+greatest.
 The decision to draw at a slot comes before the draw and sees only earlier draws, which keeps every rule of residual
 rejection exact (ALG 3.7); leaving out drawn nodes afterwards would not.
 """
@@ -24,7 +25,6 @@ from localspec.law import TINY, Law
 from localspec.options import Option
 from localspec.protocols import Chooser, LawSource, Plan, Shape
 from localspec.trees.argument import MAX_LEAVES, budget, read_argument
-from localspec.trees.estimate import chance
 from localspec.trees.seedling import Seedling
 
 DEPTH = Option("depth", 12, "levels at most", 1, 64)
@@ -51,11 +51,11 @@ class Slot:
 class Garden:
     """A seedling with slots: what both forms of the policy grow in."""
 
-    def __init__(self, seedling: Seedling, source: LawSource, how: Draw, is_calibrated: bool) -> None:
+    def __init__(self, seedling: Seedling, source: LawSource, plan: Plan, is_calibrated: bool) -> None:
         self.seedling = seedling
         self._source = source
-        self._how = how
-        self._is_calibrated = is_calibrated
+        self._how = plan.draw
+        self._acceptance = plan.acceptance if is_calibrated else None
 
     def slot(self, node: int, value: float) -> Slot:
         """Open the slots below `node`, whose path was expanded."""
@@ -65,14 +65,14 @@ class Garden:
 
     def hope(self, value: float) -> float:
         """Return the promise of a first child below a node of this value whose law is not known yet."""
-        return value * chance(self._how, USUAL_SHARE, 0) if self._is_calibrated else value
+        return value * self._acceptance.chance(USUAL_SHARE, 0) if self._acceptance else value
 
     def promise(self, slot: Slot) -> float:
         """Return what the next draw at `slot` is expected to add to the accepted tokens."""
-        if not self._is_calibrated:
+        if self._acceptance is None:
             return slot.value
         share = min(1.0, slot.squares / slot.rest**2) if slot.rest > TINY else 1.0
-        return slot.value * chance(self._how, max(share, 0.0), slot.rank)
+        return slot.value * self._acceptance.chance(max(share, 0.0), slot.rank)
 
     def draw(self, slot: Slot) -> tuple[int, float] | None:
         """Draw the next child at `slot`; return it with its value, or None when there is none."""
@@ -80,8 +80,8 @@ class Garden:
         if child is None:
             return None
         q = slot.law.prob(self.seedling.paths[child][-1])
-        share = min(1.0, q / slot.rest) if slot.rest > TINY else 1.0
-        value = slot.value * (chance(self._how, share, slot.rank) if self._is_calibrated else share)
+        share = self.seedling.share(child)
+        value = slot.value * (self._acceptance.chance(share, slot.rank) if self._acceptance else share)
         slot.value -= value
         slot.rank += 1
         if self._how is not Draw.IID:  # with replacement, it takes nothing away
@@ -121,7 +121,7 @@ class DySpec:
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
         """Draw at the slot of the greatest promise until the budget is spent."""
         seedling = Seedling(pending, position, plan, chooser)
-        garden = Garden(seedling, source, plan.draw, self._is_calibrated)
+        garden = Garden(seedling, source, plan, self._is_calibrated)
         depth = min(self._depth, plan.max_depth)
         heap: list[tuple[float, int, Slot | int]] = []  # a node stands for its slot while its law is not known
 
@@ -181,7 +181,7 @@ class DySpecLayered:
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
         """Draw at every slot of a level down to the threshold, then at the next level's."""
         seedling = Seedling(pending, position, plan, chooser)
-        garden = Garden(seedling, source, plan.draw, self._is_calibrated)
+        garden = Garden(seedling, source, plan, self._is_calibrated)
         threshold = self._threshold or 0.5 / max(plan.max_nodes, 10)
         level = {0: 1.0}  # nodes with their values
         for _ in range(min(self._depth, plan.max_depth)):

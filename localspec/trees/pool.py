@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from localspec.draft import Draft, Draw
+from localspec.law import TINY
 from localspec.protocols import Chooser, Growth, LawSource, Path, Plan
 from localspec.trees.argument import MAX_LEAVES
-from localspec.trees.estimate import chance
 from localspec.trees.seedling import draw
 
 
 class Pool:
     """Candidates below the pending token; 0 stands for the token itself.
 
-    A candidate's value estimates the chance that it is accepted: for a point mass the draft's probability of its path.
+    A candidate's value is the estimated chance that it is accepted: before anything was learned, and for a point mass,
+    the draft's probability of its path.
     """
 
     def __init__(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> None:
@@ -35,6 +36,8 @@ class Pool:
         self.parents = [-1]
         self.values = [1.0]
         self._chances = [1.0]
+        self._shares = [1.0]
+        self._acceptance = plan.acceptance
         self._leaves = 0  # sequences of the drafter's context that evaluated candidates take
         self._inner: set[int] = set()  # evaluated candidates with an evaluated child
 
@@ -87,9 +90,11 @@ class Pool:
             self.paths.append((*path, token))
             self.parents.append(parent)
             q = law.prob(token)
-            value = reached * chance(self._how, min(1.0, q / rest) if rest > 0.0 else 1.0, rank)
+            share = min(1.0, q / rest) if rest > TINY else 1.0
+            value = reached * self._acceptance.chance(share, rank)
             reached, rest = reached - value, rest - q
             self._chances.append(q)
+            self._shares.append(share)
             self.values.append(value)
         return list(range(first, len(self.paths)))
 
@@ -99,4 +104,4 @@ class Pool:
         node = {candidate: at for at, candidate in enumerate(chosen)}
         tokens = [self._pending, *(self.paths[candidate][-1] for candidate in chosen[1:])]
         parents = [-1, *(node[self.parents[candidate]] for candidate in chosen[1:])]
-        return Draft.of(tokens, parents, draw=self._how)
+        return Draft.of(tokens, parents, draw=self._how, shares=[self._shares[candidate] for candidate in chosen])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.draft import Draft, Draw
-from localspec.law import Law
+from localspec.law import TINY, Law
 from localspec.protocols import Chooser, Growth, Path, Plan
 from localspec.trees.argument import MAX_LEAVES
 
@@ -19,6 +19,7 @@ class Seedling:
         self.paths: list[Path] = [()]
         self._laws: list[Law | None] = [None]
         self._chances = [1.0]
+        self._shares = [1.0]
         self.n_leaves = 1  # sequences that the tree needs
         self._position = position
         self._plan = plan
@@ -42,6 +43,7 @@ class Seedling:
         path = self.paths[parent]
         depth = len(path)
         children = draw(law, self._plan.draw, width, self._position + depth, self._chooser)
+        rest = 1.0  # of the law, after the children so far
         for at in range(width):
             if self.is_full or (at > 0 and self.n_leaves == MAX_LEAVES):
                 return
@@ -51,19 +53,29 @@ class Seedling:
             if child is None:
                 return
             self.n_leaves += at > 0
-            yield self._add(parent, law, *child)
+            token, drawn_from = child
+            chance = law.prob(token)
+            share = min(1.0, chance / rest) if rest > TINY else 1.0
+            if self._plan.draw is not Draw.IID:  # with replacement, a draw takes nothing away
+                rest -= chance
+            yield self._add(parent, token, drawn_from, chance, share)
 
-    def _add(self, parent: int, law: Law, token: int, drawn_from: Law | None) -> int:
+    def _add(self, parent: int, token: int, drawn_from: Law | None, chance: float, share: float) -> int:
         self._tokens.append(token)
         self._parents.append(parent)
         self.paths.append((*self.paths[parent], token))
         self._laws.append(drawn_from)
-        self._chances.append(law.prob(token))
+        self._chances.append(chance)
+        self._shares.append(share)
         return len(self._tokens) - 1
+
+    def share(self, node: int) -> float:
+        """Return what `node` had of the law that its elder siblings left."""
+        return self._shares[node]
 
     def draft(self) -> Draft:
         """Return what has grown."""
-        return Draft.of(self._tokens, self._parents, self._laws, self._plan.draw)
+        return Draft.of(self._tokens, self._parents, self._laws, self._plan.draw, self._shares)
 
 
 def draw(law: Law, how: Draw, n: int, position: int, chooser: Chooser) -> Iterator[tuple[int, Law | None]]:

@@ -6,12 +6,13 @@ product of P along the way down. F(m, l) is the best value of m nodes, the top o
     G(m, l, 0) = 0 for m = 0;   G(m, l, b) = max_y  G(m - y, l, b - 1) + P[b] F(y, l - 1)
     F(m, l) = 1 + max_b G(m - 1, l, b)
 
-G being the best value of m nodes below a node with b children. The shape is fixed before any token is drawn.
+G being the best value of m nodes below a node with b children. The shape is fixed before any token is drawn. Unless it
+is given, P is learned: from the prior on, it is read off the passes so far every so often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar
 
@@ -20,49 +21,48 @@ from numpy.typing import NDArray
 
 from localspec.draft import Draft, Draw, Nodes
 from localspec.errors import UsageError
-from localspec.law import Law, residual
 from localspec.options import Option
 from localspec.protocols import Chooser, LawSource, Plan, Shape
 from localspec.trees.argument import MAX_LEAVES, MAX_NODES, budget, read_argument
-from localspec.trees.seedling import Seedling, draw
+from localspec.trees.seedling import Seedling
 
 Indices = NDArray[np.int64]
 Tree = tuple[Nodes, ...]  # the children of every node, the top one first, in draw order
 
-ACCEPT = (0.68, 0.13, 0.05, 0.03, 0.015, 0.01)  # the storyteller pair's at temperatures 0.3 to 0.8
+LEARNED = "learned"
 
 
 class Sequoia:
     """The best shape for how often a first, second, ... child is right, "sequoia:32,depth=10,accept=0.7/0.1/0.05"."""
 
     options: ClassVar[tuple[Option, ...]] = (
-        Option("depth", 10, "levels at most", 1, 32),
-        Option("accept", "/".join(map(str, ACCEPT)), "chances that the first, second, ... child is the accepted one"),
+        Option("depth", 32, "levels at most", 1, 64),
+        Option("accept", LEARNED, "chances that the first, second, ... child is the accepted one, as 0.7/0.1/0.05"),
     )
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 
-    def __init__(self, nodes: int | None = None, depth: int = 10, accept: Sequence[float] = ACCEPT) -> None:
+    def __init__(self, nodes: int | None = None, depth: int = 32, accept: Sequence[float] | None = None) -> None:
         self._nodes = nodes
         self._depth = depth
-        self._accept = tuple(accept)
+        self._accept = None if accept is None else tuple(accept)
 
     @classmethod
     def parse(cls, argument: str) -> Sequoia:
         """Read "NODES,depth=D,accept=P1/P2/..."."""
         read = read_argument("sequoia", argument, cls.options)
-        return cls(read.nodes, read.integer("depth"), _vector(str(read.values["accept"])))
+        text = str(read.values["accept"])
+        return cls(read.nodes, read.integer("depth"), None if text == LEARNED else _vector(text))
 
     def shape(self, k: int) -> Shape:
-        """Return the largest of all trees within the budget: near the end a pass takes a smaller one."""
+        """Return the budget: any tree within it may turn out best."""
         nodes = budget(self._nodes, k)
-        depth = min(self._depth, nodes)
-        trees = [best_tree(self._accept, n, levels) for n in range(nodes + 1) for levels in range(depth + 1)]
-        return Shape(max(map(len, trees)) - 1, depth, max(map(n_leaves, trees)))
+        return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, MAX_LEAVES)))
 
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
         """Grow the best tree within the plan, one decode of the drafter per level."""
         seedling = Seedling(pending, position, plan, chooser)
-        tree = best_tree(self._accept, min(plan.max_nodes, MAX_NODES), min(self._depth, plan.max_depth))
+        accept = self._accept or plan.acceptance.vector
+        tree = best_tree(accept, min(plan.max_nodes, MAX_NODES), min(self._depth, plan.max_depth))
         level = [(0, 0)]  # (node of the draft, node of the plan)
         while level:
             inner = [(node, tree[planned]) for node, planned in level if tree[planned]]
@@ -141,26 +141,6 @@ class _Plans:
         self._values.append(np.concatenate(([-np.inf], 1.0 + table.max(0)[:-1])))
         self._widths.append(np.concatenate(([0], table.argmax(0)[:-1])))
         self._shares.append(shares)
-
-
-def acceptance_vector(pairs: Iterable[tuple[Law, Law]], n_children: int, chooser: Chooser) -> tuple[float, ...]:
-    """Measure P[b] for children drawn without replacement: over pairs (target's law, draft's law) of one context.
-
-    The coins of recursive rejection are not thrown but summed over; only the draws are random.
-    """
-    sums, n = np.zeros(n_children), 0
-    for p, q in pairs:
-        n += 1
-        reached = 1.0
-        for b, (token, law) in enumerate(draw(q, Draw.WITHOUT_REPLACEMENT, n_children, 0, chooser)):
-            assert law is not None
-            chance = min(1.0, p.prob(token) / law.prob(token))
-            sums[b] += reached * chance
-            reached *= 1.0 - chance
-            if reached == 0.0:
-                break
-            p = residual(p, law).law
-    return tuple((sums / max(n, 1)).tolist())
 
 
 def _vector(text: str) -> tuple[float, ...]:

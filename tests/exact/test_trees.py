@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from localspec import acceptance
 from localspec.chooser import SeededChooser
 from localspec.config import Sampling
+from localspec.control.learning import Learning
 from localspec.draft import Draft, Draw
 from localspec.law import Law
 from localspec.protocols import Chooser, LawSource, TreePolicy, Verifier
@@ -52,6 +54,7 @@ POLICIES: dict[str, TreePolicy] = {
     "specinfer": SpecInfer((2, 1)),
     "spectr": Drafts(drafts=2),
     "sequoia": Sequoia(accept=(0.5, 0.3, 0.1)),
+    "sequoia that learns": Sequoia(),
     "dyspec": DySpec(),
     "dyspec of the paper": DySpec(calibrated=False),
     "dyspec-layered": DySpecLayered(threshold=0.15),
@@ -110,6 +113,25 @@ def test_filters(case: Case, filters: str) -> None:
     nodes = 4 if filters == "top-k, penalties" else 2
     setup = replace(case.setup(nodes), sampling=SAMPLINGS[filters], n_vocab=4, max_tokens=3, seed=3)
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
+
+
+LEARNERS = ("sequoia that learns", "dyspec", "dyspec-layered", "eagle2")
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.policy in LEARNERS], ids=str)
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+def test_what_passes_teach_keeps_the_law(case: Case, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees that follow the acceptance of earlier passes, which here turns their shape around at once."""
+    monkeypatch.setattr(acceptance, "WEIGHT", 0.01)
+    monkeypatch.setattr(acceptance, "FIRST", 1)
+    setup = replace(
+        case.setup(3, 2),
+        sampling=replace(PENALTIES, top_k=2, temperature=temperature),
+        controller=lambda inner: Learning(inner, acceptance.Acceptance(case.draw)),
+        max_tokens=4,
+        seed=2,
+    )
+    assert_exact(answers(setup), target_answers(setup))
 
 
 @pytest.mark.parametrize("case", cases(), ids=str)

@@ -43,7 +43,9 @@ def test_the_defaults() -> None:
     [
         ({}, False, "block", Draw.IID),
         ({}, True, "coupled", Draw.COUPLED),
-        ({"tree": "static:2,1"}, False, "coupled", Draw.COUPLED),
+        ({"tree": "static:2,1"}, False, "traversal", Draw.WITHOUT_REPLACEMENT),
+        ({"tree": "eagle2:8"}, False, "coupled", Draw.COUPLED),
+        ({"method": "suffix"}, False, "coupled", Draw.COUPLED),
         ({"tree": "static:2,1"}, True, "coupled", Draw.COUPLED),
         ({"verify": "token"}, True, "token", Draw.IID),
         ({"verify": "tree"}, False, "tree", Draw.IID),
@@ -55,7 +57,7 @@ def test_the_defaults() -> None:
     ],
 )
 def test_rules_and_how_their_drafts_are_drawn(spoken: dict, is_seeded: bool, verify: str, draw: Draw) -> None:
-    """`auto` promises the text where a seed was given and on trees; every rule gets the draws it loses least with."""
+    """`auto` promises the text where a seed was given or nothing is drawn; every rule gets its best draws."""
     found = axes(is_seeded=is_seeded, **spoken)
     assert (found.verify, found.draw) == (verify, draw)
     assert found.draw in resolve(VERIFIERS[verify]).accepts
