@@ -89,7 +89,7 @@ class Pool:
             q = law.prob(token)
             value = reached * chance(self._how, min(1.0, q / rest) if rest > 0.0 else 1.0, rank)
             reached, rest = reached - value, rest - q
-            self._chances.append(q)
+            self._chances.append(law.belief.prob(token))
             self.values.append(value)
         return list(range(first, len(self.paths)))
 

@@ -58,7 +58,7 @@ class Seedling:
         self._parents.append(parent)
         self.paths.append((*self.paths[parent], token))
         self._laws.append(drawn_from)
-        self._chances.append(law.prob(token))
+        self._chances.append(law.belief.prob(token))
         return len(self._tokens) - 1
 
     def draft(self) -> Draft:
