@@ -23,7 +23,8 @@ from localspec.context import Context, Vocabulary
 from localspec.control.guard import Guarded
 from localspec.control.probe import Probing
 from localspec.engine import Engine
-from localspec.errors import IncompatibleError, InternalError, PromptTooLongError, UsageError
+from localspec.errors import InternalError, PromptTooLongError, UsageError
+from localspec.fitting import Held, fit_axes
 from localspec.methods import Parts, registered, resolve
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.header import read_header
@@ -32,9 +33,8 @@ from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.progress import reported
 from localspec.prompt import special_texts, tokenise
-from localspec.protocols import Cancel, Clock, Drafter, Shape
+from localspec.protocols import Cancel, Clock, Drafter
 from localspec.sampling import Sampler
-from localspec.verify import VERIFIERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,11 @@ class Loaded:
             kv_bytes=self.backend.kv_bytes,
             devices=self.backend.traits.devices,
         )
+
+    def held(self) -> Held:
+        """Return what decides how it may be drafted for, and whether it can draft."""
+        is_stateful = self.model.is_recurrent or self.model.is_hybrid
+        return Held(self.info.architecture, self.backend.traits, is_stateful)
 
     def close(self) -> None:
         """Free the context, then the weights."""
@@ -137,7 +142,7 @@ class Session:
             seed=seed,
             is_seeded=request.sampling.seed is not None,
             prompt_n=len(prompt.tokens),
-            is_lossless=resolve(VERIFIERS[axes.verify]).is_lossless,
+            is_lossless=axes.verifier.is_lossless,
             derived=None if draft is None or draft is self._draft else draft.facts(),
         )
         for warning in (*warnings, *prompt.warnings):
@@ -166,24 +171,12 @@ class Session:
         return PromptTooLongError(f"the prompt has {n} tokens and the context holds {n_ctx}", hint=hint)
 
     def _axes(self, request: Request) -> tuple[Axes, tuple[str, ...]]:
-        """Decide the axes within the target's traits; what had to give way becomes a warning."""
+        """Decide the axes within what the models can do; what had to give way becomes a warning."""
         assert self._target is not None
-        traits = self._target.backend.traits
         asked = request.speculation
         axes = resolve_axes(asked, has_draft=self._draft is not None, is_seeded=request.sampling.seed is not None)
-        if axes.shape.nodes == 0:
-            return axes, ()
-        if not traits.can_rollback or axes.shape.leaves > traits.max_leaves:
-            why = "take back draft tokens" if not traits.can_rollback else f"hold {axes.shape.leaves} branches"
-            message = f"the memory of {self._target.info.architecture} models cannot {why} here"
-            if asked.method != "auto":
-                raise IncompatibleError(message, hint="--method plain" if not traits.can_rollback else "--tree chain")
-            return replace(axes, method="plain", shape=Shape(0, 0, 1)), (f"{message}: decoding plainly",)
-        limit = min(traits.max_rows, traits.n_ctx) - 1
-        if axes.shape.nodes > limit:
-            shape = replace(axes.shape, nodes=limit, depth=min(axes.shape.depth, limit))
-            return replace(axes, shape=shape), (f"-k {axes.shape.nodes} is clamped to the {limit} rows of one pass",)
-        return axes, ()
+        fitted = fit_axes(axes, asked, self._target.held(), None if self._draft is None else self._draft.held())
+        return fitted.axes, fitted.warnings
 
     def _drafting(self, axes: Axes) -> Generator[events.Event, None, Loaded | None]:
         """Return the model that drafts: the pair's, or one made of the target's own layers, which stays loaded."""
@@ -213,7 +206,7 @@ class Session:
         return Engine(
             target=target,
             drafters={axes.method: self._drafter(draft, axes, sampling)},
-            verifier=resolve(VERIFIERS[axes.verify])(),
+            verifier=axes.verifier,
             controller=Probing(Guarded(controller) if axes.is_guarded else controller),
             sampler=Sampler(sampling),
             chooser=SeededChooser(seed),

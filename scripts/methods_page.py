@@ -22,10 +22,10 @@ TITLES = {"method": "Drafting methods", "tree": "Tree policies", "length": "Leng
 LEADS = {
     "method": "Who drafts: `--method NAME`, with `-o OPTION=VALUE`.",
     "tree": "In which shape a method that knows laws drafts: `--tree NAME:NODES,OPTION=VALUE`. Without a number "
-    "of nodes it is `-k`. Every policy is exact under every lossless verifier.",
+    "of nodes it is `-k`, and 16 without that. Every policy is exact under every lossless verifier.",
     "length": "How long a draft may grow, within `-k` or the tree: `--length NAME:LIMIT`. All are exact.",
-    "verify": "Which drafted tokens stand: `--verify NAME`. `auto` takes `block` for chains, `coupled` for trees and "
-    "with `--seed`.",
+    "verify": "Which drafted tokens stand: `--verify NAME:OPTION=VALUE`. `auto` takes `block` for chains, `coupled` "
+    "for trees and with `--seed`.",
 }
 
 

@@ -42,6 +42,7 @@ class Suffix(LookupDrafter):
             Option("branch", True, "draft several continuations where they differ"),
         ),
         has_own_shape=True,
+        unbranched="-o branch=off",
     )
 
     def __init__(self, parts: Parts) -> None:
