@@ -72,7 +72,7 @@ def _drafts_not(draft: Held, asked: Speculation) -> IncompatibleError | None:
     """Return why the draft model cannot draft: it forgets its own rejected tokens, too."""
     if draft.traits.can_rollback:
         return None
-    hint = "--draft none --method suffix" + (" --tree chain" if asked.tree != "chain" else "")
+    hint = "--method suffix" + (" --tree chain" if asked.tree != "chain" else "")
     return IncompatibleError(f"the draft model cannot draft: {_no_way_back(draft)}", hint=hint)
 
 
@@ -100,5 +100,5 @@ def _clamped(axes: Axes, asked: Speculation, info: MethodInfo, traits: Traits) -
     else:
         what = f"--tree {axes.tree}"
     size = f"{limit}" if asked.k else f"{limit} of its {wanted} nodes"
-    why = "one pass takes" if traits.max_rows <= traits.n_ctx else f"a context of {traits.n_ctx} tokens holds"
+    why = "one pass takes" if traits.max_rows < traits.n_ctx else f"a context of {traits.n_ctx} tokens holds"
     return Fitted(replace(axes, shape=shape), (f"{what} is clamped to {size}, which is what {why}",))
