@@ -190,12 +190,13 @@ class Session:
         layers = method.layers(axes.options, self._exits.n_layers, None if tuned is None else tuned.layers)
         if self._derived is None or self._derived.layers != layers:
             yield events.Loading("early exit", 0.0)
-            info = _look_at(str(self._exits.file(layers)))
-            settings = replace(self._settings, ctx=self._target.backend.traits.n_ctx)
-            if self._derived is not None:
-                self._derived.loaded.close()
-                self._derived = None
-            self._derived = Derived(layers, (yield from _load(info, settings, settings.draft_gpu, "early exit")))
+            with self._exits.held(layers) as path:
+                info = _look_at(str(path))
+                settings = replace(self._settings, ctx=self._target.backend.traits.n_ctx)
+                if self._derived is not None:
+                    self._derived.loaded.close()
+                    self._derived = None
+                self._derived = Derived(layers, (yield from _load(info, settings, settings.draft_gpu, "early exit")))
         return self._derived.loaded
 
     def _engine(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int) -> Engine:
