@@ -9,17 +9,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from localspec.config import Speculation
 from localspec.control import LENGTHS
 from localspec.draft import Draw
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo, registered, resolve
-from localspec.options import Value, read_options
-from localspec.protocols import Controller, Shape, TreePolicy
+from localspec.options import Value, read_options, read_words
+from localspec.protocols import Controller, Shape, TreePolicy, Verifier
 from localspec.trees import TREES
 from localspec.trees.argument import MAX_LEAVES as MAX_LEAVES
+from localspec.trees.argument import MAX_NODES, TREE_NODES
 from localspec.verify import VERIFIERS
 
 DRAWN = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
@@ -29,6 +29,8 @@ DRAWN = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
 class Axes:
     """A legal combination. `policy` grows trees of at most `shape`, whose nodes are drawn as `draw`.
 
+    `tree`, `length` and `verify` are spelled as people type them, with what follows the colon; `verifier` is the rule.
+
     `is_guarded`: nobody asked for this method by name, so it may be parked when it does not pay. A seed with a rule
     that draws in order of need is not guarded: there the text would depend on the machine's timing.
     """
@@ -37,6 +39,7 @@ class Axes:
     tree: str
     length: str
     verify: str
+    verifier: Verifier
     policy: TreePolicy
     shape: Shape
     draw: Draw
@@ -50,7 +53,7 @@ class Axes:
         return controller
 
 
-def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) -> Axes:
+def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool, is_greedy: bool = False) -> Axes:
     """Return the axes with every `auto` decided; raise UsageError for names that do not exist or do not fit."""
     method = _method(speculation.method, has_draft=has_draft)
     info = resolve(registered()[method]).info
@@ -59,15 +62,18 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool) 
     is_chain = shape.leaves <= 1
     _name("--length", speculation.length.partition(":")[0], LENGTHS)
     is_drawn = is_chain or not (info.has_own_shape or policy.draws.isdisjoint(DRAWN))
-    verify = _verify(speculation, is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded)
+    usual = _usual(is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)
+    verify = _verify(speculation, usual, is_chain=is_chain)
+    verifier = _rule(verify)
     axes = Axes(
         method=method,
         tree=speculation.tree,
         length=speculation.length,
         verify=verify,
+        verifier=verifier,
         policy=policy,
         shape=shape,
-        draw=_draw(verify, policy, is_chain=is_chain),
+        draw=_draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled"),
         options=options,
         is_guarded=speculation.method == "auto" and (verify == "coupled" or not is_seeded),
     )
@@ -79,8 +85,8 @@ def _shaped(
     asked: Speculation, method: str, info: MethodInfo, options: Mapping[str, Value]
 ) -> tuple[TreePolicy, Shape]:
     """Return the policy and the largest tree; refuse sizes and shapes that would have no effect."""
-    k = info.default_k if asked.k is None else asked.k
     policy = _tree(asked.tree)
+    k = _usual_size(policy, info) if asked.k is None else asked.k
     if method == "plain":
         if asked.k:
             raise UsageError(
@@ -95,16 +101,31 @@ def _shaped(
     if info.has_own_shape:
         if asked.tree != "chain":
             raise UsageError(f"--method {method} has a shape of its own, and no --tree", hint="leave out --tree")
-        shape: Shape = resolve(registered()[method]).shape(k, options)
+        cls = resolve(registered()[method])
+        shape: Shape = cls.shape(k, options)
+        is_sized = cls.shape(1, options) == cls.shape(2, options)
+        what = " ".join([f"--method {method}", *(f"-o {name}={text}" for name, text in asked.options)])
+        usual = {option.name: option.spelling for option in info.options}
+        fitting = " ".join(f"-o {name}={usual[name]}" for name, _ in asked.options) or info.unbranched
+        by_k = "leave out -k"
     else:
-        if asked.k is not None and policy.shape(1) == policy.shape(2):
-            raise UsageError(f"--tree {asked.tree} has a size of its own, and no -k", hint=f"--tree chain -k {asked.k}")
         shape = policy.shape(k)
+        is_sized = policy.shape(1) == policy.shape(2)
+        what, fitting = f"--tree {asked.tree}", f"--tree {asked.tree.partition(':')[0]}:4,2,2"
+        by_k = f"--tree chain -k {asked.k}"
+    if asked.k is not None and is_sized:
+        raise UsageError(f"{what} has a size of its own, and no -k", hint=by_k)
     if shape.leaves > MAX_LEAVES:
-        raise UsageError(
-            f"--tree {asked.tree} has {shape.leaves} leaves, and at most {MAX_LEAVES} fit", hint="--tree static:4,2,2"
-        )
+        raise UsageError(f"{what} has {shape.leaves} leaves, and at most {MAX_LEAVES} fit", hint=fitting)
+    if is_sized and shape.nodes > MAX_NODES:
+        raise UsageError(f"{what} has {shape.nodes} nodes, and a pass takes at most {MAX_NODES}", hint=fitting)
     return policy, shape
+
+
+def _usual_size(policy: TreePolicy, info: MethodInfo) -> int:
+    """Return the draft length where none was asked for: the method's own for its shape and for chains."""
+    is_tree = not info.has_own_shape and policy.shape(TREE_NODES).leaves > 1
+    return TREE_NODES if is_tree and info.default_k else info.default_k
 
 
 def _name(option: str, name: str, known: Mapping[str, str]) -> str:
@@ -135,14 +156,21 @@ def _tree(spelling: str) -> TreePolicy:
     return policy
 
 
-def _verify(asked: Speculation, *, is_chain: bool, is_drawn: bool, is_seeded: bool) -> str:
-    """Decide `auto`: joint rejection of what can be drawn; coupled where it cannot, or a seed promises the text."""
+def _usual(*, is_chain: bool, is_drawn: bool, is_seeded: bool, is_greedy: bool) -> str:
+    """Decide `--verify auto`: what accepts most of what can be promised."""
+    if is_greedy and not is_chain:
+        return "match"  # nothing is drawn: the likeliest tokens are the best children
+    if is_seeded or not is_drawn:
+        return "coupled"  # the seed promises the text; and what was not drawn cannot be rejected jointly
+    return "block" if is_chain else "traversal"
+
+
+def _verify(asked: Speculation, usual: str, *, is_chain: bool) -> str:
+    """Return the rule, `usual` if it is left open; refuse one that does not fit."""
     if asked.verify == "auto":
-        if is_seeded or not is_drawn:
-            return "coupled"
-        return "block" if is_chain else "traversal"
-    verify = _name("--verify", asked.verify, VERIFIERS)
-    rule = resolve(VERIFIERS[verify])
+        return usual
+    verify = asked.verify.rstrip(":")
+    rule = _rule(verify)
     if not is_chain and not rule.trees:
         raise UsageError(f"--verify {verify} judges chains, not trees", hint="--verify tree")
     if not rule.is_lossless and not asked.approximate:
@@ -152,10 +180,19 @@ def _verify(asked: Speculation, *, is_chain: bool, is_drawn: bool, is_seeded: bo
     return verify
 
 
-def _draw(verify: str, policy: TreePolicy, *, is_chain: bool) -> Draw:
+def _rule(spelling: str) -> Verifier:
+    """Build the rule that "name" or "name:key=value,..." stands for."""
+    name, _, argument = spelling.partition(":")
+    cls = resolve(VERIFIERS[_name("--verify", name, VERIFIERS)])
+    words = argument.split(",") if argument else []
+    declared = getattr(cls, "options", ())
+    rule: Verifier = cls(**read_words(declared, words, of=f"--verify {name}", start=f"--verify {name}:"))
+    return rule
+
+
+def _draw(rule: Verifier, policy: TreePolicy, *, is_chain: bool, is_coupled: bool) -> Draw:
     """Return how drafts are best drawn for a rule: the way that loses no acceptance, of those right for the policy."""
-    rule: Any = resolve(VERIFIERS[verify])
     if Draw.COUPLED in rule.accepts:
-        return Draw.COUPLED if verify == "coupled" else Draw.FIXED
+        return Draw.COUPLED if is_coupled else Draw.FIXED
     drawn = (Draw.IID, Draw.WITHOUT_REPLACEMENT) if is_chain else (Draw.WITHOUT_REPLACEMENT, Draw.IID)
     return next((way for way in drawn if way in rule.accepts and way in policy.draws), Draw.FIXED)

@@ -33,7 +33,10 @@ _ARXIV = re.compile(r"arXiv (\d{4}\.\d{5})")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the declarations say. `argument`: what follows a length rule's colon; `draws`: how drafts may be drawn."""
+    """What the declarations say. `argument`: what follows a length rule's colon; `draws`: how drafts may be drawn.
+
+    `mark` is what stands before an option as people type it.
+    """
 
     axis: str
     name: str
@@ -43,6 +46,7 @@ class Facts:
     papers: tuple[str, ...]  # arXiv ids
     is_lossless: bool
     options: tuple[Option, ...] = ()
+    mark: str = ""
     argument: str = ""
     draws: tuple[str, ...] = ()
     default_k: int | None = None
@@ -133,21 +137,24 @@ def _method(name: str, cls: Any) -> Facts:
         papers=tuple(dict.fromkeys([*([info.paper] if info.paper else []), *_papers(cls)])),
         is_lossless=info.is_lossless,
         options=info.options,
+        mark="-o ",
         default_k=info.default_k,
     )
 
 
 def _tree(name: str, cls: Any) -> Facts:
     drafters = [info.name for info in _infos() if info.default_k and not info.has_own_shape]
+    usage = _refusal(lambda: cls.parse("?")).hint
     return Facts(
         axis="tree",
         name=name,
         summary=_summary(cls),
-        usage=_refusal(lambda: cls.parse("?")).hint,
+        usage=usage,
         needs=f"laws to draw from: --method {' or '.join(drafters)}",
         papers=() if name in WITHOUT_PAPER else _papers(cls),
         is_lossless=True,  # under every lossless rule: a plan draws only in a way that both are right for
         options=getattr(cls, "options", ()),
+        mark=f"{usage},",
         draws=_ways(cls.draws),
     )
 
@@ -177,6 +184,7 @@ def _verifier(name: str, cls: Any) -> Facts:
         papers=_papers(cls),
         is_lossless=cls.is_lossless,
         options=getattr(cls, "options", ()),
+        mark=f"--verify {name}:",
         draws=_ways(cls.accepts),
     )
 

@@ -20,10 +20,14 @@ TINY = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
-    """Tokens `ids` [m] int32, ascending, with probabilities `probs` [m] float64; every other token has zero."""
+    """Tokens `ids` [m] int32, ascending, with probabilities `probs` [m] float64; every other token has zero.
+
+    `untempered` is the law of the same row at temperature 1, where somebody wants to know how sure the model was.
+    """
 
     ids: Ids
     probs: Probs
+    untempered: Law | None = None
 
     @staticmethod
     def of(ids: Ids, weights: Probs) -> Law:
@@ -56,6 +60,11 @@ class Law:
         """Condition on *not* drawing `token`; None when nothing else is in the support."""
         rest = self.ids != token
         return Law.of(self.ids[rest], self.probs[rest]) if rest.any() else None
+
+    @property
+    def belief(self) -> Law:
+        """How sure the model was itself: its law at temperature 1 if that was kept, else this one."""
+        return self if self.untempered is None else self.untempered
 
     @property
     def top(self) -> float:

@@ -14,7 +14,7 @@ from typing import Self
 from localspec.draft import Draft, Step
 from localspec.law import Law
 from localspec.methods import Parts
-from localspec.protocols import Backend, Cancel, Chooser, History, Path, Plan, Rows, TreePolicy
+from localspec.protocols import Backend, Cancel, Chooser, History, Path, Plan, Rows, TreePolicy, always
 from localspec.sampling import Sampler
 
 
@@ -51,8 +51,9 @@ class ModelDrafter:
         if plan.max_nodes <= 0 or plan.max_depth <= 0 or not self._knows(history.tokens):
             return Draft.root(pending)
         rows = self._backend.prefill(history.tokens, self._cancel)
-        law = self._sampler.law(rows.logits(0)[: self._n_vocab], history.tokens)
-        self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, {(): law})
+        is_gated = plan.go_on is not always  # nobody else asks how sure the draft model is
+        law = self._sampler.law(rows.logits(0)[: self._n_vocab], history.tokens, with_belief=is_gated)
+        self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, is_gated, {(): law})
         return self._policy.grow(pending, history.position, self._open, plan, chooser)
 
     def _knows(self, tokens: Sequence[int]) -> bool:
@@ -75,6 +76,7 @@ class _Growing:
     sampler: Sampler
     n_vocab: int
     committed: Sequence[int]
+    is_gated: bool
     laws: dict[Path, Law]
     cells: dict[Path, int] = field(default_factory=dict)  # path -> node id in the backend's open tree
 
@@ -96,7 +98,8 @@ class _Growing:
         for path in new:
             node = self.cells[path] = len(self.cells)
             history = [*self.committed, *path] if self.sampler.needs_history else ()
-            self.laws[path] = self.sampler.law(rows.logits(node)[: self.n_vocab], history)
+            row = rows.logits(node)[: self.n_vocab]
+            self.laws[path] = self.sampler.law(row, history, with_belief=self.is_gated)
 
     def evaluated(self, step: Step) -> tuple[int, ...]:
         """Return the backend's ids of the kept nodes it holds; node 0 is committed there already."""

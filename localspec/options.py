@@ -1,4 +1,7 @@
-"""Options of methods, trees and rules (`-o key=value`): declared once, checked, and listed in the help from there."""
+"""Options of methods (`-o key=value`), trees and rules (`name:key=value,...`).
+
+They are declared once, and read, checked and listed in the help from there.
+"""
 
 from __future__ import annotations
 
@@ -77,4 +80,30 @@ def read_options(declared: Sequence[Option], given: Iterable[tuple[str, str]], *
                 f"{of} has no option {name!r}: {has}", hint=f"-o {near[0]}=..." if near else "localspec methods"
             )
         values[name] = options[name].read(text)
+    return values
+
+
+def read_words(declared: Sequence[Option], words: Iterable[str], *, of: str, start: str) -> dict[str, Value]:
+    """Return every declared option's value, those in `words` as they say: "key=value" each.
+
+    `of` is what has the options, as people type it, and `start` what a hint begins with: "--tree dyspec" and
+    "--tree dyspec:16,". Raises UsageError for a key or a value that cannot be meant.
+    """
+    options = {option.name: option for option in declared}
+    values: dict[str, Value] = {name: option.default for name, option in options.items()}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if name not in options or not equals:
+            near = difflib.get_close_matches(name, options, n=1)
+            meant = options.get(near[0]) if near else next(iter(options.values()), None)
+            hint = start + f"{meant.name}={meant.spelling}" if meant else start.rstrip(",:")
+            has = f"it has {', '.join(options)}" if options else "it has none"
+            raise UsageError(f"{of} has no option {word!r}: {has}", hint=hint)
+        try:
+            values[name] = options[name].read(text)
+        except UsageError as error:
+            raise UsageError(
+                f"{of} with {word} is out of range: {options[name].range}",
+                hint=f"{start}{name}={options[name].spelling}",
+            ) from error
     return values

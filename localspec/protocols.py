@@ -130,7 +130,8 @@ class Laws(Protocol):
 class Growth:
     """What may decide whether another token is drawn: the law at hand and the nodes so far, never the next token.
 
-    `chance` is the draft's own probability of the node whose child would be drawn; 1 for the pending token.
+    `law` is what the token would be drawn from, `law.belief` how sure the drafter is itself, whatever the temperature.
+    `chance` is its belief in the node whose child would be drawn; 1 for the pending token.
     """
 
     law: Law
@@ -213,7 +214,7 @@ class LawSource(Protocol):
     """
 
     def law(self, path: Path) -> Law:
-        """Return the drafter's law after an expanded `path`."""
+        """Return the drafter's law after an expanded `path`, with its belief where the plan has a `go_on`."""
         ...
 
     @property
@@ -249,7 +250,7 @@ class TreePolicy(Protocol):
 
 
 class Verifier(Protocol):
-    """An acceptance rule.
+    """An acceptance rule. Parameters, if it has any, are keywords of its class, declared as `options`.
 
     `accepts` says which draws it is right for, `trees` whether siblings are allowed, `is_lossless` whether the output
     keeps the target's law.

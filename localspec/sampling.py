@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,21 +36,31 @@ class Sampler:
             settings.repeat_penalty != 1.0 or settings.presence_penalty != 0.0 or settings.frequency_penalty != 0.0
         )
 
-    def law(self, logits: Logits, history: Sequence[int] = ()) -> Law:
-        """Return the law of the next token for the row `logits` [V] after the tokens `history`."""
-        settings = self._settings
+    def law(self, logits: Logits, history: Sequence[int] = (), *, with_belief: bool = False) -> Law:
+        """Return the law of the next token for the row `logits` [V] after the tokens `history`.
+
+        `with_belief` keeps the law at temperature 1 beside it: the same tokens, before temperature sharpens or
+        flattens what the model thinks of them.
+        """
         row = self._adjusted(logits, history)
-        if self._temperature == 0.0 and settings.typical_p >= 1.0:
+        if self._temperature == 0.0 and self._settings.typical_p >= 1.0 and not with_belief:
             return Law.one_hot(_finite_argmax(row))  # no other filter can remove the most probable token
+        ids, kept = self._support(row)
+        law = _softmax(ids, kept, self._temperature)
+        return replace(law, untempered=_softmax(ids, kept, 1.0)) if with_belief and self._temperature != 1.0 else law
+
+    def _support(self, row: Logits) -> tuple[Ids, Probs]:
+        """Return the tokens that the filters leave, ascending, with their logits as float64."""
+        settings = self._settings
         if 0 < settings.top_k < row.size:
             ids, kept = _descending(row, _top_k(row, settings.top_k))
             ids, kept = self._filter(ids[: settings.top_k], kept[: settings.top_k], total=None)
         elif settings.typical_p >= 1.0 and settings.top_p >= 1.0 and settings.min_p <= 0.0:
-            return _softmax(np.arange(row.size, dtype=np.int32), row.astype(np.float64), self._temperature)
+            return np.arange(row.size, dtype=np.int32), row.astype(np.float64)
         else:
             ids, kept = self._filter_all(row)
         order = ids.argsort()
-        return _softmax(ids[order], kept[order], self._temperature)
+        return ids[order], kept[order]
 
     def _adjusted(self, logits: Logits, history: Sequence[int]) -> Logits:
         """Apply bias and penalties to a copy; the row itself when there are none."""

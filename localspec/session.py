@@ -25,8 +25,10 @@ from localspec.context import Context, Vocabulary
 from localspec.control.guard import Guarded
 from localspec.control.learning import Learning
 from localspec.control.probe import Probing
+from localspec.draft import Draw
 from localspec.engine import Engine
-from localspec.errors import IncompatibleError, InternalError, PromptTooLongError, UsageError
+from localspec.errors import InternalError, PromptTooLongError, UsageError
+from localspec.fitting import Held, fit_axes
 from localspec.methods import Parts, registered, resolve
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.header import read_header
@@ -35,9 +37,8 @@ from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.progress import reported
 from localspec.prompt import special_texts, tokenise
-from localspec.protocols import Cancel, Clock, Drafter, Shape
+from localspec.protocols import Cancel, Clock, Drafter
 from localspec.sampling import Sampler
-from localspec.verify import VERIFIERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,11 @@ class Loaded:
             kv_bytes=self.backend.kv_bytes,
             devices=self.backend.traits.devices,
         )
+
+    def held(self) -> Held:
+        """Return what decides how it may be drafted for, and whether it can draft."""
+        is_stateful = self.model.is_recurrent or self.model.is_hybrid
+        return Held(self.info.architecture, self.backend.traits, is_stateful)
 
     def close(self) -> None:
         """Free the context, then the weights."""
@@ -142,7 +148,7 @@ class Session:
             seed=seed,
             is_seeded=request.sampling.seed is not None,
             prompt_n=len(prompt.tokens),
-            is_lossless=resolve(VERIFIERS[axes.verify]).is_lossless,
+            is_lossless=axes.verifier.is_lossless,
             derived=None if draft is None or draft is self._draft else draft.facts(),
         )
         for warning in (*warnings, *prompt.warnings):
@@ -171,24 +177,18 @@ class Session:
         return PromptTooLongError(f"the prompt has {n} tokens and the context holds {n_ctx}", hint=hint)
 
     def _axes(self, request: Request) -> tuple[Axes, tuple[str, ...]]:
-        """Decide the axes within the target's traits; what had to give way becomes a warning."""
+        """Decide the axes within what the models can do; what had to give way becomes a warning."""
         assert self._target is not None
-        traits = self._target.backend.traits
         asked = request.speculation
-        axes = resolve_axes(asked, has_draft=self._draft is not None, is_seeded=request.sampling.seed is not None)
-        if axes.shape.nodes == 0:
-            return axes, ()
-        if not traits.can_rollback or axes.shape.leaves > traits.max_leaves:
-            why = "take back draft tokens" if not traits.can_rollback else f"hold {axes.shape.leaves} branches"
-            message = f"the memory of {self._target.info.architecture} models cannot {why} here"
-            if asked.method != "auto":
-                raise IncompatibleError(message, hint="--method plain" if not traits.can_rollback else "--tree chain")
-            return replace(axes, method="plain", shape=Shape(0, 0, 1)), (f"{message}: decoding plainly",)
-        limit = min(traits.max_rows, traits.n_ctx) - 1
-        if axes.shape.nodes > limit:
-            shape = replace(axes.shape, nodes=limit, depth=min(axes.shape.depth, limit))
-            return replace(axes, shape=shape), (f"-k {axes.shape.nodes} is clamped to the {limit} rows of one pass",)
-        return axes, ()
+        sampling = request.sampling
+        axes = resolve_axes(
+            asked,
+            has_draft=self._draft is not None,
+            is_seeded=sampling.seed is not None,
+            is_greedy=sampling.temperature == 0.0,
+        )
+        fitted = fit_axes(axes, asked, self._target.held(), None if self._draft is None else self._draft.held())
+        return fitted.axes, fitted.warnings
 
     def _drafting(self, axes: Axes) -> Generator[events.Event, None, Loaded | None]:
         """Return the model that drafts: the pair's, or one made of the target's own layers, which stays loaded."""
@@ -202,12 +202,13 @@ class Session:
         layers = method.layers(axes.options, self._exits.n_layers, None if tuned is None else tuned.layers)
         if self._derived is None or self._derived.layers != layers:
             yield events.Loading("early exit", 0.0)
-            info = _look_at(str(self._exits.file(layers)))
-            settings = replace(self._settings, ctx=self._target.backend.traits.n_ctx)
-            if self._derived is not None:
-                self._derived.loaded.close()
-                self._derived = None
-            self._derived = Derived(layers, (yield from _load(info, settings, settings.draft_gpu, "early exit")))
+            with self._exits.held(layers) as path:
+                info = _look_at(str(path))
+                settings = replace(self._settings, ctx=self._target.backend.traits.n_ctx)
+                if self._derived is not None:
+                    self._derived.loaded.close()
+                    self._derived = None
+                self._derived = Derived(layers, (yield from _load(info, settings, settings.draft_gpu, "early exit")))
         return self._derived.loaded
 
     def _engine(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int) -> Engine:
@@ -219,7 +220,7 @@ class Session:
         return Engine(
             target=target,
             drafters={axes.method: drafter},
-            verifier=resolve(VERIFIERS[axes.verify])(),
+            verifier=axes.verifier,
             controller=Probing(Guarded(controller) if axes.is_guarded else controller),
             sampler=Sampler(sampling),
             chooser=SeededChooser(seed),
@@ -241,7 +242,7 @@ class Session:
         if self._drafted is None or self._drafted[0] != key:
             parts = Parts(
                 draft=draft,
-                sampler=Sampler(sampling, temperature=sampling.draft_temperature),
+                sampler=Sampler(sampling, temperature=_draft_temperature(sampling, axes)),
                 policy=axes.policy,
                 cancel=self._cancel,
                 n_vocab=self._target.model.n_vocab,
@@ -251,6 +252,12 @@ class Session:
             drafter: Drafter = resolve(registered()[axes.method]).build(parts)
             self._drafted = key, drafter, Acceptance(axes.draw)
         return self._drafted[1:]
+
+
+def _draft_temperature(sampling: Sampling, axes: Axes) -> float | None:
+    """Return the temperature of the draft's laws: from a point mass a tree of chosen tokens could not choose."""
+    is_lone = sampling.temperature == 0.0 and axes.draw is Draw.FIXED and axes.shape.leaves > 1
+    return 1.0 if is_lone and sampling.draft_temperature is None else sampling.draft_temperature
 
 
 def _check_tokens(sampling: Sampling, n_vocab: int) -> None:

@@ -5,7 +5,8 @@ llama.cpp's quantiser copies a model without the layers that are named to it. It
 else, so a model whose header says more of single layers, or whose layers are not alike, is refused.
 
 Invariant: a file of this cache is whole or not there. It is written beside its place and renamed; one lock per folder
-lets one process write at a time, so what an interrupted one left is known to be nobody's and is removed.
+lets one process write at a time, so what an interrupted one left is known to be nobody's and is removed. What stays
+of whole files, `exit_files` decides.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from functools import cached_property
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, ResourceError
+from localspec.models.exit_files import clean, in_use, note_source
 from localspec.models.gguf.header import Header, read_header
 from localspec.models.gguf.open import open_regular
 from localspec.models.gguf.text import shown
@@ -73,10 +75,24 @@ class Exits:
         path = self.path(layers)
         if _is_whole(path):
             return path
+        tuned = self.tuned()
         with _only_writer(self.folder):
             if not _is_whole(path):  # another process may have made it meanwhile
+                clean(self.folder, self._identity, {path} | ({self.path(tuned.layers)} if tuned else set()))
                 _make(self.header, layers, path, self._quantise)
+                with suppress(OSError):  # a file without a note stays
+                    note_source(self.folder, self._identity, self.header.path)
         return path
+
+    @contextmanager
+    def held(self, layers: Layers) -> Iterator[Path]:
+        """Give what `file` does, and keep other processes from removing it until it is loaded."""
+        for is_last_try in (False, False, True):
+            path = self.file(layers)
+            with in_use(path) as is_there:  # it may have gone since
+                if is_there or is_last_try:
+                    yield path
+                    return
 
     def path(self, layers: Layers) -> Path:
         """Return where the file of these layers is kept, or would be."""

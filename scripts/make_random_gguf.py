@@ -139,6 +139,11 @@ def _add_metadata(writer: gguf.GGUFWriter, shape: Shape) -> None:
     if shape.arch == "mamba":
         writer.add_head_count(0)
         writer.add_feed_forward_length(0)
+    elif shape.arch == "jamba":
+        writer.add_feed_forward_length(shape.ff)
+        writer.add_head_count(shape.heads)
+        writer.add_head_count_kv([shape.kv_heads if _attends(layer) else 0 for layer in range(shape.layers)])
+    if shape.arch in ("mamba", "jamba"):
         writer.add_ssm_conv_kernel(4)
         writer.add_ssm_inner_size(2 * shape.width)
         writer.add_ssm_state_size(_SSM_STATE)
@@ -202,6 +207,10 @@ def _transformer_block(shape: Shape, prefix: str) -> Iterator[Weight]:
     yield _linear(f"{prefix}.attn_k.weight", shape.width, kv)
     yield _linear(f"{prefix}.attn_v.weight", shape.width, kv)
     yield _linear(f"{prefix}.attn_output.weight", shape.width, shape.width)
+    yield from _feed_forward(shape, prefix)
+
+
+def _feed_forward(shape: Shape, prefix: str) -> Iterator[Weight]:
     yield _norm(f"{prefix}.ffn_norm.weight", shape.width)
     yield _linear(f"{prefix}.ffn_gate.weight", shape.width, shape.ff)
     yield _linear(f"{prefix}.ffn_up.weight", shape.width, shape.ff)
@@ -235,24 +244,45 @@ def _time_step_rank(shape: Shape) -> int:
 
 def _mamba(shape: Shape) -> Iterator[Weight]:
     """Yield a recurrent model: its memory cannot be rolled back."""
+    yield from _ends(shape)
+    for layer in range(shape.layers):
+        yield from _state_block(shape, f"blk.{layer}")
+
+
+def _state_block(shape: Shape, prefix: str) -> Iterator[Weight]:
     inner, rank = 2 * shape.width, _time_step_rank(shape)
+    yield _norm(f"{prefix}.attn_norm.weight", shape.width)
+    yield _linear(f"{prefix}.ssm_in.weight", shape.width, 2 * inner)
+    yield Weight(f"{prefix}.ssm_conv1d.weight", (4, inner), 0.5, is_quantised=False)
+    yield Weight(f"{prefix}.ssm_conv1d.bias", (inner,), 0.1, is_quantised=False)
+    yield _linear(f"{prefix}.ssm_x.weight", inner, rank + 2 * _SSM_STATE)
+    yield Weight(f"{prefix}.ssm_dt.weight", (rank, inner), rank**-0.5, is_quantised=False)
+    yield Weight(f"{prefix}.ssm_dt.bias", (inner,), 0.5, mean=-3.0, is_quantised=False)
+    # The state decays at rate A < 0: eight deviations away from zero.
+    yield Weight(f"{prefix}.ssm_a", (_SSM_STATE, inner), 0.5, mean=-4.0, is_quantised=False)
+    yield _norm(f"{prefix}.ssm_d", inner)
+    yield _linear(f"{prefix}.ssm_out.weight", inner, shape.width)
+
+
+def _jamba(shape: Shape) -> Iterator[Weight]:
+    """Yield a hybrid model: every other layer attends, and those between keep a state."""
     yield from _ends(shape)
     for layer in range(shape.layers):
         prefix = f"blk.{layer}"
-        yield _norm(f"{prefix}.attn_norm.weight", shape.width)
-        yield _linear(f"{prefix}.ssm_in.weight", shape.width, 2 * inner)
-        yield Weight(f"{prefix}.ssm_conv1d.weight", (4, inner), 0.5, is_quantised=False)
-        yield Weight(f"{prefix}.ssm_conv1d.bias", (inner,), 0.1, is_quantised=False)
-        yield _linear(f"{prefix}.ssm_x.weight", inner, rank + 2 * _SSM_STATE)
-        yield Weight(f"{prefix}.ssm_dt.weight", (rank, inner), rank**-0.5, is_quantised=False)
-        yield Weight(f"{prefix}.ssm_dt.bias", (inner,), 0.5, mean=-3.0, is_quantised=False)
-        # The state decays at rate A < 0: eight deviations away from zero.
-        yield Weight(f"{prefix}.ssm_a", (_SSM_STATE, inner), 0.5, mean=-4.0, is_quantised=False)
-        yield _norm(f"{prefix}.ssm_d", inner)
-        yield _linear(f"{prefix}.ssm_out.weight", inner, shape.width)
+        if _attends(layer):
+            yield from _transformer_block(shape, prefix)
+            continue
+        yield from _state_block(shape, prefix)
+        for name, size in (("dt", _time_step_rank(shape)), ("b", _SSM_STATE), ("c", _SSM_STATE)):
+            yield _norm(f"{prefix}.ssm_{name}_norm.weight", size)
+        yield from _feed_forward(shape, prefix)
 
 
-ARCHITECTURES = {"llama": _llama, "gemma3": _gemma3, "mamba": _mamba}
+def _attends(layer: int) -> bool:
+    return layer % 2 == 1
+
+
+ARCHITECTURES = {"llama": _llama, "gemma3": _gemma3, "mamba": _mamba, "jamba": _jamba}
 
 
 def main() -> None:

@@ -22,10 +22,10 @@ TITLES = {"method": "Drafting methods", "tree": "Tree policies", "length": "Leng
 LEADS = {
     "method": "Who drafts: `--method NAME`, with `-o OPTION=VALUE`.",
     "tree": "In which shape a method that knows laws drafts: `--tree NAME:NODES,OPTION=VALUE`. Without a number "
-    "of nodes it is `-k`. Every policy is exact under every lossless verifier.",
+    "of nodes it is `-k`, and 16 without that. Every policy is exact under every lossless verifier.",
     "length": "How long a draft may grow, within `-k` or the tree: `--length NAME:LIMIT`. All are exact.",
-    "verify": "Which drafted tokens stand: `--verify NAME`. `auto` takes `block` for chains, `traversal` for trees of "
-    "drawn tokens, `coupled` for trees of chosen ones and with `--seed`.",
+    "verify": "Which drafted tokens stand: `--verify NAME:OPTION=VALUE`. `auto` takes `block` for chains, `traversal` "
+    "for trees of drawn tokens, `coupled` for trees of chosen ones and with `--seed`, `match` for trees at `--temp 0`.",
 }
 
 
@@ -122,9 +122,8 @@ def verdicts(table: dict[str, Any]) -> Iterator[str]:
     """Yield which policies accept more than the chain."""
     temperature = max(table["provenance"]["options"]["temperatures"])
     yield (
-        f"At T = {temperature:g}: as `--verify auto` judges them, trees `coupled` and the chain `block`; and under one "
-        "rule for both, `coupled`, or joint rejection, which is `traversal` on trees and `block` on chains. In "
-        "brackets the 95 % interval of the "
+        f"At T = {temperature:g}, under the same kind of rule: joint rejection, `traversal` on trees and `block` on chains; "
+        "rejection token by token, `tree` and `token`; `coupled`. In brackets the 95 % interval of the "
         f"difference, by resampling answers ({table['provenance']['options']['repeats']} to each opening) and the "
         "passes of each.\n"
     )

@@ -5,8 +5,8 @@
 
 Real llama.cpp through Session and Stats, one thread. Each draft is judged by the rule that --verify auto takes when no
 seed is given; the seeds here are only for repeating it. Passes that probe plain decoding are left out, and answers are
-left before their end could shorten a draft. Trees and chain are also compared under one rule: coupled noise, and joint
-rejection (traversal, which is block on a chain). Intervals are bootstrapped over answers and the passes of each.
+left before their end could shorten a draft. Trees and chain are also compared under every kind of rule: joint
+rejection, rejection token by token, coupled noise. Intervals are bootstrapped over answers and the passes of each.
 """
 
 from __future__ import annotations
@@ -140,10 +140,11 @@ class Row:
 
 def choices(budgets: tuple[int, ...], temperature: float) -> Iterator[Choice]:
     """Yield every tree policy under the draft model, then every other method, for every budget."""
-    yield _choice("plain", 0, Speculation(method="plain"))
+    is_greedy = temperature == 0.0
+    yield _choice("plain", 0, Speculation(method="plain"), is_greedy)
     for name in TREES:
         for budget in budgets:
-            yield _choice(f"draft-model, {name}", budget, _tree(name, budget))
+            yield _choice(f"draft-model, {name}", budget, _tree(name, budget), is_greedy)
     if temperature == max(TEMPERATURES):
         yield from _under_one_rule(tuple(budget for budget in budgets if budget in COMPARED))
     for info in describe():
@@ -151,16 +152,18 @@ def choices(budgets: tuple[int, ...], temperature: float) -> Iterator[Choice]:
             for budget in budgets:
                 k = None if info.name == "lookahead" else budget
                 options = _window(budget) if info.name == "lookahead" else ()
-                yield _choice(info.name, budget, Speculation(method=info.name, k=k, options=options))
+                yield _choice(info.name, budget, Speculation(method=info.name, k=k, options=options), is_greedy)
 
 
 def _under_one_rule(budgets: tuple[int, ...]) -> Iterator[Choice]:
-    """Yield what the comparison needs beside auto's rules: the chain under coupled noise, drawn trees rejected."""
+    """Yield what the comparisons need beside auto's rules: every tree and the chain token by token, and coupled."""
     for name, path in TREES.items():
-        rule = "coupled" if name == "chain" else "traversal"
-        if name == "chain" or Draw.WITHOUT_REPLACEMENT in resolve(path).draws or Draw.IID in resolve(path).draws:
-            for budget in budgets:
-                yield _choice(f"draft-model, {name}, {rule}", budget, replace(_tree(name, budget), verify=rule))
+        is_drawn = not resolve(path).draws.isdisjoint({Draw.IID, Draw.WITHOUT_REPLACEMENT})
+        by_token = ["token" if name == "chain" else "tree"] if is_drawn else []
+        for rule in ("coupled", *by_token):
+            if rule != "coupled" or is_drawn:  # else auto's own
+                for budget in budgets:
+                    yield _choice(f"draft-model, {name}, {rule}", budget, replace(_tree(name, budget), verify=rule))
 
 
 def _tree(name: str, budget: int) -> Speculation:
@@ -171,10 +174,10 @@ def _tree(name: str, budget: int) -> Speculation:
     return Speculation(method="draft-model", tree=f"{name}:{WIDTHS[budget] if is_vector else budget}")
 
 
-def _choice(name: str, budget: int, speculation: Speculation) -> Choice:
+def _choice(name: str, budget: int, speculation: Speculation, is_greedy: bool = False) -> Choice:
     """Resolve a choice, or say why it cannot be measured."""
     try:
-        axes = resolve_axes(speculation, has_draft=True, is_seeded=False)
+        axes = resolve_axes(speculation, has_draft=True, is_seeded=False, is_greedy=is_greedy)
     except UsageError as error:
         return Choice(name, budget, speculation, None, error.message)
     shape, reason = axes.shape, ""
@@ -224,13 +227,13 @@ def measure(session: Session, row: Row, prompt: str, n: int, seed: int) -> None:
 
 
 def against_chain(rows: list[Row]) -> list[dict[str, Any]]:
-    """Compare the trees with the chain of as many nodes, at the highest temperature: as auto judges them, and alike.
+    """Compare the trees with the chain of as many nodes at the highest temperature, under each kind of rule.
 
-    On a chain, traversal is block verification.
+    Joint rejection is `traversal` on trees, which on a chain is `block`; token by token it is `tree` and `token`.
     """
     found = []
     for rule, trees, chains in (
-        ("auto", "coupled", "block"), ("coupled", "coupled", "coupled"), ("traversal", "traversal", "block"),
+        ("joint", "traversal", "block"), ("token by token", "tree", "token"), ("coupled", "coupled", "coupled"),
     ):  # fmt: skip
         for budget in COMPARED:
             chain = _compared(rows, chains, budget).get("chain")

@@ -72,9 +72,8 @@ def _options(entry: Facts) -> Iterator[str]:
     yield from ("", "Options")
     if entry.argument:
         yield f"  after the colon: a number {entry.argument}"
-    mark = "-o " if entry.axis == "method" else f"{entry.usage},"
     for one in entry.options:
-        yield f"  {mark}{spelled(one)}"
+        yield f"  {entry.mark}{spelled(one)}"
         yield from _wrapped(f"{one.help} ({one.range})", "      ")
 
 

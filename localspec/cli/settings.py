@@ -59,7 +59,12 @@ def check(request: Request, settings: LoadSettings) -> None:
     """Raise UsageError for settings that are out of range or do not go together."""
     request.check()
     seed = request.sampling.seed
-    resolve_axes(request.speculation, has_draft=settings.draft is not None, is_seeded=seed is not None)
+    resolve_axes(
+        request.speculation,
+        has_draft=settings.draft is not None,
+        is_seeded=seed is not None,
+        is_greedy=request.sampling.temperature == 0.0,
+    )
 
 
 def system_message(values: Values) -> tuple[Message, ...]:

@@ -5,7 +5,8 @@
     theta <- 0.9 theta + 0.1 theta'
 
 Including the token is what makes it exact: whether the *next* one is drawn may depend on it, whether it counts itself
-may not. At temperature 0 every drafted token has probability one, and only -k ends a draft.
+may not. q is the draft model's law at temperature 1, with whatever temperature tokens are drawn: at temperature 0 every
+drafted token would have probability one.
 """
 
 from __future__ import annotations

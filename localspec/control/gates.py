@@ -4,8 +4,8 @@ Each looks at the draft's law *before* a token is drawn from it, so the draft's 
 residual rejection stays exact. The popular variant that draws a token and drops it when it is improbable changes the
 output law by a tenth and more.
 
-A gate judges the law that tokens are drawn from. At temperature 0 that is a point mass and every gate stands open,
-unless --draft-temp gives the draft a temperature of its own.
+A gate judges how sure the draft model is, at temperature 1 whatever tokens are drawn with: at temperature 0 they are
+drawn from a point mass, which is always sure, and a limit should mean the same at every temperature.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Gate(Fixed):
         raise NotImplementedError
 
     def _go_on(self, growth: Growth) -> bool:
-        return self.is_sure(growth.law)
+        return self.is_sure(growth.law.belief)
 
 
 class Confidence(Gate):

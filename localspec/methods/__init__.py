@@ -32,8 +32,9 @@ class MethodInfo:
     """What a method says of itself: what it needs, the paper (arXiv id) it comes from, its options.
 
     `has_own_shape`: its drafts are not grown by a tree policy, so --tree does not apply; its class then has
-    `shape(k, options) -> Shape`. `has_derived_draft`: it drafts with some of the target's own layers, which its class's
-    `layers(options, n_layers, tuned)` names; the session makes a model of them and passes it as `Parts.draft`.
+    `shape(k, options) -> Shape`, and `unbranched` is what to type for a shape without branches. `has_derived_draft`:
+    it drafts with some of the target's own layers, which its class's `layers(options, n_layers, tuned)` names; the
+    session makes a model of them and passes it as `Parts.draft`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class MethodInfo:
     default_k: int
     options: tuple[Option, ...] = ()
     has_own_shape: bool = False
+    unbranched: str = "another --method"
     has_derived_draft: bool = False
 
 

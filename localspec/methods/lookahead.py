@@ -30,7 +30,7 @@ RECENT = 64  # tokens of the text that fill cells for which nothing has been pre
 class Lookahead:
     """Drafts with the target alone.
 
-    W columns and G n-grams are a leaf each, and the window alone must fit into one pass: that bounds the options.
+    W columns and G n-grams are a leaf each, which bounds the options; window and n-grams must fit into one pass.
     """
 
     info: ClassVar[MethodInfo] = MethodInfo(
@@ -47,6 +47,7 @@ class Lookahead:
             Option("prompt", True, "take the n-grams of the prompt, too"),
         ),
         has_own_shape=True,
+        unbranched="-o W=1 -o N=2 -o G=1",
     )
 
     def __init__(self, parts: Parts) -> None:

@@ -48,6 +48,7 @@ class Suffix(LookupDrafter):
             Option("branch", True, "draft several continuations where they differ"),
         ),
         has_own_shape=True,
+        unbranched="-o branch=off",
     )
 
     def __init__(self, parts: Parts) -> None:

@@ -1,18 +1,18 @@
 """What follows the colon of `--tree`: "NODES,key=value,...", the same for every policy with a node budget.
 
-Both parts may be left out: without a budget it is -k, without a key its default.
+Both parts may be left out: without a budget it is -k, and without that TREE_NODES; without a key its default.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
-from localspec.options import Option, Value
+from localspec.options import Option, Value, read_words
 
-MAX_NODES = 128  # of a budget: beyond it a pass costs more than any tree of 32 leaves brings
+MAX_NODES = 127  # of a draft: one decode gives 128 rows, and the first is the pending token's
+TREE_NODES = 16  # of a tree that nobody gave a size: what suits a chain is too little to branch
 MAX_LEAVES = 32  # of a tree: sequences of target and draft context; each costs sliding-window models memory
 
 
@@ -38,14 +38,7 @@ def read_argument(tree: str, argument: str, options: Sequence[Option]) -> Argume
     nodes = None
     if words and "=" not in words[0]:
         nodes = _nodes(tree, words.pop(0))
-    declared = {option.name: option for option in options}
-    values: dict[str, Value] = {option.name: option.default for option in options}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if name not in declared or not equals:
-            raise _unknown(tree, word, declared)
-        values[name] = _value(tree, declared[name], text)
-    return Argument(nodes, values)
+    return Argument(nodes, read_words(options, words, of=f"--tree {tree}", start=f"--tree {tree}:16,"))
 
 
 def budget(nodes: int | None, k: int) -> int:
@@ -61,22 +54,3 @@ def _nodes(tree: str, word: str) -> int:
             hint=f"--tree {tree}:16",
         )
     return nodes
-
-
-def _value(tree: str, option: Option, text: str) -> Value:
-    try:
-        return option.read(text)
-    except UsageError as error:
-        raise UsageError(
-            f"--tree {tree} with {option.name}={text} is out of range: {option.range}",
-            hint=f"--tree {tree}:16,{option.name}={option.default}",
-        ) from error
-
-
-def _unknown(tree: str, word: str, declared: Mapping[str, Option]) -> UsageError:
-    name = word.partition("=")[0]
-    near = difflib.get_close_matches(name, declared, n=1)
-    known = f"it has {', '.join(declared)}" if declared else "it has none"
-    meant = declared.get(near[0]) if near else next(iter(declared.values()), None)
-    hint = f"--tree {tree}:16" + (f",{meant.name}={meant.default}" if meant else "")
-    return UsageError(f"--tree {tree} has no option {word!r}: {known}", hint=hint)

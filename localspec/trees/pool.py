@@ -93,7 +93,7 @@ class Pool:
             share = min(1.0, q / rest) if rest > TINY else 1.0
             value = reached * self._acceptance.chance(share, rank)
             reached, rest = reached - value, rest - q
-            self._chances.append(q)
+            self._chances.append(law.belief.prob(token))
             self._shares.append(share)
             self.values.append(value)
         return list(range(first, len(self.paths)))

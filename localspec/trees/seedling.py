@@ -58,14 +58,14 @@ class Seedling:
             share = min(1.0, chance / rest) if rest > TINY else 1.0
             if self._plan.draw is not Draw.IID:  # with replacement, a draw takes nothing away
                 rest -= chance
-            yield self._add(parent, token, drawn_from, chance, share)
+            yield self._add(parent, token, drawn_from, law.belief.prob(token), share)
 
-    def _add(self, parent: int, token: int, drawn_from: Law | None, chance: float, share: float) -> int:
+    def _add(self, parent: int, token: int, drawn_from: Law | None, belief: float, share: float) -> int:
         self._tokens.append(token)
         self._parents.append(parent)
         self.paths.append((*self.paths[parent], token))
         self._laws.append(drawn_from)
-        self._chances.append(chance)
+        self._chances.append(belief)
         self._shares.append(share)
         return len(self._tokens) - 1
 

@@ -9,10 +9,10 @@ at temperature 0, it is exact. tests/exact/test_approximate.py measures the bias
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from localspec.draft import Draft, Draw, Verdict
+from localspec.options import Option
 from localspec.protocols import Chooser, Laws
 
 
@@ -22,8 +22,12 @@ class Shortcut:
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
     trees: ClassVar[bool] = False
     is_lossless: ClassVar[bool] = False
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("ratio", 1.0, "p / q from which a token is accepted", 0.01, 100.0),
+        Option("enough", 1.0, "p from which it is accepted whatever q", 0.01, 1.0),
+    )
 
-    def __init__(self, ratio: float = 1.0, enough: float = math.inf) -> None:
+    def __init__(self, ratio: float = 1.0, enough: float = 1.0) -> None:
         self._ratio = ratio
         self._enough = enough
 

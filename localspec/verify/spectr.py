@@ -6,7 +6,8 @@ At a node with target law p, the candidates X_1 .. X_k are drawn from q, k being
     accept X_i with probability min(1, p(X_i) / (rho q(X_i))), in draw order; when all fail, with A = 1 - (1 - beta)^k,
     draw from norm(p - min(q, p / rho) A / beta)
 
-The least such rho accepts most, at least 1 - 1/e of what the best coupling would. Candidates of the next node are the
+The least such rho accepts most, at least 1 - 1/e of what the best coupling would; any greater one is exact as well,
+and the option `rho` asks for one. Candidates of the next node are the
 children of all drafts that hold the accepted token. With k = 1 it is the token rule, and candidates that are not from
 one law are tried group by group, as in recursive rejection.
 """
@@ -19,6 +20,7 @@ import numpy as np
 
 from localspec.draft import Draft, Draw, Verdict
 from localspec.law import TINY, Law, Probs
+from localspec.options import Option
 from localspec.protocols import Chooser, Laws
 
 HALVINGS = 40  # of [1, k]: rho to 1e-11
@@ -30,6 +32,12 @@ class SpecTr:
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID})
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("rho", 1.0, "divide chances by at least this; never by less than exactness takes", 1.0),
+    )
+
+    def __init__(self, rho: float = 1.0) -> None:
+        self._rho = rho
 
     def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
         """Accept the longest path the coins allow; `alike` are the nodes whose path has these tokens."""
@@ -39,7 +47,7 @@ class SpecTr:
             node = int(draft.parents[candidates[0]]) if candidates else alike[0]
             p = laws[node]
             for group in _groups(draft, candidates):
-                choice = _Choice(p, draft.law(group[0]), len(group))
+                choice = _Choice(p, draft.law(group[0]), len(group), self._rho)
                 tokens = (int(draft.tokens[child]) for child in group)
                 token = next((token for token in tokens if chooser.bernoulli(choice.chance(token))), None)
                 if token is not None:
@@ -62,10 +70,10 @@ def _groups(draft: Draft, nodes: list[int]) -> list[list[int]]:
 class _Choice:
     """The coins of `k` candidates from one law, and what all of them leave of the target's when they fail."""
 
-    def __init__(self, p: Law, q: Law, k: int) -> None:
+    def __init__(self, p: Law, q: Law, k: int, least: float) -> None:
         self._p, self._q, self._k = p, q, k
         self._q_at_p = q.at(p.ids)  # [m]
-        self._rho = self._division()
+        self._rho = max(least, self._division())
 
     def chance(self, token: int) -> float:
         """Return the acceptance probability of a candidate."""

@@ -1,6 +1,6 @@
 """Typical acceptance (Cai et al. arXiv 2401.10774). **It changes the output distribution**: for --approximate only.
 
-    a drafted token y is accepted where p(y) > min(eps, delta exp(-H(p))),   eps = 0.09, delta = 0.3, H in nats
+    a drafted token y is accepted where p(y) > min(epsilon, delta exp(-H(p))),   H in nats
 
 The longest accepted path wins, the more probable one among equals; the token after it is an ordinary draw from p.
 Drafts that are merely plausible are taken without a coin, so likely tokens come too often. At temperature 0 nothing
@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from localspec.draft import Draft, Draw, Verdict
 from localspec.law import Law
+from localspec.options import Option
 from localspec.protocols import Chooser, Laws
 
 
@@ -23,9 +24,13 @@ class Typical:
     accepts: ClassVar[frozenset[Draw]] = frozenset(Draw)
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = False
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("epsilon", 0.09, "a token at least this probable is plausible, whatever the law", 0.0, 1.0),
+        Option("delta", 0.3, "share of exp(-entropy) that is plausible where the law is wide", 0.0, 1.0),
+    )
 
-    def __init__(self, eps: float = 0.09, delta: float = 0.3) -> None:
-        self._eps = eps
+    def __init__(self, epsilon: float = 0.09, delta: float = 0.3) -> None:
+        self._epsilon = epsilon
         self._delta = delta
 
     def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
@@ -44,4 +49,4 @@ class Typical:
         return draft.verdict(best, chooser.categorical(laws[best]))
 
     def _edge(self, p: Law) -> float:
-        return min(self._eps, self._delta * math.exp(-p.entropy))
+        return min(self._epsilon, self._delta * math.exp(-p.entropy))

@@ -87,3 +87,15 @@ def test_they_must_be_asked_for_twice(verify: str) -> None:
         resolve_axes(Speculation(verify=verify), has_draft=True, is_seeded=False)
     assert caught.value.hint == f"--approximate --verify {verify}"
     assert resolve_axes(Speculation(verify=verify, approximate=True), has_draft=True, is_seeded=False).verify == verify
+
+
+@pytest.mark.parametrize(
+    "verify", ["typical:epsilon=0", "typical:delta=0", "shortcut:ratio=0.01", "shortcut:enough=0.01"]
+)
+def test_no_parameter_biases_temperature_zero(verify: str) -> None:
+    """The most tolerant settings that there are do not accept what the target cannot say."""
+    rule = resolve_axes(Speculation(verify=verify, approximate=True), has_draft=True, is_seeded=False).verifier
+    for case in CASES:
+        if type(case.verifier) is type(rule):
+            setup = replace(setup_of(case, 0.0), verifier=rule)
+            assert_exact(answers(setup), target_answers(setup))

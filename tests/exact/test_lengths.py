@@ -29,7 +29,7 @@ IID, WOR = Draw.IID, Draw.WITHOUT_REPLACEMENT
 PENALTIES = replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3)
 FILTERS: dict[str, Sampling] = {"open": OPEN, "top-p": replace(OPEN, top_p=0.9, min_p=0.1), "penalties": PENALTIES}
 # Limits that close the gate at some nodes and leave it open at others, whatever the temperature.
-SPELLINGS = ("confidence:0.6", "entropy:0.9", "margin:0.3", "adaptive:0.5")
+SPELLINGS = ("confidence:0.6", "entropy:0.9", "margin:0.3", "adaptive:0.7")
 FORMS: dict[str, tuple[Verifier, TreePolicy, Shape, Draw]] = {
     "token": (Token(), Chain(), Shape(2, 2, 1), IID),
     "block": (Block(), Chain(), Shape(2, 2, 1), IID),
@@ -54,10 +54,10 @@ def spelled(spelling: str) -> Callable[[Shape, Draw], Controller]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
 @pytest.mark.parametrize("filters", FILTERS)
 def test_whole_generations(form: str, spelling: str, temperature: float, filters: str) -> None:
-    """Every rule, verifier, temperature and filter."""
+    """Every rule, verifier, temperature and filter; temperature 0 is exactly the argmax text."""
     sampling = replace(FILTERS[filters], temperature=temperature)
     setup = replace(ruled(form, spelled(spelling)), sampling=sampling, seed=7, max_tokens=3)
     assert_exact(answers(setup), target_answers(setup))
@@ -71,16 +71,38 @@ def test_longer_generations(form: str, spelling: str) -> None:
     assert_exact(answers(setup), target_answers(setup))
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_the_limits_matter(spelling: str) -> None:
-    """The gates of this file are neither always open nor always closed."""
+@pytest.mark.parametrize("draft_temperature", [0.0, 0.3, 2.0])
+def test_drafts_of_another_temperature(form: str, spelling: str, draft_temperature: float) -> None:
+    """The rules ask for a law that nothing is drawn from: point masses, sharpened and flattened drafts stay exact."""
+    setup = replace(ruled(form, spelled(spelling)), draft_temperature=draft_temperature, seed=5, max_tokens=3)
+    assert_exact(answers(setup), target_answers(setup))
+
+
+def sizes(form: str, spelling: str, temperature: float) -> list[tuple[int, ...]]:
+    """Return which sizes of drafts come up, seed by seed."""
+    sampling = replace(OPEN, temperature=temperature)
+    setups = (replace(ruled(form, spelled(spelling)), sampling=sampling, seed=seed) for seed in range(8))
+    return [tuple(sorted({len(step.draft) for _, step in passes(setup)})) for setup in setups]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0])
+def test_the_limits_matter(spelling: str, temperature: float) -> None:
+    """The gates of this file are neither always open nor always closed, at temperature 0 either."""
     for form in FORMS:
-        sizes = {
-            len(step.draft)
-            for seed in range(3)
-            for _, step in passes(replace(ruled(form, spelled(spelling)), seed=seed))
-        }
-        assert len(sizes) > 1
+        assert len({size for found in sizes(form, spelling, temperature) for size in found}) > 1
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS[:3])
+def test_a_gate_means_the_same_at_every_temperature(spelling: str) -> None:
+    """Whether the first token is drafted depends on the pair's laws at temperature 1 and on nothing else."""
+    opened = [
+        [min(found) > 0 for found in sizes("token", spelling, temperature)] for temperature in (0.0, 0.3, 1.0, 2.0)
+    ]
+    assert opened[0] == opened[1] == opened[2] == opened[3]
+    assert set(opened[0]) == {True, False}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from localspec.draft import Draw
+from localspec.methods import resolve
 from localspec.trees.spectr import SpecTr as Drafts
 from localspec.trees.static import Static
+from localspec.verify import VERIFIERS
 from localspec.verify.spectr import SpecTr
 from localspec.verify.token import Token
 from tests.exact.harness import (
@@ -52,6 +54,33 @@ def test_long_and_many_drafts(drafts: int, length: int, seed: int) -> None:
     """After an accepted token the drafts that agree with it go on, and those are one, two or three."""
     setup = Setup(SpecTr(), Drafts(drafts=drafts), drafts * length, length, sampling=SAMPLINGS["filtered"], seed=seed)
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
+
+
+@pytest.mark.parametrize("rho", [1.2, 1.7, 3.0, 40.0])
+@pytest.mark.parametrize("filters", SAMPLINGS)
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
+def test_a_greater_rho(rho: float, filters: str, temperature: float) -> None:
+    """Below the least that is exact the option does nothing, above it chances sink and the law stays."""
+    sampling = replace(SAMPLINGS[filters], temperature=temperature)
+    setup = Setup(SpecTr(rho), Drafts(drafts=3), 3, 1, sampling=sampling, draft_temperature=1.0, seed=3, max_tokens=2)
+    assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
+
+
+def test_a_greater_rho_accepts_less() -> None:
+    """The default asks for nothing, so it is the rule of the formula."""
+    setups = [Setup(SpecTr(rho), Drafts(drafts=3), 3, 1, seed=3, max_tokens=99) for rho in (1.0, 6.0, 40.0)]
+    accepted = [sum(weight * len(step.verdict.path) for weight, step in passes(setup)) for setup in setups]
+    assert accepted[0] > accepted[1] + 0.01
+    assert accepted[1] > accepted[2] + 0.01
+    assert accepted[2] <= 3 / 40 + EXACT
+
+
+def test_every_parameter_of_a_lossless_rule_is_enumerated() -> None:
+    """This file has the only one; another rule that gets a parameter needs such a test."""
+    options = {name: [one.name for one in getattr(resolve(path), "options", ())] for name, path in VERIFIERS.items()}
+    assert {name: found for name, found in options.items() if found and resolve(VERIFIERS[name]).is_lossless} == {
+        "spectr": ["rho"]
+    }
 
 
 @pytest.mark.parametrize("widths", [(2, 2), (1, 3), (2, 1)])

@@ -13,9 +13,10 @@ from localspec.draft import Draw, Source, Step
 from localspec.law import Law
 from localspec.methods import Parts
 from localspec.methods.draft_model import DraftModel
-from localspec.protocols import Plan, Rows, TreePolicy
+from localspec.protocols import Growth, Plan, Rows, TreePolicy
 from localspec.sampling import Sampler
 from localspec.testing import DrafterContract, Limits, Subject, Table, TableBackend, random_table
+from localspec.trees.eagle2 import Eagle2
 from localspec.trees.static import Chain, Static
 
 TEXT = (0, 1, 2, 1)
@@ -117,3 +118,26 @@ def test_a_rule_may_end_the_draft_early() -> None:
     _, draft = propose(Sampling(), Chain(), plan)
     assert len(draft) == 2
     assert [(growth.n_nodes, growth.depth) for growth in asked] == [(0, 0), (1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("policy", [Chain(), Static((2, 1)), Eagle2(4)], ids=["chain", "tree", "pool"])
+def test_a_rule_sees_how_sure_the_model_is(temperature: float, policy: TreePolicy) -> None:
+    """Beside the law that is drawn from: the law at temperature 1, and what it gave the token that led there."""
+    asked: list[Growth] = []
+    plan = replace(Plan("it", 3, 2, Draw.FIXED), go_on=lambda growth: asked.append(growth) or True)
+    table, draft = propose(replace(PENALTIES, temperature=temperature), policy, plan)
+    drawing, sure = (Sampler(PENALTIES, temperature=t) for t in (temperature, 1.0))
+    first = {growth.depth: growth for growth in reversed(asked)}
+    child = int(draft.tokens[1])  # the likeliest, so it is the first one asked about
+    for depth, text in enumerate((TEXT, (*TEXT, child))):
+        growth = first[depth]
+        assert growth.law.probs == pytest.approx(drawing.law(table(text), text).probs)
+        assert growth.law.belief.probs == pytest.approx(sure.law(table(text), text).probs)
+        assert growth.chance == pytest.approx(sure.law(table(TEXT), TEXT).prob(child) if depth else 1.0)
+
+
+def test_nobody_pays_for_what_nobody_asks() -> None:
+    """Without a rule a law is the drawing law alone."""
+    _, draft = propose(replace(PENALTIES, temperature=0.3), Static((2, 1)), Plan("it", 4, 2, Draw.IID))
+    assert all(draft.law(node).untempered is None for node in range(1, len(draft) + 1))

@@ -16,6 +16,7 @@ from localspec.draft import Draw
 from localspec.errors import IncompatibleError, LocalspecError, UsageError
 from localspec.methods.early_exit import EarlyExit
 from localspec.models.early_exit import Exits, Layers, Tuned
+from localspec.models.exit_files import KEPT
 from localspec.models.gguf.header import read_header
 from localspec.protocols import Drafter, Shape, TreePolicy
 from localspec.sampling import Sampler
@@ -194,7 +195,7 @@ def test_a_session_makes_its_own_draft(home: Path) -> None:
         assert facts.kv_bytes > 0
         assert any(isinstance(event, events.Loading) for event in told)
         assert not any(isinstance(event, events.Loading) for event in again)
-    assert len(list(home.glob("*.gguf"))) == 3
+    assert len(list(home.glob("*.gguf"))) == KEPT
     session.close()
 
 
@@ -232,7 +233,7 @@ def test_recurrent_models_are_refused(home: Path) -> None:
     """They cannot take draft tokens back; nothing is made."""
     session = Session(lambda: False)
     list(session.load(LoadSettings(str(random_gguf(MAMBA)), ctx=128, threads=1)))
-    with pytest.raises(IncompatibleError, match="take back"):
+    with pytest.raises(IncompatibleError, match="cannot be rolled back"):
         answer(session)
     assert not home.exists()
     session.close()

@@ -191,7 +191,7 @@ def test_a_process_killed_in_the_middle_leaves_no_half_file(source: Path, tmp_pa
     assert list(tmp_path.glob("*.gguf")) == []
     assert len(list(tmp_path.glob("*.part"))) == 1
     path = Exits(read_header(source), tmp_path).file((0, 1))
-    assert sorted(item.name for item in tmp_path.iterdir()) == sorted([path.name, "lock"])
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted([path.name, f"{path.name[:24]}.from", "lock"])
 
 
 def test_a_disk_that_fills_up_is_an_error_of_resources(source: Path, tmp_path: Path) -> None:

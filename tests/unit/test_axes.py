@@ -17,6 +17,7 @@ from localspec.draft import Draw
 from localspec.errors import UsageError
 from localspec.methods import METHODS, describe, resolve
 from localspec.trees import TREES
+from localspec.trees.argument import MAX_NODES, TREE_NODES
 from localspec.trees.static import Chain, Static
 from localspec.verify import VERIFIERS
 
@@ -204,3 +205,82 @@ def test_registers_name_what_exists() -> None:
     for path in (*TREES.values(), *LENGTHS.values()):
         assert callable(resolve(path))
     assert [info.name for info in describe()][-len(METHODS) :] == list(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("verify", "parameters"),
+    [
+        ("typical", {"_epsilon": 0.09, "_delta": 0.3}),
+        ("typical:epsilon=0.3,delta=0.05", {"_epsilon": 0.3, "_delta": 0.05}),
+        ("typical:delta=0", {"_epsilon": 0.09, "_delta": 0.0}),
+        ("shortcut:ratio=0.5,enough=0.3", {"_ratio": 0.5, "_enough": 0.3}),
+        ("spectr", {"_rho": 1.0}),
+        ("spectr:rho=2", {"_rho": 2.0}),
+        ("spectr:", {"_rho": 1.0}),
+    ],
+)
+def test_parameters_of_rules(verify: str, parameters: dict[str, float]) -> None:
+    """They follow a colon, as those of trees do; what is left out has its default."""
+    found = axes(verify=verify, approximate=True)
+    assert found.verify == verify.rstrip(":")
+    assert {name: getattr(found.verifier, name) for name in parameters} == parameters
+
+
+@pytest.mark.parametrize(
+    ("verify", "words", "hint"),
+    [
+        ("typical:epsilon=2", ["--verify typical with epsilon=2", "from 0 to 1"], "--verify typical:epsilon=0.09"),
+        ("typical:epsilon=nan", ["from 0 to 1"], "--verify typical:epsilon=0.09"),
+        ("typical:eps=0.1", ["'eps=0.1'", "epsilon, delta"], "--verify typical:epsilon=0.09"),
+        ("typical:0.1", ["'0.1'", "epsilon, delta"], "--verify typical:epsilon=0.09"),
+        ("spectr:rho=0.5", ["from 1"], "--verify spectr:rho=1.0"),
+        ("spectr:rho=inf", ["from 1"], "--verify spectr:rho=1.0"),
+        ("token:x=1", ["'x=1'", "it has none"], "--verify token"),
+        ("typicl:epsilon=0.1", ["'typicl'"], "--verify typical"),
+    ],
+)
+def test_bad_parameters_of_rules(verify: str, words: list[str], hint: str) -> None:
+    """One line with what is allowed, and a spelling that works."""
+    with pytest.raises(UsageError) as caught:
+        axes(verify=verify, approximate=True)
+    assert all(word in caught.value.message for word in words), caught.value.message
+    assert caught.value.hint == hint
+    axes(verify=hint.removeprefix("--verify "), approximate=True)
+
+
+def test_a_lossy_rule_is_offered_as_it_was_spelled() -> None:
+    """The hint keeps the parameters."""
+    with pytest.raises(UsageError) as caught:
+        axes(verify="typical:epsilon=0.3")
+    assert caught.value.hint == "--approximate --verify typical:epsilon=0.3"
+
+
+def test_sizes_that_no_pass_takes() -> None:
+    """A size of its own is refused before anything loads; -k is an upper bound, which a session clamps."""
+    for spoken, hint in (
+        ({"tree": "static:4,2,2,2,1,1,1"}, "--tree static:4,2,2"),
+        ({"tree": "specinfer:32,1,1,1"}, "--tree specinfer:4,2,2"),
+        ({"tree": f"dyspec:{MAX_NODES + 1}"}, "--tree dyspec:16"),
+        ({"method": "lookahead", "options": (("W", "16"), ("N", "8"), ("G", "16"))}, "-o W=4 -o N=3 -o G=4"),
+    ):
+        with pytest.raises(UsageError, match=f"{MAX_NODES}$") as caught:
+            axes(**spoken)
+        assert caught.value.hint == hint
+    assert axes(tree=f"dyspec:{MAX_NODES}").shape.nodes == MAX_NODES
+    assert axes(k=500).shape.nodes == 500
+
+
+def test_sizes_nobody_asked_for() -> None:
+    """A tree gets more nodes than a chain; -k and the tree's own number say it otherwise."""
+    assert axes(tree="dyspec").shape.nodes == axes(tree="eagle2:top=2").shape.nodes == TREE_NODES
+    assert axes(tree="spectr").shape.leaves == 4
+    assert axes(tree="dyspec", k=6).shape.nodes == axes(tree="dyspec:6").shape.nodes == 6
+    assert axes(tree="chain").shape.nodes == axes(tree="p-split:branches=1").shape.nodes == 4
+    assert axes(method="suffix").shape.nodes == 16
+
+
+def test_a_method_that_k_does_not_size() -> None:
+    """An option that would do nothing is refused."""
+    with pytest.raises(UsageError, match="has a size of its own, and no -k"):
+        axes(method="lookahead", k=9)
+    assert axes(method="lookahead", k=0).shape.nodes == 0

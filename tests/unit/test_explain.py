@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import UsageError
-from localspec.explain import AXES, PAGES, Page, explain, facts, pages
+from localspec.explain import AXES, PAGES, Page, explain, facts, pages, spelled
 from localspec.methods import METHODS
 from tests.exact.test_approximate import CASES
 
@@ -85,3 +85,17 @@ def test_a_plug_in_without_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     (page,) = explain("mine")
     assert "Suffix decoding" in page.idea
     assert page.formula
+
+
+def test_parameters_are_told_as_they_are_typed() -> None:
+    """A rule's follow its colon, a tree's the number of nodes, a method's stand alone."""
+    found = {
+        (entry.axis, entry.name): [entry.mark + spelled(one) for one in entry.options]
+        for axis in AXES
+        for entry in facts(axis)
+    }
+    assert found["verify", "typical"] == ["--verify typical:epsilon=0.09", "--verify typical:delta=0.3"]
+    assert found["verify", "shortcut"] == ["--verify shortcut:ratio=1.0", "--verify shortcut:enough=1.0"]
+    assert found["verify", "spectr"] == ["--verify spectr:rho=1.0"]
+    assert "--tree eagle2:16,top=4" in found["tree", "eagle2"]
+    assert "-o G=4" in found["method", "lookahead"]

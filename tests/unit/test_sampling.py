@@ -212,6 +212,19 @@ def test_the_drafts_temperature_is_its_own() -> None:
     assert half.probs[1] / half.probs[0] == pytest.approx(math.exp(2.0))
 
 
+@given(rows(), st.sampled_from([0.0, 0.3, 1.0, 2.0]))
+def test_the_belief_is_the_law_at_temperature_one(row: np.ndarray, temperature: float) -> None:
+    """The same tokens under the same filters; the law itself is what it is without."""
+    for sampling in (OPEN, Sampling(), replace(OPEN, typical_p=0.7), replace(OPEN, min_p=0.1)):
+        sampler = Sampler(sampling, temperature=temperature)
+        law, sure = sampler.law(row, with_belief=True), Sampler(sampling, temperature=1.0).law(row)
+        assert law.ids.tolist() == sampler.law(row).ids.tolist()
+        assert law.probs.tolist() == sampler.law(row).probs.tolist()
+        assert law.belief.ids.tolist() == sure.ids.tolist()
+        assert law.belief.probs.tolist() == sure.probs.tolist()
+        assert sampler.law(row).belief.probs.tolist() == sampler.law(row).probs.tolist()
+
+
 def test_the_row_is_never_written_to() -> None:
     """Rows are views of the backend's memory: bias and penalties work on a copy."""
     row = np.array([0.0, 1.0, 2.0], np.float32)
