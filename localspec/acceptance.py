@@ -40,7 +40,7 @@ class Acceptance:
     def __init__(self, draw: Draw) -> None:
         self.n_passes = 0
         self._draw = draw
-        self._vector = USUAL
+        self._vector: tuple[float, ...] = USUAL
         self._due, self._pause = FIRST, FIRST
         self._reached = [[0.0] * BINS for _ in range(RANKS)]
         self._accepted = [[0.0] * BINS for _ in range(RANKS)]

@@ -122,8 +122,8 @@ def verdicts(table: dict[str, Any]) -> Iterator[str]:
     """Yield which policies accept more than the chain."""
     temperature = max(table["provenance"]["options"]["temperatures"])
     yield (
-        f"At T = {temperature:g}, under the same kind of rule: joint rejection, `traversal` on trees and `block` on chains; "
-        "rejection token by token, `tree` and `token`; `coupled`. In brackets the 95 % interval of the "
+        f"At T = {temperature:g}, under the same kind of rule: joint rejection, `traversal` on trees and `block` on "
+        "chains; rejection token by token, `tree` and `token`; `coupled`. In brackets the 95 % interval of the "
         f"difference, by resampling answers ({table['provenance']['options']['repeats']} to each opening) and the "
         "passes of each.\n"
     )
