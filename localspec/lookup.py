@@ -50,6 +50,10 @@ class LookupDrafter(ABC):
 
     def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
         """Read what is new, then propose what the text itself suggests."""
+        return self.offer(history, plan)
+
+    def offer(self, history: History, plan: Plan) -> Draft:
+        """Return what `propose` would: nothing of it is chance, so it may be looked at first."""
         if plan.max_nodes <= 0 or plan.max_depth <= 0:
             return Draft.root(history.tokens[-1])
         self._read(history.tokens)

@@ -41,6 +41,10 @@ class ModelDrafter:
     def begin(self, history: History) -> None:
         """Nothing to do: the first proposal evaluates what the cache does not share with the text."""
 
+    def behind(self, history: History) -> int:
+        """Return how many tokens of the text its cache has yet to read, at the least."""
+        return max(len(history.tokens) - self._backend.length, 1)
+
     def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
         """Grow a tree below the pending token; the empty draft when the plan or the draft's context has no room."""
         pending = history.tokens[-1]

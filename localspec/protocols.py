@@ -159,6 +159,7 @@ class Plan:
     draw: Draw = Draw.IID
     go_on: Callable[[Growth], bool] = field(default=always)
     learned: Acceptance | None = None
+    expects: tuple[float, float] | None = None  # tokens and seconds of the pass, as predicted
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs
     why: str = ""
 

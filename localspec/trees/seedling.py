@@ -43,7 +43,7 @@ class Seedling:
         path = self.paths[parent]
         depth = len(path)
         children = draw(law, self._plan.draw, width, self._position + depth, self._chooser)
-        rest = 1.0  # of the law, after the children so far
+        rest = 1.0  # of the belief, after the children so far
         for at in range(width):
             if self.is_full or (at > 0 and self.n_leaves == MAX_LEAVES):
                 return
@@ -54,11 +54,11 @@ class Seedling:
                 return
             self.n_leaves += at > 0
             token, drawn_from = child
-            chance = law.prob(token)
-            share = min(1.0, chance / rest) if rest > TINY else 1.0
+            belief = law.belief.prob(token)
+            share = min(1.0, belief / rest) if rest > TINY else 1.0
             if self._plan.draw is not Draw.IID:  # with replacement, a draw takes nothing away
-                rest -= chance
-            yield self._add(parent, token, drawn_from, law.belief.prob(token), share)
+                rest -= belief
+            yield self._add(parent, token, drawn_from, belief, share)
 
     def _add(self, parent: int, token: int, drawn_from: Law | None, belief: float, share: float) -> int:
         self._tokens.append(token)

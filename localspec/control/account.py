@@ -1,0 +1,34 @@
+"""The loss account: how much slower than plain decoding an answer may be at any moment.
+
+Every pass that is not plain is charged what it took beyond the plain passes it replaced. A draft is begun only if the
+account could bear that it is rejected whole. So, as far as the price of a plain pass is right,
+
+    elapsed <= (plain + L0) / (1 - eps),   eps = 2 %, L0 = one plain pass
+"""
+
+from __future__ import annotations
+
+EPS = 0.02
+HEAD_START = 1.0  # L0, in plain passes
+CREDIT = 200.0  # plain passes: how much past gain may be lost again before drafting stops
+
+
+class LossAccount:
+    """Seconds lost to speculation so far; negative when it gained."""
+
+    def __init__(self) -> None:
+        self.loss = 0.0
+        self.elapsed = 0.0
+
+    def room(self, price: float) -> float:
+        """Return how many seconds more may be lost; `price` is that of a plain pass."""
+        return EPS * self.elapsed + HEAD_START * price - self.loss
+
+    def pass_time(self, seconds: float) -> None:
+        """Count the time of a plain pass."""
+        self.elapsed += seconds
+
+    def charge(self, seconds: float, n_tokens: int, price: float) -> None:
+        """Count a pass that speculation is answerable for, and that committed `n_tokens`."""
+        self.elapsed += seconds
+        self.loss = max(self.loss + seconds - n_tokens * price, -CREDIT * price)

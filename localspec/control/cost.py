@@ -1,0 +1,106 @@
+"""What a pass costs: seconds of the target by rows, seconds of the drafter by tokens. Measured, never assumed.
+
+The target's cost is a staircase, not a line: four rows can cost less than two, and the row after a step's edge as much
+as the whole step before it. So every width is kept by itself, interpolated only between neighbours. Contexts grow and
+processors change pace: all widths follow a common drift until they are measured again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64)  # rows worth measuring: steps lie between them
+NEW = 0.2  # weight of the newest pass in the cost of its width
+PACE = 0.05  # and in the drift of all
+OUTLIER = 3.0  # a pass that takes longer by this factor was interrupted: its excess is no cost of the width
+FORGET = 0.97  # weight of what is known of the drafter, a pass later
+
+
+class RowCosts:
+    """Seconds of a target pass by its number of rows, from what was `measured` on."""
+
+    def __init__(self, measured: Mapping[int, float] | None = None) -> None:
+        self._seconds: dict[int, float] = dict(measured or {})
+        self._drift = 1.0
+        self._drift_then = dict.fromkeys(self._seconds, 1.0)  # when a width was last measured
+        self._known = sorted(self._seconds)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a pass of one row was measured: without it nothing can be compared."""
+        return 1 in self._seconds
+
+    def measured(self) -> dict[int, float]:
+        """Return the seconds by rows as of now, for widths that were measured."""
+        return {rows: self._at(rows) for rows in self._known}
+
+    def of(self, rows: int) -> float:
+        """Return the expected seconds of a pass of `rows`.
+
+        Beyond the widest that is known the cost goes on with its last slope; with one width known, a row costs a pass.
+        """
+        if rows in self._seconds:
+            return self._at(rows)
+        above = next((n for n in self._known if n > rows), None)
+        below = max((n for n in self._known if n < rows), default=None)
+        if below is None:
+            assert above is not None, "no pass was ever measured"
+            return self._at(above) * rows / above
+        if above is not None:
+            low, high = self._at(below), self._at(above)
+            return low + (high - low) * (rows - below) / (above - below)
+        first = max((n for n in self._known if n <= below // 2), default=0)
+        slope = (self._at(below) - (self._at(first) if first else 0.0)) / (below - first)
+        return self._at(below) + max(slope, 0.0) * (rows - below)
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Learn from a pass."""
+        if rows not in self._seconds:
+            self._seconds[rows] = seconds
+            self._known = sorted(self._seconds)
+        else:
+            expected = self._at(rows)
+            seconds = min(seconds, OUTLIER * expected)
+            self._drift *= math.exp(PACE * math.log(max(seconds, 1e-9) / expected))
+            self._seconds[rows] = (1 - NEW) * expected + NEW * seconds
+        self._drift_then[rows] = self._drift
+
+    def _at(self, rows: int) -> float:
+        return self._seconds[rows] * self._drift / self._drift_then[rows]
+
+
+class DraftCosts:
+    """Seconds of a draft of `n` tokens, first + each * n, fitted to recent drafts; `each` is the first guess."""
+
+    def __init__(self, each: float) -> None:
+        # Sums over drafts of 1, n, n^2, t and n t; the guess counts like drafts of one and of four tokens.
+        self._sums = [2.0, 5.0, 17.0, 5.0 * each, 17.0 * each]
+
+    def of(self, n: int) -> float:
+        """Return the expected seconds; no draft costs nothing."""
+        if n == 0:
+            return 0.0
+        ones, ns, squares, ts, products = self._sums
+        spread = ones * squares - ns * ns
+        mean = ts / max(ns, 1e-9)
+        each = (ones * products - ns * ts) / spread if spread > 1e-6 * ones * ones else mean
+        each = min(max(each, 0.0), mean)  # a negative first cost is noise
+        return max(ts - each * ns, 0.0) / ones + each * n
+
+    def observe(self, n: int, seconds: float) -> None:
+        """Learn from a draft of `n` tokens."""
+        expected = self.of(n)
+        seconds = min(seconds, OUTLIER * expected) if expected > 0.0 else seconds
+        new = (1.0, float(n), float(n * n), seconds, n * seconds)
+        self._sums = [FORGET * old + one for old, one in zip(self._sums, new, strict=True)]
+
+
+@dataclass
+class Costs:
+    """What is known of the machine, in seconds: the target's passes, drafts, reading one token into the draft model."""
+
+    target: RowCosts = field(default_factory=RowCosts)
+    draft: DraftCosts = field(default_factory=lambda: DraftCosts(0.0))
+    read: float = 0.0

@@ -1,0 +1,44 @@
+"""When to try again what did not pay, and how fast things go of late."""
+
+from __future__ import annotations
+
+DISCOUNT = 0.97  # weight of past passes in the rate, a pass later
+BACKOFF = (4, 1.5, 256)  # passes to the next trial of what did not pay: at first, growth, at most
+
+
+class Trials:
+    """When to try again what did not pay: after 4 passes, then ever more seldom."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self._pause = float(BACKOFF[0])
+        self._last = 0
+
+    def are_due(self) -> bool:
+        """Whether to try now; then the next trial is further off."""
+        if self.passes - self._last < self._pause:
+            return False
+        self._last = self.passes
+        self._pause = min(self._pause * BACKOFF[1], BACKOFF[2])
+        return True
+
+    def succeed(self) -> None:
+        """Begin anew with the first pause."""
+        self._last, self._pause = self.passes, float(BACKOFF[0])
+
+
+class Rate:
+    """Tokens per second of late."""
+
+    def __init__(self) -> None:
+        self._tokens = 0.0
+        self._seconds = 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self._tokens / self._seconds if self._seconds > 0.0 else 0.0
+
+    def observe(self, tokens: int, seconds: float) -> None:
+        """Count a pass."""
+        self._tokens = DISCOUNT * self._tokens + tokens
+        self._seconds = DISCOUNT * self._seconds + seconds

@@ -1,0 +1,149 @@
+"""The controller in a simulated world (ALG 4.6): whatever a pass costs and however often drafts are right, it is at
+least as fast as the best fixed length and as plain decoding, to two percent.
+
+Positions have their own chance of acceptance, the same for every policy; a draft knows it up to noise. Costs are in
+plain passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from localspec.acceptance import Acceptance
+from localspec.control.account import EPS, HEAD_START
+from localspec.control.auto import Auto
+from localspec.control.cost import SIZES, Costs, DraftCosts, RowCosts
+from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
+from localspec.law import Law
+from localspec.protocols import Growth, Plan, Room, Shape
+
+TOKENS = 6000
+LONGEST = 10
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Seconds of a target pass by rows, and of a draft token."""
+
+    target: Callable[[int], float]
+    draft: float
+
+
+def staircase(rows: int) -> float:
+    """A quantised model on a GPU: another kernel from nine rows on."""
+    return 1.0 + 0.02 * (rows - 1) if rows <= 8 else 2.2 + 0.02 * (rows - 9)
+
+
+MACHINES = {
+    "staircase": Machine(staircase, 0.06),
+    "few cores": Machine(lambda rows: 1.0 + 0.35 * (rows - 1), 0.12),
+    "memory bound": Machine(lambda rows: 1.0 + 0.01 * (rows - 1), 0.05),
+    "experts": Machine(lambda rows: 1.0 + 0.32 * (1 - 0.8 ** (rows - 1)) / 0.2 * 0.4, 0.10),
+    "slow draft": Machine(lambda rows: 1.0 + 0.01 * (rows - 1), 0.40),
+    "dear rows": Machine(lambda rows: float(rows), 0.3),
+}
+TEXTS = {"0.85": 0.85, "0.60": 0.60, "0.25": 0.25, "0.05": 0.05, "mixed": None}
+
+
+class World:
+    """A text whose positions are more or less predictable; `mean` None changes regime six times."""
+
+    def __init__(self, mean: float | None, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        n = TOKENS + 64
+        means = (
+            np.full(n, mean) if mean is not None else np.repeat([0.85, 0.05, 0.6, 0.05, 0.85, 0.25, 0.6], n // 6)[:n]
+        )
+        self.chance = rng.beta(4 * means + 1e-3, 4 * (1 - means) + 1e-3)
+        self.belief = np.clip(self.chance + rng.normal(0, 0.12, n), 0.02, 0.98)
+        self.rng = rng
+
+    def accepted(self, position: int, k: int) -> int:
+        """Return how many of `k` drafted tokens are right."""
+        coins = self.rng.random(k) < self.chance[position : position + k]
+        return k if coins.all() else int(coins.argmin())
+
+
+class Text:
+    """The history that the controller sees: its length alone."""
+
+    def __init__(self) -> None:
+        self.tokens = [0]
+        self.position = 1
+
+
+def fixed_rate(machine: Machine, mean: float | None, k: int, seed: int) -> float:
+    """Return tokens per second of drafts of `k` tokens."""
+    world, position, seconds = World(mean, seed), 0, 0.0
+    while position < TOKENS:
+        position += world.accepted(position, k) + 1
+        seconds += machine.target(1 + k) + machine.draft * k
+    return position / seconds
+
+
+def believed(belief: float) -> Law:
+    """Return a law at temperature 0 whose token the draft gives this probability."""
+    others = np.full(9, (1.0 - belief) / 9)
+    untempered = Law(np.arange(10, dtype=np.int32), np.array([belief, *others]))
+    return Law(np.zeros(1, np.int32), np.ones(1), untempered)
+
+
+def drafted(plan: Plan, world: World, position: int) -> list[float]:
+    """Return what the draft thinks of the tokens it drafts within the plan."""
+    beliefs: list[float] = []
+    while len(beliefs) < min(plan.max_nodes, plan.max_depth):
+        law = believed(float(world.belief[position + len(beliefs)]))
+        if not plan.go_on(Growth(law, len(beliefs), len(beliefs), beliefs[-1] if beliefs else 1.0)):
+            break
+        beliefs.append(float(world.belief[position + len(beliefs)]))
+    return beliefs
+
+
+def run(machine: Machine, world: World, auto: Auto) -> Iterator[tuple[int, float]]:
+    """Yield tokens and seconds after every pass."""
+    text, position, seconds = Text(), 0, 0.0
+    while position < TOKENS:
+        plan = auto.plan(text, Room(LONGEST, 64))
+        beliefs = drafted(plan, world, position)
+        k = len(beliefs)
+        kept = world.accepted(position, k) if k else 0
+        draft = Draft.of([0] * (k + 1), range(-1, k), draw=Draw.IID, shares=[1.0, *beliefs])
+        sources = (Source.ACCEPTED,) * kept + (Source.CORRECTED if kept < k else Source.BONUS,)
+        verdict = Verdict(tuple(range(1, kept + 1)), 0, sources[-1])
+        times = Times(draft=machine.draft * k, verify=machine.target(1 + k))
+        step = Step(draft, verdict, (0,) * (kept + 1), sources, (0, *verdict.path), position, times)
+        auto.observe(step, times.total)
+        position, seconds = position + kept + 1, seconds + times.total
+        text.tokens = [0] * (position % 7 + 1)
+        text.position = position
+        yield position, seconds
+
+
+def controller(machine: Machine) -> Auto:
+    target = RowCosts({rows: machine.target(rows) for rows in SIZES if rows <= 17})
+    costs = Costs(target, DraftCosts(machine.draft))
+    return Auto(costs, Acceptance(Draw.IID), Shape(LONGEST, LONGEST, 1), Draw.IID, name="draft-model")
+
+
+@pytest.mark.parametrize("mean", TEXTS)
+@pytest.mark.parametrize("name", MACHINES)
+def test_it_is_as_fast_as_the_best_fixed_length_and_as_plain_decoding(name: str, mean: str) -> None:
+    machine, chance = MACHINES[name], TEXTS[mean]
+    for seed in range(2):
+        best = max(fixed_rate(machine, chance, k, seed) for k in (0, 1, 2, 3, 4, 6, 8, 10))
+        *_, (tokens, seconds) = run(machine, World(chance, seed), controller(machine))
+        assert tokens / seconds >= 0.98 * best, f"{tokens / seconds:.3f} against {best:.3f}"
+        assert tokens / seconds >= 0.98
+
+
+@pytest.mark.parametrize("mean", TEXTS)
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_account_holds_after_every_pass(name: str, mean: str) -> None:
+    """Elapsed <= (plain + L0) / (1 - eps), one pass of plain decoding being one second a token."""
+    machine = MACHINES[name]
+    for tokens, seconds in run(machine, World(TEXTS[mean], 7), controller(machine)):
+        assert seconds <= (tokens + HEAD_START) / (1 - EPS) + 1e-9
