@@ -13,6 +13,9 @@ token; their prior was fitted to the storyteller pair (4 800 contexts each at te
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from localspec.draft import Draw, Step
 
 BINS = 10  # of the share
@@ -34,6 +37,14 @@ def prior(draw: Draw, share: float, rank: int) -> float:
             return (0.55 + 0.37 * share) / (1.0 + rank)
 
 
+def _table(wire: list[list[float]]) -> list[list[float]]:
+    """Return finite, non-negative numbers by rank and tenth of the share."""
+    table = [[float(value) for value in row] for row in wire]
+    if len(table) != RANKS or any(len(row) != BINS for row in table) or not 0.0 <= sum(map(sum, table)) < math.inf:
+        raise ValueError("not a table of acceptance")
+    return table
+
+
 class Acceptance:
     """The chances of children drawn as `draw`, from the prior on. Exact to use: it knows past passes only."""
 
@@ -44,6 +55,19 @@ class Acceptance:
         self._due, self._pause = FIRST, FIRST
         self._reached = [[0.0] * BINS for _ in range(RANKS)]
         self._accepted = [[0.0] * BINS for _ in range(RANKS)]
+
+    @staticmethod
+    def from_wire(wire: dict[str, Any]) -> Acceptance:
+        """Rebuild what `to_wire` told; raises KeyError, TypeError or ValueError for anything else."""
+        acceptance = Acceptance(Draw(wire["draw"]))
+        acceptance._reached, acceptance._accepted = _table(wire["reached"]), _table(wire["accepted"])
+        if sum(map(sum, acceptance._reached)) >= FIRST:
+            acceptance._vector = acceptance._measured()
+        return acceptance
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what is known as a JSON object."""
+        return {"draw": self._draw.value, "reached": self._reached, "accepted": self._accepted}
 
     def chance(self, share: float, rank: int) -> float:
         """Return the chance that a child is accepted once its elder siblings were not."""

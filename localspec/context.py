@@ -74,7 +74,16 @@ class Context:
         wanted = cells if self._max_tokens is None else self._max_tokens - self.generated - 1
         return Room(depth=max(0, min(wanted, cells)), nodes=max(0, cells))
 
-    def commit(self, draft: Draft, verdict: Verdict, times: Times, *, is_probe: bool = False, why: str = "") -> Step:
+    def commit(
+        self,
+        draft: Draft,
+        verdict: Verdict,
+        times: Times,
+        *,
+        is_probe: bool = False,
+        why: str = "",
+        expects: tuple[float, float] | None = None,
+    ) -> Step:
         """Append the accepted run and the verdict's own token, cut where a stop rule says so.
 
         The returned step's last token is the new pending one.
@@ -90,7 +99,17 @@ class Context:
                 break
         kept = (0, *verdict.path[: len(run) - 1])
         return Step(
-            draft, verdict, tuple(run), tuple(sources), kept, position, times, text=text, is_probe=is_probe, why=why
+            draft,
+            verdict,
+            tuple(run),
+            tuple(sources),
+            kept,
+            position,
+            times,
+            text=text,
+            is_probe=is_probe,
+            why=why,
+            expects=expects,
         )
 
     def interrupt(self) -> None:

@@ -184,6 +184,7 @@ class Step:
     text: str = ""
     is_probe: bool = False
     why: str = ""
+    expects: tuple[float, float] | None = None  # tokens and seconds, as the controller predicted
 
     @property
     def n_drafted(self) -> int:

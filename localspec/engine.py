@@ -62,7 +62,9 @@ class Engine:
             draft, TargetLaws(self.sampler, rows, draft, context.tokens), self.chooser, context.position
         )
         times = Times(drafted - planned, decoded - drafted, self.clock() - decoded, planned - lap)
-        step = context.commit(draft, verdict, times, is_probe=plan.is_probe, why=plan.why)
+        step = context.commit(
+            draft, verdict, times, is_probe=plan.is_probe, why=plan.why, expects=plan.expects if len(draft) else None
+        )
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert self.target.length == len(context.tokens) - 1
         for drafter in self.drafters.values():

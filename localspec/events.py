@@ -117,6 +117,8 @@ class Committed:
     ms: StepMs
     is_probe: bool
     why: str
+    expected_tokens: float | None = None  # as the controller predicted the pass
+    expected_ms: float | None = None
     drafted: tuple[Piece, ...] = ()
 
 
@@ -148,6 +150,7 @@ class Finished:
     wall_ms: float
     ttft_ms: float
     peak_memory: int  # bytes, of the process that runs llama.cpp
+    verdict: str = ""  # what the automatic controller found, for people
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,8 @@ def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool)
         ),
         is_probe=step.is_probe,
         why=step.why,
+        expected_tokens=None if step.expects is None else step.expects[0],
+        expected_ms=None if step.expects is None else 1e3 * step.expects[1],
         drafted=_drafted(step, vocabulary) if details else (),
     )
 

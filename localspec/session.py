@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec import __version__, events
-from localspec.acceptance import Acceptance
 from localspec.axes import MAX_LEAVES, Axes, resolve_axes
 from localspec.backends import amx
 from localspec.backends.build import build_info
@@ -22,9 +21,6 @@ from localspec.backends.options import LoadOptions
 from localspec.chooser import SeededChooser
 from localspec.config import LoadSettings, Request, Sampling, cache_folder
 from localspec.context import Context, Vocabulary
-from localspec.control.guard import Guarded
-from localspec.control.learning import Learning
-from localspec.control.probe import Probing
 from localspec.draft import Draw
 from localspec.engine import Engine
 from localspec.errors import InternalError, PromptTooLongError, UsageError
@@ -35,10 +31,12 @@ from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.pairs import require_fit
 from localspec.narration import narrate
+from localspec.profiles import Profile
 from localspec.progress import reported
 from localspec.prompt import special_texts, tokenise
 from localspec.protocols import Cancel, Clock, Drafter
 from localspec.sampling import Sampler
+from localspec.steering import Steering
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +92,8 @@ class Session:
         self._settings = LoadSettings("")
         self._exits: Exits | None = None  # of the target
         self._derived: Derived | None = None  # the last that a request asked for
-        self._drafted: tuple[object, Drafter, Acceptance] | None = (
-            None  # the last answer's, after what it was built from
-        )
+        self._drafted: tuple[object, Drafter] | None = None  # the last answer's, and what it was built from
+        self._steering: Steering | None = None
 
     def load(self, settings: LoadSettings) -> Iterator[events.Event]:
         """Check the files, load the pair, and say so. A pair loaded before is closed first."""
@@ -113,6 +110,8 @@ class Session:
             limit = self._draft.backend.traits.n_ctx
             if limit < self._target.backend.traits.n_ctx:
                 warnings += (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
+        self._steering = Steering(self._profile(target, draft), self._clock)
+        yield from self._steering.measure(self._target.backend, None if self._draft is None else self._draft.backend)
         for warning in warnings:
             yield events.Warned("pair", warning)
         yield events.Loaded(
@@ -156,7 +155,12 @@ class Session:
         vocabulary = Vocabulary(self._target.model.is_eog, self._target.model.piece)
         context = Context(prompt.tokens, vocabulary, n_ctx=n_ctx, max_tokens=request.max_tokens, stops=request.stop)
         engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed)
-        yield from narrate(engine, context, vocabulary, details=request.details, began=began)
+        assert self._steering is not None
+        for event in narrate(engine, context, vocabulary, details=request.details, began=began):
+            if isinstance(event, events.Finished):
+                yield from self._steering.keep()
+                event = replace(event, verdict=self._steering.verdict())
+            yield event
 
     def close(self) -> None:
         """Free all models; the session can load again."""
@@ -165,7 +169,7 @@ class Session:
         for loaded in (derived, self._draft, self._target):
             if loaded is not None:
                 loaded.close()
-        self._target = self._draft = self._derived = self._exits = None
+        self._target = self._draft = self._derived = self._exits = self._steering = None
 
     def _too_long(self, n: int, n_ctx: int) -> PromptTooLongError:
         assert self._target is not None
@@ -215,43 +219,52 @@ class Session:
         """Put the parts together for one request."""
         assert self._target is not None
         target = self._target.backend
-        drafter, acceptance = self._drafter(draft, axes, sampling)
-        controller = Learning(axes.controller(axes.shape), acceptance)
+        assert self._steering is not None
+        parts = self._parts(draft, axes, sampling)
+        drafters = {axes.method: self._drafter(parts, axes, sampling)}
+        temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
+        key = f"{axes.method} {dict(axes.options)} {axes.verify} {sampling.temperature:g} {temperature:g}"
+        acceptance = self._steering.profile.accepted(key, axes.draw)
         return Engine(
             target=target,
-            drafters={axes.method: drafter},
+            controller=self._steering.controller(axes, drafters, acceptance, parts),
+            drafters=drafters,
             verifier=axes.verifier,
-            controller=Probing(Guarded(controller) if axes.is_guarded else controller),
             sampler=Sampler(sampling),
             chooser=SeededChooser(seed),
             clock=self._clock,
             cancel=self._cancel,
         )
 
-    def _drafter(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling) -> tuple[Drafter, Acceptance]:
-        """Build the drafter, or go on with the last answer's: what was learned in a chat stays of use."""
+    def _parts(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling) -> Parts:
+        """Return what a method's drafter is built from."""
         assert self._target is not None
-        key = (
-            axes.method,
-            axes.tree,
-            axes.verify,
-            tuple(axes.options.items()),
-            replace(sampling, seed=None),
-            id(draft),
+        return Parts(
+            draft=draft,
+            sampler=Sampler(sampling, temperature=_draft_temperature(sampling, axes)),
+            policy=axes.policy,
+            cancel=self._cancel,
+            n_vocab=self._target.model.n_vocab,
+            options=axes.options,
+            is_eog=self._target.model.is_eog,
         )
+
+    def _drafter(self, parts: Parts, axes: Axes, sampling: Sampling) -> Drafter:
+        """Build the drafter, or go on with the last answer's: what was learned in a chat stays of use."""
+        options = tuple(axes.options.items())
+        key = (axes.method, axes.tree, axes.draw, options, replace(sampling, seed=None), id(parts.draft))
         if self._drafted is None or self._drafted[0] != key:
-            parts = Parts(
-                draft=draft,
-                sampler=Sampler(sampling, temperature=_draft_temperature(sampling, axes)),
-                policy=axes.policy,
-                cancel=self._cancel,
-                n_vocab=self._target.model.n_vocab,
-                options=axes.options,
-                is_eog=self._target.model.is_eog,
-            )
-            drafter: Drafter = resolve(registered()[axes.method]).build(parts)
-            self._drafted = key, drafter, Acceptance(axes.draw)
-        return self._drafted[1:]
+            self._drafted = key, resolve(registered()[axes.method]).build(parts)
+        return self._drafted[1]
+
+    def _profile(self, target: ModelInfo, draft: ModelInfo | None) -> Profile:
+        """Find what earlier runs measured of this pair, with these settings, on these devices."""
+        assert self._target is not None
+        models = [one.path for one in (target, draft) if one is not None]
+        asked, backend = self._settings, self._target.backend
+        settings = [backend.traits.devices, backend.threads, asked.gpu, asked.draft_gpu, asked.kv_type]
+        settings += [asked.flash_attn, build_info().llama_cpp]
+        return Profile.of(cache_folder("profiles"), models, settings)
 
 
 def _draft_temperature(sampling: Sampling, axes: Axes) -> float | None:

@@ -6,6 +6,7 @@ on the sequences that `Cells` names, and on any other sequence nothing but a sta
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -179,6 +180,18 @@ class LlamaBackend:
         self._batch.fill_chain(np.zeros(1, np.int32), 0)
         self._decode(1)
         api.llama_memory_clear(self._memory, False)
+
+    def time_rows(self, rows: int) -> float:
+        """Return the seconds of a pass of `rows` with all their logits, in an empty cache, which stays empty."""
+        assert self._cells.length == self._cells.n_open == 0, "times are taken before the first text"
+        n = min(rows, self._max_rows)
+        self._batch.fill_chain(np.zeros(n, np.int32), 0)
+        began = time.perf_counter()
+        self._decode(n)
+        seconds = time.perf_counter() - began
+        api.llama_memory_clear(self._memory, False)
+        self.evaluated -= n
+        return seconds
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""

@@ -120,6 +120,7 @@ def _spec(stats: Stats) -> dict[str, Any]:
             "ctx": baseline.ctx,
             "age_s": round(baseline.age_s, 3),
         },
+        "verdict": (stats.finished.verdict or None) if stats.finished else None,
         "speedup": stats.speedup,
         "speedup_ci95": None,
     }

@@ -82,6 +82,8 @@ def table(stats: Stats) -> str:
         parts = (("draft", stats.draft_ms), ("verify", stats.verify_ms), ("sample", stats.sample_ms))
         times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("other", stats.other_ms)))
         rows.append(("ms a pass", times))
+    if stats.finished is not None and stats.finished.verdict:
+        rows.append(("verdict", stats.finished.verdict))
     ttft = ttft_ms(stats)
     if ttft is not None:
         rows.append(("first token", f"{ttft:.0f} ms"))

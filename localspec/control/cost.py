@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64)  # rows worth measuring: steps lie between them
 NEW = 0.2  # weight of the newest pass in the cost of its width
@@ -35,6 +36,11 @@ class RowCosts:
     def measured(self) -> dict[int, float]:
         """Return the seconds by rows as of now, for widths that were measured."""
         return {rows: self._at(rows) for rows in self._known}
+
+    @staticmethod
+    def from_wire(wire: dict[str, float]) -> RowCosts:
+        """Rebuild from seconds by rows as JSON keeps them; raises ValueError for what is no time."""
+        return RowCosts({int(rows): _time(seconds) for rows, seconds in wire.items()})
 
     def of(self, rows: int) -> float:
         """Return the expected seconds of a pass of `rows`.
@@ -71,6 +77,13 @@ class RowCosts:
         return self._seconds[rows] * self._drift / self._drift_then[rows]
 
 
+def _time(value: object) -> float:
+    seconds = float(str(value))
+    if not 0.0 <= seconds < math.inf:
+        raise ValueError(f"{value} is no time")
+    return seconds
+
+
 class DraftCosts:
     """Seconds of a draft of `n` tokens, first + each * n, fitted to recent drafts; `each` is the first guess."""
 
@@ -104,3 +117,14 @@ class Costs:
     target: RowCosts = field(default_factory=RowCosts)
     draft: DraftCosts = field(default_factory=lambda: DraftCosts(0.0))
     read: float = 0.0
+
+    @staticmethod
+    def from_wire(wire: Any) -> Costs:
+        """Rebuild what `to_wire` told; raises KeyError, TypeError or ValueError for anything else."""
+        target = RowCosts.from_wire(wire["target"])
+        return Costs(target, DraftCosts(_time(wire["draft"])), _time(wire["read"]))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the costs as a JSON object; of drafts, the cost of a token within one of four."""
+        rows = {str(rows): seconds for rows, seconds in self.target.measured().items()}
+        return {"target": rows, "draft": self.draft.of(4) / 4, "read": self.read}

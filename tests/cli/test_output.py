@@ -95,7 +95,7 @@ def check_result(made: dict[str, Any]) -> None:
     assert set(spec) == {
         "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass", "acceptance",
         "accepted_length", "accepted_length_over_k", "mean_alpha", "tested_per_pos", "accepted_per_pos",
-        "reached_per_pos", "tokens_by_source", "ms", "baseline", "speedup", "speedup_ci95",
+        "reached_per_pos", "tokens_by_source", "ms", "baseline", "verdict", "speedup", "speedup_ci95",
     }  # fmt: skip
     assert spec["emitted"] == spec["accepted"] + spec["passes"] - spec["cut"] == timings["predicted_n"]
     assert sum(spec["accepted_per_pos"]) == spec["accepted"] == timings["draft_n_accepted"]
@@ -149,7 +149,7 @@ FIELDS = {
     "start": {"run", "pair", "params", "seed", "n_ctx", "baseline"},
     "load": {"what", "frac"},
     "prefill": {"prompt_n", "cache_n", "ms", "prepare_ms", "seed", "n_ctx", "params"},
-    "step": {"i", "pos", "k", "depth", "n_accepted", "draft", "out", "text", "ms", "cum", "why", "probe"},
+    "step": {"i", "pos", "k", "depth", "n_accepted", "draft", "out", "text", "ms", "cum", "why", "expected", "probe"},
     "probe": {"plain_ms", "ctx"},
     "warn": {"code", "message"},
     "end": {"tail", "result"},

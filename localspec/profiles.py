@@ -1,0 +1,79 @@
+"""What was measured of a pair on this machine, kept from one run to the next: costs of passes, acceptance of drafts.
+
+One small JSON file for each pair, device, thread count, cache type and build of llama.cpp, in the cache folder. A file
+that cannot be read or written is done without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.acceptance import Acceptance
+from localspec.control.cost import Costs
+from localspec.draft import Draw
+
+VERSION = 1
+ENDS = 1 << 20  # bytes of a model file that identify it, from its start and from its end
+
+
+def fingerprint(path: Path) -> str:
+    """Return what tells a model file from others without reading all of it: its size, beginning and end, hashed."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(ENDS)
+        file.seek(max(0, size - ENDS))
+        return hashlib.sha256(str(size).encode() + start + file.read()).hexdigest()
+
+
+@dataclass(slots=True)
+class Profile:
+    """Costs (None: not measured yet) and acceptance by drafter and rule; `file` is where they are kept."""
+
+    file: Path
+    costs: Costs | None = None
+    acceptance: dict[str, Acceptance] = field(default_factory=dict)
+
+    @staticmethod
+    def of(folder: Path, models: Sequence[Path], settings: Sequence[object]) -> Profile:
+        """Return what is known of `models` under `settings`, which together name the file."""
+        facts = [VERSION, *map(fingerprint, models), *map(str, settings)]
+        profile = Profile(folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json")
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            profile._read(json.loads(profile.file.read_text(encoding="utf-8")))
+        return profile
+
+    def accepted(self, key: str, draw: Draw) -> Acceptance:
+        """Return what is known of the drafts called `key`, which are drawn as `draw`."""
+        return self.acceptance.setdefault(key, Acceptance(draw))
+
+    def save(self) -> bool:
+        """Write the file whole or not at all; return whether that was possible."""
+        wire = {
+            "version": VERSION,
+            "costs": None if self.costs is None else self.costs.to_wire(),
+            "acceptance": {key: one.to_wire() for key, one in self.acceptance.items()},
+        }
+        part = self.file.with_suffix(f".{os.getpid()}.part")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(wire), encoding="utf-8")
+            part.replace(self.file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            return False
+        return True
+
+    def _read(self, wire: dict[str, object]) -> None:
+        costs, acceptance = wire["costs"], wire["acceptance"]
+        if not isinstance(acceptance, dict):
+            raise TypeError
+        known = {key: Acceptance.from_wire(one) for key, one in acceptance.items()}
+        self.costs = None if costs is None else Costs.from_wire(costs)
+        self.acceptance = known

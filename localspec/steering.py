@@ -1,0 +1,85 @@
+"""Which controller plans the passes of a request, and what it may know: the profile of the pair, kept between runs.
+
+Left to itself (`--method auto`) the controller chooses among the draft model's chains, copies of the text itself, and
+plain passes. What a person asked for by name is obeyed; a tree under `auto` is parked where it does not pay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from localspec import events
+from localspec.acceptance import Acceptance
+from localspec.axes import Axes
+from localspec.control.auto import LONGEST, Auto
+from localspec.control.calibrate import Timed, calibrate
+from localspec.control.cost import Costs
+from localspec.control.guard import Guarded
+from localspec.control.learning import Learning
+from localspec.control.probe import Probing
+from localspec.methods import Parts, registered, resolve
+from localspec.options import read_options
+from localspec.profiles import Profile
+from localspec.protocols import Clock, Controller, Drafter, Shape
+
+COPIES = 0.002  # seconds of a plain pass: below, looking for copies costs more than they bring
+SUFFIX = "suffix"
+
+
+class Steering:
+    """The controllers of one loaded pair. `profile` is what earlier runs learned of it."""
+
+    def __init__(self, profile: Profile, clock: Clock) -> None:
+        self.profile = profile
+        self._clock = clock
+        self._copier: Drafter | None = None
+        self._auto: Auto | None = None
+
+    def measure(self, target: Timed, draft: Timed | None) -> Iterator[events.Event]:
+        """Measure what passes cost, unless an earlier run did; both caches must be empty."""
+        if self.profile.costs is None:
+            yield events.Loading("first measurement", 0.0)
+            self.profile.costs = calibrate(target, draft, self._clock)
+            yield from self.keep()
+
+    def keep(self) -> Iterator[events.Event]:
+        """Write the profile down; say so where that is impossible."""
+        if not self.profile.save():
+            yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
+
+    def controller(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Controller:
+        """Return the controller of a request; the automatic one may add to `drafters`."""
+        self._auto = None
+        if not axes.is_guarded:
+            return Probing(Learning(axes.controller(axes.shape), acceptance))
+        if axes.shape.leaves > 1 or axes.length != "fixed":
+            return Probing(Guarded(Learning(axes.controller(axes.shape), acceptance)))
+        self._auto = self._automatic(axes, drafters, acceptance, parts)
+        return Probing(self._auto)
+
+    def verdict(self) -> str:
+        """Return what the automatic controller found in the last request."""
+        return "" if self._auto is None else self._auto.verdict()
+
+    def _automatic(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Auto:
+        costs = self.profile.costs or Costs()
+        free: dict[str, Any] = {}
+        if costs.target.is_known and costs.target.of(1) >= COPIES:
+            if self._copier is None:
+                self._copier = _copier(parts)
+            drafters[SUFFIX] = free[SUFFIX] = self._copier
+        model: Any = drafters[axes.method] if axes.shape.nodes else None
+        shape = Shape(LONGEST, LONGEST, 1) if model is None else axes.shape
+        return Auto(
+            costs, acceptance, shape, axes.draw, name=axes.method if model is not None else "", reader=model, free=free
+        )
+
+
+def _copier(parts: Parts) -> Drafter:
+    """Build the drafter that copies from the text, without branches: every rule judges its chains."""
+    method = resolve(registered()[SUFFIX])
+    options = read_options(method.info.options, (("branch", "off"),), of=f"--method {SUFFIX}")
+    drafter: Drafter = method.build(replace(parts, options=options))
+    return drafter
