@@ -123,6 +123,8 @@ class Session:
         draft = yield from self._drafting(axes)
         began = self._clock()  # loading is not part of the answer
         _check_tokens(request.sampling, self._target.model.n_vocab)
+        if request.cold:
+            self._forget()
         prompt = tokenise(request, self._target.model, self._target.specials)
         n_ctx = self._target.backend.traits.n_ctx
         if len(prompt.tokens) >= n_ctx:
@@ -155,6 +157,14 @@ class Session:
             if loaded is not None:
                 loaded.close()
         self._target = self._draft = self._derived = self._exits = None
+
+    def _forget(self) -> None:
+        """Empty every cache and drop the drafter with what it learned."""
+        self._drafted = None
+        derived = None if self._derived is None else self._derived.loaded
+        for loaded in (derived, self._draft, self._target):
+            if loaded is not None:
+                loaded.backend.truncate(0)
 
     def _too_long(self, n: int, n_ctx: int) -> PromptTooLongError:
         assert self._target is not None
