@@ -24,6 +24,7 @@ from localspec.control.guard import Guarded
 from localspec.control.probe import Probing
 from localspec.engine import Engine
 from localspec.errors import IncompatibleError, InternalError, PromptTooLongError, UsageError
+from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import Parts, registered, resolve
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.header import read_header
@@ -148,6 +149,20 @@ class Session:
         context = Context(prompt.tokens, vocabulary, n_ctx=n_ctx, max_tokens=request.max_tokens, stops=request.stop)
         engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed)
         yield from narrate(engine, context, vocabulary, details=request.details, began=began)
+
+    def inspect(self, question: Question) -> Iterator[events.Event]:
+        """Answer a question about the pair; the caches are empty afterwards."""
+        question.request.check()
+        assert self._target is not None, "a pair is loaded first"
+        axes, _ = self._axes(question.request)
+        draft = yield from self._drafting(axes)
+        self._forget()
+        prompt = tokenise(question.request, self._target.model, self._target.specials)
+        is_drafted = axes.method == "draft-model" or draft is not self._draft
+        backend = draft.backend if draft is not None and is_drafted else None
+        subject = Subject(self._target.backend, backend, prompt.tokens, axes, self._cancel)
+        yield events.Inspected(answer(question, subject))
+        self._forget()
 
     def close(self) -> None:
         """Free all models; the session can load again."""

@@ -19,7 +19,7 @@ class Cell:
 def schedule(
     n_prompts: int, temperatures: Sequence[float], contenders: Sequence[str], repeats: int
 ) -> tuple[Cell, ...]:
-    """Return every cell once: all contenders answer a prompt before the next is asked, and each round turns the order."""
+    """Return every cell once: all contenders answer a prompt before the next is asked; each round turns the order."""
     cells = []
     for temperature in temperatures:
         for prompt in range(n_prompts):
