@@ -17,7 +17,7 @@ from typing import Any
 from localspec.bench.answers import PLAIN, Same, ask, compare_answers, inspect
 from localspec.bench.suites import Prompt
 from localspec.config import Request
-from localspec.lossless.chi_square import POWER
+from localspec.lossless.chi_square import POWER, detectable, survival
 from localspec.lossless.questions import LawQuestion
 from localspec.worker import Worker
 
@@ -88,8 +88,8 @@ class Verification:
 
     def law(self) -> Check:
         """Draw on recorded rows and compare with the target's law."""
-        n = len(self._prompts) * POINTS
-        alpha, trials = ERROR / n, []
+        alpha = ERROR / 2 / (len(self._prompts) * POINTS)  # half for the texts alone, half for all of them together
+        trials: list[dict[str, Any]] = []
         for number, prompt in enumerate(self._prompts):
             if self._is_stopped():
                 break
@@ -101,16 +101,7 @@ class Verification:
             unseeded = replace(asked, sampling=replace(asked.sampling, seed=None))
             question = LawQuestion(unseeded, points, self._draws, alpha, seed)
             trials += inspect(self._worker, question).get("trials", [])
-        failed = [one for one in trials if one["p_value"] < alpha]
-        drawn = sum(one["n"] for one in trials)
-        found = [one["detectable"] for one in trials if one["df"]]
-        summary = f"{len(trials) - len(failed)} of {len(trials)} recorded texts, {drawn} draws"
-        notes = [f"error at most {ERROR:g}"]
-        if found:
-            notes[0] += f"; a bias of {max(found):.3f} in total variation would be found with {POWER:.0%}"
-        notes += [_failed(one) for one in failed]
-        facts = {"error": ERROR, "power": POWER, "trials": trials}
-        return Check("law", not failed and bool(trials), summary, tuple(notes), facts)
+        return _judged(trials, alpha)
 
     def _sampled(self, temperature: float | None = None) -> Request:
         sampling = self._request.sampling
@@ -138,6 +129,21 @@ class Verification:
         facts = {"prompts": [{"id": one.prompt, **one.same.to_wire()} for one in found]}
         notes = tuple(f"prompt {one.prompt}: {one.same.spelt()}" for one in found if not one.same.is_equal)
         return Check(name, all(one.same.is_explained for one in found), summary, notes, facts)
+
+
+def _judged(trials: list[dict[str, Any]], alpha: float) -> Check:
+    """Return the law check: each text by itself, which finds what is wrong in one place, and all together."""
+    failed = [one for one in trials if one["p_value"] < alpha]
+    df, drawn = sum(one["df"] for one in trials), sum(one["n"] for one in trials)
+    together = survival(sum(one["statistic"] for one in trials), df) if df else 1.0
+    least = detectable(df, drawn, ERROR / 2)
+    notes = [f"error at most {ERROR:g}; a bias of {least:.3f} in total variation would be found with {POWER:.0%}"]
+    notes += [_failed(one) for one in failed]
+    notes += [f"all texts together: p = {together:.2g}"] if together < ERROR / 2 else []
+    summary = f"{len(trials) - len(failed)} of {len(trials)} recorded texts, {drawn} draws"
+    facts = {"error": ERROR, "power": POWER, "detectable": least, "p_value": together, "trials": trials}
+    is_passed = bool(trials) and not failed and together >= ERROR / 2
+    return Check("law", is_passed, summary, tuple(notes), facts)
 
 
 def _failed(trial: dict[str, Any]) -> str:

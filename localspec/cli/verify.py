@@ -35,8 +35,8 @@ CHECKED, OUTPUT = "Check", "Output"
         help="How many, spread over the suite.  [default: 4]")  # fmt: skip
 @option("-n", "--max-tokens", type=click.IntRange(1, 2**31 - 1), default=64, metavar="N", section=CHECKED,
         help="Tokens of an answer.  [default: 64]")  # fmt: skip
-@option("--draws", type=click.IntRange(100, 10**7), default=4000, metavar="N", section=CHECKED,
-        help="Draws on each recorded text.  [default: 4000]")  # fmt: skip
+@option("--draws", type=click.IntRange(100, 10**7), default=2000, metavar="N", section=CHECKED,
+        help="Draws on each recorded text.  [default: 2000]")  # fmt: skip
 @pair_options
 @speculation_options
 @sampling_options
@@ -49,7 +49,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     """Check that speculation changes nothing on PAIR: exit code 10 if it does.
 
     Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
-    accepted only where the two tokens' scores are closer than rounding moves them, both measured. And ten thousands of
+    accepted only where the two tokens' scores are closer than rounding moves them, both measured. And thousands of
     draws of the rule, on rows recorded from both models, have the target's law by a chi-square test.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]

@@ -31,6 +31,8 @@ class Outcome:
 def compare(counts: Mapping[Cell, int], law: Mapping[Cell, float]) -> Outcome:
     """Compare draws with the law they should have. A draw that the law excludes is proof by itself: p-value 0."""
     n = sum(counts.values())
+    if not n:
+        return Outcome(0.0, 0, 1.0, 0, 0)
     impossible = sum(count for cell, count in counts.items() if law.get(cell, 0.0) <= 0.0)
     cells = _merged(counts, law, n)
     statistic = sum((seen - expected) ** 2 / expected for seen, expected in cells)

@@ -68,7 +68,7 @@ def draw(recording: Recording, rule: Rule, chooser: Chooser) -> tuple[Cell, int]
     path: Path = ()
     while True:
         for token in run:
-            if token not in recording.follows(path):
+            if token not in recording.follows[path]:
                 return (*path, OTHER), len(verdict.path)
             path = (*path, token)
             if len(path) > recording.depth:
@@ -86,7 +86,7 @@ def cells(recording: Recording) -> Iterator[tuple[Cell, float]]:
 def _below(recording: Recording, path: Path, mass: float) -> Iterator[tuple[Cell, float]]:
     law = recording.target[path]
     rest = 1.0
-    for token in recording.follows(path):
+    for token in recording.follows[path]:
         p = law.prob(token)
         rest -= p
         deeper = (*path, token)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from localspec.sampling import Sampler
 WIDTH, DEPTH = 3, 3  # tokens of a path's law that are followed, levels that are evaluated: 39 rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recording:
     """Laws of target and draft by path below `tokens`; `target[path]` is there for every path of the tree."""
 
@@ -33,9 +34,10 @@ class Recording:
         """Absolute position of the first token below."""
         return len(self.tokens)
 
-    def follows(self, path: Path) -> tuple[int, ...]:
-        """Return the tokens that are told apart after `path`."""
-        return tuple(int(token) for token in self.draft[path].ids)
+    @cached_property
+    def follows(self) -> dict[Path, tuple[int, ...]]:
+        """The tokens that are told apart after each path."""
+        return {path: tuple(int(token) for token in law.ids) for path, law in self.draft.items()}
 
 
 @dataclass(frozen=True, slots=True)
