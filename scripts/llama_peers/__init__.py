@@ -1,1 +1,1 @@
-"""llama.cpp's own server and bench, built from the source that localspec's llama.cpp was built from. Development only."""
+"""llama.cpp's own server and bench, built from the source of the llama.cpp that is installed. Development only."""

@@ -61,7 +61,7 @@ class Server:
     ctx: int
     _process: subprocess.Popen[bytes] | None = None
     _port: int = 0
-    _log: Any = field(default_factory=lambda: tempfile.TemporaryFile())
+    _log: Any = field(default_factory=tempfile.TemporaryFile)
 
     def ask(self, cell: Cell, request: Request, text: str) -> Measurement:
         """Return the account of one answer, from an empty cache."""
@@ -131,11 +131,12 @@ class Server:
         """Return the server's timings as ours: its `predicted_ms` begins after the first token, as ours does."""
         timings = answer["timings"]
         n, accepted = int(timings["predicted_n"]), int(timings.get("draft_n_accepted", 0))
+        reason = "length" if answer.get("stop_type") == "limit" else "stop"
         return Measurement(
-            cell=cell, seed=cell.prompt + 1, method=self.setting.name, tree="chain", length="fixed", k=0, verify="match",
-            reason="length" if answer.get("stop_type") == "limit" else "stop", prompt_n=int(timings["prompt_n"]),
-            prefill_ms=timings["prompt_ms"], ttft_ms=timings["prompt_ms"], total_ms=total_ms, tokens=n,
-            decoded=max(0, n - 1), decode_ms=timings["predicted_ms"], passes=n - accepted,
-            drafted=int(timings.get("draft_n", 0)), accepted=accepted, tested_per_pos=(), accepted_per_pos=(),
-            reached_per_pos=(), draft_ms=0.0, verify_ms=0.0, host_ms=0.0, peak_memory=0, joules=None,
+            cell=cell, seed=cell.prompt + 1, method=self.setting.name, tree="chain", length="fixed", k=0,
+            verify="match", reason=reason, prompt_n=int(timings["prompt_n"]), prefill_ms=timings["prompt_ms"],
+            ttft_ms=timings["prompt_ms"], total_ms=total_ms, tokens=n, decoded=max(0, n - 1),
+            decode_ms=timings["predicted_ms"], passes=n - accepted, drafted=int(timings.get("draft_n", 0)),
+            accepted=accepted, tested_per_pos=(), accepted_per_pos=(), reached_per_pos=(), draft_ms=0.0,
+            verify_ms=0.0, host_ms=0.0, peak_memory=0, joules=None,
         )  # fmt: skip

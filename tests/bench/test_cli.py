@@ -201,14 +201,14 @@ def test_races_that_cannot_start(tmp_path: Path, args: tuple[str, ...], code: in
 
 @pytest.mark.parametrize("extra", [(), ("--tree", "static:2,2"), ("--method", "suffix")])
 def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> None:
-    done = call(tmp_path, "verify", "storyteller", "--prompts", "1", "-n", "24", "--draws", "300", "--json", *extra)
+    done = call(tmp_path, "verify", "storyteller", "--prompts", "1", "-n", "24", "--draws", "200", "--json", *extra)
     assert done.returncode == 0, done.stdout
     made = json.loads(done.stdout)
     assert made["passed"]
     assert [one["check"] for one in made["checks"]] == ["greedy", "coupled", "law"]
     law = made["checks"][-1]
     assert len(law["trials"]) == 2
-    assert all(one["impossible"] == 0 and one["n"] == 300 for one in law["trials"])
+    assert all(one["impossible"] == 0 and one["n"] == 200 for one in law["trials"])
     assert 0 < law["detectable"] < 1
 
 
@@ -216,7 +216,7 @@ def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> N
 def test_verify_catches_a_lossy_rule(tmp_path: Path, rule: str) -> None:
     """The rules that change the law by design are what a wrong one looks like: exit code 10."""
     lossy = ("--approximate", "--verify", rule, "-k", "3", "--temp", "1", "--top-k", "0", "--min-p", "0")
-    done = call(tmp_path, "verify", "storyteller", "--prompts", "2", "-n", "24", "--draws", "1500", *lossy)
+    done = call(tmp_path, "verify", "storyteller", "--prompts", "1", "-n", "8", "--draws", "1500", *lossy)
     assert done.returncode == 10, done.stdout
     text = done.stdout.decode()
     assert "FAIL law" in text
