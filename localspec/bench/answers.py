@@ -98,9 +98,12 @@ class Same:
             return f"identical output, {self.n_tokens} tokens"
         if self.fork is None:
             return "the outputs differ"
-        margin = f"{self.fork['margin']:.2g} logits apart, rounding moves them by {self.fork['drift']:.2g}"
-        what = f"diverged at token {self.fork['index']}: plain {self.plain!r}, speculative {self.other!r}, {margin}"
-        return f"{what}: {'a numerical tie' if self.fork['is_tie'] else 'NOT a tie'}"
+        what = f"diverged at token {self.fork['index']}: plain {self.plain!r}, speculative {self.other!r}"
+        apart = f"{self.fork['margin']:.2g} logits apart"
+        within = f"four times what rounding was measured to move them ({self.fork['drift']:.2g})"
+        if self.fork["is_tie"]:
+            return f"{what}: a numerical tie, {apart}, within {within}"
+        return f"{what}: NOT a tie, {apart}, beyond {within}"
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object."""

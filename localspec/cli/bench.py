@@ -35,7 +35,7 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 @option("--suite", default="stories", metavar="NAME|FILE", section=MEASURED,
         help=f"Prompts: {', '.join(SAMPLES)}, or a JSONL file (.gz too).  [default: stories]")  # fmt: skip
 @option("--column", metavar="NAME", section=MEASURED, help="The field of a line that holds the prompt.")
-@option("--prompts", type=click.IntRange(1, 10**6), metavar="N", section=MEASURED,
+@option("--prompts", envvar=None, type=click.IntRange(1, 10**6), metavar="N", section=MEASURED,
         help=f"How many, spread over the suite.  [default: {N_PROMPTS}]")  # fmt: skip
 @option("--raw/--chat", "is_raw", default=None, section=MEASURED,
         help="Continue the prompts, or ask them through the chat template.  [default: as the suite means]")  # fmt: skip
@@ -88,11 +88,13 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     outputs.check()
     baseline = None if values["baseline"] is None else read_result(Path(values["baseline"]))
     with open_worker(values) as worker:
-        result, code = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
-    publish(result, outputs, console)
+        done = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
+    result = done.result
+    publish(result, outputs)
+    done.clear()
     if baseline is not None and result.measurements and values["json_file"] != "-":
         write_out("\nagainst the baseline:\n" + compare(baseline, result).text())
-    return code
+    return done.exit_code
 
 
 def _compare(ctx: click.Context, names: tuple[str, ...], values: dict[str, Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,6 +60,20 @@ class Outputs:
                 raise NotFoundError(f"cannot write {option} {name}", hint=f"{option} in a folder that can be written")
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was measured, the exit code (that of a signal if one came), and what is kept of it until it is published."""
+
+    result: Result
+    exit_code: int
+    state: State | None = None
+
+    def clear(self) -> None:
+        """Forget what is kept, if everything was measured: to be called once the result is written."""
+        if self.state is not None and self.result.is_complete:
+            self.state.clear()
+
+
 def measure(
     worker: Worker,
     settings: LoadSettings,
@@ -67,8 +82,8 @@ def measure(
     baseline: Result | None,
     *,
     is_resumed: bool,
-) -> tuple[Result, int]:
-    """Load and measure; return what there is, and the exit code: that of a signal if one came."""
+) -> Done:
+    """Load and measure; return what there is, also after an interruption."""
     live = Live(console)
     try:
         with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
@@ -78,18 +93,21 @@ def measure(
                 require_same_models(baseline, result)
             loaded = _load(worker, settings, live, stop)
             if loaded is None:
-                return result, stop.exit_code
+                return Done(result, stop.exit_code)
             result = dataclasses.replace(
                 result,
                 provenance=provenance(loaded, hashes, _options(job, settings)),
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
             )
-            return _measure(worker, job, result, live, console, stop, is_resumed=is_resumed), stop.exit_code
+            state = _state(result)
+            return Done(
+                _measure(worker, job, result, state, live, console, stop, is_resumed=is_resumed), stop.exit_code, state
+            )
     finally:
         live.erase()
 
 
-def publish(result: Result, outputs: Outputs, console: Console) -> None:
+def publish(result: Result, outputs: Outputs) -> None:
     """Write everything that was asked for; nothing if nothing was measured."""
     if not result.measurements:
         return
@@ -97,21 +115,33 @@ def publish(result: Result, outputs: Outputs, console: Console) -> None:
         write_json(result.to_wire())
     else:
         write_out(text(result))
-    if outputs.json not in (None, "-"):
-        _write(outputs.json, _json(result.to_wire()))
+    if outputs.json is not None and outputs.json != "-":
+        _write(outputs.json, json.dumps(result.to_wire(), indent=1) + "\n")
     if outputs.markdown is not None:
         _write(outputs.markdown, markdown(result, outputs.command))
     if outputs.plots is not None:
         draw(result, Path(outputs.plots).expanduser())
 
 
+def _state(result: Result) -> State:
+    """Return where this bench is kept: the same models and options give the same place."""
+    pair, options = result.provenance["pair"], result.provenance["options"]
+    hashes = [(pair[key] or {}).get("sha256") for key in ("target", "draft")]
+    return State(cache_folder("bench"), fingerprint({"options": options, "hashes": hashes}))
+
+
 def _measure(
-    worker: Worker, job: Job, result: Result, live: Live, console: Console, stop: Stop, *, is_resumed: bool
+    worker: Worker,
+    job: Job,
+    result: Result,
+    state: State,
+    live: Live,
+    console: Console,
+    stop: Stop,
+    *,
+    is_resumed: bool,
 ) -> Result:
     """Measure what is not there yet, keeping each answer in the state file."""
-    pair, options = result.provenance["pair"], result.provenance["options"]
-    name = fingerprint({"options": options, "hashes": [(pair[key] or {}).get("sha256") for key in ("target", "draft")]})
-    state = State(cache_folder("bench"), name)
     kept = state.load() if is_resumed else []
     if is_resumed and not kept:
         console.warn("there is nothing to resume of this pair with these options: it starts from the beginning")
@@ -120,20 +150,19 @@ def _measure(
         console.warn(f"an interruption could not be resumed: cannot write {state.path}: {state.reason}")
     runner = Runner(worker, job)
     found = list(kept)
-    for one in runner.run(kept, lambda: stop.is_asked, lambda progress: live.status(_status(progress))):
-        found.append(one)
-        state.append(one)
-    live.erase()
+    is_ended = False
+    try:
+        for one in runner.run(kept, lambda: stop.is_asked, lambda progress: live.status(_status(progress))):
+            found.append(one)
+            state.append(one)
+        is_ended = not stop.is_asked
+    finally:
+        live.erase()
+        if not is_ended and found and not state.reason:
+            console.say(f"{len(found)} answers are kept; the same command with --resume goes on", "dim")
     for warning in runner.warnings:
         console.warn(warning)
-    if stop.is_asked:
-        if not state.reason:
-            console.say(f"interrupted after {len(found)} answers; the same command with --resume goes on", "dim")
-    else:
-        state.clear()
-    return dataclasses.replace(
-        result, measurements=tuple(found), is_complete=not stop.is_asked, skipped=len(runner.skipped)
-    )
+    return dataclasses.replace(result, measurements=tuple(found), is_complete=is_ended, skipped=len(runner.skipped))
 
 
 def _hashes(settings: LoadSettings, live: Live, console: Console) -> dict[str, str]:
@@ -210,14 +239,7 @@ def _spelt(seconds: float) -> str:
     return f"{rest} s" if not minutes else f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest} s"
 
 
-def _json(wire: Wire) -> str:
-    import json
-
-    return json.dumps(wire, indent=1) + "\n"
-
-
-def _write(name: str | None, content: str) -> None:
-    assert name is not None
+def _write(name: str, content: str) -> None:
     try:
         Path(name).expanduser().write_text(content, encoding="utf-8")
     except OSError as error:

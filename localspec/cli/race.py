@@ -56,7 +56,8 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
 
     Never both at once, and from empty caches. Both have the same seed, and coupled noise by default, so that the texts
     are the same at any temperature; where they fork nevertheless, the two tokens' scores and what rounding does to
-    them are told. A --verify that draws in its own order keeps the distribution and not the text.
+    them are told. A --verify that draws in its own order keeps the distribution and not the text. Without -n an answer
+    has at most 128 tokens.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     settings = load_settings({**values, "model": pair})

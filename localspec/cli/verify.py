@@ -31,7 +31,7 @@ CHECKED, OUTPUT = "Check", "Output"
 @option("--suite", default="stories", metavar="NAME|FILE", section=CHECKED,
         help="Prompts, as in localspec bench; they are continued as they are.  [default: stories]")  # fmt: skip
 @option("--column", metavar="NAME", section=CHECKED, help="The field of a line that holds the prompt.")
-@option("--prompts", type=click.IntRange(1, 1000), default=4, metavar="N", section=CHECKED,
+@option("--prompts", envvar=None, type=click.IntRange(1, 1000), default=4, metavar="N", section=CHECKED,
         help="How many, spread over the suite.  [default: 4]")  # fmt: skip
 @option("-n", "--max-tokens", type=click.IntRange(1, 2**31 - 1), default=64, metavar="N", section=CHECKED,
         help="Tokens of an answer.  [default: 64]")  # fmt: skip
