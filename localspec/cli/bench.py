@@ -19,11 +19,12 @@ from localspec.bench.suites import SAMPLES, choose, load_suite
 from localspec.cli.bench_run import Outputs, measure, publish
 from localspec.cli.console import Console, write_out
 from localspec.cli.options import pair_options
-from localspec.cli.output import lone_error, write_json
+from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import load_settings, open_worker
 from localspec.config import Sampling
 from localspec.errors import UsageError
+from localspec.sanitize import sanitize
 
 MEASURED, OUTPUT = "Measurement", "Output"
 COMPARES = ("words", "json_file", "quiet", "color")
@@ -91,9 +92,11 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
         done = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
     result = done.result
     publish(result, outputs)
+    if not result.measurements and values["json_file"] == "-":
+        lone_stop(done.exit_code)
     done.clear()
     if baseline is not None and result.measurements and values["json_file"] != "-":
-        write_out("\nagainst the baseline:\n" + compare(baseline, result).text())
+        write_out("\nagainst the baseline:\n" + sanitize(compare(baseline, result).text()))
     return done.exit_code
 
 
@@ -107,7 +110,7 @@ def _compare(ctx: click.Context, names: tuple[str, ...], values: dict[str, Any])
     require_same_models(before, after)
     comparison = compare(before, after)
     if values["json_file"] is None:
-        write_out(comparison.text())
+        write_out(sanitize(comparison.text()))
     elif values["json_file"] == "-":
         write_json(comparison.to_wire())
     else:

@@ -20,13 +20,16 @@ from localspec.bench.runner import Job, Progress, Runner
 from localspec.bench.state import State, fingerprint
 from localspec.bench.table import markdown, text
 from localspec.cli.answer import load
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings, cache_folder
 from localspec.errors import NotFoundError, ResourceError
 from localspec.events import Loaded, Loading
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.info import model_info
+from localspec.sanitize import sanitize
 from localspec.worker import Worker
 
 BAR = 20  # characters
@@ -114,7 +117,7 @@ def publish(result: Result, outputs: Outputs) -> None:
     if outputs.json == "-":
         write_json(result.to_wire())
     else:
-        write_out(text(result))
+        write_out(sanitize(text(result)))
     if outputs.json is not None and outputs.json != "-":
         _write(outputs.json, json.dumps(result.to_wire(), indent=1) + "\n")
     if outputs.markdown is not None:
@@ -171,7 +174,8 @@ def _hashes(settings: LoadSettings, live: Live, console: Console) -> dict[str, s
     found = {}
     for path in (settings.target, settings.draft):
         if path is not None:
-            found[path] = hashes.sha256(Path(path), _telling(live, f"hashing {Path(path).name}"))
+            model_info(read_header(Path(path)))  # no minute of hashing for a file that is no model, or has no end
+            found[path] = hashes.sha256(Path(path), _telling(live, f"hashing {one_line(Path(path).name)}"))
     if hashes.reason:
         console.warn(f"hashes of models are not kept: {hashes.reason}")
     return found

@@ -22,7 +22,7 @@ from localspec.cli.options import (
     sampling_options,
     speculation_options,
 )
-from localspec.cli.output import write_json
+from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import load_settings, open_worker, request_settings, stdin_limit, system_message
 from localspec.cli.signals import leave_at_once, stopping
@@ -74,6 +74,8 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
             live.erase()
     if found is not None:
         _tell(found, as_json=values["as_json"])
+    elif values["as_json"]:
+        lone_stop(stop.exit_code)
     return stop.exit_code
 
 
