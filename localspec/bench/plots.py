@@ -44,8 +44,7 @@ def draw(result: Result, folder: Path) -> list[Path]:
         sizes: dict[str, list[tuple[int, float]]] = {}
         for row in rows:
             if row.k and row.tokens_per_pass is not None:
-                name = row.tree.partition(":")[0] if row.tree != "chain" else row.method
-                sizes.setdefault(name, []).append((row.k, row.tokens_per_pass))
+                sizes.setdefault(row.contender.partition(":")[0], []).append((row.k, row.tokens_per_pass))
         if speeds:
             figures[f"speedup-T{t}"] = speedup(speeds, f"T={t}")
         if positions:
