@@ -87,6 +87,11 @@ def bare(peers: Peers, target: Path, threads: int, n_prompt: int, n: int) -> Wir
 def report(job: Job, measurements: list[Measurement], benches: list[Wire], command: str) -> str:
     """Return the tables as Markdown: rates, ratios against localspec's plain decoding, the best server setting."""
     parts = [f"`{command}`\n"]
+    lengths: dict[int, set[int]] = {}
+    for one in measurements:
+        lengths.setdefault(one.cell.prompt, set()).add(one.prompt_n)
+    if any(len(found) > 1 for found in lengths.values()):
+        parts.append("The programs read a prompt as different numbers of tokens: figures are not of the same work.\n")
     table = rows(measurements)
     tg = median(bench["tg"] for bench in benches)
     for temperature in job.temperatures:
