@@ -19,14 +19,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec.config import LoadSettings, Request, to_wire
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError
 from localspec.events import TYPES, Event, Failed, Finished, Inspected, Loaded, Loading, Prefilled, event_from_wire
-from localspec.lossless.questions import Question
-from localspec.lossless.questions import to_wire as question_to_wire
 from localspec.worker_process import Child, Garbage
+
+if TYPE_CHECKING:
+    from localspec.lossless.questions import Question
 
 _DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "checking"}  # until an event says more
 REPORT = "--log-file FILE, and report what the file says"
@@ -102,6 +103,8 @@ class Worker:
             raise lost
         if self._child is None:
             raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
+        from localspec.lossless.questions import to_wire as question_to_wire  # late: it loads numpy
+
         return self._request(self._child, "inspect", {"question": question_to_wire(question)})
 
     def cancel(self) -> None:
