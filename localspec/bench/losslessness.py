@@ -79,7 +79,7 @@ class Verification:
 
     def greedy(self) -> Check:
         """Compare texts at temperature 0."""
-        return self._identity("greedy", replace(self._sampled(0.0)))
+        return self._identity("greedy", self._sampled(0.0))
 
     def coupled(self) -> Check:
         """Compare texts with the same noise."""
