@@ -6,6 +6,7 @@ import dataclasses
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from localspec.bench.answers import PLAIN, Answer, Same, ask, compare_answers
@@ -98,7 +99,7 @@ def race(
             name = f"{number + 1}/{repeats} {'plain' if is_plain else 'speculative'}"
             speculation = PLAIN if is_plain else request.speculation
             asked = replace(request, sampling=sampling, speculation=speculation)
-            found[is_plain] = ask(worker, asked, lambda answer, name=name: on_progress(name, answer))  # type: ignore[misc]
+            found[is_plain] = ask(worker, asked, partial(on_progress, name))
         if len(found) < 2 or any(one.is_interrupted for one in found.values()):
             break
         rounds.append(_round(worker, found[True], found[False]))
