@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -14,6 +15,11 @@ OPTIONS = (
     "CMAKE_BUILD_TYPE=Release", "BUILD_SHARED_LIBS=OFF", "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF",
     "LLAMA_BUILD_APP=OFF", "LLAMA_BUILD_UI=OFF", "LLAMA_USE_PREBUILT_UI=OFF", "LLAMA_OPENSSL=OFF",
 )  # fmt: skip
+X86 = {  # llama.cpp's build options, and how its system information calls them
+    "SSE42": "SSE3", "AVX": "AVX", "AVX2": "AVX2", "FMA": "FMA", "F16C": "F16C", "BMI2": "BMI2",
+    "AVX_VNNI": "AVX_VNNI", "AVX512": "AVX512", "AVX512_VBMI": "AVX512_VBMI", "AVX512_VNNI": "AVX512_VNNI",
+    "AVX512_BF16": "AVX512_BF16", "AMX_TILE": "AMX_INT8", "AMX_INT8": "AMX_INT8", "AMX_BF16": "AMX_BF16",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,10 +35,30 @@ def build(folder: Path, jobs: int) -> Peers:
     programs = [folder / "build" / "bin" / name for name in TARGETS]
     if not all(program.exists() for program in programs):
         source = _source(folder)
-        options = [f"-D{option}" for option in OPTIONS]
+        options = [f"-D{option}" for option in (*OPTIONS, *features())]
         _run(["cmake", "-S", str(source), "-B", str(folder / "build"), *options])
         _run(["cmake", "--build", str(folder / "build"), f"-j{jobs}", "--target", *TARGETS])
     return Peers(*programs)
+
+
+def features() -> list[str]:
+    """Return the options that give the instruction sets of the llama.cpp that is installed, so that kernels are equal.
+
+    A build for the very processor may differ, and has crashed: virtual machines report AMX and do not grant it.
+    """
+    import llama_cpp
+
+    info = llama_cpp.llama_print_system_info().decode()
+    has = {
+        name.strip(): value.strip() == "1"
+        for name, _, value in (part.partition("=") for part in re.split(r"[|:]", info))
+    }
+    if not has.get("AVX"):
+        return []  # no x86: what the compiler finds is what both have
+    return [
+        "GGML_NATIVE=OFF",
+        *(f"GGML_{name}={'ON' if has.get(info_name) else 'OFF'}" for name, info_name in X86.items()),
+    ]
 
 
 def _source(folder: Path) -> Path:
