@@ -111,6 +111,8 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
     details: bool = False  # Committed events carry the draft tokens and their probabilities
+    cold: bool = False  # as after loading: nothing of earlier answers is in a cache or in a drafter's memory
+    prompt_tokens: int | None = None  # cut the prompt to its first so many tokens
 
     def check(self) -> None:
         """Raise UsageError for the first setting that cannot be obeyed."""
@@ -118,6 +120,8 @@ class Request:
         self.speculation.check()
         if self.max_tokens is not None:
             _require("--max-tokens", self.max_tokens, 1, 2**31 - 1)
+        if self.prompt_tokens is not None:
+            _require("--prompt-tokens", self.prompt_tokens, 1, 2**31 - 1)
         if any(stop == "" for stop in self.stop):
             raise UsageError("--stop '' would stop before the first token", hint="--stop '\\n\\n'")
 
@@ -160,6 +164,8 @@ def request_from_wire(wire: dict[str, Any]) -> Request:
         sampling=Sampling(**sampling),
         speculation=Speculation(**speculation),
         details=wire["details"],
+        cold=wire["cold"],
+        prompt_tokens=wire["prompt_tokens"],
     )
 
 

@@ -154,6 +154,13 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Inspected:
+    """The answer to a question about the pair (`localspec.lossless`); nothing follows."""
+
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The work stopped with an error; nothing follows."""
 
@@ -164,10 +171,10 @@ class Failed:
         return from_wire(self.error)
 
 
-Event = Loading | Loaded | Started | Prefilled | Committed | Probed | Warned | Finished | Failed
+Event = Loading | Loaded | Started | Prefilled | Committed | Probed | Warned | Finished | Inspected | Failed
 TYPES: dict[str, type[Any]] = {
     cls.__name__.lower(): cls
-    for cls in (Loading, Loaded, Started, Prefilled, Committed, Probed, Warned, Finished, Failed)
+    for cls in (Loading, Loaded, Started, Prefilled, Committed, Probed, Warned, Finished, Inspected, Failed)
 }
 
 

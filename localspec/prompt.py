@@ -31,7 +31,7 @@ def special_texts(model: Model) -> frozenset[str]:
 def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:
     """Return the prompt of `request` for `model`; raises UsageError when nothing is left to start from."""
     if request.prompt is not None:
-        return Tokenised(_started(model, model.tokenize(request.prompt, add_bos=True)))
+        return Tokenised(_started(model, model.tokenize(request.prompt, add_bos=True))[: request.prompt_tokens])
     rendered = render(
         request.messages,
         request.template or model.chat_template,
@@ -47,7 +47,7 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
     ]
     if model.special.add_bos and model.special.bos is not None and tokens[:1] != [model.special.bos]:
         tokens.insert(0, model.special.bos)
-    return Tokenised(_started(model, tokens), rendered.warnings)
+    return Tokenised(_started(model, tokens)[: request.prompt_tokens], rendered.warnings)
 
 
 def _started(model: Model, tokens: list[int]) -> list[int]:

@@ -25,6 +25,7 @@ from localspec.draft import Draw
 from localspec.engine import Engine
 from localspec.errors import InternalError, PromptTooLongError, UsageError
 from localspec.fitting import Held, fit_axes
+from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import Parts, registered, resolve
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.header import read_header
@@ -133,6 +134,8 @@ class Session:
         draft = yield from self._drafting(axes)
         began = self._clock()  # loading is not part of the answer
         _check_tokens(request.sampling, self._target.model.n_vocab)
+        if request.cold:
+            self._forget()
         prompt = tokenise(request, self._target.model, self._target.specials)
         n_ctx = self._target.backend.traits.n_ctx
         if len(prompt.tokens) >= n_ctx:
@@ -162,6 +165,20 @@ class Session:
                 event = replace(event, verdict=self._steering.verdict())
             yield event
 
+    def inspect(self, question: Question) -> Iterator[events.Event]:
+        """Answer a question about the pair; the caches are empty afterwards."""
+        question.request.check()
+        assert self._target is not None, "a pair is loaded first"
+        axes, _ = self._axes(question.request)
+        draft = yield from self._drafting(axes)
+        self._forget()
+        prompt = tokenise(question.request, self._target.model, self._target.specials)
+        is_drafted = axes.method == "draft-model" or draft is not self._draft
+        backend = draft.backend if draft is not None and is_drafted else None
+        subject = Subject(self._target.backend, backend, prompt.tokens, axes, self._cancel)
+        yield events.Inspected(answer(question, subject))
+        self._forget()
+
     def close(self) -> None:
         """Free all models; the session can load again."""
         self._drafted = None
@@ -170,6 +187,16 @@ class Session:
             if loaded is not None:
                 loaded.close()
         self._target = self._draft = self._derived = self._exits = self._steering = None
+
+    def _forget(self) -> None:
+        """Empty every cache and drop the drafters with what they learned of the text."""
+        self._drafted = None
+        if self._steering is not None:
+            self._steering.forget()
+        derived = None if self._derived is None else self._derived.loaded
+        for loaded in (derived, self._draft, self._target):
+            if loaded is not None:
+                loaded.backend.truncate(0)
 
     def _too_long(self, n: int, n_ctx: int) -> PromptTooLongError:
         assert self._target is not None

@@ -49,6 +49,10 @@ class Steering:
         if not self.profile.save():
             yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
 
+    def forget(self) -> None:
+        """Drop what was read of texts; what was learned of the pair stays."""
+        self._copier = None
+
     def controller(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Controller:
         """Return the controller of a request; the automatic one may add to `drafters`."""
         self._auto = None

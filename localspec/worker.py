@@ -19,14 +19,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec.config import LoadSettings, Request, to_wire
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError
-from localspec.events import TYPES, Event, Failed, Finished, Loaded, Loading, Prefilled, event_from_wire
+from localspec.events import TYPES, Event, Failed, Finished, Inspected, Loaded, Loading, Prefilled, event_from_wire
 from localspec.worker_process import Child, Garbage
 
-_DOING = {"load": "loading", "generate": "reading the prompt"}  # until an event says more
+if TYPE_CHECKING:
+    from localspec.lossless.questions import Question
+
+_DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "checking"}  # until an event says more
 REPORT = "--log-file FILE, and report what the file says"
 _FATES = {
     "SIGKILL": ("was killed (SIGKILL), probably out of memory", "--ctx 2048, which takes less memory"),
@@ -92,6 +95,17 @@ class Worker:
         if self._child is None:
             raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
         return self._request(self._child, "generate", {"request": to_wire(request)})
+
+    def inspect(self, question: Question) -> Iterator[Event]:
+        """Ask something about the pair; ends after Inspected. As `generate` otherwise."""
+        lost = self.lost()
+        if lost is not None:
+            raise lost
+        if self._child is None:
+            raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
+        from localspec.lossless.questions import to_wire as question_to_wire  # late: it loads numpy
+
+        return self._request(self._child, "inspect", {"question": question_to_wire(question)})
 
     def cancel(self) -> None:
         """Ask the request that is running to stop soon; harmless without one. Safe in threads and signal handlers."""
@@ -160,7 +174,7 @@ class Worker:
                 if wire.get("seq") != sequence:
                     continue  # of a request that was left early
                 event = self._rebuild(child, wire)
-                is_over = isinstance(event, Loaded | Finished | Failed)
+                is_over = isinstance(event, Loaded | Finished | Inspected | Failed)
                 if is_over:
                     self._doing, self._running = "idle", 0
                 if isinstance(event, Failed):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.config import load_settings_from_wire, request_from_wire
 from localspec.errors import InternalError, LocalspecError, NotFoundError, ResourceError
-from localspec.events import Event, Failed, Finished, Loaded, to_wire
+from localspec.events import Event, Failed, Finished, Inspected, Loaded, to_wire
 
 if TYPE_CHECKING:
     from localspec.session import Session
@@ -51,14 +51,18 @@ class Server:
         self._session: Session | None = None
 
     def serve(self, command: dict[str, Any]) -> None:
-        """Run one command to its end and write its events, the last of which is Loaded, Finished or Failed."""
+        """Run one command to its end and write its events; the last is Loaded, Finished, Inspected or Failed."""
         sequence = self._cancel.current = int(command["seq"])
-        runs: dict[str, Callable[[dict[str, Any]], Iterator[Event]]] = {"load": self._load, "generate": self._generate}
+        runs: dict[str, Callable[[dict[str, Any]], Iterator[Event]]] = {
+            "load": self._load,
+            "generate": self._generate,
+            "inspect": self._inspect,
+        }
         started = time.monotonic()
         is_over = False
         try:
             for event in runs[command["command"]](command):
-                is_over = isinstance(event, Loaded | Finished | Failed)
+                is_over = isinstance(event, Loaded | Finished | Inspected | Failed)
                 self.write(sequence, event)
             if not is_over:
                 raise InternalError("The engine stopped without saying why", hint="report this")
@@ -94,6 +98,13 @@ class Server:
         if self._session is None:
             raise InternalError("No model is loaded", hint="report this")
         yield from self._session.generate(request_from_wire(command["request"]))
+
+    def _inspect(self, command: dict[str, Any]) -> Iterator[Event]:
+        if self._session is None:
+            raise InternalError("No model is loaded", hint="report this")
+        from localspec.lossless.questions import from_wire
+
+        yield from self._session.inspect(from_wire(command["question"]))
 
     def _last_event(self, error: Exception, wall_ms: float) -> Event:
         """Return the event that ends a request which raised `error`."""

@@ -17,6 +17,12 @@ from localspec.errors import UsageError
 COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
     "chat": ("localspec.cli.chat:chat", "Talk to a pair, line by line."),
+    "bench": ("localspec.cli.bench:bench", "Measure methods against plain decoding, or compare two results."),
+    "race": (
+        "localspec.cli.race:race_command",
+        "Answer one prompt both ways: how much faster, and the same text?",
+    ),
+    "verify": ("localspec.cli.verify:verify", "Check on your own pair that speculation changes nothing."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best for it: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain one of them: idea, formula, when it helps, when it hurts."),

@@ -188,6 +188,7 @@ def _screen() -> list[Any]:
 
 
 model_options = stacked(_model())
+pair_options = stacked(_model()[1:])  # where the pair is an argument
 reply_options = stacked(_reply())
 prompt_options = stacked(_prompt())
 speculation_options = stacked(_speculation())

@@ -13,6 +13,7 @@ from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.live import Live
 from localspec.cli.marks import Provenance, Span, marked
 from localspec.cli.result import result
+from localspec.cli.signals import INTERRUPTED, TIMED_OUT
 from localspec.config import LoadSettings, Request
 from localspec.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
@@ -127,6 +128,12 @@ class JsonSink:
 def write_json(value: Wire) -> None:
     """Write one line of JSON in ASCII: valid in every locale, and no control character reaches a terminal."""
     write_out(json.dumps(value) + "\n")
+
+
+def lone_stop(code: int) -> None:
+    """Write the error object of a stop that came before there was anything to show."""
+    kind = "timeout" if code == TIMED_OUT else "interrupted" if code == INTERRUPTED else "terminated"
+    lone_error({"code": code, "kind": kind, "message": kind, "hint": "", "detail": {}})
 
 
 def lone_error(error: Wire) -> None:

@@ -13,6 +13,7 @@ from localspec.events import (
     Committed,
     Failed,
     Finished,
+    Inspected,
     Loaded,
     Loading,
     ModelFacts,
@@ -50,6 +51,7 @@ EVENTS = [
     Probed(4.5, 21),
     Warned("request", "the draft is \x1b[31mred"),
     Finished("stop", "tail\n", 100.5, 10.25, 1 << 30),
+    Inspected({"fork": None}),
     Failed(UsageError("no", hint="--yes", detail={"at": [1, 2]}).to_wire()),
 ]
 

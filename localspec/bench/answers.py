@@ -1,0 +1,123 @@
+"""Answers as race and verify compare them: tokens, text and account of each, and where two of them fork."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from localspec.config import Request, Speculation
+from localspec.events import Committed, Event, Finished, Inspected
+from localspec.lossless.questions import ForkQuestion, Question
+from localspec.stats import Stats
+from localspec.worker import Worker
+
+PLAIN = Speculation(method="plain")
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer: its tokens, what each decodes to alone, and its account."""
+
+    request: Request
+    stats: Stats = field(default_factory=Stats)
+    tokens: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    is_interrupted: bool = False
+
+    @property
+    def seed(self) -> int:
+        """The seed it was drawn with."""
+        assert self.stats.started is not None
+        return self.stats.started.seed
+
+    def observe(self, event: Event) -> None:
+        """Take one event into account."""
+        self.stats.observe(event)
+        if isinstance(event, Committed):
+            self.tokens += [piece.id for piece in event.out]
+            self.pieces += [piece.text for piece in event.out]
+        elif isinstance(event, Finished):
+            self.is_interrupted = event.reason == "interrupted"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        stats = self.stats
+        assert stats.started is not None
+        assert stats.finished is not None
+        return {
+            "method": stats.started.method,
+            "tree": stats.started.tree,
+            "verify": stats.started.verify,
+            "seed": stats.started.seed,
+            "n_tokens": len(self.tokens),
+            "finish_reason": stats.finished.reason,
+            "tok_per_s": stats.tok_per_s,
+            "ttft_ms": stats.finished.ttft_ms,
+            "wall_ms": stats.finished.wall_ms,
+            "tokens_per_pass": stats.tokens_per_pass,
+            "acceptance": stats.acceptance,
+        }
+
+
+def ask(worker: Worker, request: Request, on_event: Callable[[Answer], None] = lambda answer: None) -> Answer:
+    """Return the answer to `request`, from empty caches."""
+    answer = Answer(replace(request, cold=True))
+    for event in worker.generate(answer.request):
+        answer.observe(event)
+        on_event(answer)
+    return answer
+
+
+def inspect(worker: Worker, question: Question) -> dict[str, Any]:
+    """Return the worker's answer to a question about the pair."""
+    for event in worker.inspect(question):
+        if isinstance(event, Inspected):
+            return event.content
+    return {}  # interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """How two answers compare. `fork` is None where they are equal, and where the question was interrupted."""
+
+    is_equal: bool
+    n_tokens: int  # of the plain answer
+    fork: dict[str, Any] | None = None
+    plain: str = ""  # the two tokens at the fork, as text
+    other: str = ""
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether the answers are one text, or fork at a floating-point tie."""
+        return self.is_equal or bool(self.fork and self.fork["is_tie"])
+
+    def spelt(self) -> str:
+        """Return it in words."""
+        if self.is_equal:
+            return f"identical output, {self.n_tokens} tokens"
+        if self.fork is None:
+            return "the outputs differ"
+        what = f"diverged at token {self.fork['index']}: plain {self.plain!r}, speculative {self.other!r}"
+        apart = f"{self.fork['margin']:.2g} logits apart"
+        within = f"four times what rounding was measured to move them ({self.fork['drift']:.2g})"
+        if self.fork["is_tie"]:
+            return f"{what}: a numerical tie, {apart}, within {within}"
+        return f"{what}: NOT a tie, {apart}, beyond {within}"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        fork = None if self.fork is None else {**self.fork, "plain_text": self.plain, "other_text": self.other}
+        return {"is_equal": self.is_equal, "is_explained": self.is_explained, "fork": fork}
+
+
+def compare_answers(worker: Worker, plain: Answer, other: Answer) -> Same:
+    """Return how the two compare, asking the target about the place where they fork, if they do."""
+    if plain.tokens == other.tokens:
+        return Same(True, len(plain.tokens))
+    question = ForkQuestion(other.request, tuple(plain.tokens), tuple(other.tokens), plain.seed)
+    fork = inspect(worker, question).get("fork")
+    if fork is None:
+        return Same(False, len(plain.tokens))
+    index = fork["index"]
+    return Same(False, len(plain.tokens), fork, plain.pieces[index], other.pieces[index])

@@ -1,0 +1,135 @@
+"""Two benches side by side: how much faster the second is, and what else differs between them.
+
+Figures of two models are not compared: the files are told apart by their sha256.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.bench.result import Result, Wire
+from localspec.bench.statistics import Interval, ratio_interval
+from localspec.bench.summary import rates
+from localspec.bench.table import aligned
+from localspec.errors import IncompatibleError
+
+Key = tuple[float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One contender at one temperature in both: the speed of the second over the first, and each over its own plain."""
+
+    contender: str
+    temperature: float
+    ratio: Interval | None
+    before: Interval | None  # × plain in the first
+    after: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`is_paired`: both asked the same prompts, so each prompt is compared with itself."""
+
+    changes: tuple[Change, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    differences: tuple[tuple[str, Any, Any], ...]
+    is_paired: bool
+
+    def to_wire(self) -> Wire:
+        """Return the JSON object."""
+        return {
+            "schema": "localspec.bench-compare/1",
+            "is_paired": self.is_paired,
+            "changes": [dataclasses.asdict(change) for change in self.changes],
+            "only_in_first": list(self.only_before),
+            "only_in_second": list(self.only_after),
+            "differences": [{"what": name, "first": a, "second": b} for name, a, b in self.differences],
+        }
+
+    def text(self) -> str:
+        """Return it for people."""
+        head = ("T", "method", "second / first", "first × plain", "second × plain")
+        cells = [
+            (f"{one.temperature:g}", one.contender, *(_spelt(i) for i in (one.ratio, one.before, one.after)))
+            for one in self.changes
+        ]
+        lines = aligned([head, *cells])
+        lines += [f"only in the first: {', '.join(self.only_before)}"] if self.only_before else []
+        lines += [f"only in the second: {', '.join(self.only_after)}"] if self.only_after else []
+        lines += [f"{name}: {a} → {b}" for name, a, b in self.differences]
+        if not self.is_paired:
+            lines.append("the prompts differ: ratios are of two medians, not of the same prompts")
+        return "\n".join(lines) + "\n"
+
+
+def compare(before: Result, after: Result) -> Comparison:
+    """Return what changed from one to the other. Raises IncompatibleError for results of different models."""
+    require_same_models(before, after)
+    first, second = _groups(before), _groups(after)
+    keys = ("suite_sha256", "prompt_tokens", "raw")
+    a, b = before.provenance["options"], after.provenance["options"]
+    is_paired = all(a.get(key) == b.get(key) for key in keys)
+    ratios = [{(row.temperature, row.contender): row.ratio for row in one.rows} for one in (before, after)]
+    changes = []
+    for key in (key for key in first if key in second):
+        both = [p for p in first[key] if p in second[key]] if is_paired else []
+        ours = [second[key][p] for p in both] if both else list(second[key].values())
+        theirs = [first[key][p] for p in both] if both else list(first[key].values())
+        interval = ratio_interval(ours, theirs, is_paired=bool(both))
+        changes.append(Change(key[1], key[0], interval, ratios[0].get(key), ratios[1].get(key)))
+    return Comparison(
+        tuple(changes),
+        tuple(f"{name} T={t:g}" for t, name in first if (t, name) not in second),
+        tuple(f"{name} T={t:g}" for t, name in second if (t, name) not in first),
+        tuple(_differences(before.provenance, after.provenance)),
+        is_paired,
+    )
+
+
+def require_same_models(before: Result, after: Result) -> None:
+    """Raise IncompatibleError unless target and draft are the same files, by their hashes."""
+    for what, a, b in zip(("target", "draft"), before.hashes, after.hashes, strict=True):
+        if a != b:
+            raise IncompatibleError(
+                f"the two results are of different {what} models: sha256 {_short(a)} and {_short(b)}",
+                hint="localspec bench PAIR --json FILE, once for each, with the same pair",
+                detail={"what": what, "first": a, "second": b},
+            )
+
+
+def _groups(result: Result) -> dict[Key, dict[int, float]]:
+    """Return the rate of each prompt by temperature and contender."""
+    keys = dict.fromkeys((one.cell.temperature, one.cell.contender) for one in result.measurements)
+    return {
+        (t, name): rates(one for one in result.measurements if one.cell.temperature == t and one.cell.contender == name)
+        for t, name in keys
+    }
+
+
+def _differences(before: Wire, after: Wire) -> Iterator[tuple[str, Any, Any]]:
+    """Yield every leaf of the provenance that differs."""
+    a, b = dict(_leaves(before, "")), dict(_leaves(after, ""))
+    for name in dict.fromkeys([*a, *b]):
+        if a.get(name) != b.get(name):
+            yield name, a.get(name), b.get(name)
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _short(sha256: str | None) -> str:
+    return "none" if sha256 is None else f"{sha256[:12]}…"
+
+
+def _spelt(interval: Interval | None) -> str:
+    return "–" if interval is None else f"{interval.spelt()}×"

@@ -1,0 +1,133 @@
+"""What is compared: `--methods`, read.
+
+METHODS  = ONE{,ONE}                      a comma before a digit belongs to what it follows: static:4,2,2
+ONE      = NAME[:ARGUMENT]{:KEY=VALUE}
+NAME     = a drafting method, a tree shape (drafted by the draft model), plain, or auto
+ARGUMENT = what the shape takes (dyspec:16, static:3,2,1); of a method, its draft length (draft-model:4)
+KEY      = k, tree, length, verify, draft-temp, approximate (as `localspec run` has them), or an option of the method
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from localspec.axes import resolve_axes
+from localspec.config import Speculation
+from localspec.errors import UsageError
+from localspec.methods import registered
+from localspec.trees import TREES
+
+PLAIN = "plain"
+_BETWEEN = re.compile(r"[,\s]+(?=[A-Za-z][\w-]*(?:[:,\s]|$))")  # no comma before key=value or a number
+_SETTING = re.compile(r":(?=[\w-]+=)")
+_WITHOUT_BUDGET = ("plain", "auto")
+HINT = "--methods plain,draft-model:k=4,suffix,dyspec:16"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to answer; `name` is how tables call it."""
+
+    name: str
+    speculation: Speculation
+    draft_temperature: float | None = None
+
+
+def parse_contenders(text: str, budgets: Sequence[int] = (), *, has_draft: bool) -> tuple[Contender, ...]:
+    """Return what `text` asks for, plain decoding first, which every ratio is against.
+
+    With `budgets`, what names no size of its own is measured once for each. Raises UsageError.
+    """
+    found: dict[str, Contender] = {PLAIN: Contender(PLAIN, Speculation(method=PLAIN))}
+    for word in _BETWEEN.split(text.strip(", \t")):
+        if not word:
+            raise UsageError("--methods names none", hint=HINT)
+        for one in _sized(_one(word), budgets):
+            _check(one, has_draft)
+            found.setdefault(one.name, one)
+    return tuple(found.values())
+
+
+def _one(word: str) -> Contender:
+    head, *settings = _SETTING.split(word)
+    name, _, argument = head.partition(":")
+    if name == "auto" or name in registered():
+        wanted = Speculation(method=name, k=_integer(word, argument) if argument else None)
+    elif name in TREES:
+        wanted = Speculation(method="draft-model", tree=head)
+    else:
+        known = ["auto", *registered(), *TREES]
+        near = difflib.get_close_matches(name, known, n=1)
+        raise UsageError(
+            f"--methods {word!r}: there is no method or tree {name!r}", hint=f"--methods {near[0]}" if near else HINT
+        )
+    contender = Contender(word, wanted)
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        contender = _with(contender, key, value)
+    return contender
+
+
+def _with(one: Contender, key: str, value: str) -> Contender:
+    """Return `one` with a setting."""
+    speculation = one.speculation
+    match key:
+        case "k":
+            changed = dataclasses.replace(speculation, k=_integer(one.name, value))
+        case "tree":
+            changed = dataclasses.replace(speculation, tree=value)
+        case "length":
+            changed = dataclasses.replace(speculation, length=value)
+        case "verify":
+            changed = dataclasses.replace(speculation, verify=value)
+        case "approximate":
+            changed = dataclasses.replace(speculation, approximate=value == "on")
+        case "draft-temp":
+            return dataclasses.replace(one, draft_temperature=_number(one.name, value))
+        case _:
+            changed = dataclasses.replace(speculation, options=(*speculation.options, (key, value)))
+    return dataclasses.replace(one, speculation=changed)
+
+
+def _sized(one: Contender, budgets: Sequence[int]) -> Iterator[Contender]:
+    """Yield it once for each budget, as it is where it has a size already or takes none."""
+    speculation = one.speculation
+    has_size = speculation.k is not None or speculation.method in _WITHOUT_BUDGET or _has_own_size(speculation)
+    if has_size or not budgets:
+        yield one
+        return
+    for budget in budgets:
+        yield dataclasses.replace(
+            one, name=f"{one.name}:k={budget}", speculation=dataclasses.replace(speculation, k=budget)
+        )
+
+
+def _has_own_size(speculation: Speculation) -> bool:
+    argument = speculation.tree.partition(":")[2]
+    return bool(argument) and "=" not in argument.partition(",")[0]
+
+
+def _check(one: Contender, has_draft: bool) -> None:
+    """Refuse what does not go together, as `localspec run` would."""
+    try:
+        one.speculation.check()
+        resolve_axes(one.speculation, has_draft=has_draft, is_seeded=False)
+    except UsageError as error:
+        raise UsageError(f"--methods {one.name}: {error.message}", hint=error.hint, detail=error.detail) from None
+
+
+def _integer(word: str, text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise UsageError(f"--methods {word!r}: {text!r} is no number of draft tokens", hint=HINT)
+
+
+def _number(word: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--methods {word!r}: {text!r} is no temperature", hint=HINT) from None

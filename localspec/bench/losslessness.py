@@ -1,0 +1,154 @@
+"""`localspec verify`: does speculation change anything on this pair, this build, this machine?
+
+    greedy    at temperature 0 the text is plain decoding's, token by token
+    coupled   with one seed it is so at any temperature
+    law       the rule's draws on rows recorded from both models have the target's law
+
+A text may fork where rounding decides between two tokens; such forks are measured and told, and are no failure.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from localspec.bench.answers import PLAIN, Same, ask, compare_answers, inspect
+from localspec.bench.suites import Prompt
+from localspec.config import Request
+from localspec.lossless.chi_square import POWER, detectable, survival
+from localspec.lossless.questions import LawQuestion
+from localspec.worker import Worker
+
+ERROR = 1e-4  # of the whole law check: how often a right rule would fail it
+POINTS = 2  # recorded texts for each prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One prompt answered both ways."""
+
+    prompt: str
+    same: Same
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One of the three, finished. `notes` are for people, `facts` for programs."""
+
+    name: str
+    is_passed: bool
+    summary: str
+    notes: tuple[str, ...]
+    facts: dict[str, Any]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {"check": self.name, "passed": self.is_passed, "summary": self.summary, **self.facts}
+
+
+class Verification:
+    """Runs the checks. `request` has everything but prompt and temperature; `temperature` is that of the last two."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        request: Request,
+        prompts: tuple[Prompt, ...],
+        *,
+        draws: int,
+        is_stopped: Callable[[], bool],
+        on_progress: Callable[[str], None],
+    ) -> None:
+        self._worker = worker
+        self._request = request
+        self._prompts = prompts
+        self._draws = draws
+        self._is_stopped = is_stopped
+        self._on_progress = on_progress
+        self._seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
+
+    def run(self) -> Iterator[Check]:
+        """Yield each check when it is done; ends early where a stop was asked."""
+        for check in (self.greedy, self.coupled, self.law):
+            done = check()
+            if self._is_stopped():
+                return
+            yield done
+
+    def greedy(self) -> Check:
+        """Compare texts at temperature 0."""
+        return self._identity("greedy", self._sampled(0.0))
+
+    def coupled(self) -> Check:
+        """Compare texts with the same noise."""
+        speculation = replace(self._request.speculation, verify="coupled")
+        return self._identity("coupled", replace(self._sampled(), speculation=speculation))
+
+    def law(self) -> Check:
+        """Draw on recorded rows and compare with the target's law."""
+        alpha = ERROR / 2 / (len(self._prompts) * POINTS)  # half for the texts alone, half for all of them together
+        trials: list[dict[str, Any]] = []
+        for number, prompt in enumerate(self._prompts):
+            if self._is_stopped():
+                break
+            self._on_progress(f"law, prompt {number + 1} of {len(self._prompts)}")
+            asked = replace(self._sampled(), prompt=prompt.text)
+            seed = (self._seed + number) % 2**64
+            plain = ask(self._worker, replace(asked, speculation=PLAIN, sampling=replace(asked.sampling, seed=seed)))
+            points = tuple(tuple(plain.tokens[: len(plain.tokens) * i // POINTS]) for i in range(POINTS))
+            unseeded = replace(asked, sampling=replace(asked.sampling, seed=None))
+            question = LawQuestion(unseeded, points, self._draws, alpha, seed)
+            trials += inspect(self._worker, question).get("trials", [])
+        return _judged(trials, alpha)
+
+    def _sampled(self, temperature: float | None = None) -> Request:
+        sampling = self._request.sampling
+        used = sampling.temperature if temperature is None else temperature
+        return replace(self._request, sampling=replace(sampling, temperature=used))
+
+    def _identity(self, name: str, request: Request) -> Check:
+        found: list[Identity] = []
+        for number, prompt in enumerate(self._prompts):
+            if self._is_stopped():
+                break
+            self._on_progress(f"{name}, prompt {number + 1} of {len(self._prompts)}")
+            seeded = replace(request.sampling, seed=(self._seed + number) % 2**64)
+            # Greedy texts need no noise, and a seed would turn `auto` into the coupled rule, which is the next check.
+            sampling = seeded if name == "coupled" else replace(request.sampling, seed=None)
+            asked = replace(request, prompt=prompt.text, sampling=sampling)
+            plain = ask(self._worker, replace(asked, speculation=PLAIN))
+            other = ask(self._worker, asked)
+            if self._is_stopped():
+                break
+            found.append(Identity(prompt.id, compare_answers(self._worker, plain, other)))
+        equal = sum(one.same.is_equal for one in found)
+        ties = sum(one.same.is_explained for one in found) - equal
+        summary = f"{equal} of {len(found)} texts identical" + (f", {ties} fork at a tie" if ties else "")
+        facts = {"prompts": [{"id": one.prompt, **one.same.to_wire()} for one in found]}
+        notes = tuple(f"prompt {one.prompt}: {one.same.spelt()}" for one in found if not one.same.is_equal)
+        return Check(name, all(one.same.is_explained for one in found), summary, notes, facts)
+
+
+def _judged(trials: list[dict[str, Any]], alpha: float) -> Check:
+    """Return the law check: each text by itself, which finds what is wrong in one place, and all together."""
+    failed = [one for one in trials if one["p_value"] < alpha]
+    df, drawn = sum(one["df"] for one in trials), sum(one["n"] for one in trials)
+    together = survival(sum(one["statistic"] for one in trials), df) if df else 1.0
+    least = detectable(df, drawn, ERROR / 2)
+    notes = [f"error at most {ERROR:g}; a bias of {least:.3f} in total variation would be found with {POWER:.0%}"]
+    notes += [_failed(one) for one in failed]
+    notes += [f"all texts together: p = {together:.2g}"] if together < ERROR / 2 else []
+    summary = f"{len(trials) - len(failed)} of {len(trials)} recorded texts, {drawn} draws"
+    facts = {"error": ERROR, "power": POWER, "detectable": least, "p_value": together, "trials": trials}
+    is_passed = bool(trials) and not failed and together >= ERROR / 2
+    return Check("law", is_passed, summary, tuple(notes), facts)
+
+
+def _failed(trial: dict[str, Any]) -> str:
+    impossible = f", {trial['impossible']} draws that the target excludes" if trial["impossible"] else ""
+    return (
+        f"at position {trial['position']}: chi-square {trial['statistic']:.1f} with {trial['df']} degrees of freedom, "
+        f"p = {trial['p_value']:.2g}{impossible}"
+    )

@@ -1,0 +1,108 @@
+"""One measured answer: what the events of it add up to, as it is kept in results and compared."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.bench.schedule import Cell
+from localspec.stats import Stats
+
+Wire = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The counts and milliseconds of one answer (definitions: `localspec.stats`).
+
+    `decoded` tokens took `decode_ms`: neither the prompt nor the token it yields, but the draft model's own reading of
+    the prompt. `total_ms` is the wall clock from request to end. `joules` is everything the machine's meter counted.
+    """
+
+    cell: Cell
+    seed: int
+    method: str
+    tree: str
+    length: str
+    k: int
+    verify: str
+    reason: str
+    prompt_n: int
+    prefill_ms: float
+    ttft_ms: float
+    total_ms: float
+    tokens: int
+    decoded: int
+    decode_ms: float
+    passes: int
+    drafted: int
+    accepted: int
+    tested_per_pos: tuple[int, ...]
+    accepted_per_pos: tuple[int, ...]
+    reached_per_pos: tuple[int, ...]
+    draft_ms: float
+    verify_ms: float
+    host_ms: float
+    peak_memory: int
+    joules: float | None
+
+    @property
+    def tok_per_s(self) -> float | None:
+        """Tokens a second of decoding, None for an answer that ended with its first token."""
+        return 1e3 * self.decoded / self.decode_ms if self.decoded and self.decode_ms else None
+
+    def to_wire(self) -> Wire:
+        """Return the JSON object."""
+        return dataclasses.asdict(self)
+
+
+def from_wire(wire: Wire) -> Measurement:
+    """Rebuild a measurement; raises KeyError, TypeError or ValueError for what is none."""
+    names = {field.name for field in dataclasses.fields(Measurement)}
+    values = {name: value for name, value in wire.items() if name in names}
+    cell = values["cell"]
+    values["cell"] = Cell(int(cell["prompt"]), float(cell["temperature"]), str(cell["contender"]), int(cell["repeat"]))
+    for name in ("tested_per_pos", "accepted_per_pos", "reached_per_pos"):
+        values[name] = tuple(int(count) for count in values[name])
+    for name in ("decoded", "decode_ms", "tokens", "total_ms"):
+        if not isinstance(values[name], int | float):
+            raise TypeError(name)
+    return Measurement(**values)
+
+
+def measured(cell: Cell, stats: Stats, joules: float | None) -> Measurement:
+    """Return what an answer came to; its events must have been observed to the end."""
+    assert stats.started is not None
+    assert stats.prefilled is not None
+    assert stats.finished is not None
+    started = stats.started
+    rate = stats.tok_per_s
+    return Measurement(
+        cell=cell,
+        seed=started.seed,
+        method=started.method,
+        tree=started.tree,
+        length=started.length,
+        k=started.k,
+        verify=started.verify,
+        reason=stats.finished.reason,
+        prompt_n=stats.prefilled.prompt_n,
+        prefill_ms=stats.prefilled.ms,
+        ttft_ms=stats.finished.ttft_ms,
+        total_ms=stats.finished.wall_ms,
+        tokens=stats.emitted,
+        decoded=0 if rate is None else round(rate * stats.decode_ms / 1e3),
+        decode_ms=stats.decode_ms,
+        passes=stats.passes,
+        drafted=stats.drafted,
+        accepted=stats.accepted,
+        tested_per_pos=tuple(stats.tested),
+        accepted_per_pos=tuple(stats.accepted_per_pos),
+        reached_per_pos=tuple(stats.reached),
+        draft_ms=stats.draft_ms,
+        verify_ms=stats.verify_ms,
+        host_ms=stats.sample_ms + stats.other_ms,
+        peak_memory=stats.finished.peak_memory,
+        joules=joules,
+    )

@@ -1,0 +1,113 @@
+"""Plain decoding and speculation on one prompt, one after the other: how much faster, and whether it is one text."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from localspec.bench.answers import PLAIN, Answer, Same, ask, compare_answers
+from localspec.bench.statistics import Interval, median_interval
+from localspec.config import Request
+from localspec.worker import Worker
+
+WARM_UP = 8  # tokens
+SCHEMA = "localspec.race/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Both answers with one seed; `same` is None where their texts are not to be compared."""
+
+    plain: Answer
+    other: Answer
+    same: Same | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Speed of decoding over plain decoding's, None if either ended with its first token."""
+        ours, theirs = self.other.stats.tok_per_s, self.plain.stats.tok_per_s
+        return ours / theirs if ours and theirs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Every round, and what they come to."""
+
+    rounds: tuple[Round, ...]
+
+    @property
+    def ratio(self) -> Interval | None:
+        """The median of the rounds' ratios."""
+        return median_interval([one.ratio for one in self.rounds if one.ratio is not None])
+
+    @property
+    def same(self) -> Same | None:
+        """How the texts compare: the first round where they differ without a tie, else where they differ at all."""
+        found = [one.same for one in self.rounds if one.same is not None]
+        unexplained = [one for one in found if not one.is_explained]
+        different = [one for one in found if not one.is_equal]
+        return next(iter([*unexplained, *different, *found]), None)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        first = self.rounds[0]
+        return {
+            "schema": SCHEMA,
+            "speedup": None if self.ratio is None else dataclasses.asdict(self.ratio),
+            "output": None if self.same is None else self.same.to_wire(),
+            "text": first.other.stats.text,
+            "plain_text": first.plain.stats.text,
+            "rounds": [
+                {
+                    "plain": one.plain.to_wire(),
+                    "speculative": one.other.to_wire(),
+                    "speedup": one.ratio,
+                    "output": None if one.same is None else one.same.to_wire(),
+                }
+                for one in self.rounds
+            ],
+        }
+
+
+def race(
+    worker: Worker,
+    request: Request,
+    repeats: int,
+    is_stopped: Callable[[], bool],
+    on_progress: Callable[[str, Answer | None], None],
+) -> Race | None:
+    """Run `repeats` rounds of `request` and its plain twin, each round with a seed of its own, the order turned.
+
+    Plain goes first in the first round. Returns the rounds that were finished, None for none.
+    """
+    seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
+    on_progress("warming up", None)
+    for speculation in (PLAIN, request.speculation):
+        if not is_stopped():
+            ask(worker, replace(request, speculation=speculation, max_tokens=WARM_UP))
+    rounds: list[Round] = []
+    for number in range(repeats):
+        sampling = replace(request.sampling, seed=(seed + number) % 2**64)
+        found: dict[bool, Answer] = {}
+        for is_plain in (True, False) if number % 2 == 0 else (False, True):
+            if is_stopped():
+                break
+            name = f"{number + 1}/{repeats} {'plain' if is_plain else 'speculative'}"
+            speculation = PLAIN if is_plain else request.speculation
+            asked = replace(request, sampling=sampling, speculation=speculation)
+            found[is_plain] = ask(worker, asked, partial(on_progress, name))
+        if len(found) < 2 or any(one.is_interrupted for one in found.values()):
+            break
+        rounds.append(_round(worker, found[True], found[False]))
+    return Race(tuple(rounds)) if rounds else None
+
+
+def _round(worker: Worker, plain: Answer, other: Answer) -> Round:
+    started = other.stats.started
+    assert started is not None
+    is_comparable = plain.request.sampling.temperature == 0.0 or started.verify == "coupled" or started.k == 0
+    return Round(plain, other, compare_answers(worker, plain, other) if is_comparable else None)

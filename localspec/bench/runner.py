@@ -1,0 +1,141 @@
+"""Runs the cells of a schedule on a worker, one after another, and keeps what each came to.
+
+Every answer starts cold (`Request.cold`): no prompt lies in a cache, no drafter remembers the same answer from the
+method before. Each contender first gives one short answer that is not counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from localspec.bench.contenders import Contender
+from localspec.bench.energy import Meter
+from localspec.bench.measurement import Measurement, measured
+from localspec.bench.schedule import Cell, schedule
+from localspec.bench.suites import Suite
+from localspec.config import Message, Request, Sampling
+from localspec.errors import PromptTooLongError
+from localspec.stats import Stats
+from localspec.worker import Worker
+
+WARM_UP = 8  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is measured. `prompt_tokens` cuts longer prompts; `sampling` holds all but temperature and seed."""
+
+    suite: Suite
+    contenders: tuple[Contender, ...]
+    temperatures: tuple[float, ...]
+    repeats: int
+    max_tokens: int
+    prompt_tokens: int | None = None
+    seed: int | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Return what there is to measure, in order."""
+        names = [one.name for one in self.contenders]
+        return schedule(len(self.suite.prompts), self.temperatures, names, self.repeats)
+
+    def request(self, cell: Cell) -> Request:
+        """Return the request of a cell; prompt and repeat decide the seed, so that all contenders have the same."""
+        contender = next(one for one in self.contenders if one.name == cell.contender)
+        text = self.suite.prompts[cell.prompt].text
+        draft = contender.draft_temperature
+        sampling = replace(
+            self.sampling,
+            temperature=cell.temperature,
+            draft_temperature=self.sampling.draft_temperature if draft is None else draft,
+            seed=None if self.seed is None else (self.seed + cell.prompt * self.repeats + cell.repeat) % 2**64,
+        )
+        return Request(
+            messages=(Message("user", text),) if self.suite.is_chat else (),
+            prompt=None if self.suite.is_chat else text,
+            max_tokens=self.max_tokens,
+            sampling=sampling,
+            speculation=contender.speculation,
+            cold=True,
+            prompt_tokens=self.prompt_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far it is: `done` of `total` answers, `left_s` seconds to go, None before that can be told."""
+
+    done: int
+    total: int
+    left_s: float | None
+    cell: Cell
+
+
+class Runner:
+    """Measures a job. `skipped` are prompts that do not fit the context, by number with the reason."""
+
+    def __init__(self, worker: Worker, job: Job, meter: Meter | None = None) -> None:
+        self._worker = worker
+        self._job = job
+        self._meter = meter or Meter()
+        self.skipped: dict[int, str] = {}
+        self.warnings: list[str] = []
+
+    def run(
+        self,
+        before: Sequence[Measurement],
+        is_stopped: Callable[[], bool],
+        on_progress: Callable[[Progress], None],
+    ) -> Iterator[Measurement]:
+        """Yield a measurement for every cell that `before` does not hold, until all are there or a stop was asked.
+
+        Raises PromptTooLongError if no prompt fits.
+        """
+        held = {one.cell for one in before}
+        cells = [cell for cell in self._job.cells() if cell not in held]
+        began, warm = time.monotonic(), set[str]()
+        for done, cell in enumerate(cells):
+            if cell.prompt in self.skipped:
+                continue
+            elapsed = time.monotonic() - began
+            left = elapsed / done * (len(cells) - done) if done else None
+            on_progress(Progress(len(held) + done, len(held) + len(cells), left, cell))
+            if cell.contender not in warm:
+                self._warm_up(cell)
+                warm.add(cell.contender)
+            one = None if is_stopped() or cell.prompt in self.skipped else self._measure(cell)
+            if is_stopped():
+                return
+            if one is not None:
+                yield one
+
+    def _warm_up(self, cell: Cell) -> None:
+        request = self._job.request(cell)
+        self._answer(cell, replace(request, max_tokens=min(WARM_UP, self._job.max_tokens)))
+
+    def _measure(self, cell: Cell) -> Measurement | None:
+        self._meter.start()
+        stats = self._answer(cell, self._job.request(cell))
+        if stats is None or stats.finished is None or stats.prefilled is None:
+            return None
+        if stats.finished.reason == "interrupted":
+            return None
+        return measured(cell, stats, self._meter.joules())
+
+    def _answer(self, cell: Cell, request: Request) -> Stats | None:
+        """Return the account of an answer, None where the prompt does not fit."""
+        stats = Stats()
+        try:
+            for event in self._worker.generate(request):
+                stats.observe(event)
+        except PromptTooLongError as error:
+            self.skipped[cell.prompt] = error.message
+            if len(self.skipped) == len(self._job.suite.prompts):
+                raise
+            return None
+        for warned in stats.warnings:
+            if warned.message not in self.warnings:
+                self.warnings.append(warned.message)
+        return stats

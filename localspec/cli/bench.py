@@ -1,0 +1,160 @@
+"""`localspec bench`: methods against plain decoding on your own pair, and two results against each other."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from localspec.bench.compare import compare, require_same_models
+from localspec.bench.contenders import parse_contenders
+from localspec.bench.presets import PRESETS, preset
+from localspec.bench.result import read_result
+from localspec.bench.runner import Job
+from localspec.bench.suites import SAMPLES, choose, load_suite
+from localspec.cli.bench_run import Outputs, measure, publish
+from localspec.cli.console import Console, write_out
+from localspec.cli.options import pair_options
+from localspec.cli.output import lone_error, lone_stop, write_json
+from localspec.cli.params import Command, option
+from localspec.cli.settings import load_settings, open_worker
+from localspec.config import Sampling
+from localspec.errors import UsageError
+from localspec.sanitize import sanitize
+
+MEASURED, OUTPUT = "Measurement", "Output"
+COMPARES = ("words", "json_file", "quiet", "color")
+N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
+
+
+@click.command(cls=Command)
+@click.argument("words", nargs=-1, metavar="[PAIR | compare A.json B.json]")
+@option("--suite", default="stories", metavar="NAME|FILE", section=MEASURED,
+        help=f"Prompts: {', '.join(SAMPLES)}, or a JSONL file (.gz too).  [default: stories]")  # fmt: skip
+@option("--column", metavar="NAME", section=MEASURED, help="The field of a line that holds the prompt.")
+@option("--prompts", envvar=None, type=click.IntRange(1, 10**6), metavar="N", section=MEASURED,
+        help=f"How many, spread over the suite.  [default: {N_PROMPTS}]")  # fmt: skip
+@option("--raw/--chat", "is_raw", default=None, section=MEASURED,
+        help="Continue the prompts, or ask them through the chat template.  [default: as the suite means]")  # fmt: skip
+@option("--methods", metavar="LIST", section=MEASURED,
+        help="NAME[:ARGUMENT][:KEY=VALUE], separated by commas: plain, auto, draft-model:k=4, suffix, dyspec:16, "
+             "static:3,2,1, draft-model:k=8:verify=coupled.  [default: plain, auto and the draft at 4]")  # fmt: skip
+@option("--budgets", metavar="LIST", section=MEASURED, help="Measure methods without a size of their own at each -k.")
+@option("--temps", metavar="LIST", section=MEASURED, help="Temperatures.  [default: 0,0.8]")
+@option("-n", "--max-tokens", type=click.IntRange(2, 2**31 - 1), metavar="N", section=MEASURED,
+        help=f"Tokens of an answer, the same for all.  [default: {MAX_TOKENS}]")  # fmt: skip
+@option("--prompt-tokens", type=click.IntRange(1, 2**31 - 1), metavar="N", section=MEASURED,
+        help="Cut prompts to their first N tokens.")  # fmt: skip
+@option("-r", "--repeats", type=click.IntRange(1, 1000), default=REPEATS, metavar="N", section=MEASURED,
+        help=f"Answers of each method to each prompt, there and back.  [default: {REPEATS}]")  # fmt: skip
+@option("--draft-temp", type=float, metavar="F", section=MEASURED, help="Temperature of the draft.")
+@option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", section=MEASURED,
+        help="Repeatable answers; rules that are 'auto' are then coupled.  [default: random]")  # fmt: skip
+@option("--preset", metavar="NAME", section=MEASURED,
+        help="; ".join(f"{name}: {one.about}" for name, one in PRESETS.items()) + ".")  # fmt: skip
+@pair_options
+@option("--json", "json_file", envvar=None, metavar="FILE|-", section=OUTPUT, help="Everything as one JSON object.")
+@option("--markdown", metavar="FILE", section=OUTPUT, help="The table with every column.")
+@option("--plots", metavar="FOLDER", section=OUTPUT, help="Figures as PNG and SVG; needs localspec[plots].")
+@option("--baseline", metavar="FILE", section=OUTPUT, help="A result of the same models to compare with.")
+@option("--resume", is_flag=True, section=OUTPUT, help="Go on where the same bench was interrupted.")
+@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
+@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
+@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@click.pass_context
+def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
+    """Measure what speculation brings on PAIR, against plain decoding of the same prompts.
+
+    Methods answer each prompt in turn, there and back, each from an empty cache; figures are medians over prompts with
+    bootstrap 95 % intervals, prefill apart from decoding. An answer that stops before its last token counts with the
+    tokens it has. Ctrl-C keeps what was measured, and --resume goes on.
+
+    localspec bench compare A.json B.json says what changed between two results; results of different models are
+    refused (exit code 6).
+    """
+    console: Console = ctx.obj
+    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
+    console.on_error = lone_error if values["json_file"] == "-" else None
+    if words[:1] == ("compare",):
+        return _compare(ctx, words[1:], values)
+    if len(words) > 1:
+        raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec bench TARGET.gguf+DRAFT.gguf")
+    settings = load_settings({**values, "model": words[0] if words else None})
+    job = _job(values, has_draft=settings.draft is not None)
+    outputs = Outputs.of(values, shlex.join(["localspec", *sys.argv[1:]]))
+    outputs.check()
+    baseline = None if values["baseline"] is None else read_result(Path(values["baseline"]))
+    with open_worker(values) as worker:
+        done = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
+    result = done.result
+    publish(result, outputs)
+    if not result.measurements and values["json_file"] == "-":
+        lone_stop(done.exit_code)
+    done.clear()
+    if baseline is not None and result.measurements and values["json_file"] != "-":
+        write_out("\nagainst the baseline:\n" + sanitize(compare(baseline, result).text()))
+    return done.exit_code
+
+
+def _compare(ctx: click.Context, names: tuple[str, ...], values: dict[str, Any]) -> int:
+    for name in values:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name not in COMPARES:
+            raise UsageError(f"bench compare has no --{name.replace('_', '-')}", hint="localspec bench compare A B")
+    if len(names) != 2:
+        raise UsageError(f"bench compare takes two results, not {len(names)}", hint="localspec bench compare A B")
+    before, after = (read_result(Path(name)) for name in names)
+    require_same_models(before, after)
+    comparison = compare(before, after)
+    if values["json_file"] is None:
+        write_out(sanitize(comparison.text()))
+    elif values["json_file"] == "-":
+        write_json(comparison.to_wire())
+    else:
+        raise UsageError("bench compare writes JSON to stdout only", hint="--json -")
+    return 0
+
+
+def _job(values: dict[str, Any], *, has_draft: bool) -> Job:
+    """Return what is asked for; an option given by hand goes before the preset's."""
+    wanted = None if values["preset"] is None else preset(values["preset"])
+    is_chat = None if values["is_raw"] is None else not values["is_raw"]
+    suite = choose(load_suite(values["suite"], values["column"], is_chat), values["prompts"] or N_PROMPTS)
+    default = "plain,draft-model:k=4,auto" if has_draft else "plain,suffix,auto"
+    methods = values["methods"] or (wanted.methods if wanted else default)
+    budgets = _numbers("--budgets", values["budgets"], int) if values["budgets"] else ()
+    if values["temps"] is not None:
+        temperatures = _numbers("--temps", values["temps"], float)
+    else:
+        temperatures = wanted.temperatures if wanted else (0.0, 0.8)
+    draft = values["draft_temp"]
+    if draft is None and wanted is not None:
+        draft = wanted.draft_temperature
+    job = Job(
+        suite=suite,
+        contenders=parse_contenders(methods, budgets, has_draft=has_draft),
+        temperatures=temperatures,
+        repeats=values["repeats"],
+        max_tokens=values["max_tokens"] or (wanted.max_tokens if wanted else MAX_TOKENS),
+        prompt_tokens=values["prompt_tokens"] or (wanted.prompt_tokens if wanted else None),
+        seed=values["seed"],
+        sampling=Sampling(draft_temperature=draft),
+    )
+    for cell in job.cells():
+        job.request(cell).check()
+    return job
+
+
+def _numbers(name: str, text: str, kind: Any) -> tuple[Any, ...]:
+    """Return "0,0.8" as numbers, each once."""
+    try:
+        found = tuple(dict.fromkeys(kind(word) for word in text.replace(",", " ").split()))
+    except ValueError:
+        found = ()
+    if not found:
+        example = "0,0.8" if kind is float else "4,8,16"
+        raise UsageError(f"{name} {text!r} is no list of numbers", hint=f"{name} {example}")
+    return found

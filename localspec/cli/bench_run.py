@@ -1,0 +1,251 @@
+"""A bench on its way: loading, progress, interruption, and the files that come of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from localspec.bench.compare import require_same_models
+from localspec.bench.hashes import Hashes
+from localspec.bench.plots import draw, require_plots
+from localspec.bench.provenance import provenance
+from localspec.bench.result import Result, Wire
+from localspec.bench.runner import Job, Progress, Runner
+from localspec.bench.state import State, fingerprint
+from localspec.bench.table import markdown, text
+from localspec.cli.answer import load
+from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.live import Live
+from localspec.cli.output import write_json
+from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.config import LoadSettings, cache_folder
+from localspec.errors import NotFoundError, ResourceError
+from localspec.events import Loaded, Loading
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.info import model_info
+from localspec.sanitize import sanitize
+from localspec.worker import Worker
+
+BAR = 20  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where a result goes; `command` is what made it."""
+
+    json: str | None
+    markdown: str | None
+    plots: str | None
+    command: str
+
+    @staticmethod
+    def of(values: Mapping[str, Any], command: str) -> Outputs:
+        """Return what the options say."""
+        return Outputs(values["json_file"], values["markdown"], values["plots"], command)
+
+    def check(self) -> None:
+        """Raise before anything is measured where something could not be written afterwards."""
+        if self.plots is not None:
+            require_plots()
+        for name, option in ((self.json, "--json"), (self.markdown, "--markdown"), (self.plots, "--plots")):
+            if name is None or name == "-":
+                continue
+            path = Path(name).expanduser()
+            folder = path.absolute().parent
+            is_wrong = path.is_dir() if option != "--plots" else path.exists() and not path.is_dir()
+            if is_wrong or not os.access(path if path.exists() else folder, os.W_OK):
+                raise NotFoundError(f"cannot write {option} {name}", hint=f"{option} in a folder that can be written")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was measured, the exit code (that of a signal if one came), and what is kept of it until it is published."""
+
+    result: Result
+    exit_code: int
+    state: State | None = None
+
+    def clear(self) -> None:
+        """Forget what is kept, if everything was measured: to be called once the result is written."""
+        if self.state is not None and self.result.is_complete:
+            self.state.clear()
+
+
+def measure(
+    worker: Worker,
+    settings: LoadSettings,
+    job: Job,
+    console: Console,
+    baseline: Result | None,
+    *,
+    is_resumed: bool,
+) -> Done:
+    """Load and measure; return what there is, also after an interruption."""
+    live = Live(console)
+    try:
+        with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
+            hashes = _hashes(settings, live, console)
+            result = Result({"pair": _hashed(settings, hashes)}, (), is_complete=False)
+            if baseline is not None:
+                require_same_models(baseline, result)
+            loaded = _load(worker, settings, live, stop)
+            if loaded is None:
+                return Done(result, stop.exit_code)
+            result = dataclasses.replace(
+                result,
+                provenance=provenance(loaded, hashes, _options(job, settings)),
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+            state = _state(result)
+            return Done(
+                _measure(worker, job, result, state, live, console, stop, is_resumed=is_resumed), stop.exit_code, state
+            )
+    finally:
+        live.erase()
+
+
+def publish(result: Result, outputs: Outputs) -> None:
+    """Write everything that was asked for; nothing if nothing was measured."""
+    if not result.measurements:
+        return
+    if outputs.json == "-":
+        write_json(result.to_wire())
+    else:
+        write_out(sanitize(text(result)))
+    if outputs.json is not None and outputs.json != "-":
+        _write(outputs.json, json.dumps(result.to_wire(), indent=1) + "\n")
+    if outputs.markdown is not None:
+        _write(outputs.markdown, markdown(result, outputs.command))
+    if outputs.plots is not None:
+        draw(result, Path(outputs.plots).expanduser())
+
+
+def _state(result: Result) -> State:
+    """Return where this bench is kept: the same models and options give the same place."""
+    pair, options = result.provenance["pair"], result.provenance["options"]
+    hashes = [(pair[key] or {}).get("sha256") for key in ("target", "draft")]
+    return State(cache_folder("bench"), fingerprint({"options": options, "hashes": hashes}))
+
+
+def _measure(
+    worker: Worker,
+    job: Job,
+    result: Result,
+    state: State,
+    live: Live,
+    console: Console,
+    stop: Stop,
+    *,
+    is_resumed: bool,
+) -> Result:
+    """Measure what is not there yet, keeping each answer in the state file."""
+    kept = state.load() if is_resumed else []
+    if is_resumed and not kept:
+        console.warn("there is nothing to resume of this pair with these options: it starts from the beginning")
+    state.begin(kept)
+    if state.reason:
+        console.warn(f"an interruption could not be resumed: cannot write {state.path}: {state.reason}")
+    runner = Runner(worker, job)
+    found = list(kept)
+    is_ended = False
+    try:
+        for one in runner.run(kept, lambda: stop.is_asked, lambda progress: live.status(_status(progress))):
+            found.append(one)
+            state.append(one)
+        is_ended = not stop.is_asked
+    finally:
+        live.erase()
+        if not is_ended and found and not state.reason:
+            console.say(f"{len(found)} answers are kept; the same command with --resume goes on", "dim")
+    for warning in runner.warnings:
+        console.warn(warning)
+    return dataclasses.replace(result, measurements=tuple(found), is_complete=is_ended, skipped=len(runner.skipped))
+
+
+def _hashes(settings: LoadSettings, live: Live, console: Console) -> dict[str, str]:
+    """Return the sha256 of both files by path."""
+    hashes = Hashes(cache_folder("bench") / "sha256.json")
+    found = {}
+    for path in (settings.target, settings.draft):
+        if path is not None:
+            model_info(read_header(Path(path)))  # no minute of hashing for a file that is no model, or has no end
+            found[path] = hashes.sha256(Path(path), _telling(live, f"hashing {one_line(Path(path).name)}"))
+    if hashes.reason:
+        console.warn(f"hashes of models are not kept: {hashes.reason}")
+    return found
+
+
+def _telling(live: Live, what: str) -> Callable[[float], None]:
+    def tell(share: float) -> None:
+        if live.is_due:
+            live.status(f"{what} {share:.0%}")
+
+    return tell
+
+
+def _hashed(settings: LoadSettings, hashes: dict[str, str]) -> Wire:
+    """Return the pair with nothing but its hashes: enough to refuse a baseline of another."""
+    draft = settings.draft
+    return {"target": {"sha256": hashes[settings.target]}, "draft": draft and {"sha256": hashes[draft]}}
+
+
+def _load(worker: Worker, settings: LoadSettings, live: Live, stop: Stop) -> Loaded | None:
+    """Load the pair; None if that was stopped."""
+    live.status("starting the engine")
+    loaded = None
+    for event in load(worker, settings, stop):
+        if isinstance(event, Loading):
+            live.status(f"loading the {event.what} {event.fraction:.0%}")
+        elif isinstance(event, Loaded):
+            loaded = event
+    return None if stop.is_asked else loaded
+
+
+def _options(job: Job, settings: LoadSettings) -> Wire:
+    """Return what was asked for: two benches with the same are one."""
+    held = dataclasses.asdict(settings)
+    for name in ("target", "draft", "name"):
+        del held[name]
+    return {
+        "suite": job.suite.name,
+        "suite_sha256": job.suite.sha256,
+        "n_prompts": len(job.suite.prompts),
+        "raw": not job.suite.is_chat,
+        "methods": {one.name: dataclasses.asdict(one.speculation) for one in job.contenders},
+        "temperatures": list(job.temperatures),
+        "repeats": job.repeats,
+        "max_tokens": job.max_tokens,
+        "prompt_tokens": job.prompt_tokens,
+        "seed": job.seed,
+        "sampling": dataclasses.asdict(job.sampling),
+        "load": held,
+    }
+
+
+def _status(progress: Progress) -> str:
+    """Return the line of progress: a bar, what is measured, the time left."""
+    full = BAR * progress.done // max(1, progress.total)
+    left = "" if progress.left_s is None else f" · {_spelt(progress.left_s)} left"
+    bar = "█" * full + "░" * (BAR - full)
+    return (
+        f"{bar} {progress.done}/{progress.total}{left} · {progress.cell.contender} at T={progress.cell.temperature:g}"
+    )
+
+
+def _spelt(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{rest} s" if not minutes else f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest} s"
+
+
+def _write(name: str, content: str) -> None:
+    try:
+        Path(name).expanduser().write_text(content, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResourceError(f"cannot write {name}: {reason}", hint="free some space, or another folder") from None

@@ -1,0 +1,148 @@
+"""`localspec race`: one prompt, plain and with speculation, one after the other."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from localspec.bench.answers import Answer
+from localspec.bench.race import Race, race
+from localspec.bench.table import aligned
+from localspec.cli.answer import load
+from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.inputs import Inputs, read_prompt
+from localspec.cli.live import Live
+from localspec.cli.options import (
+    pair_options,
+    prompt_options,
+    reply_options,
+    sampling_options,
+    speculation_options,
+)
+from localspec.cli.output import lone_stop, write_json
+from localspec.cli.params import Command, option
+from localspec.cli.settings import load_settings, open_worker, request_settings, stdin_limit, system_message
+from localspec.cli.signals import leave_at_once, stopping
+from localspec.cli.summary import live_line, percent
+from localspec.config import Message, Request
+from localspec.errors import UsageError
+from localspec.sanitize import sanitize
+from localspec.worker import Worker
+
+OUTPUT = "Output"
+N = 128  # tokens, without -n
+
+
+@click.command("race", cls=Command)
+@click.argument("pair")
+@click.argument("prompt", nargs=-1)
+@option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
+        help="Rounds, each with a seed of its own, in turned order; six give an interval.  [default: 1]")  # fmt: skip
+@pair_options
+@reply_options
+@prompt_options
+@speculation_options
+@sampling_options
+@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object at the end.")
+@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
+@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
+@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@click.pass_obj
+def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any) -> int:
+    """Answer PROMPT plainly and with speculation, and say how fast each was and whether it is the same text.
+
+    Never both at once, and from empty caches. Both have the same seed, and coupled noise by default, so that the texts
+    are the same at any temperature; where they fork nevertheless, the two tokens' scores and what rounding does to
+    them are told. A --verify that draws in its own order keeps the distribution and not the text. Without -n an answer
+    has at most 128 tokens.
+    """
+    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
+    settings = load_settings({**values, "model": pair})
+    request = _request(prompt, values, request_settings(values, settings), console)
+    live = Live(console)
+    with open_worker(values) as worker:
+        try:
+            with stopping(worker.cancel, leave_at_once(live.erase), values["timeout"]) as stop:
+                live.status("starting the engine")
+                for _ in load(worker, settings, stop):
+                    pass
+                found = None if stop.is_asked else _race(worker, request, values["repeat"], live, lambda: stop.is_asked)
+        finally:
+            live.erase()
+    if found is not None:
+        _tell(found, as_json=values["as_json"])
+    elif values["as_json"]:
+        lone_stop(stop.exit_code)
+    return stop.exit_code
+
+
+def _request(words: tuple[str, ...], values: dict[str, Any], request: Request, console: Console) -> Request:
+    """Return the request with its prompt, as `localspec run` reads it."""
+    system = system_message(values)
+    inputs = Inputs(stdin_limit(values))
+    text = read_prompt(words, values["file"], inputs, is_raw=values["raw"])
+    for warned in inputs.warnings:
+        console.warn(warned.message)
+    request = replace(request, max_tokens=request.max_tokens or N)
+    if not values["raw"]:
+        return replace(request, messages=(*system, Message("user", text)))
+    if system:
+        raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")
+    return replace(request, prompt=text)
+
+
+def _race(worker: Worker, request: Request, repeats: int, live: Live, is_stopped: Any) -> Race | None:
+    def progress(what: str, answer: Answer | None) -> None:
+        if answer is None or live.is_due:
+            live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
+
+    return race(worker, request, repeats, is_stopped, progress)
+
+
+def _tell(found: Race, *, as_json: bool) -> None:
+    if as_json:
+        write_json(found.to_wire())
+        return
+    text = found.rounds[0].other.stats.text
+    write_out((sanitize(text) if is_terminal(sys.stdout) else text) + "\n\n")
+    write_out("\n".join([*aligned(_lines(found)), *_verdict(found)]) + "\n")
+
+
+def _lines(found: Race) -> list[tuple[str, ...]]:
+    """Return a line for each answer."""
+    lines: list[tuple[str, ...]] = [("", "tok/s", "tokens", "ttft", "tok/pass", "accepted")]
+    for one in found.rounds:
+        for answer in (one.plain, one.other):
+            stats = answer.stats
+            assert stats.started is not None
+            assert stats.finished is not None
+            lines.append(
+                (
+                    stats.started.method if stats.started.tree == "chain" else stats.started.tree,
+                    "–" if stats.tok_per_s is None else f"{stats.tok_per_s:.1f}",
+                    str(len(answer.tokens)),
+                    f"{stats.finished.ttft_ms / 1e3:.2f} s",
+                    f"{stats.tokens_per_pass or 0:.2f}",
+                    "–" if stats.acceptance is None else percent(stats.acceptance),
+                )
+            )
+    return lines
+
+
+def _verdict(found: Race) -> list[str]:
+    """Return what people came for."""
+    ratio, same = found.ratio, found.same
+    if ratio is None:
+        speed = "the answers are too short to be timed"
+    else:
+        pays = "speculation pays" if ratio.median >= 1 else "speculation does not pay here"
+        n = f", {ratio.n} rounds" if ratio.n > 1 else ""
+        speed = f"{ratio.spelt()}× plain{n}: {pays}"
+    if same is None:
+        text = "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
+    else:
+        text = sanitize(same.spelt())
+    return [speed, text]

@@ -1,0 +1,115 @@
+"""`localspec verify`: the user's own check that speculation changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from localspec.bench.losslessness import Check, Verification
+from localspec.bench.suites import choose, load_suite
+from localspec.cli.answer import load
+from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.live import Live
+from localspec.cli.options import pair_options, sampling_options, speculation_options
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option
+from localspec.cli.settings import check, load_settings, open_worker, sampling, speculation
+from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.config import LoadSettings, Request
+from localspec.errors import UsageError
+from localspec.worker import Worker
+
+MISMATCH = 10
+SCHEMA = "localspec.verify/1"
+CHECKED, OUTPUT = "Check", "Output"
+
+
+@click.command("verify", cls=Command)
+@click.argument("pair", required=False)
+@option("--suite", default="stories", metavar="NAME|FILE", section=CHECKED,
+        help="Prompts, as in localspec bench; they are continued as they are.  [default: stories]")  # fmt: skip
+@option("--column", metavar="NAME", section=CHECKED, help="The field of a line that holds the prompt.")
+@option("--prompts", envvar=None, type=click.IntRange(1, 1000), default=4, metavar="N", section=CHECKED,
+        help="How many, spread over the suite.  [default: 4]")  # fmt: skip
+@option("-n", "--max-tokens", type=click.IntRange(1, 2**31 - 1), default=64, metavar="N", section=CHECKED,
+        help="Tokens of an answer.  [default: 64]")  # fmt: skip
+@option("--draws", type=click.IntRange(100, 10**7), default=2000, metavar="N", section=CHECKED,
+        help="Draws on each recorded text.  [default: 2000]")  # fmt: skip
+@pair_options
+@speculation_options
+@sampling_options
+@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
+@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
+@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@click.pass_obj
+def verify(console: Console, /, pair: str | None, **values: Any) -> int:
+    """Check that speculation changes nothing on PAIR: exit code 10 if it does.
+
+    Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
+    accepted only where the two tokens' scores are closer than rounding moves them, both measured. And thousands of
+    draws of the rule, on rows recorded from both models, have the target's law by a chi-square test.
+    """
+    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
+    settings = load_settings({**values, "model": pair})
+    request = Request(max_tokens=values["max_tokens"], sampling=sampling(values), speculation=speculation(values))
+    if request.sampling.temperature == 0.0:
+        raise UsageError("--temp 0 leaves no law to test: greedy texts are compared anyway", hint="--temp 0.8")
+    check(request, settings)
+    check(replace(request, speculation=replace(request.speculation, verify="coupled")), settings)
+    prompts = choose(load_suite(values["suite"], values["column"]), values["prompts"]).prompts
+    live = Live(console)
+    with open_worker(values) as worker:
+        try:
+            with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
+                is_told = not values["as_json"]
+                found = _run(worker, settings, request, prompts, values["draws"], live, stop, is_told=is_told)
+        finally:
+            live.erase()
+    is_passed = all(one.is_passed for one in found)
+    if values["as_json"]:
+        done = {"passed": is_passed and not stop.is_asked, "is_complete": not stop.is_asked}
+        write_json({"schema": SCHEMA, "pair": settings.name, **done, "checks": [one.to_wire() for one in found]})
+    elif not stop.is_asked:
+        write_out(_verdict(request, is_passed))
+    return stop.exit_code or (0 if is_passed else MISMATCH)
+
+
+def _run(
+    worker: Worker,
+    settings: LoadSettings,
+    request: Request,
+    prompts: Any,
+    draws: int,
+    live: Live,
+    stop: Stop,
+    *,
+    is_told: bool,
+) -> list[Check]:
+    """Load and check; each check is told when it is done."""
+    live.status("starting the engine")
+    for _ in load(worker, settings, stop):
+        pass
+    found: list[Check] = []
+    if stop.is_asked:
+        return found
+    verification = Verification(
+        worker, request, prompts, draws=draws, is_stopped=lambda: stop.is_asked, on_progress=live.status
+    )
+    for one in verification.run():
+        found.append(one)
+        live.erase()
+        if is_told:
+            notes = "".join(f"         {one_line(note)}\n" for note in one.notes)
+            write_out(f"{'ok  ' if one.is_passed else 'FAIL'} {one.name:<8}{one.summary}\n{notes}")
+    return found
+
+
+def _verdict(request: Request, is_passed: bool) -> str:
+    rule = request.speculation.verify
+    if is_passed:
+        return "lossless here: what comes out is the target's\n"
+    lossy = " by design: see localspec explain" if request.speculation.approximate else ", which is a bug: report it"
+    return f"NOT lossless: --verify {rule} changed the output{lossy}\n"

@@ -1,0 +1,105 @@
+"""Pearson's chi-square test with its power, in closed form.
+
+    X2 = sum (observed - N p)^2 / (N p)      on cells with N p >= 10; rarer ones are one cell together
+
+A bias of total variation d between the cells' laws makes X2 non-central with lambda >= 4 N d^2 (Cauchy-Schwarz), which
+is how a test that found nothing can say how little could have escaped it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+Cell = tuple[int, ...]
+EXPECTED = 10.0  # draws in a cell, at least, for the chi-square law to hold far out in the tail
+POWER = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`p_value`: how often a right rule looks this wrong. `impossible`: draws where the law has no mass."""
+
+    statistic: float
+    df: int
+    p_value: float
+    n: int
+    impossible: int
+
+
+def compare(counts: Mapping[Cell, int], law: Mapping[Cell, float]) -> Outcome:
+    """Compare draws with the law they should have. A draw that the law excludes is proof by itself: p-value 0."""
+    n = sum(counts.values())
+    if not n:
+        return Outcome(0.0, 0, 1.0, 0, 0)
+    impossible = sum(count for cell, count in counts.items() if law.get(cell, 0.0) <= 0.0)
+    cells = _merged(counts, law, n)
+    statistic = sum((seen - expected) ** 2 / expected for seen, expected in cells)
+    df = len(cells) - 1
+    p_value = 0.0 if impossible else survival(statistic, df) if df else 1.0
+    return Outcome(statistic, df, p_value, n, impossible)
+
+
+def detectable(df: int, n: int, alpha: float) -> float:
+    """Return the total variation of a bias that `n` draws find with probability `POWER` at error `alpha`; 1 at most."""
+    if df == 0 or n == 0:
+        return 1.0
+    critical = _turn(lambda x: survival(x, df) > alpha)
+    noncentral = _turn(lambda x: _power(critical, df, x) < POWER)
+    return min(1.0, 0.5 * math.sqrt(noncentral / n))
+
+
+def survival(x: float, df: int) -> float:
+    """Return P(X2 > x) for `df` >= 1 degrees of freedom.
+
+    Q(a + 1, y) = Q(a, y) + y^a e^-y / Gamma(a + 1) from Q(1/2, y) = erfc(sqrt y) or Q(1, y) = e^-y, at y = x/2.
+    """
+    assert df >= 1
+    y = x / 2
+    if y <= 0:
+        return 1.0
+    a = 0.5 if df % 2 else 1.0
+    total = math.erfc(math.sqrt(y)) if df % 2 else math.exp(-y)
+    while a < df / 2:
+        total += math.exp(a * math.log(y) - y - math.lgamma(a + 1))
+        a += 1
+    return min(1.0, total)
+
+
+def _merged(counts: Mapping[Cell, int], law: Mapping[Cell, float], n: int) -> list[tuple[float, float]]:
+    """Return (observed, expected) of each cell, the rarest ones as one that expects enough."""
+    ordered = sorted(((n * p, float(counts.get(cell, 0))) for cell, p in law.items() if p > 0), reverse=True)
+    cells = [(seen, expected) for expected, seen in ordered if expected >= EXPECTED]
+    rare = [(seen, expected) for expected, seen in ordered if expected < EXPECTED]
+    if rare:
+        seen, expected = sum(s for s, _ in rare), sum(e for _, e in rare)
+        while expected < EXPECTED and cells:
+            more_seen, more = cells.pop()
+            seen, expected = seen + more_seen, expected + more
+        cells.append((seen, expected))
+    return cells
+
+
+def _power(critical: float, df: int, noncentral: float) -> float:
+    """Return P(X2 > critical) of the non-central law: a Poisson mixture of central ones."""
+    half = noncentral / 2
+    if half == 0:
+        return survival(critical, df)
+    spread = int(8 * math.sqrt(half)) + 10
+    middle = int(half)
+    return sum(
+        math.exp(j * math.log(half) - half - math.lgamma(j + 1)) * survival(critical, df + 2 * j)
+        for j in range(max(0, middle - spread), middle + spread)
+    )
+
+
+def _turn(is_below: Callable[[float], bool]) -> float:
+    """Return where `is_below` turns false; it is true at 0. Doubling first: far out its sums are long."""
+    low, high = 0.0, 16.0
+    while is_below(high):
+        low, high = high, 2 * high
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_below(middle) else (low, middle)
+    return high

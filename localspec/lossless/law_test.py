@@ -1,0 +1,100 @@
+"""Does a rule keep the target's law? Many draws on recorded rows against what the rows say, by Pearson's chi-square.
+
+A draw is a pass as the engine runs it (grow a draft, walk it) and, where the pass committed less than the recorded
+depth, plain passes after it. The first tokens of the text then have the target's own joint law, whatever was drafted.
+Tokens that the recording does not follow are one cell together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from localspec.chooser import SeededChooser
+from localspec.draft import Draft
+from localspec.lossless.chi_square import Cell, Outcome, compare, detectable
+from localspec.lossless.recorded import RecordedLaws, Recording, Source
+from localspec.protocols import Chooser, Path, Plan, TreePolicy, Verifier
+
+OTHER = -1  # any token that is not followed
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is on trial: how drafts are grown, and how they are judged."""
+
+    policy: TreePolicy
+    plan: Plan
+    verifier: Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One recorded text: the outcome, what total variation could not have escaped, and draft tokens accepted a draw."""
+
+    outcome: Outcome
+    detectable: float
+    accepted: float
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {**asdict(self.outcome), "detectable": self.detectable, "accepted_per_pass": self.accepted}
+
+
+def try_rule(
+    recording: Recording, rule: Rule, *, draws: int, alpha: float, seed: int, cancel: Callable[[], bool]
+) -> Trial:
+    """Draw and compare; fewer draws after a cancel."""
+    counts: Counter[Cell] = Counter()
+    accepted = 0
+    for i in range(draws):
+        if cancel():
+            break
+        cell, kept = draw(recording, rule, SeededChooser(seed + i))
+        counts[cell] += 1
+        accepted += kept
+    outcome = compare(counts, dict(cells(recording)))
+    n = max(1, outcome.n)
+    return Trial(outcome, detectable(outcome.df, outcome.n, alpha), accepted / n)
+
+
+def draw(recording: Recording, rule: Rule, chooser: Chooser) -> tuple[Cell, int]:
+    """Return the cell of one text, and how many draft tokens its first pass accepted."""
+    draft = rule.policy.grow(recording.tokens[-1], recording.position, Source(recording), rule.plan, chooser)
+    verdict = rule.verifier.walk(draft, RecordedLaws(recording, draft), chooser, recording.position)
+    run = [int(draft.tokens[node]) for node in verdict.path] + [verdict.token]
+    path: Path = ()
+    while True:
+        for token in run:
+            if token not in recording.follows[path]:
+                return (*path, OTHER), len(verdict.path)
+            path = (*path, token)
+            if len(path) > recording.depth:
+                return path, len(verdict.path)
+        plain = Draft.root(path[-1])
+        laws = RecordedLaws(recording, plain, path)
+        run = [rule.verifier.walk(plain, laws, chooser, recording.position + len(path)).token]
+
+
+def cells(recording: Recording) -> Iterator[tuple[Cell, float]]:
+    """Yield every cell with the target's own probability of it."""
+    yield from _below(recording, (), 1.0)
+
+
+def _below(recording: Recording, path: Path, mass: float) -> Iterator[tuple[Cell, float]]:
+    law = recording.target[path]
+    rest = 1.0
+    for token in recording.follows[path]:
+        p = law.prob(token)
+        rest -= p
+        deeper = (*path, token)
+        if p <= 0.0:
+            continue
+        if len(deeper) > recording.depth:
+            yield deeper, mass * p
+        else:
+            yield from _below(recording, deeper, mass * p)
+    if rest > 1e-12:  # less is rounding
+        yield (*path, OTHER), mass * rest

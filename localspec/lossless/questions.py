@@ -1,0 +1,143 @@
+"""What may be asked of a loaded pair beside an answer, as it travels to the worker, and the answering."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from localspec.axes import Axes
+from localspec.config import Request, request_from_wire
+from localspec.draft import Draw
+from localspec.lossless.fork import explain
+from localspec.lossless.law_test import Rule, try_rule
+from localspec.lossless.recorded import DEPTH, WIDTH, Laws, record
+from localspec.protocols import Backend, Cancel, Room
+from localspec.sampling import Sampler
+
+Wire = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ForkQuestion:
+    """Where do two answers to `request` fork, and is it a tie? `seed` is that of the plain answer."""
+
+    request: Request
+    plain: tuple[int, ...]
+    other: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LawQuestion:
+    """Does the rule of `request` keep the target's law? Tried after its prompt and each of `continuations`.
+
+    `alpha` is the error of one trial: how often a right rule would fail it.
+    """
+
+    request: Request
+    continuations: tuple[tuple[int, ...], ...]
+    draws: int
+    alpha: float
+    seed: int
+
+
+Question = ForkQuestion | LawQuestion
+KINDS: dict[str, type[Any]] = {"fork": ForkQuestion, "law": LawQuestion}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom to ask: the models, the prompt's tokens, and how the request is decoded. `draft` None: nothing to load."""
+
+    target: Backend
+    draft: Backend | None
+    prompt: Sequence[int]
+    axes: Axes
+    cancel: Cancel
+
+
+def to_wire(question: Question) -> Wire:
+    """Return the JSON object: its `kind` and its fields."""
+    kind = next(name for name, cls in KINDS.items() if isinstance(question, cls))
+    return {"kind": kind, **asdict(question)}
+
+
+def from_wire(wire: Mapping[str, Any]) -> Question:
+    """Rebuild a question."""
+    request = request_from_wire(wire["request"])
+    if wire["kind"] == "fork":
+        return ForkQuestion(request, tuple(wire["plain"]), tuple(wire["other"]), int(wire["seed"]))
+    continuations = tuple(tuple(tokens) for tokens in wire["continuations"])
+    return LawQuestion(request, continuations, int(wire["draws"]), float(wire["alpha"]), int(wire["seed"]))
+
+
+def answer(question: Question, subject: Subject) -> Wire:
+    """Return the answer as a JSON object."""
+    if isinstance(question, ForkQuestion):
+        shape = subject.axes.shape
+        fork = explain(
+            subject.target,
+            subject.prompt,
+            (question.plain, question.other),
+            question.request.sampling,
+            seed=question.seed,
+            shape=(shape.nodes, shape.leaves),
+        )
+        return {"fork": None if fork is None else fork.to_wire()}
+    return {"trials": _trials(question, subject)}
+
+
+def _trials(question: LawQuestion, subject: Subject) -> list[Wire]:
+    """Try the rule after every continuation that both contexts hold."""
+    sampling, target, draft = question.request.sampling, subject.target, subject.draft
+    n_vocab = target.traits.n_vocab
+    judged = Laws(target, Sampler(sampling), n_vocab)
+    if draft is None:  # anything may draft; these tokens are likely enough to be accepted now and then
+        drafted = Laws(target, Sampler(sampling, temperature=2 * sampling.temperature), n_vocab)
+    else:
+        drafted = Laws(draft, Sampler(sampling, temperature=sampling.draft_temperature), n_vocab)
+    room = min(target.traits.n_ctx, drafted.backend.traits.n_ctx) - sum(WIDTH**level for level in range(1, DEPTH + 1))
+    found = []
+    for i, tokens in enumerate(question.continuations):
+        text = [*subject.prompt, *tokens]
+        if len(text) >= room or subject.cancel():
+            continue
+        recording = record(text, judged, drafted, width=_width(subject))
+        trial = try_rule(
+            recording,
+            _rule(subject.axes, text, is_drawn=draft is not None),
+            draws=question.draws,
+            alpha=question.alpha,
+            seed=question.seed + i * question.draws,
+            cancel=subject.cancel,
+        )
+        found.append({"position": len(text), **trial.to_wire()})
+    return found
+
+
+def _width(subject: Subject) -> int:
+    """Return how many tokens of a law are followed: fewer where the cache holds few branches."""
+    backends = [one for one in (subject.target, subject.draft) if one is not None]
+    leaves = min(one.traits.max_leaves for one in backends)
+    return max(width for width in range(1, WIDTH + 1) if width == 1 or width**DEPTH <= leaves)
+
+
+def _rule(axes: Axes, tokens: Sequence[int], *, is_drawn: bool) -> Rule:
+    """Return the rule on trial, with a plan as its length rule makes it."""
+    verifier = axes.verifier
+    depth = min(DEPTH, axes.shape.depth)
+    plan = axes.controller(axes.shape).plan(_Text(tokens), Room(depth, axes.shape.nodes))
+    draw = axes.draw if is_drawn or Draw.FIXED not in verifier.accepts else Draw.FIXED
+    return Rule(axes.policy, replace(plan, max_depth=min(depth, plan.max_depth), draw=draw), verifier)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text as a length rule sees it."""
+
+    tokens: Sequence[int]
+
+    @property
+    def position(self) -> int:
+        return len(self.tokens)

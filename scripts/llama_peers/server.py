@@ -1,0 +1,142 @@
+"""llama-server with one setting, as a contender: the same requests, measured by its own timings."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localspec.bench.measurement import Measurement
+from localspec.bench.schedule import Cell
+from localspec.config import Request
+
+START = 300.0  # seconds for a model to load
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`name` in the table and the options that make it. `remembers`: it learns from answers, so each starts afresh."""
+
+    name: str
+    options: tuple[str, ...]
+    needs_draft: bool = False
+    remembers: bool = False
+
+
+def settings(n_max: list[int], *, has_draft: bool) -> list[Setting]:
+    """Return the sweep: no speculation, the draft model at every length, two n-gram lookups with their defaults."""
+    drafts = [
+        Setting(
+            f"llama-server draft-simple n-max={n}",
+            ("--spec-type", "draft-simple", "--spec-draft-n-max", str(n)),
+            needs_draft=True,
+        )
+        for n in n_max
+    ]
+    return [
+        Setting("llama-server none", ("--spec-type", "none")),
+        *(drafts if has_draft else []),
+        Setting("llama-server ngram-simple", ("--spec-type", "ngram-simple")),
+        Setting("llama-server ngram-mod", ("--spec-type", "ngram-mod"), remembers=True),
+    ]
+
+
+@dataclass
+class Server:
+    """One process with one slot, started when it is first asked. Idle, it takes memory but no processor."""
+
+    program: Path
+    setting: Setting
+    target: Path
+    draft: Path | None
+    threads: int
+    ctx: int
+    _process: subprocess.Popen[bytes] | None = None
+    _port: int = 0
+    _log: Any = field(default_factory=tempfile.TemporaryFile)
+
+    def ask(self, cell: Cell, request: Request, text: str) -> Measurement:
+        """Return the account of one answer, from an empty cache."""
+        if self.setting.remembers:
+            self.close()
+        if self._process is None:
+            self._start()
+            self._post({"prompt": "Once", "n_predict": 8, "cache_prompt": False})  # warm
+        sampling = request.sampling
+        began = time.perf_counter()
+        answer = self._post(
+            {
+                "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": cell.prompt + 1,
+                "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
+                "min_p": sampling.min_p,
+            }
+        )  # fmt: skip
+        return self._measured(cell, answer, 1e3 * (time.perf_counter() - began))
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _start(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        draft = ["-md", str(self.draft)] if self.setting.needs_draft else []
+        threads = [option for name in ("-t", "-tb") for option in (name, str(self.threads))]
+        threads += ["--spec-draft-threads", str(self.threads)] if draft else []
+        self._process = subprocess.Popen(
+            [
+                str(self.program), "-m", str(self.target), *draft, *threads, *self.setting.options, "-c", str(self.ctx),
+                "-np", "1", "--host", "127.0.0.1", "--port", str(self._port), "--cache-ram", "0", "--offline",
+            ],
+            stdout=self._log, stderr=self._log,
+        )  # fmt: skip
+        deadline = time.monotonic() + START
+        while True:
+            with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+                self._get("/health")
+                return
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._log.seek(0)
+                tail = self._log.read().decode(errors="replace").splitlines()[-5:]
+                raise SystemExit(f"{self.setting.name} does not start:\n" + "\n".join(tail))
+            time.sleep(0.1)
+
+    def _get(self, path: str) -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
+            answer.read()
+
+    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._port}/completion",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=3600) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def _measured(self, cell: Cell, answer: dict[str, Any], total_ms: float) -> Measurement:
+        """Return the server's timings as ours: its `predicted_ms` begins after the first token, as ours does."""
+        timings = answer["timings"]
+        n, accepted = int(timings["predicted_n"]), int(timings.get("draft_n_accepted", 0))
+        reason = "length" if answer.get("stop_type") == "limit" else "stop"
+        return Measurement(
+            cell=cell, seed=cell.prompt + 1, method=self.setting.name, tree="chain", length="fixed", k=0,
+            verify="match", reason=reason, prompt_n=int(timings["prompt_n"]), prefill_ms=timings["prompt_ms"],
+            ttft_ms=timings["prompt_ms"], total_ms=total_ms, tokens=n, decoded=max(0, n - 1),
+            decode_ms=timings["predicted_ms"], passes=n - accepted, drafted=int(timings.get("draft_n", 0)),
+            accepted=accepted, tested_per_pos=(), accepted_per_pos=(), reached_per_pos=(), draft_ms=0.0,
+            verify_ms=0.0, host_ms=0.0, peak_memory=0, joules=None,
+        )  # fmt: skip

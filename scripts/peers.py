@@ -1,0 +1,209 @@
+"""localspec against llama.cpp's own server and bench: same files, prompts, sampling and threads, in turns, one table.
+
+  peers.py --folder ~/peers                            the bundled pair
+  peers.py -m BIG.gguf+SMALL.gguf --threads 2 --json peers.json --markdown peers.md
+
+The programs are built once, in --folder, from the source of the llama.cpp that is installed here. Every contender
+answers a prompt before the next is asked, there and back, from an empty cache; rates are of the tokens after the first.
+Servers wait in memory for their turn: one for each setting, since a request cannot change it. At T=0.8 texts differ
+between programs, which draw from one law with different generators.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from llama_peers.build import Peers, build
+from llama_peers.server import Server, settings
+
+from localspec.bench.contenders import parse_contenders
+from localspec.bench.hashes import Hashes
+from localspec.bench.measurement import Measurement, measured
+from localspec.bench.provenance import machine
+from localspec.bench.runner import WARM_UP, Job
+from localspec.bench.schedule import schedule
+from localspec.bench.statistics import Interval, ratio_interval
+from localspec.bench.suites import choose, load_suite
+from localspec.bench.summary import Row, rates, rows
+from localspec.bench.table import piped
+from localspec.config import LoadSettings, Request, cache_folder
+from localspec.models.store import parse_pair
+from localspec.stats import Stats
+from localspec.worker import Worker
+
+Wire = dict[str, Any]
+
+
+def ours(worker: Worker, request: Request) -> Stats:
+    """Return the account of localspec's answer."""
+    stats = Stats()
+    for event in worker.generate(request):
+        stats.observe(event)
+    return stats
+
+
+def run(job: Job, worker: Worker, servers: dict[str, Server]) -> Iterator[Measurement]:
+    """Yield every answer; the names of servers and of localspec's methods share one schedule."""
+    names = [*servers, *(one.name for one in job.contenders)]
+    cells = schedule(len(job.suite.prompts), job.temperatures, names, job.repeats)
+    for one in job.contenders:
+        cell = next(cell for cell in cells if cell.contender == one.name)
+        request = job.request(cell)
+        for _ in worker.generate(replace(request, max_tokens=WARM_UP)):
+            pass
+    for done, cell in enumerate(cells):
+        print(f"\r{done}/{len(cells)} {cell.contender:<40}", end="", file=sys.stderr, flush=True)
+        if cell.contender in servers:
+            plain = replace(cell, contender="plain")
+            request = job.request(plain)
+            yield servers[cell.contender].ask(cell, request, job.suite.prompts[cell.prompt].text)
+        else:
+            yield measured(cell, ours(worker, job.request(cell)), None)
+    print(file=sys.stderr)
+
+
+def bare(peers: Peers, target: Path, threads: int, n_prompt: int, n: int) -> Wire:
+    """Return what llama-bench says of the target: tokens a second of generation after a prompt's length, of prompt."""
+    command = [
+        str(peers.bench), "-m", str(target), "-t", str(threads), "-p", str(n_prompt), "-n", str(n), "-d", str(n_prompt),
+        "-r", "3", "-o", "json",
+    ]  # fmt: skip
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    return {"pp" if one["n_prompt"] else "tg": one["avg_ts"] for one in found}
+
+
+def report(job: Job, measurements: list[Measurement], benches: list[Wire], command: str) -> str:
+    """Return the tables as Markdown: rates, ratios against localspec's plain decoding, the best server setting."""
+    parts = [f"`{command}`\n"]
+    lengths: dict[int, set[int]] = {}
+    for one in measurements:
+        lengths.setdefault(one.cell.prompt, set()).add(one.prompt_n)
+    if any(len(found) > 1 for found in lengths.values()):
+        parts.append("The programs read a prompt as different numbers of tokens: figures are not of the same work.\n")
+    table = rows(measurements)
+    tg = median(bench["tg"] for bench in benches)
+    for temperature in job.temperatures:
+        here = [row for row in table if row.temperature == temperature]
+        lines = [("contender", "tok/s", "× plain", "accepted", "prompt tok/s", "answers")]
+        lines += [_line(row) for row in here]
+        parts += [f"### T={temperature:g}\n", piped(lines)]
+        rate = {
+            row.contender: rates(
+                m for m in measurements if m.cell.temperature == temperature and m.cell.contender == row.contender
+            )
+            for row in here
+        }
+        servers = [row for row in here if row.contender.startswith("llama-server") and row.tok_per_s]
+        best = max(servers, key=lambda row: row.tok_per_s.median if row.tok_per_s else 0.0)
+        for row in here:
+            if not row.contender.startswith("llama-server"):
+                both = [p for p in rate[row.contender] if p in rate[best.contender]]
+                ratio = ratio_interval(
+                    [rate[row.contender][p] for p in both], [rate[best.contender][p] for p in both], is_paired=True
+                )
+                parts.append(f"{row.contender} / {best.contender}: {_spelt(ratio)}\n")
+        plain = next(row for row in here if row.contender == "plain")
+        if plain.tok_per_s is not None:
+            parts.append(f"plain / llama-bench tg ({tg:.1f} tok/s): {plain.tok_per_s.median / tg:.2f}\n")
+    return "\n".join(parts)
+
+
+def _line(row: Row) -> tuple[str, ...]:
+    accepted = "–" if row.acceptance is None else f"{row.acceptance:.0%}"
+    prompt = "–" if row.prompt_per_s is None else f"{row.prompt_per_s:.0f}"
+    return (row.contender, _spelt(row.tok_per_s, 1), _spelt(row.ratio), accepted, prompt, str(row.n))
+
+
+def _spelt(interval: Interval | None, digits: int = 2) -> str:
+    return "–" if interval is None else interval.spelt(digits)
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=cache_folder("peers"), help="where the programs are built")
+    parser.add_argument("-m", "--model", default=None, help="a pair, as localspec run has it")
+    parser.add_argument("--methods", default="plain,auto,draft-model:k=4", help="of localspec, as in localspec bench")
+    parser.add_argument("--n-max", default="1,2,3,4,5,6,7,8", help="of draft-simple")
+    parser.add_argument("--suite", default="stories")
+    parser.add_argument("--prompts", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--temps", default="0,0.8")
+    parser.add_argument("-n", type=int, default=128, help="tokens of an answer")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--ctx", type=int, default=1024)
+    parser.add_argument("--jobs", type=int, default=2, help="of the compiler")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--build-only", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Build, measure, and write the table."""
+    options = arguments()
+    peers = build(options.folder, options.jobs)
+    if options.build_only:
+        return
+    pair = parse_pair(options.model)
+    has_draft = pair.draft is not None
+    job = Job(
+        suite=choose(load_suite(options.suite, is_chat=False), options.prompts),
+        contenders=parse_contenders(options.methods, has_draft=has_draft),
+        temperatures=tuple(float(word) for word in options.temps.split(",")),
+        repeats=options.repeats,
+        max_tokens=options.n,
+    )
+    n_max = [int(word) for word in options.n_max.split(",")]
+    load = LoadSettings(
+        str(pair.target.absolute()),
+        pair.draft and str(pair.draft.absolute()),
+        name=pair.name,
+        ctx=options.ctx,
+        threads=options.threads,
+    )
+    with ExitStack() as stack:
+        servers = {}
+        for setting in settings(n_max, has_draft=has_draft):
+            server = Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
+            stack.callback(server.close)
+            servers[setting.name] = server
+        worker = stack.enter_context(Worker())
+        for _ in worker.load(load):
+            pass
+        benches = [bare(peers, pair.target, options.threads, 128, options.n)]
+        measurements = list(run(job, worker, servers))
+        benches.append(bare(peers, pair.target, options.threads, 128, options.n))
+    page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
+    print(page)
+    if options.markdown:
+        options.markdown.write_text(page, encoding="utf-8")
+    if options.json:
+        hashes = Hashes(cache_folder("bench") / "sha256.json")
+        wire = {
+            "schema": "localspec.peers/1",
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine(),
+            "models": {str(path): hashes.sha256(path) for path in (pair.target, pair.draft) if path},
+            "threads": options.threads,
+            "llama_bench": benches,
+            "results": [row.to_wire() for row in rows(measurements)],
+            "measurements": [one.to_wire() for one in measurements],
+        }
+        options.json.write_text(json.dumps(wire, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""`localspec bench`, `race` and `verify` as people run them, on the bundled pair with tiny budgets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair
+
+pytestmark = needs_pair
+SMALL = ("-n", "8", "--prompts", "2", "--repeats", "1", "--temps", "0", "--methods", "draft-model:k=3")
+
+
+def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
+    return localspec(*args, env={"LOCALSPEC_HOME": str(home)})
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A result file of the bundled pair, with its table and page beside it."""
+    folder = tmp_path_factory.mktemp("bench")
+    done = call(folder, "bench", "storyteller", *SMALL, "--json", f"{folder}/a.json", "--markdown", f"{folder}/a.md")
+    assert done.returncode == 0, done.stderr
+    (folder / "a.txt").write_bytes(done.stdout)
+    return folder / "a.json"
+
+
+def test_a_bench_measures_what_was_asked(measured: Path) -> None:
+    """Each contender answers each prompt with every token asked for; counts agree with each other."""
+    made = json.loads(measured.read_text())
+    assert made["schema"] == "localspec.bench/1"
+    assert made["is_complete"]
+    assert [row["contender"] for row in made["results"]] == ["plain", "draft-model:k=3"]
+    assert len(made["measurements"]) == 4
+    for one in made["measurements"]:
+        assert (one["tokens"], one["decoded"], one["reason"]) == (8, 7, "length")
+        assert one["tokens"] == one["accepted"] + one["passes"]
+        assert sum(one["accepted_per_pos"]) == one["accepted"]
+        assert 0 < one["ttft_ms"] < one["total_ms"]
+        assert one["prefill_ms"] > 0
+    plain, draft = made["results"]
+    assert plain["tokens_per_pass"] == 1.0
+    assert draft["tokens_per_pass"] > 1.0
+    assert draft["verify"] == "block"
+    pair = made["provenance"]["pair"]
+    assert all(len(pair[key]["sha256"]) == 64 for key in ("target", "draft"))
+    assert made["provenance"]["machine"]["cores"] >= 1
+    page = (measured.parent / "a.md").read_text()
+    assert "draft-model:k=3" in page
+    assert "draft-model:k=3" in (measured.parent / "a.txt").read_text()
+
+
+def test_prompts_are_cold_and_cut(tmp_path: Path) -> None:
+    """Every answer reads its whole prompt, whoever answered it before; --prompt-tokens cuts it."""
+    done = call(tmp_path, "bench", *SMALL, "--prompt-tokens", "20", "--repeats", "2", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert {one["prompt_n"] for one in made["measurements"]} == {20}
+    evaluated = [one["prefill_ms"] for one in made["measurements"]]
+    assert len(evaluated) == 8
+    assert not list((tmp_path / "cache" / "bench").glob("*.jsonl")), "a complete bench leaves no state"
+
+
+def test_comparing_two_results(measured: Path, tmp_path: Path) -> None:
+    done = call(tmp_path, "bench", "compare", str(measured), str(measured))
+    assert done.returncode == 0, done.stderr
+    assert b"draft-model:k=3" in done.stdout
+    wire = json.loads(call(tmp_path, "bench", "compare", str(measured), str(measured), "--json", "-").stdout)
+    assert wire["differences"] == []
+    assert {change["ratio"]["median"] for change in wire["changes"]} == {1.0}
+
+
+def test_a_baseline_of_another_model_is_refused_before_anything_loads(measured: Path, tmp_path: Path) -> None:
+    other = json.loads(measured.read_text())
+    other["provenance"]["pair"]["target"]["sha256"] = "0" * 64
+    baseline = tmp_path / "other.json"
+    baseline.write_text(json.dumps(other))
+    assert_one_line(call(tmp_path, "bench", *SMALL, "--baseline", str(baseline)), 6, "different target models")
+    assert_one_line(call(tmp_path, "bench", "compare", str(measured), str(baseline)), 6, "different target models")
+
+
+BAD = {
+    "unknown suite": (("--suite", "storys"), 2, "there is no suite 'storys'"),
+    "no file": (("--suite", "./none.jsonl"), 3, "cannot read --suite ./none.jsonl"),
+    "not JSONL": (("--suite", "{bad}"), 2, "the file is not JSONL"),
+    "unknown column": (("--column", "text"), 3, "has no column 'text'"),
+    "no prompts": (("--prompts", "0"), 2, "--prompts"),
+    "no temperature": (("--temps", "warm"), 2, "no list of numbers"),
+    "a negative one": (("--temps=-1",), 2, "out of range"),
+    "not a number": (("--temps", "nan"), 2, "out of range"),
+    "no budget": (("--budgets", "four"), 2, "no list of numbers"),
+    "unknown method": (("--methods", "magic"), 2, "no method or tree 'magic'"),
+    "unknown preset": (("--preset", "papper"), 2, "no preset 'papper'"),
+    "no such pair": (("nothere",), 3, "nothere"),
+    "two pairs": (("storyteller", "storyteller"), 2, "one pair at a time"),
+    "no place for JSON": (("--json", "/nowhere/at/all.json"), 3, "cannot write --json"),
+    "a folder as Markdown": (("--markdown", "/"), 3, "cannot write --markdown"),
+    "no baseline": (("--baseline", "none.json"), 3, "cannot read none.json"),
+    "a baseline that is none": (("--baseline", "{bad}"), 2, "is not JSON"),
+    "compare one": (("compare", "a.json"), 2, "takes two results"),
+    "compare and measure": (("compare", "a", "b", "--suite", "stories"), 2, "has no --suite"),
+    "a context too small": (("--ctx", "16"), 8, "the context holds"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line(tmp_path: Path, case: str) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("Once upon a time\n")
+    args, code, words = BAD[case]
+    spelt = [arg.format(bad=bad) for arg in args]
+    command = spelt if spelt[:1] == ["compare"] else [*SMALL, *spelt]
+    line = assert_one_line(call(tmp_path, "bench", *command), code, words)
+    assert " — try: " in line
+
+
+def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:
+    """A file stands where the cache folder would be made."""
+    (tmp_path / "cache").write_text("")
+    done = call(tmp_path, "bench", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert b"could not be resumed" in done.stderr
+    assert b"plain" in done.stdout
+
+
+def test_an_interrupted_bench_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C: what was measured is shown and kept, and --resume measures only the rest."""
+    args = ("bench", "-n", "200", "--prompts", "3", "--repeats", "1", "--temps", "0", "--methods", "plain")
+    state = tmp_path / "cache" / "bench"
+    process = subprocess.Popen(
+        [*REAL, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env=environment({"LOCALSPEC_HOME": str(tmp_path)}),
+    )  # fmt: skip
+    deadline = time.monotonic() + TIMEOUT
+    while not any(path.stat().st_size for path in state.glob("*.jsonl")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 130, err
+    assert b"--resume goes on" in err
+    assert b"interrupted: this is what was measured until then" in out
+    kept = [json.loads(line) for path in state.glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert 1 <= len(kept) < 3
+    done = call(tmp_path, *args, "--resume", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["is_complete"]
+    assert made["measurements"][: len(kept)] == kept
+    assert len(made["measurements"]) == 3
+    again = call(tmp_path, *args, "--resume")
+    assert b"nothing to resume" in again.stderr
+
+
+def test_a_race_tells_speed_and_text(tmp_path: Path) -> None:
+    """The texts are one at any temperature, with two rounds in turned order."""
+    done = call(tmp_path, "race", "storyteller", "Once upon a time", "--raw", "-n", "24", "--repeat", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["schema"] == "localspec.race/1"
+    assert made["output"]["is_explained"]
+    assert made["text"] == made["plain_text"] or made["output"]["fork"]["is_tie"]
+    assert len(made["rounds"]) == 2
+    assert made["rounds"][0]["plain"]["seed"] != made["rounds"][1]["plain"]["seed"]
+    for one in made["rounds"]:
+        assert (one["plain"]["method"], one["speculative"]["method"]) == ("plain", "draft-model")
+        assert one["plain"]["seed"] == one["speculative"]["seed"]
+        assert one["speculative"]["verify"] == "coupled"
+        assert one["speedup"] > 0
+
+
+def test_a_race_for_people(tmp_path: Path) -> None:
+    done = call(tmp_path, "race", "storyteller", "Once upon a time", "--raw", "-n", "16", "--temp", "0")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.decode().splitlines()
+    assert "× plain" in lines[-2]
+    assert lines[-1].startswith(("identical output, 16 tokens", "diverged at token"))
+    other = call(tmp_path, "race", "storyteller", "Once", "--raw", "-n", "8", "--verify", "block")
+    assert "texts are not compared" in other.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        ((), 2, "missing argument"),
+        (("storyteller",), 2, "there is no prompt"),
+        (("nothere", "x"), 3, "nothere"),
+        (("storyteller", "x", "--repeat", "0"), 2, "--repeat"),
+        (("storyteller", "x", "--temp", "nan"), 2, "--temp"),
+    ],
+)
+def test_races_that_cannot_start(tmp_path: Path, args: tuple[str, ...], code: int, words: str) -> None:
+    assert_one_line(call(tmp_path, "race", *args), code, words)
+
+
+@pytest.mark.parametrize("extra", [(), ("--tree", "static:2,2"), ("--method", "suffix")])
+def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> None:
+    done = call(tmp_path, "verify", "storyteller", "--prompts", "1", "-n", "24", "--draws", "200", "--json", *extra)
+    assert done.returncode == 0, done.stdout
+    made = json.loads(done.stdout)
+    assert made["passed"]
+    assert [one["check"] for one in made["checks"]] == ["greedy", "coupled", "law"]
+    law = made["checks"][-1]
+    assert len(law["trials"]) == 2
+    assert all(one["impossible"] == 0 and one["n"] == 200 for one in law["trials"])
+    assert 0 < law["detectable"] < 1
+
+
+@pytest.mark.parametrize("rule", ["typical", "shortcut"])
+def test_verify_catches_a_lossy_rule(tmp_path: Path, rule: str) -> None:
+    """The rules that change the law by design are what a wrong one looks like: exit code 10."""
+    # A flat draft is often rejected, and it is after a rejection that both rules draw from the wrong law.
+    lossy = ("--approximate", "--verify", rule, "-k", "3", "--draft-temp", "4", "--temp", "1", "--seed", "1")
+    done = call(tmp_path, "verify", "storyteller", "--prompts", "1", "-n", "8", "--draws", "1000", *lossy)
+    assert done.returncode == 10, done.stdout
+    text = done.stdout.decode()
+    assert "FAIL law" in text
+    assert f"NOT lossless: --verify {rule}" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("--temp", "0"), 2, "leaves no law to test"),
+        (("--suite", "nope"), 2, "no suite 'nope'"),
+        (("--verify", "nope"), 2, "does not exist"),
+        (("--draws", "1"), 2, "--draws"),
+        (("nothere",), 3, "nothere"),
+    ],
+)
+def test_verifications_that_cannot_start(tmp_path: Path, args: tuple[str, ...], code: int, words: str) -> None:
+    assert_one_line(call(tmp_path, "verify", *args), code, words)
+
+
+def test_errors_are_objects_where_json_was_promised(tmp_path: Path) -> None:
+    done = call(tmp_path, "bench", *SMALL, "--suite", "nope", "--json", "-")
+    assert json.loads(done.stdout)["error"]["code"] == 2
+    done = call(tmp_path, "verify", "--temp", "0", "--json")
+    assert json.loads(done.stdout)["error"]["kind"] == "usage"
+
+
+def test_a_result_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
+    """The disk is full: what was measured is shown, and --resume writes it elsewhere without measuring again."""
+    done = call(tmp_path, "bench", *SMALL, "--json", "/dev/full")
+    assert done.returncode == 7
+    assert b"cannot write /dev/full" in done.stderr
+    assert b"draft-model:k=3" in done.stdout
+    (state,) = (tmp_path / "cache" / "bench").glob("*.jsonl")
+    kept = [json.loads(line) for line in state.read_text().splitlines()]
+    assert len(kept) == 4
+    again = call(tmp_path, "bench", *SMALL, "--resume", "--json", f"{tmp_path}/r.json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["measurements"] == kept
+    assert not state.exists()
+
+
+def test_a_suite_of_questions_goes_through_the_chat_template(tmp_path: Path) -> None:
+    """Raw and chat prompts of one suite differ in their tokens; the preset cuts both."""
+    found = []
+    for way in ("--raw", "--chat"):
+        done = call(tmp_path, "bench", *SMALL, "--suite", "gsm8k", way, "--json", "-")
+        assert done.returncode == 0, done.stderr
+        found.append([one["prompt_n"] for one in json.loads(done.stdout)["measurements"]])
+    assert all(chat > raw for raw, chat in zip(*found, strict=True))
+
+
+def test_the_preset_is_the_papers_protocol(tmp_path: Path) -> None:
+    """What is given by hand goes before it."""
+    done = call(tmp_path, "bench", "--preset", "paper", *SMALL, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    options = made["provenance"]["options"]
+    assert (options["prompt_tokens"], options["max_tokens"]) == (128, 8)
+    assert options["sampling"]["draft_temperature"] == 0.6
+    assert {one["prompt_n"] for one in made["measurements"]} == {128}
+
+
+def test_a_model_that_has_no_end_is_not_read(tmp_path: Path) -> None:
+    """Hashing comes after the header, which is bounded: pipes, devices and folders are told, not waited for."""
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "text.gguf").write_text("not a model")
+    for name, code in (("pipe.gguf", None), ("text.gguf", 5)):
+        done = call(tmp_path, "bench", str(tmp_path / name), "--draft", "none", "--methods", "plain")
+        assert_one_line(done, done.returncode if code is None else code)
+        assert done.returncode in (3, 5)
+
+
+def test_a_race_that_runs_out_of_time_says_so(tmp_path: Path) -> None:
+    """Before a round is finished there is nothing to show but the reason."""
+    args = ("Once upon a time", "--raw", "-n", "900", "--repeat", "50", "--timeout", "0.01", "--json")
+    done = call(tmp_path, "race", "storyteller", *args)
+    assert done.returncode == 124
+    assert json.loads(done.stdout)["error"]["kind"] == "timeout"
+
+
+def test_text_of_a_result_is_no_terminal_code(measured: Path, tmp_path: Path) -> None:
+    """A result is other people's file: its words are shown, its escape sequences are not obeyed."""
+    wire = json.loads(measured.read_text())
+    wire["provenance"]["machine"]["processor"] = "\x1b]0;title\x07"
+    other = tmp_path / "b.json"
+    other.write_text(json.dumps(wire))
+    done = call(tmp_path, "bench", "compare", str(measured), str(other))
+    assert done.returncode == 0, done.stderr
+    assert b"\x1b" not in done.stdout
+    assert "␛]0;title" in done.stdout.decode()

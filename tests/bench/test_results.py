@@ -1,0 +1,239 @@
+"""What is kept of a bench: rows, files, the state of an interrupted one, comparisons, figures. No model is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.bench.compare import compare
+from localspec.bench.energy import Meter
+from localspec.bench.hashes import Hashes
+from localspec.bench.measurement import Measurement, from_wire
+from localspec.bench.plots import draw
+from localspec.bench.result import Result, read_result
+from localspec.bench.schedule import Cell
+from localspec.bench.state import State, fingerprint
+from localspec.bench.summary import rows
+from localspec.bench.table import markdown, text
+from localspec.errors import IncompatibleError, NotFoundError, UsageError
+
+MODEL = {
+    "path": "/m/t.gguf", "bytes": 10, "arch": "llama", "quant": "Q8_0", "n_params": 1, "n_vocab": 2, "n_layer": 1,
+    "kv_bytes": 1000, "devices": ["CPU"], "sha256": "a" * 64,
+}  # fmt: skip
+PROVENANCE: dict[str, Any] = {
+    "machine": {"system": "Linux", "arch": "x", "processor": "p", "cores": 2, "memory_bytes": 1, "python": "3"},
+    "pair": {"name": "n", "target": MODEL, "draft": {**MODEL, "sha256": "b" * 64}},
+    "versions": {"localspec": "0"},
+    "n_ctx": 512,
+    "threads": 2,
+    "options": {"suite": "s", "suite_sha256": "c", "prompt_tokens": None, "raw": True, "n_prompts": 6,
+                "max_tokens": 9, "repeats": 1},
+}  # fmt: skip
+
+
+def one(prompt: int = 0, contender: str = "plain", rate: float = 100.0, **changes: Any) -> Measurement:
+    """Return an answer of nine tokens at `rate` tokens a second."""
+    drafts = contender != "plain"
+    made = Measurement(
+        cell=Cell(prompt, 0.0, contender, 0), seed=1, method="draft-model" if drafts else "plain", tree="chain",
+        length="fixed", k=2 if drafts else 0, verify="block", reason="length", prompt_n=10, prefill_ms=5.0,
+        ttft_ms=6.0, total_ms=100.0, tokens=9, decoded=8, decode_ms=8e3 / rate, passes=4 if drafts else 9,
+        drafted=8 if drafts else 0, accepted=5 if drafts else 0, tested_per_pos=(4, 4) if drafts else (),
+        accepted_per_pos=(3, 2) if drafts else (), reached_per_pos=(4, 3) if drafts else (), draft_ms=1.0,
+        verify_ms=2.0, host_ms=0.5, peak_memory=1 << 20, joules=None,
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+def result(speedup: Callable[[int], float] = lambda prompt: 2.0, n: int = 6, **changes: Any) -> Result:
+    """Return a bench in which prompt i is `speedup(i)` times as fast with the draft."""
+    plain = [one(i, rate=50.0 * (i + 1)) for i in range(n)]
+    draft = [one(i, "draft-model:k=2", rate=50.0 * (i + 1) * speedup(i)) for i in range(n)]
+    return dataclasses.replace(Result(PROVENANCE, (*plain, *draft), is_complete=True), **changes)
+
+
+def test_a_row_is_of_ratios_on_the_same_prompt() -> None:
+    """Rates differ tenfold between prompts, the ratio never: it has no doubt, and the rate has."""
+    plain, draft = result().rows
+    assert draft.ratio is not None
+    assert draft.ratio.median == pytest.approx(2.0)
+    assert (draft.ratio.low, draft.ratio.high) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert draft.tok_per_s is not None
+    assert draft.tok_per_s.low is not None
+    assert draft.tok_per_s.low < draft.tok_per_s.median
+    assert (draft.tokens_per_pass, draft.acceptance) == (9 / 4, 5 / 8)
+    assert (draft.tested_per_pos, draft.accepted_per_pos) == ((24, 24), (18, 12))
+    assert plain.ratio is not None
+    assert (plain.ratio.median, plain.ratio.low) == (1.0, None)
+
+
+def test_answers_that_end_at_once_have_no_rate() -> None:
+    short = one(decoded=0, decode_ms=0.0, reason="stop")
+    (row,) = rows([short])
+    assert (row.tok_per_s, row.ratio, row.n_stopped) == (None, None, 1)
+    (row,) = rows([short, one(1)])
+    assert row.tok_per_s is not None
+    assert row.tok_per_s.n == 1
+
+
+def test_energy_is_of_metered_answers() -> None:
+    (row,) = rows([one(joules=18.0), one(1)])
+    assert row.joules_per_token == 2.0
+
+
+@given(st.floats(0.1, 1e6), st.integers(0, 99), st.floats(0, 2))
+def test_a_measurement_survives_json(rate: float, prompt: int, temperature: float) -> None:
+    made = one(prompt, "draft-model:k=2", rate, cell=Cell(prompt, temperature, "draft-model:k=2", 3))
+    assert from_wire(json.loads(json.dumps(made.to_wire()))) == made
+
+
+def test_a_result_survives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(result(row_costs=((1, 2.0), (4, 2.5))).to_wire()))
+    assert read_result(path) == result(row_costs=((1, 2.0), (4, 2.5)))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is not JSON"),
+        ("[]", "is no result of localspec bench"),
+        ('{"schema": "localspec.result/1"}', "is no result of localspec bench"),
+        ('{"schema": "localspec.bench/1"}', "is a damaged result"),
+        ('{"schema": "localspec.bench/1", "provenance": {}, "measurements": [], "is_complete": true}', "damaged"),
+        ('{"schema": "localspec.bench/1", "provenance": 5, "measurements": [{}], "is_complete": true}', "damaged"),
+    ],
+)
+def test_files_that_are_no_result(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=words):
+        read_result(path)
+    with pytest.raises(NotFoundError):
+        read_result(tmp_path / "none.json")
+
+
+def test_tables_say_what_was_left_out() -> None:
+    stopped = (*result().measurements, one(6, reason="stop"))
+    shown = text(result(measurements=stopped, skipped=2, is_complete=False))
+    for words in ("2.00 [2.00, 2.00]", "1 answers ended before", "2 prompts did not fit", "interrupted", "62%"):
+        assert words in shown
+    page = markdown(result(), "localspec bench it")
+    assert page.startswith("`localspec bench it`")
+    assert "sha256 aaaaaaaaaaaa" in page
+    assert "75% 50%" in page
+
+
+def test_comparing_pairs_the_prompts() -> None:
+    """The second is half as fast on every prompt: a ratio of 0.5 without doubt, and what differs is told."""
+    slower = tuple(dataclasses.replace(m, decode_ms=2 * m.decode_ms) for m in result().measurements)
+    other = {**PROVENANCE, "threads": 1}
+    made = compare(result(), result(measurements=slower, provenance=other))
+    assert made.is_paired
+    assert all(change.ratio is not None and change.ratio.median == pytest.approx(0.5) for change in made.changes)
+    assert made.differences == (("threads", 2, 1),)
+    assert "threads: 2 → 1" in made.text()
+    assert json.loads(json.dumps(made.to_wire()))["differences"][0]["what"] == "threads"
+
+
+def test_comparing_other_prompts_and_methods() -> None:
+    options = {**PROVENANCE["options"], "suite_sha256": "d"}
+    plain = tuple(m for m in result().measurements if m.cell.contender == "plain")
+    made = compare(result(), result(measurements=plain, provenance={**PROVENANCE, "options": options}))
+    assert not made.is_paired
+    assert [change.contender for change in made.changes] == ["plain"]
+    assert made.only_before == ("draft-model:k=2 T=0",)
+
+
+@pytest.mark.parametrize("what", ["target", "draft"])
+def test_results_of_other_models_are_refused(what: str) -> None:
+    pair = {**PROVENANCE["pair"], what: {**MODEL, "sha256": "f" * 64}}
+    with pytest.raises(IncompatibleError, match=f"different {what} models") as raised:
+        compare(result(), result(provenance={**PROVENANCE, "pair": pair}))
+    assert raised.value.exit_code == 6
+
+
+def test_an_interrupted_bench_is_kept_line_by_line(tmp_path: Path) -> None:
+    """What was appended comes back; a torn last line costs itself only; a complete bench leaves nothing."""
+    state = State(tmp_path / "deep" / "er", "x")
+    state.begin([])
+    state.append(one(0))
+    state.append(one(1))
+    with state.path.open("a") as file:
+        file.write('{"cell": {"prompt": 2, "temp')
+    assert State(tmp_path / "deep" / "er", "x").load() == [one(0), one(1)]
+    state.clear()
+    assert state.load() == []
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_no_error(tmp_path: Path) -> None:
+    """A file where the folder should be, which stops the superuser as well."""
+    (tmp_path / "file").write_text("")
+    state = State(tmp_path / "file" / "bench", "x")
+    state.begin([one()])
+    state.append(one())
+    assert state.reason
+    hashes = Hashes(tmp_path / "file" / "sha256.json")
+    assert len(hashes.sha256(tmp_path / "file")) == 64
+    assert hashes.reason
+
+
+def test_hashes_are_of_the_content(tmp_path: Path) -> None:
+    path, kept = tmp_path / "m", tmp_path / "kept.json"
+    path.write_bytes(b"abc")
+    first = Hashes(kept).sha256(path)
+    assert first == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    told: list[float] = []
+    assert Hashes(kept).sha256(path, told.append) == first
+    assert told == []
+    path.write_bytes(b"abcd")
+    assert Hashes(kept).sha256(path) != first
+    kept.write_text("no JSON")
+    assert Hashes(kept).sha256(path, told.append)
+    assert told[-1] == 1.0
+    with pytest.raises(NotFoundError):
+        Hashes(kept).sha256(tmp_path / "none")
+
+
+def test_a_meter_counts_through_its_wrap(tmp_path: Path) -> None:
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    (tmp_path / "intel-rapl:0:0").mkdir()  # a part of the package: it is in the package's own counter
+    (zone / "energy_uj").write_text("9000000\n")
+    (zone / "max_energy_range_uj").write_text("9999999\n")
+    meter = Meter(tmp_path)
+    assert meter.is_there
+    meter.start()
+    (zone / "energy_uj").write_text("11000000\n")
+    assert meter.joules() == pytest.approx(2.0)
+    (zone / "energy_uj").write_text("500000\n")
+    assert meter.joules() == pytest.approx(1.5)
+    (zone / "energy_uj").unlink()
+    assert meter.joules() is None
+
+
+def test_no_meter_is_no_error(tmp_path: Path) -> None:
+    meter = Meter(tmp_path / "nothing")
+    meter.start()
+    assert not meter.is_there
+    assert meter.joules() is None
+
+
+def test_figures_are_written_in_both_formats(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = draw(result(row_costs=((1, 2.0), (4, 2.5), (2, 3.0))), tmp_path / "new")
+    names = {path.name for path in files}
+    stems = {"speedup-T0", "acceptance-T0", "tokens-per-pass-T0", "row-cost"}
+    assert names == {f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")}
+    for path in files:
+        head = path.read_bytes()[:200]
+        assert head.startswith(b"\x89PNG") or b"<?xml" in head

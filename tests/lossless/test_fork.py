@@ -1,0 +1,102 @@
+"""Forks explained: the place, the two tokens, how far apart plain decoding held them, and what rounding does there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.options import LoadOptions
+from localspec.chooser import SeededChooser
+from localspec.config import Sampling
+from localspec.lossless.fork import FACTOR, explain, margin, replay
+from localspec.sampling import Sampler
+from localspec.testing import TableBackend, random_table
+from tests.integration import pair
+
+GREEDY = Sampling(temperature=0.0)
+TABLE = random_table(5, 1)
+
+
+@pytest.fixture(scope="module")
+def quantised() -> Iterator[LlamaBackend]:
+    """The bundled target as people run it: Q8_0, whose rows do move with the batch."""
+    with pair.backend(pair.TARGET, LoadOptions(n_ctx=512, threads=1, max_leaves=32)) as opened:
+        yield opened
+
+
+def test_equal_texts_have_no_fork() -> None:
+    backend = TableBackend(TABLE, 5)
+    assert explain(backend, [0, 1], ([2, 3], [2, 3]), GREEDY, seed=0, shape=(4, 1)) is None
+    assert explain(backend, [0, 1], ([2, 3], [2]), GREEDY, seed=0, shape=(4, 1)) is None
+
+
+def test_a_backend_without_rounding_has_no_ties() -> None:
+    """Rows are a function of the text there: whatever differs, differs by a mistake."""
+    backend = TableBackend(TABLE, 5)
+    row = TABLE((0, 1, 2))
+    best, next_best = np.argsort(-row)[:2]
+    fork = explain(backend, [0, 1], ([2, int(best)], [2, int(next_best)]), GREEDY, seed=0, shape=(4, 2))
+    assert fork is not None
+    assert (fork.index, fork.plain, fork.other, fork.drift, fork.is_tie) == (1, best, next_best, 0.0, False)
+    assert fork.margin == pytest.approx(float(row[best] - row[next_best]))
+    assert backend.committed == []
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7])
+@pytest.mark.parametrize("has_siblings", [False, True])
+def test_a_replay_gives_the_rows_of_the_text(width: int, has_siblings: bool) -> None:
+    answer = [2, 3, 1, 4, 0]
+    rows = replay(TableBackend(TABLE, 5), [0, 1], answer, width, has_siblings=has_siblings)
+    assert sorted(rows) == [0, 1, 2, 3, 4, 5]
+    for index, row in rows.items():
+        assert row.tolist() == TABLE((0, 1, *answer[:index])).tolist()
+
+
+def test_a_real_model_drifts_by_little_and_a_wrong_token_is_no_tie(quantised: LlamaBackend) -> None:
+    """The likeliest token against the least likely: logits apart, while rounding moves rows by hundredths."""
+    prompt = quantised.model.tokenize("Once upon a time there was a king", add_bos=True)
+    plain = pair.plain(quantised, prompt=prompt, max_tokens=24).tokens
+    row = quantised.prefill([*prompt, *plain[:20]], lambda: False).logits(0).copy()
+    other = [*plain[:20], int(row.argmin())]
+    fork = explain(quantised, prompt, (plain, other), GREEDY, seed=0, shape=(8, 4))
+    assert fork is not None
+    assert fork.index == 20
+    assert 0.0 < fork.drift < 1.0
+    assert fork.margin > FACTOR * fork.drift
+    assert not fork.is_tie
+
+
+def test_tokens_closer_than_the_drift_are_a_tie(quantised: LlamaBackend) -> None:
+    """Of all tokens of a row, two neighbours in rank deep in the tail lie closer than rounding moves them."""
+    prompt = quantised.model.tokenize("Once upon a time there was a king", add_bos=True)
+    shared = pair.plain(quantised, prompt=prompt, max_tokens=12).tokens
+    row = quantised.prefill([*prompt, *shared], lambda: False).logits(0).copy()
+    order = np.argsort(-row)
+    closest = int(np.argmin(row[order[:-1]] - row[order[1:]]))
+    a, b = int(order[closest]), int(order[closest + 1])
+    fork = explain(quantised, prompt, ([*shared, a], [*shared, b]), GREEDY, seed=0, shape=(4, 1))
+    assert fork is not None
+    assert fork.is_tie
+
+
+def test_margins_above_temperature_zero_are_of_noisy_scores() -> None:
+    """Races are decided where the scores cross: at the winner's own score the margin is zero."""
+    sampling = Sampling(temperature=0.7, top_k=0, top_p=1.0, min_p=0.0)
+    row, seen = TABLE((0, 1)), [0, 1]
+    law = Sampler(sampling).law(row, seen)
+    for seed in range(20):
+        first, second = SeededChooser(seed).race(len(seen), law, 2)
+        apart = margin(row, seen, (first, second), sampling, seed)
+        assert apart == margin(row, seen, (second, first), sampling, seed)
+        assert apart > 0
+        third = next(token for token in range(5) if token not in (first, second))
+        assert margin(row, seen, (first, third), sampling, seed) >= apart
+
+
+def test_a_filtered_token_is_as_far_as_its_edge() -> None:
+    sampling = Sampling(temperature=1.0, top_k=2, top_p=1.0, min_p=0.0)
+    row = np.array([5.0, 4.0, 1.0, 0.0], np.float32)
+    assert margin(row, [0], (0, 2), sampling, 1) == pytest.approx(3.0)

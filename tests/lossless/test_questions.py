@@ -1,0 +1,42 @@
+"""Questions on their way to the worker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.config import Message, Request, Sampling, Speculation
+from localspec.errors import WorkerDiedError
+from localspec.lossless.questions import ForkQuestion, LawQuestion, from_wire, to_wire
+from localspec.worker import Worker
+
+TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple)
+REQUESTS = st.sampled_from(
+    [
+        Request(prompt="a", cold=True),
+        Request(messages=(Message("user", "b"),), prompt_tokens=5),
+        Request(prompt="c", sampling=Sampling(logit_bias=((1, 2.0),)), speculation=Speculation(options=(("a", "b"),))),
+    ]
+)
+
+
+@given(REQUESTS, TOKENS, TOKENS, st.integers(0, 2**64 - 1))
+def test_a_fork_question_survives_the_pipe(request: Request, a: tuple[int, ...], b: tuple[int, ...], seed: int) -> None:
+    question = ForkQuestion(request, a, b, seed)
+    assert from_wire(json.loads(json.dumps(to_wire(question)))) == question
+
+
+@given(REQUESTS, st.lists(TOKENS, max_size=3).map(tuple), st.integers(1, 10**6), st.floats(1e-12, 0.5))
+def test_a_law_question_survives_the_pipe(
+    request: Request, texts: tuple[tuple[int, ...], ...], draws: int, alpha: float
+) -> None:
+    question = LawQuestion(request, texts, draws, alpha, 7)
+    assert from_wire(json.loads(json.dumps(to_wire(question)))) == question
+
+
+def test_nothing_is_asked_of_nobody() -> None:
+    with pytest.raises(WorkerDiedError, match="No model is loaded"):
+        Worker().inspect(ForkQuestion(Request(prompt="a"), (1,), (2,), 0))
