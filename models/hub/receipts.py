@@ -1,0 +1,71 @@
+"""Receipts: which files localspec pulled, and the hash that was found right.
+
+A receipt is for one blob as it was: of another size or changed since, it says nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from localspec.config import state_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was pulled from where; `mtime_ns` is the blob's own, `pulled` false where another program brought it."""
+
+    blob: str
+    sha256: str
+    bytes: int
+    mtime_ns: int
+    repo: str
+    commit: str
+    file: str
+    pulled: bool
+
+
+class Receipts:
+    """The receipts in a folder, one file each."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or state_folder("receipts")
+
+    def of(self, blob: Path) -> Receipt | None:
+        """Return the receipt of a blob that is as it was, None without one."""
+        found = self.any(blob)
+        with suppress(OSError):
+            status = os.stat(blob)
+            if found is not None and (found.bytes, found.mtime_ns) == (status.st_size, status.st_mtime_ns):
+                return found
+        return None
+
+    def any(self, blob: Path) -> Receipt | None:
+        """Return the receipt of a blob, also if it has changed since."""
+        try:
+            found = Receipt(**json.loads(self._path(blob).read_text("utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+        return found if found.blob == str(blob) else None
+
+    def write(self, blob: Path, *, sha256: str, repo: str, commit: str, file: str, pulled: bool) -> None:
+        """Keep that a blob's hash was found right."""
+        status = os.stat(blob)
+        receipt = Receipt(str(blob), sha256, status.st_size, status.st_mtime_ns, repo, commit, file, pulled)
+        path = self._path(blob)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = path.with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps(asdict(receipt)) + "\n", "utf-8")
+        beside.replace(path)
+
+    def remove(self, blob: Path) -> None:
+        """Forget a blob."""
+        with suppress(OSError):
+            self._path(blob).unlink(missing_ok=True)
+
+    def _path(self, blob: Path) -> Path:
+        return self._folder / f"{hashlib.sha256(os.fsencode(blob)).hexdigest()[:32]}.json"
