@@ -104,8 +104,8 @@ class Catalog:
             model = self.models.get(name)
             if model is None:
                 return None
-            draft = self.models[model.drafts[0]].source if model.drafts else DraftChoice.NONE
-            return PairName(model.source, draft)
+            own = self.models[model.drafts[0]].source if model.drafts else DraftChoice.UNSET
+            return PairName(model.source, own)
         if name in above:
             raise UsageError(f"the names {' and '.join(above)} stand for each other", hint=f"localspec pairs rm {name}")
         target, draft = entry.pair.target, entry.pair.draft
@@ -206,7 +206,10 @@ _MODEL: _Keys = {
     "about_gb": ("a table of sizes such as { Q4_K_M = 5.0 }", _sizes),
     "params": ("billions of weights, a number above 0", _number),
     "license": ("a line of text", _text),
-    "context": ("a number of tokens", lambda value: isinstance(value, int) and not isinstance(value, bool) and value > 0),
+    "context": (
+        "a number of tokens",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value > 0,
+    ),
     "drafts": ("a list of names", _names),
     "builtin": (f"one of {', '.join(KINDS)}", lambda value: value in KINDS),
 }

@@ -249,5 +249,6 @@ def _hub(text: str, rest: str, *, is_page: bool) -> HubName:
 
 def _bad_hub(text: str, why: str) -> UsageError:
     return UsageError(
-        f"'{shown(text)}' is not a model on the hub: {why}", hint="hf:ORG/REPO, hf:ORG/REPO:Q4_K_M or hf:ORG/REPO/FILE.gguf"
+        f"'{shown(text)}' is not a model on the hub: {why}",
+        hint="hf:ORG/REPO, hf:ORG/REPO:Q4_K_M or hf:ORG/REPO/FILE.gguf",
     )

@@ -84,9 +84,7 @@ def make_plan(wanted: Sequence[HubName], hub: Hub, cache: Cache, receipts: Recei
         listing = listings[key]
         parts = select([file.name for file in listing.files], name)
         quant = quant_of(parts[0])
-        names.append(
-            HubName(name.repo, listing.commit[:7], None if name.file or quant == "?" else quant, name.file)
-        )
+        names.append(HubName(name.repo, listing.commit[:7], None if name.file or quant == "?" else quant, name.file))
         for part in parts:
             file = listing.file(part)
             if (listing.repo, part) not in seen:
@@ -188,7 +186,9 @@ class Pull:
                     return
                 mine = todo.pop(0)
             try:
-                Transfer(self.hub, self.cache, self.receipts, mine.item.listing, mine.item.file, mine, self._pause).run()
+                Transfer(
+                    self.hub, self.cache, self.receipts, mine.item.listing, mine.item.file, mine, self._pause
+                ).run()
             except Cancelled:
                 return
             except Exception as error:  # told by `result`, in the thread that asks

@@ -17,6 +17,10 @@ from localspec.errors import UsageError
 COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
     "chat": ("localspec.cli.chat:chat", "Talk to a pair, line by line."),
+    "pull": ("localspec.cli.pull:pull", "Download a pair from the hub, checked."),
+    "ls": ("localspec.cli.ls:list_models", "List the models in the hub's cache."),
+    "rm": ("localspec.cli.ls:remove_models", "Remove models from the hub's cache."),
+    "pairs": ("localspec.cli.pairs:pairs", "Names of pairs; which draft fits which target, and why not."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best for it: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain one of them: idea, formula, when it helps, when it hurts."),

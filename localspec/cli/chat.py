@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from localspec.cli.console import Console, OutputGone, is_terminal, write_out
+from localspec.cli.fetch import find_pair
 from localspec.cli.lines import Lines, history
 from localspec.cli.options import (
     model_options,
@@ -38,7 +39,7 @@ def chat(console: Console, /, **values: Any) -> int:
     exit code is then that of the last error, 0 without one.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    settings = load_settings(values)
+    settings = load_settings(values, find_pair(values, console))
     request = request_settings(values, settings)
     system = system_message(values)
     if hasattr(sys.stdin, "reconfigure"):

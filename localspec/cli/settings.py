@@ -14,22 +14,34 @@ from localspec.axes import resolve_axes
 from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.errors import NotFoundError, UsageError
-from localspec.models.store import parse_pair
+from localspec.models.names import DraftChoice
+from localspec.models.store import NotCachedError, PairRef
 from localspec.worker import Worker
 
 Values = Mapping[str, Any]  # what click collected, by parameter name
 
+_NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 _ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
-def load_settings(values: Values) -> LoadSettings:
-    """Find the pair's files and return how to load them."""
-    pair = parse_pair(values["model"], values["draft"])
+def load_settings(values: Values, pair: PairRef) -> LoadSettings:
+    """Return how to load a pair whose files were found."""
+    target, draft = str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())
+    return _load_settings(values, target, draft, pair.name)
+
+
+def promised_settings(values: Values, missing: NotCachedError) -> LoadSettings:
+    """Return the settings of a pair that has to be pulled first: enough to check everything else before that."""
+    draft = missing.pair.draft
+    return _load_settings(values, str(missing.pair.target), None if draft in _NO_DRAFTS else str(draft), "")
+
+
+def _load_settings(values: Values, target: str, draft: str | None, name: str) -> LoadSettings:
     return LoadSettings(
-        target=str(pair.target.absolute()),
-        draft=None if pair.draft is None else str(pair.draft.absolute()),
-        name=pair.name,
+        target=target,
+        draft=draft,
+        name=name,
         ctx=values["ctx"],
         threads=values["threads"],
         gpu=_gpu("--gpu", values["gpu"]),

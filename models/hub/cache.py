@@ -15,7 +15,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,13 @@ class CachedFile:
     link: Path
     blob: Path
     size: int
+
+
+def blob_lock(path: Path, patience: float) -> AbstractContextManager[object]:
+    """Return the lock that the hub's library takes too. Entering raises filelock.Timeout after `patience` seconds."""
+    from huggingface_hub.utils import WeakFileLock
+
+    return WeakFileLock(path, timeout=patience)
 
 
 class Cache:

@@ -1,4 +1,4 @@
-"""Which files of a repository are meant: by name, by quantisation, all parts of a split model; and which names are safe."""
+"""Which files of a repository are meant, by name or quantisation, all parts of one; and which names are safe."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def is_model(name: str) -> bool:
 
 
 def require_safe(repo: str, names: Iterable[str]) -> None:
-    """Raise IntegrityError if a repository has a file whose name would leave the cache: nobody does that by accident."""
+    """Raise IntegrityError if a file's name would leave the cache: no repository has such a one by accident."""
     for name in names:
         why = check_file_name(name)
         if why and (is_model(name) or why.startswith("it leaves") or "absolute" in why):

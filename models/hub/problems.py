@@ -96,7 +96,9 @@ def _of_status(status: int, error: Exception, repo: str, page: str) -> HubError:
             f"the hub wants fewer requests{when}", hint="wait, or set HF_TOKEN: it allows more", detail=detail
         )
     if status >= 500:
-        return HubError(f"the hub fails (status {status})", hint="try again later; what has come is kept", detail=detail)
+        return HubError(
+            f"the hub fails (status {status})", hint="try again later; what has come is kept", detail=detail
+        )
     return HubError(f"the hub refuses the request for {repo} (status {status})", hint=f"see {page}", detail=detail)
 
 
@@ -109,9 +111,7 @@ def _of_connection(error: Exception, endpoint: str) -> HubError:
             f"the connection to {endpoint} is not trusted: {said}", hint="check the clock, and SSL_CERT_FILE"
         )
     if "Timeout" in name:
-        return HubError(
-            f"{endpoint} does not answer", hint="try again; HF_HUB_DOWNLOAD_TIMEOUT=60 waits longer"
-        )
+        return HubError(f"{endpoint} does not answer", hint="try again; HF_HUB_DOWNLOAD_TIMEOUT=60 waits longer")
     return HubError(
         f"{endpoint} cannot be reached: {said}", hint="check the connection; --offline uses what is on this machine"
     )
@@ -126,7 +126,7 @@ def _is_http(error: BaseException) -> bool:
     from huggingface_hub.errors import HfHubHTTPError
 
     # The library's HTTP client changed its name between versions; its base class is what ours is derived from.
-    return isinstance(error, HfHubHTTPError.__bases__[0]) or isinstance(error, ConnectionError | TimeoutError)
+    return isinstance(error, (HfHubHTTPError.__bases__[0], ConnectionError, TimeoutError))
 
 
 def _said(error: Exception) -> str:

@@ -52,9 +52,10 @@ class Receipts:
             return None
         return found if found.blob == str(blob) else None
 
-    def write(self, blob: Path, *, sha256: str, repo: str, commit: str, file: str, pulled: bool) -> None:
-        """Keep that a blob's hash was found right."""
-        status = os.stat(blob)
+    def write(
+        self, blob: Path, status: os.stat_result, *, sha256: str, repo: str, commit: str, file: str, pulled: bool
+    ) -> None:
+        """Keep that a blob's hash was found right; `status` is that of its bytes."""
         receipt = Receipt(str(blob), sha256, status.st_size, status.st_mtime_ns, repo, commit, file, pulled)
         path = self._path(blob)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -40,12 +40,12 @@ class Body:
 
 
 class Hub:
-    """The hub. `pause` waits that many seconds before another try."""
+    """The hub at `endpoint`, by default HF_ENDPOINT's. `pause` waits that many seconds before another try."""
 
-    def __init__(self, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, endpoint: str | None = None, pause: Callable[[float], None] = time.sleep) -> None:
         from huggingface_hub import constants
 
-        self.endpoint = constants.ENDPOINT
+        self.endpoint = constants.ENDPOINT if endpoint is None else endpoint
         self._timeout = float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
         self._pause = pause
         try:
@@ -64,11 +64,9 @@ class Hub:
         from huggingface_hub import HfApi
 
         asked = MAIN if revision is None else revision
-        api = HfApi(library_name="localspec", library_version=__version__)
+        api = HfApi(self.endpoint, library_name="localspec", library_version=__version__)
         with translated(repo, self.endpoint):
-            info = self._tried(
-                lambda: api.model_info(repo, revision=asked, files_metadata=True, timeout=self._timeout)
-            )
+            info = self._tried(lambda: api.model_info(repo, revision=asked, files_metadata=True, timeout=self._timeout))
             files = [
                 Listed(
                     str(one.rfilename),
@@ -92,7 +90,7 @@ class Hub:
 
         url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=self.endpoint)
         with translated(listing.repo, self.endpoint):
-            head = self._tried(lambda: get_hf_file_metadata(url, timeout=self._timeout))
+            head = self._tried(lambda: get_hf_file_metadata(url, timeout=self._timeout, endpoint=self.endpoint))
         if file.sha256 is None or not SHA256.fullmatch(file.sha256) or head.etag != file.sha256 or file.size < 0:
             raise IntegrityError(
                 f"the hub gives no hash that {shown(file.name)} of {listing.repo} could be checked by",
@@ -134,7 +132,7 @@ class Hub:
         from huggingface_hub import HfApi
 
         with translated(words, self.endpoint):
-            found = HfApi().list_models(search=words, filter="gguf", sort="downloads", limit=limit)
+            found = HfApi(self.endpoint).list_models(search=words, filter="gguf", sort="downloads", limit=limit)
             return [str(one.id) for one in found]
 
     def _tried(self, ask: Callable[[], T]) -> T:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from localspec.errors import HubError, IntegrityError, NotFoundError, ResourceError
+from localspec.errors import HubError, IntegrityError, ResourceError
 from localspec.models.gguf.text import shown
-from localspec.models.hub.cache import PARTIAL, Cache
+from localspec.models.hub.cache import PARTIAL, Cache, blob_lock
 from localspec.models.hub.files import Listed, Listing
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
 from localspec.models.hub.receipts import Receipts
@@ -87,12 +87,10 @@ class Transfer:
         try:
             blob.parent.mkdir(parents=True, exist_ok=True)
             with self._alone():
-                is_there = blob.exists()
-                if is_there:
+                if blob.exists():
                     self._verify(blob)
                 else:
                     self._bring(blob)
-                self._keep(blob, is_ours=not is_there)
                 self.cache.set_ref(self.listing.repo, self.listing.revision, self.listing.commit)
                 link = self.cache.publish(self.listing.repo, self.listing.commit, self.file.name, blob)
                 _clean(blob)
@@ -105,14 +103,13 @@ class Transfer:
     def _alone(self) -> Iterator[None]:
         """Wait until no other process brings this file."""
         from filelock import Timeout
-        from huggingface_hub.utils import WeakFileLock
 
         assert self.file.sha256 is not None
         lock = self.cache.lock(self.listing.repo, self.file.sha256)
         lock.parent.mkdir(parents=True, exist_ok=True)
         while True:
             self._look()
-            held = WeakFileLock(lock, timeout=LOCK_WAIT)
+            held = blob_lock(lock, LOCK_WAIT)
             try:
                 held.__enter__()
                 break
@@ -140,6 +137,8 @@ class Transfer:
                     f"{shown(self.file.name)} in the cache is damaged: its hash is not the hub's; it was removed",
                     hint="run the same command again: it downloads the file",
                 )
+            before = self.receipts.any(blob)
+            self._receive(blob, blob, is_ours=before is not None and before.pulled)
         self.watch.at(self.file.size)
 
     def _bring(self, blob: Path) -> None:
@@ -157,6 +156,8 @@ class Transfer:
             if not self._is_right(part):
                 raise self._wrong(part)
             os.fsync(handle)
+            os.fchmod(handle, 0o666 & os.stat(partial.parent).st_mode)
+            self._receive(blob, partial, is_ours=True)  # before the name: killed in between, the file is still known
             os.replace(partial, blob)
             is_kept = True
         except (Cancelled, HubError, KeyboardInterrupt):
@@ -236,24 +237,18 @@ class Transfer:
             detail={"file": shown(self.file.name), "sha256": self.file.sha256},
         )
 
-    def _keep(self, blob: Path, *, is_ours: bool) -> None:
-        """Write the receipt; a file that was there before stays whoever's it was."""
+    def _receive(self, blob: Path, now: Path, *, is_ours: bool) -> None:
+        """Write the receipt of a blob whose bytes are `now` elsewhere."""
         assert self.file.sha256 is not None
-        if is_ours:
-            with suppress(OSError):
-                os.chmod(blob, 0o666 & ~_umask(blob.parent))
-        before = self.receipts.any(blob)
-        try:
-            self.receipts.write(
-                blob,
-                sha256=self.file.sha256,
-                repo=self.listing.repo,
-                commit=self.listing.commit,
-                file=self.file.name,
-                pulled=is_ours or (before is not None and before.pulled),
-            )
-        except OSError as error:
-            raise _unwritable(blob.parent, error) from error
+        self.receipts.write(
+            blob,
+            os.stat(now),
+            sha256=self.file.sha256,
+            repo=self.listing.repo,
+            commit=self.listing.commit,
+            file=self.file.name,
+            pulled=is_ours,
+        )
 
     def _rest(self, seconds: float) -> None:
         self._look()
@@ -270,11 +265,6 @@ def _write(handle: int, chunk: bytes) -> None:
         view = view[os.write(handle, view) :]
 
 
-def _umask(folder: Path) -> int:
-    """Return the bits that the folder does not give either; asking the process for its own would change it."""
-    return 0o777 & ~os.stat(folder).st_mode
-
-
 def _clean(blob: Path) -> None:
     """Remove what dead programs of the hub left of this file; the caller holds its lock.
 
@@ -286,7 +276,7 @@ def _clean(blob: Path) -> None:
                 left.unlink()
 
 
-def _unwritable(folder: Path, error: OSError) -> ResourceError | NotFoundError:
+def _unwritable(folder: Path, error: OSError) -> ResourceError:
     if error.errno in _FULL:
         return ResourceError(
             f"the disk of {shown(folder)} is full; what had come of the file was removed",
