@@ -18,7 +18,7 @@ from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.text import shown
 from localspec.models.hub.cache import Cache
-from localspec.models.hub.files import Listed, Listing, quant_of, select
+from localspec.models.hub.files import Listed, Listing, is_model, part_number, quant_of, select
 from localspec.models.hub.problems import translated
 from localspec.models.hub.remote import SHA256, Hub
 from localspec.models.names import HubName
@@ -84,7 +84,7 @@ def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterato
         seen.add(real)
         with suppress(OSError):
             size = os.stat(path).st_size
-            if size < target.bytes:
+            if size < target.bytes and part_number(path.name) == 1:
                 yield _checked(target, name, "here", size, path)
 
 
@@ -113,7 +113,7 @@ def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     for folder in folders:
         with suppress(OSError):
             for path in sorted(folder.iterdir()):
-                if path.suffix.lower() == ".gguf" and path.is_file():
+                if is_model(path.name) and path.is_file():
                     yield str(path), path
 
 

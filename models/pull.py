@@ -66,8 +66,8 @@ class PullPlan:
         needed = int(self.missing * MARGIN)
         if self.missing and needed > self.free:
             raise ResourceError(
-                f"the download needs {needed / 1e9:.2f} GB in {shown(self.folder)}, and {self.free / 1e9:.2f} GB are "
-                f"free: {(needed - self.free) / 1e9:.2f} GB short",
+                f"the download needs {needed / 1e6:,.0f} MB in {shown(self.folder)}, and {self.free / 1e6:,.0f} MB are "
+                f"free: {(needed - self.free) / 1e6:,.0f} MB short",
                 hint="free some space, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",
                 detail={"needed_bytes": needed, "free_bytes": self.free},
             )
@@ -119,7 +119,7 @@ class Progress:
     """One file's progress; written by its transfer, read by whoever shows it."""
 
     item: Item
-    pull: Pull
+    pull: Pull = field(repr=False)
     name: str = "waiting"
     bytes: int = 0
 
@@ -186,9 +186,7 @@ class Pull:
                     return
                 mine = todo.pop(0)
             try:
-                Transfer(
-                    self.hub, self.cache, self.receipts, mine.item.listing, mine.item.file, mine, self._pause
-                ).run()
+                Transfer(self.hub, self.cache, self.receipts, mine.item.listing, mine.item.file, mine).run()
             except Cancelled:
                 return
             except Exception as error:  # told by `result`, in the thread that asks
@@ -196,11 +194,6 @@ class Pull:
                     self._errors.append(error)
                 self.is_cancelled = True
                 return
-
-    def _pause(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self.is_cancelled and (left := until - time.monotonic()) > 0:
-            time.sleep(min(0.1, left))
 
 
 def pull_all(pull: Pull, watch: Callable[[Pull], None], interval: float = 0.1) -> None:

@@ -13,13 +13,13 @@ from localspec.models.pull import Pull, PullPlan, make_plan, pull_all
 from localspec.models.store import NotCachedError, PairRef, expand, locate, parse_pair
 
 
-def is_offline(values: dict[str, Any] | Any) -> bool:
+def is_offline(values: Any) -> bool:
     """Whether --offline or HF_HUB_OFFLINE forbids the network."""
     if values["offline"]:
         return True
-    from huggingface_hub import constants
+    from localspec.models.hub.cache import must_stay_offline
 
-    return bool(constants.is_offline_mode() if hasattr(constants, "is_offline_mode") else constants.HF_HUB_OFFLINE)
+    return must_stay_offline()
 
 
 def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:

@@ -83,7 +83,7 @@ class Lines:
         left = f", {duration((total - here) / rate)} left" if rate > 0 and here < total else ""
         waits = [file for file in pull.files if file.name == "waiting"]
         also = f"; another process has {label(waits[0], 60)}" if waits and rate == 0 else ""
-        self._console.say(f"pulled {part:.0%} of {gigabytes(total)}, {rate / 1e6:.1f} MB/s{left}{also}")
+        self._console.say(f"pulled {100 * part:.0f} % of {gigabytes(total)}, {rate / 1e6:.1f} MB/s{left}{also}")
 
 
 def label(file: Progress, width: int) -> str:

@@ -39,6 +39,13 @@ class CachedFile:
     size: int
 
 
+def must_stay_offline() -> bool:
+    """Whether HF_HUB_OFFLINE forbids the network."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
 def blob_lock(path: Path, patience: float) -> AbstractContextManager[object]:
     """Return the lock that the hub's library takes too. Entering raises filelock.Timeout after `patience` seconds."""
     from huggingface_hub.utils import WeakFileLock

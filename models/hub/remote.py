@@ -20,7 +20,6 @@ from localspec.models.hub.files import Listed, Listing, require_safe
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
 
 MAIN = "main"
-CHUNK = 1 << 18  # bytes
 TRIES = 4
 MAX_WAIT = 20.0  # seconds that a server's Retry-After is obeyed; a longer one is told
 MAX_PLAIN = 50_000_000_000  # bytes: larger files the hub gives only by its own protocol
@@ -47,7 +46,7 @@ class Hub:
 
         self.endpoint = constants.ENDPOINT if endpoint is None else endpoint
         self._timeout = float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
-        self._pause = pause
+        self.pause = pause
         try:
             address = urlsplit(self.endpoint)
             is_address = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
@@ -125,7 +124,7 @@ class Hub:
                 response.read()
             hf_raise_for_status(response)
             began = start if _begins_at(response.headers.get("Content-Range", ""), start, response.status_code) else 0
-            yield Body(began, response.iter_bytes(CHUNK))
+            yield Body(began, response.iter_bytes())
 
     def search(self, words: str, limit: int = 20) -> list[str]:
         """Return repositories with GGUF files that match, the most downloaded first."""
@@ -144,7 +143,7 @@ class Hub:
                 wait = wait_wanted(error) or 0.5 * 2**attempt
                 if attempt == TRIES - 1 or not is_passing(error) or wait > MAX_WAIT:
                     raise
-                self._pause(wait)
+                self.pause(wait)
         raise AssertionError
 
 

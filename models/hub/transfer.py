@@ -12,7 +12,7 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,7 @@ class _Partial:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Brings `file` of `listing` into `cache`. `pause` waits that many seconds before another try."""
+    """Brings `file` of `listing` into `cache`."""
 
     hub: Hub
     cache: Cache
@@ -74,7 +74,6 @@ class Transfer:
     listing: Listing
     file: Listed
     watch: Watch
-    pause: Callable[[float], None] = time.sleep
 
     def run(self) -> Path:
         """Return where the file is found, once it is whole and its hash right.
@@ -251,8 +250,10 @@ class Transfer:
         )
 
     def _rest(self, seconds: float) -> None:
-        self._look()
-        self.pause(seconds)
+        while seconds > 0:
+            self._look()
+            self.hub.pause(min(seconds, LOCK_WAIT))
+            seconds -= LOCK_WAIT
 
     def _look(self) -> None:
         if self.watch.is_cancelled:

@@ -51,7 +51,7 @@ class Faults:
     lies: bool = False  # one byte of every file is wrong
     surplus: bytes = b""  # sent after the file, and counted
     rate: float = 0.0  # bytes a second; 0: as fast as it goes
-    length: int | None = None  # told as the size of the body instead of its own
+    lengths: list[int] = field(default_factory=list)  # told as the size of the body instead of its own
     stalls: bool = False  # sends half a chunk, then nothing
 
 
@@ -258,12 +258,14 @@ class _Cdn(_Handler):
             end = len(data)
         body = data[start:end] + faults.surplus
         self.send_response(status)
-        self.send_header("Content-Length", str(len(body) if faults.length is None else faults.length))
+        length = faults.lengths.pop(0) if faults.lengths else len(body)
+        self.send_header("Content-Length", str(length))
         if status == 206:
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
         self.end_headers()
         if self.command == "GET":
-            self._pour(body, faults.cuts.pop(0) if faults.cuts else None)
+            self._pour(body[:length], faults.cuts.pop(0) if faults.cuts else None)
+            self.close_connection = self.close_connection or length != len(body)
 
     def _pour(self, body: bytes, cut: int | None) -> None:
         faults = self.world.faults
@@ -283,5 +285,3 @@ class _Cdn(_Handler):
             self.world.sent += len(piece)
             if faults.rate:
                 time.sleep(len(piece) / faults.rate)
-        if faults.length is not None:
-            self.close_connection = True
