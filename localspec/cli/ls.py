@@ -112,16 +112,17 @@ def remove_models(console: Console, /, names: tuple[str, ...], as_json: bool, **
             hint="--force removes it all the same",
             detail={"files": [str(file.link) for file in removal.foreign]},
         )
+    what, freed = _what(removal), removal.bytes
     if not values["dry_run"]:
-        if not values["yes"] and not confirmed(f"Remove {_what(removal)}? [y/N] ", default=False):
-            raise DeclinedError(f"{_what(removal)} would be removed", hint="-y removes without asking")
+        if not values["yes"] and not confirmed(f"Remove {what}? [y/N] ", default=False):
+            raise DeclinedError(f"{what} would be removed", hint="-y removes without asking")
         remove_files(removal, cache, receipts)
     if as_json:
         files = [str(file.link) for file in removal.files] + [str(path) for path in removal.partials]
-        write_json({"dry_run": values["dry_run"], "files": files, "freed_bytes": removal.bytes})
+        write_json({"dry_run": values["dry_run"], "files": files, "freed_bytes": freed})
     else:
         verb = "would remove" if values["dry_run"] else "removed"
-        write_out(f"{verb} {_what(removal)}\n")
+        write_out(f"{verb} {what}\n")
     return 0
 
 

@@ -204,7 +204,7 @@ class Transfer:
             if part.size < self.file.size:
                 fruitless = 0 if part.size > before else fruitless + 1
                 if fruitless >= FRUITLESS:
-                    raise IntegrityError(
+                    raise HubError(
                         f"the hub ends {shown(self.file.name)} after {part.size} bytes of {self.file.size}",
                         hint="run the same command again; it goes on from there",
                     )
