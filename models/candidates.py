@@ -27,6 +27,7 @@ from localspec.models.pairs import PairReport, check_pair
 MAX_RATIO = 0.5  # of the target's bytes: a larger draft cannot pay
 FIRST_LOOK = 4 << 20  # bytes of a header fetched at first; vocabularies of 250 000 tokens take about 12 MB
 LAST_LOOK = 64 << 20
+_HEADERS = "headers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,9 @@ def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterato
 
     `folders` are looked into as well.
     """
-    own = os.path.realpath(target.path)
-    seen = {own}
-    for name, path in _local_files([target.path.parent, *folders]):
+    seen = {os.path.realpath(target.path)}
+    beside = [] if target.path.parent == cache_folder(_HEADERS) else [target.path.parent]
+    for name, path in _local_files([*beside, *folders]):
         real = os.path.realpath(path)
         if real in seen:
             continue
@@ -148,7 +149,7 @@ def _header_file(listing: Listing, file: Listed, hub: Hub) -> Path:
     """Return a file as long as the model that holds its header and nothing else: holes take no space."""
     if file.sha256 is None or not SHA256.fullmatch(file.sha256):
         raise IntegrityError(f"the hub gives no hash of {shown(file.name)}", hint="choose another repository")
-    folder = cache_folder("headers")
+    folder = cache_folder(_HEADERS)
     kept = folder / f"{file.sha256[:32]}.gguf"
     if kept.is_file():
         return kept

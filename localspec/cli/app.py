@@ -55,7 +55,9 @@ class Group(click.Group):
         """Find the command, or say what was probably meant: a word that is no command is never taken for a prompt."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
+            # A command that removes is never what a misspelt word is taken for.
+            safe = [each for each in (*COMMANDS, *ALIASES) if each != "rm"]
+            near = difflib.get_close_matches(name, safe, n=1)
             guess = f" Did you mean {near[0]!r}?" if near else ""
             raise UsageError(
                 f"no such command {name!r}.{guess} To send it as a prompt: localspec run {_quoted(args)}",

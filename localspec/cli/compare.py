@@ -15,7 +15,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.progress import gigabytes
-from localspec.errors import IncompatibleError, LocalspecError
+from localspec.errors import IncompatibleError, LocalspecError, UsageError
 from localspec.models.candidates import Candidate, local_candidates, look, remote_candidate, remote_info
 from localspec.models.catalog import Catalog, Model, load_catalog
 from localspec.models.gguf.info import ModelInfo
@@ -111,7 +111,8 @@ def _resolved(ref: str, as_draft: bool) -> ModelName:
     if not as_draft:
         return expand(str(typed)).target
     draft = expand(None, str(typed)).draft
-    assert not isinstance(draft, DraftChoice), "one model was typed"
+    if isinstance(draft, DraftChoice):
+        raise UsageError(f"'{draft.value}' is no model that could be compared", hint="localspec pairs suggest TARGET")
     return draft
 
 
@@ -151,7 +152,7 @@ def _of_catalogue(seen: Seen, catalog: Catalog) -> list[Model]:
         for model in sorted(catalog.models.values(), key=lambda one: one.size_gb)
         if model.family == family and model is not own and model.size_gb * 1e9 < 0.5 * seen.bytes
     ]
-    return list(dict.fromkeys([*drafts, *same]))
+    return list({model.name: model for model in (*drafts, *same)}.values())
 
 
 def _family(seen: Seen, catalog: Catalog) -> str:

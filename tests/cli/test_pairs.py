@@ -90,7 +90,7 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
         (["rm", "qwen3-8b"], 3, ["comes with localspec"]),
         (["explain", "storyteller", "no.gguf"], 3, ["no.gguf"]),
         (["explain", "storyteller", "a.gguf+b.gguf"], 2, ["is a pair"]),
-        (["explain", "storyteller", "none"], 3, ["none"]),
+        (["explain", "storyteller", "none"], 2, ["none"]),
         (["explain", "--offline", "storyteller", "hf:a/b"], 3, ["hf:a/b"]),
         (["suggest", "--offline", "hf:a/b"], 3, ["hf:a/b"]),
         (["suggest", "--limit", "-1", "storyteller"], 2, ["--limit"]),
