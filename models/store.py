@@ -24,7 +24,6 @@ from localspec.models.names import (
     PathName,
     parse,
     parse_draft,
-    parse_model,
 )
 
 DEFAULT = "storyteller"
@@ -81,7 +80,7 @@ def parse_pair(ref: str | None = None, draft: str | None = None) -> PairRef:
 
 def find_model(ref: str) -> Path:
     """Find the file of one model: of a pair's name the target. Raises as `parse_pair`."""
-    return locate(PairName(expand(str(parse_model(ref))).target)).target
+    return locate(PairName(expand(ref).target)).target
 
 
 def expand(ref: str | None = None, draft: str | None = None) -> PairName:

@@ -9,7 +9,7 @@ from typing import Any
 from localspec.errors import NotFoundError, ResourceError, UsageError
 from localspec.models.catalog import load_catalog, user_path
 from localspec.models.gguf.text import shown
-from localspec.models.names import DraftChoice, PairName, is_alias
+from localspec.models.names import DraftChoice, ModelName, PairName, PathName, is_alias
 from localspec.models.store import BUNDLED
 
 
@@ -31,9 +31,9 @@ def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) ->
     document = _document()
     pairs: Any = document.setdefault("pairs", tomlkit.table(is_super_table=True))
     entry = tomlkit.table()
-    entry["target"] = str(pair.target)
+    entry["target"] = _anywhere(pair.target)
     if pair.draft is not DraftChoice.UNSET:
-        entry["draft"] = pair.draft.value if isinstance(pair.draft, DraftChoice) else str(pair.draft)
+        entry["draft"] = pair.draft.value if isinstance(pair.draft, DraftChoice) else _anywhere(pair.draft)
     if notes:
         entry["notes"] = notes
     pairs[name] = entry
@@ -53,6 +53,13 @@ def remove(name: str) -> Path:
         f"'{shown(name)}' comes with localspec" if is_built_in else f"you have no pair called '{shown(name)}'",
         hint="localspec pairs add gives the name another meaning" if is_built_in else "localspec pairs list",
     )
+
+
+def _anywhere(name: ModelName) -> str:
+    """Return a name that means the same in every folder."""
+    if isinstance(name, PathName) and not name.path.startswith("~"):
+        return os.path.abspath(name.path)
+    return str(name)
 
 
 def _document() -> Any:

@@ -10,7 +10,7 @@ from localspec.cli.progress import gigabytes, shown_progress
 from localspec.errors import DeclinedError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.pull import Pull, PullPlan, make_plan, pull_all
-from localspec.models.store import NotCachedError, PairRef, expand, locate, parse_pair
+from localspec.models.store import NotCachedError, PairRef, expand, locate
 
 
 def is_offline(values: Any) -> bool:
@@ -28,20 +28,12 @@ def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:
         raise NotFoundError(
             f"{missing.message}, and the network is not to be used", hint=missing.hint, detail=missing.detail
         )
-    plan = make_plan_here(missing.wanted)
+    plan = make_plan_here(missing.wanted, console)
     plan.require_space()
     if not plan.is_done:
         ask(plan, values, console, missing.hint)
         carry_out(plan, console)
     return locate(missing.pair)
-
-
-def find_pair(values: Any, console: Console) -> PairRef:
-    """Return the files that -m and --draft name, pulled if they are not here."""
-    try:
-        return parse_pair(values["model"], values["draft"])
-    except NotCachedError as missing:
-        return fetched(missing, values, console)
 
 
 def hub_names(ref: str) -> tuple[HubName, ...]:
@@ -50,13 +42,19 @@ def hub_names(ref: str) -> tuple[HubName, ...]:
     return tuple(name for name in (pair.target, pair.draft) if isinstance(name, HubName))
 
 
-def make_plan_here(names: tuple[HubName, ...]) -> PullPlan:
+def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
     """Plan with the hub, the cache and the receipts of this machine."""
+    from localspec.cli.live import Live
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.receipts import Receipts
     from localspec.models.hub.remote import Hub
 
-    return make_plan(names, Hub(), Cache(), Receipts())
+    live = Live(console)
+    live.status("asking the hub")
+    try:
+        return make_plan(names, Hub(), Cache(), Receipts())
+    finally:
+        live.erase()
 
 
 def carry_out(plan: PullPlan, console: Console) -> None:
@@ -90,6 +88,11 @@ def confirmed(question: str, *, default: bool = True) -> bool:
         return False
     sys.stderr.write(question)
     sys.stderr.flush()
-    line = sys.stdin.readline()
+    line = ""
+    try:
+        line = sys.stdin.readline()
+    finally:
+        if not line.endswith("\n"):  # Ctrl-C or Ctrl-D leaves the cursor behind the question
+            sys.stderr.write("\n")
     answer = line.strip().lower()
     return answer in ("y", "yes") or (default and line.endswith("\n") and not answer)

@@ -46,7 +46,7 @@ def pull(console: Console, /, names: tuple[str, ...], as_json: bool, **values: A
         return 0
     if is_offline(values):
         return _tell_cached(wanted, as_json)
-    plan = make_plan_here(wanted)
+    plan = make_plan_here(wanted, console)
     plan.require_space()
     if values["dry_run"]:
         _tell_plan(plan, as_json)

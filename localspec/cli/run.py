@@ -38,7 +38,6 @@ from localspec.cli.stream import EventsSink
 from localspec.config import LoadSettings, Message, Request
 from localspec.errors import UsageError
 from localspec.events import Event, Finished, Warned
-from localspec.models.store import NotCachedError, parse_pair
 from localspec.stats import Stats
 from localspec.worker import Worker
 
@@ -89,11 +88,7 @@ def plan(words: tuple[str, ...], values: dict[str, Any], console: Console) -> Jo
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if values["as_json"] and values["as_events"]:
         raise UsageError("--json and --events are two forms of one output", hint="leave one of them out")
-    missing: NotCachedError | None = None
-    try:
-        settings = load_settings(values, parse_pair(values["model"], values["draft"]))
-    except NotCachedError as error:
-        missing, settings = error, promised_settings(values, error)
+    settings, missing = promised_settings(values)
     request = request_settings(values, settings)
     system = system_message(values)
     inputs = Inputs(stdin_limit(values), lambda: _tell_wait(console))

@@ -15,7 +15,7 @@ from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.errors import NotFoundError, UsageError
 from localspec.models.names import DraftChoice
-from localspec.models.store import NotCachedError, PairRef
+from localspec.models.store import NotCachedError, PairRef, parse_pair
 from localspec.worker import Worker
 
 Values = Mapping[str, Any]  # what click collected, by parameter name
@@ -31,10 +31,17 @@ def load_settings(values: Values, pair: PairRef) -> LoadSettings:
     return _load_settings(values, target, draft, pair.name)
 
 
-def promised_settings(values: Values, missing: NotCachedError) -> LoadSettings:
-    """Return the settings of a pair that has to be pulled first: enough to check everything else before that."""
-    draft = missing.pair.draft
-    return _load_settings(values, str(missing.pair.target), None if draft in _NO_DRAFTS else str(draft), "")
+def promised_settings(values: Values) -> tuple[LoadSettings, NotCachedError | None]:
+    """Return the settings of the pair that -m and --draft name, and what of it has to be pulled first.
+
+    In that case they are enough to check everything else before a long download, and no more.
+    """
+    try:
+        return load_settings(values, parse_pair(values["model"], values["draft"])), None
+    except NotCachedError as missing:
+        draft = missing.pair.draft
+        name = None if draft in _NO_DRAFTS else str(draft)
+        return _load_settings(values, str(missing.pair.target), name, str(missing.pair)), missing
 
 
 def _load_settings(values: Values, target: str, draft: str | None, name: str) -> LoadSettings:

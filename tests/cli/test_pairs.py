@@ -69,6 +69,8 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
     assert_one_line(call(tmp_path, "add", "tale", str(target)), 2, "--replace")
     answer(tmp_path, "add", "tale", f"{target}+none", "--replace")
     assert answer(tmp_path, "show", "tale")["pair"].endswith("+none")
+    answer(tmp_path, "add", "near", "./models/storyteller/target-q8_0.gguf")
+    assert answer(tmp_path, "show", "near")["pair"] == str(target), "it means the same in every folder"
     answer(tmp_path, "rm", "tale")
     assert "tale" not in path.read_text()
     assert "# a note" in path.read_text()

@@ -33,6 +33,9 @@ def test_from_nothing_to_a_story_in_one_command(machine: Machine) -> None:
     """And then without the hub, and the text is that of the bundled files."""
     first = machine.call("run", "-y", "-m", PAIR, *STORY)
     assert (first.returncode, first.stderr) == (0, b"")
+    asked = {one.path.split("/")[1] for one in machine.server.requests}
+    assert asked == {"api", "tales"}
+    assert all("/api/models/tales/" in one.path for one in machine.server.requests if one.path.startswith("/api"))
     assert machine.call("run", *STORY).stdout == first.stdout
     n = len(machine.server.requests)
     for offline in (["--offline"], []):
@@ -130,6 +133,7 @@ def test_a_part_that_is_missing_is_pulled(machine: Machine) -> None:
 def test_other_options_are_judged_before_anything_is_downloaded(machine: Machine) -> None:
     for args in (["--temp", "-1", "hi"], ["--verify", "bloc", "hi"], [""]):
         assert_one_line(machine.call("run", "-y", "-m", PAIR, *args), 2)
+    assert_one_line(machine.call("chat", "-y", "-m", PAIR, "--top-p", "3"), 2)
     assert not machine.server.requests
 
 

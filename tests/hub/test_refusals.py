@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localspec.errors import HubError, IntegrityError, LocalspecError, UsageError
-from localspec.models.hub.files import quant_of, select
+from localspec.models.hub.files import is_model, quant_of, select
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pull import make_plan
@@ -190,6 +190,7 @@ NAMES = [
     "README.md",
     "mmproj-model-f16.gguf",
     "imatrix.gguf",
+    "MTP/mtp-model-Q8_0.gguf",
     "model-Q4_K_M.gguf",
     "model-Q8_0.gguf",
     "model-IQ2_XXS.gguf",
@@ -210,8 +211,8 @@ NAMES = [
         (HubName("o/r", quant="Q8_0"), ["model-Q8_0.gguf"]),
         (HubName("o/r", quant="IQ2_XXS"), ["model-IQ2_XXS.gguf"]),
         (HubName("o/r", quant="UD-Q4_K_XL"), ["UD/model-UD-Q4_K_XL.gguf"]),
-        (HubName("o/r", quant="F16"), NAMES[7:9]),
-        (HubName("o/r", file=NAMES[8]), NAMES[7:9]),
+        (HubName("o/r", quant="F16"), NAMES[8:10]),
+        (HubName("o/r", file=NAMES[9]), NAMES[8:10]),
         (HubName("o/r", file="one-Q5_0.gguf"), ["one-Q5_0.gguf"]),
     ],
 )
@@ -226,8 +227,8 @@ def test_which_files_are_meant(wanted: HubName, found: list[str]) -> None:
         (NAMES, HubName("o/r", quant="Q5_0"), UsageError, ["2 models", "one-Q5_0.gguf", "two-Q5_0.gguf"]),
         (NAMES, HubName("o/r", file="modle-Q8_0.gguf"), UsageError, ["no file", "model-Q8_0.gguf"]),
         (NAMES, HubName("o/r", quant="Q6_K"), IntegrityError, ["00002-of-00003"]),
-        (NAMES[:3], HubName("o/r"), UsageError, ["no GGUF model"]),
-        (NAMES[4:7], HubName("o/r"), UsageError, ["Q8_0", "IQ2_XXS", "UD-Q4_K_XL"]),
+        (NAMES[:4], HubName("o/r"), UsageError, ["no GGUF model"]),
+        (NAMES[5:8], HubName("o/r"), UsageError, ["Q8_0", "IQ2_XXS", "UD-Q4_K_XL"]),
         ([f"{i}-Q8_0.gguf" for i in range(40)], HubName("o/r", quant="Q8_0"), UsageError, ["40 models", "28 more"]),
         (["x-00001-of-99999.gguf"], HubName("o/r"), IntegrityError, ["00002-of-99999"]),
     ],
@@ -257,7 +258,9 @@ def test_the_only_model_needs_no_quantisation(machine: Machine) -> None:
         ("IQ4_XS/x-00001-of-00002.gguf", "IQ4_XS"),
         ("Qwen2.5-7B.gguf", "?"),
         ("x-TQ1_0.gguf", "TQ1_0"),
+        ("Qwen-27B-MTP-Q4_K_M.gguf", "Q4_K_M"),
     ],
 )
 def test_quantisations_in_names(name: str, quant: str) -> None:
     assert quant_of(name) == quant
+    assert is_model(name)
