@@ -56,11 +56,6 @@ class PullPlan:
         """Return how many bytes are to be downloaded in all."""
         return sum(item.missing for item in self.items)
 
-    @property
-    def is_done(self) -> bool:
-        """Whether everything is here and its hash was found right."""
-        return all(item.is_cached and item.is_verified for item in self.items)
-
     def require_space(self) -> None:
         """Raise ResourceError if the disk has no room for what is missing."""
         needed = int(self.missing * MARGIN)

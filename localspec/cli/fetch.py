@@ -30,9 +30,8 @@ def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:
         )
     plan = make_plan_here(missing.wanted, console)
     plan.require_space()
-    if not plan.is_done:
-        ask(plan, values, console, missing.hint)
-        carry_out(plan, console)
+    ask(plan, values, console, missing.hint)
+    carry_out(plan, console)  # also where all bytes are here: they may have no name yet, or the branch no commit
     return locate(missing.pair)
 
 

@@ -52,10 +52,9 @@ def pull(console: Console, /, names: tuple[str, ...], as_json: bool, **values: A
         _tell_plan(plan, as_json)
         return 0
     began = time.monotonic()
-    if not plan.is_done:
-        if console.is_live:
-            ask(plan, values, console, "localspec pull NAME -y")
-        carry_out(plan, console)
+    if console.is_live:
+        ask(plan, values, console, "localspec pull NAME -y")
+    carry_out(plan, console)
     reports = [report for ref in names if (report := _compared(ref, console)) is not None]
     if as_json:
         seconds = time.monotonic() - began

@@ -9,7 +9,6 @@ holder dies.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -22,11 +21,11 @@ from localspec.errors import HubError, IntegrityError, ResourceError
 from localspec.models.gguf.text import shown
 from localspec.models.hub.cache import PARTIAL, Cache, blob_lock
 from localspec.models.hub.files import Listed, Listing
+from localspec.models.hub.partial import Partial, hash_of, partial_file
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import MAX_WAIT, Hub
 
-BLOCK = 1 << 20  # bytes read at once for hashing
 LOCK_WAIT = 0.5  # seconds between two looks at a lock that another process holds
 FRUITLESS = 5  # tries in a row that brought nothing, before the transfer fails
 STALE = 3600.0  # seconds without a change after which what another program left is taken for abandoned
@@ -48,20 +47,6 @@ class Watch(Protocol):
 
     def at(self, n: int) -> None:
         """Tell how many bytes there are."""
-
-
-@dataclass(slots=True)
-class _Partial:
-    """What there is of a file: its handle at the end, the hash of its bytes, and their number."""
-
-    handle: int
-    digest: hashlib._Hash
-    size: int
-
-    def clear(self) -> None:
-        os.ftruncate(self.handle, 0)
-        os.lseek(self.handle, 0, os.SEEK_SET)
-        self.digest, self.size = hashlib.sha256(), 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +109,7 @@ class Transfer:
         receipt = self.receipts.of(blob)
         if receipt is None or receipt.sha256 != self.file.sha256:
             self.watch.phase("hashing")
-            digest = hashlib.sha256()
-            with open(blob, "rb") as handle:
-                while block := handle.read(BLOCK):
-                    digest.update(block)
-                    self._look()
-            if digest.hexdigest() != self.file.sha256:
+            if hash_of(blob, self._look) != self.file.sha256:
                 blob.unlink()
                 self.receipts.remove(blob)
                 raise IntegrityError(
@@ -142,49 +122,34 @@ class Transfer:
 
     def _bring(self, blob: Path) -> None:
         """Download what is missing, check it, and give it its name."""
-        partial = blob.with_name(blob.name + PARTIAL)
-        handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        assert self.file.sha256 is not None
+        path = blob.with_name(blob.name + PARTIAL)
         is_kept = False
         try:
-            part = self._resumed(handle)
-            was_resumed = part.size > 0
-            self._download(part)
-            if was_resumed and not self._is_right(part):
-                part.clear()  # what an earlier pull left was not the start of this file
+            with partial_file(path, self.file.size, self.file.sha256) as part:
+                self.watch.phase("hashing")
+                part.resume(self._look)
+                was_resumed = part.size > 0
                 self._download(part)
-            if not self._is_right(part):
-                raise self._wrong(part)
-            os.fsync(handle)
-            os.fchmod(handle, 0o666 & os.stat(partial.parent).st_mode)
-            self._receive(blob, partial, is_ours=True)  # before the name: killed in between, the file is still known
-            os.replace(partial, blob)
+                if was_resumed and not part.is_right:
+                    part.clear()  # what an earlier pull left was not the start of this file
+                    self._download(part)
+                if not part.is_right:
+                    raise self._wrong(part)
+                part.settle()
+            self._receive(blob, path, is_ours=True)  # before the name: killed in between, the file is still known
+            os.replace(path, blob)
             is_kept = True
-        except (Cancelled, HubError, KeyboardInterrupt):
+        except (Cancelled, HubError):
             is_kept = True  # for the next pull to go on from
             raise
         finally:
-            os.close(handle)
             if not is_kept:
-                partial.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
-    def _resumed(self, handle: int) -> _Partial:
-        """Return what an interrupted pull left, hashed."""
-        part = _Partial(handle, hashlib.sha256(), 0)
-        size = os.fstat(handle).st_size
-        if size > self.file.size:
-            part.clear()
-            return part
-        if size:
-            self.watch.phase("hashing")
-        while block := os.read(handle, BLOCK):
-            part.digest.update(block)
-            part.size += len(block)
-            self._look()
-        self.watch.at(part.size)
-        return part
-
-    def _download(self, part: _Partial) -> None:
+    def _download(self, part: Partial) -> None:
         """Add bytes until the file is as long as it should be, over as many connections as it takes."""
+        self.watch.at(part.size)
         self.watch.phase("downloading")
         fruitless = 0
         while part.size < self.file.size:
@@ -209,31 +174,27 @@ class Transfer:
                         hint="run the same command again; it goes on from there",
                     )
 
-    def _stream(self, part: _Partial) -> None:
+    def _stream(self, part: Partial) -> None:
         """Read one answer of the server."""
         with self.hub.body(self.listing, self.file, part.size) as body:
             if body.start != part.size:
                 part.clear()  # the server ignores ranges: it gives the whole, from the start
             for chunk in body.chunks:
                 self._look()
-                if part.size + len(chunk) > self.file.size:
-                    part.size += len(chunk)
-                    raise self._wrong(part)
-                _write(part.handle, chunk)
-                part.digest.update(chunk)
-                part.size += len(chunk)
+                if part.size + len(chunk) > part.total:
+                    raise self._wrong(part, surplus=len(chunk))
+                part.add(chunk)
                 self.watch.at(part.size)
 
-    def _is_right(self, part: _Partial) -> bool:
-        return part.size == self.file.size and part.digest.hexdigest() == self.file.sha256
-
-    def _wrong(self, part: _Partial) -> IntegrityError:
-        came = f"{part.size} bytes" if part.size != self.file.size else f"the hash {part.digest.hexdigest()[:12]}…"
-        due = f"{self.file.size} bytes" if part.size != self.file.size else f"{(self.file.sha256 or '')[:12]}…"
+    def _wrong(self, part: Partial, surplus: int = 0) -> IntegrityError:
+        if surplus:
+            came, due = f"more than {part.total} bytes", "as many"
+        else:
+            came, due = f"the hash {part.digest[:12]}…", f"{part.sha256[:12]}…"
         return IntegrityError(
             f"{shown(self.file.name)} came with {came} instead of {due}; it was removed, and nothing uses it",
             hint="run the same command again; if it repeats, do not use this repository",
-            detail={"file": shown(self.file.name), "sha256": self.file.sha256},
+            detail={"file": shown(self.file.name), "sha256": part.sha256},
         )
 
     def _receive(self, blob: Path, now: Path, *, is_ours: bool) -> None:
@@ -258,12 +219,6 @@ class Transfer:
     def _look(self) -> None:
         if self.watch.is_cancelled:
             raise Cancelled
-
-
-def _write(handle: int, chunk: bytes) -> None:
-    view = memoryview(chunk)
-    while view:
-        view = view[os.write(handle, view) :]
 
 
 def _clean(blob: Path) -> None:

@@ -130,6 +130,16 @@ def test_a_part_that_is_missing_is_pulled(machine: Machine) -> None:
     assert machine.found(PARTS) == list(parts().values())
 
 
+def test_bytes_that_are_here_need_no_question(machine: Machine) -> None:
+    """Pulled as a commit, wanted as the branch: only the hub knows that they are the same."""
+    machine.pull(f"hf:tales/storyteller-GGUF@{machine.server.repos['tales/storyteller-GGUF'].commit}:Q8_0")
+    assert machine.found(TARGET) == []
+    n = machine.server.sent
+    assert machine.call("run", "-m", TARGET, *STORY).returncode == 0
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert machine.server.sent == n
+
+
 def test_other_options_are_judged_before_anything_is_downloaded(machine: Machine) -> None:
     for args in (["--temp", "-1", "hi"], ["--verify", "bloc", "hi"], [""]):
         assert_one_line(machine.call("run", "-y", "-m", PAIR, *args), 2)
