@@ -17,7 +17,8 @@ from localspec.cli.params import Command, option
 from localspec.cli.progress import gigabytes
 from localspec.errors import IncompatibleError, LocalspecError, UsageError
 from localspec.models.candidates import Candidate, local_candidates, look, remote_candidate, remote_info
-from localspec.models.catalog import Catalog, Model, load_catalog
+from localspec.models.catalog import Catalog, load_catalog
+from localspec.models.catalog_file import Model
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.text import shown
 from localspec.models.hub.remote import Hub

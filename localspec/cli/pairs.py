@@ -11,7 +11,8 @@ from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import NotFoundError
-from localspec.models.catalog import Catalog, Model, Pair, load_catalog, user_path
+from localspec.models.catalog import Catalog, load_catalog, user_path
+from localspec.models.catalog_file import Model, Pair
 from localspec.models.names import DraftChoice, PairName, parse
 from localspec.models.store import BUNDLED, NotCachedError, expand, locate
 
