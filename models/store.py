@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from localspec.errors import NotFoundError, UsageError
+from localspec.errors import IntegrityError, NotFoundError, UsageError
 from localspec.models.gguf.text import shown
 from localspec.models.names import (
     FORMS,
@@ -166,10 +166,18 @@ def _cached(name: HubName) -> tuple[Path, HubName] | None:
     """Return a cached model's first part, and its name with commit and quantisation."""
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.files import quant_of
+    from localspec.models.hub.receipts import Receipts
 
     files = Cache().find(name)
     if files is None:
         return None
+    receipts = Receipts()
+    for file in files:
+        if not receipts.is_unchanged(file.blob):
+            raise IntegrityError(
+                f"{shown(file.name)} of {name.repo} has changed since it was pulled, and is not what it was",
+                hint=f"localspec pull {name}",
+            )
     quant = quant_of(files[0].name)
     is_named = name.file is not None or quant == "?"
     return files[0].link, HubName(name.repo, files[0].commit[:7], None if is_named else quant, name.file)

@@ -133,7 +133,7 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
     if len(wanted) < left:
         try:
             found = hub.search(_query(seen))
-            wanted += [(HubName(repo), "hub") for repo in found if repo not in tried and "/" in repo]
+            wanted += [(name, "hub") for repo in found if (name := _repo(repo)) is not None and name.repo not in tried]
         except LocalspecError as error:
             console.warn(error.message)
     for name, where in wanted[:left]:
@@ -141,6 +141,15 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
             continue
         live.status(f"looking at {one_line(str(name))}")
         yield remote_candidate(seen.info, name, where, hub)
+
+
+def _repo(found: str) -> HubName | None:
+    """Return a repository that the hub named, None for what can be no name of one."""
+    try:
+        name = parse_model(f"hf:{found}")
+    except UsageError:
+        return None
+    return name if isinstance(name, HubName) and str(name) == f"hf:{found}" else None
 
 
 def _of_catalogue(seen: Seen, catalog: Catalog) -> list[Model]:

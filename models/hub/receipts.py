@@ -9,10 +9,11 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from localspec.config import state_folder
+from localspec.models.hub.partial import hash_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,26 @@ class Receipts:
             return None
         return found if found.blob == str(blob) else None
 
+    def is_unchanged(self, blob: Path) -> bool:
+        """Whether a blob is as it was found right, hashing it again if it looks changed. True without a receipt."""
+        receipt = self.any(blob)
+        if receipt is None or self.of(blob) is not None:
+            return True
+        status = os.stat(blob)
+        if status.st_size != receipt.bytes or hash_of(blob, lambda: None) != receipt.sha256:
+            return False
+        with suppress(OSError):
+            self._store(replace(receipt, mtime_ns=status.st_mtime_ns))
+        return True
+
     def write(
         self, blob: Path, status: os.stat_result, *, sha256: str, repo: str, commit: str, file: str, pulled: bool
     ) -> None:
         """Keep that a blob's hash was found right; `status` is that of its bytes."""
-        receipt = Receipt(str(blob), sha256, status.st_size, status.st_mtime_ns, repo, commit, file, pulled)
-        path = self._path(blob)
+        self._store(Receipt(str(blob), sha256, status.st_size, status.st_mtime_ns, repo, commit, file, pulled))
+
+    def _store(self, receipt: Receipt) -> None:
+        path = self._path(Path(receipt.blob))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         beside = path.with_suffix(f".{os.getpid()}")
         beside.write_text(json.dumps(asdict(receipt)) + "\n", "utf-8")

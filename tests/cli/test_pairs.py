@@ -158,6 +158,7 @@ def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> No
     """The target is on the hub; of what is there only headers are read."""
     server = machine.server
     server.repos["tales/storyteller-tiny-GGUF"] = Repo({"tiny-Q8_0.gguf": without_a_token(DRAFT_BYTES)})
+    server.repos["../storyteller"] = server.repos["storyteller"] = server.repos["tales/draft-GGUF"]  # are no names
     server.repos["tales/storyteller-empty-GGUF"] = Repo({"empty-Q8_0.gguf": b"<html>"})
     catalog = machine.folder / "home" / "config" / "catalog.toml"
     catalog.parent.mkdir(parents=True)

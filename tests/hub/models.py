@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import gguf
 
@@ -30,7 +30,6 @@ def whole() -> dict[str, Repo]:
 def parts() -> dict[str, bytes]:
     """Return the target split into parts, as llama-gguf-split does: some tensors each, the metadata in the first."""
     reader = gguf.GGUFReader(PAIR / "target-q8_0.gguf")
-    folder = Path(mkdtemp())
     n_per_part = -(-len(reader.tensors) // 3)
     writer = gguf.GGUFWriter(None, "llama", split_max_tensors=n_per_part)
     for field in reader.fields.values():
@@ -41,8 +40,9 @@ def parts() -> dict[str, bytes]:
         writer.add_key_value(field.name, field.contents(), kind, sub_type=sub)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file(folder / "storyteller-Q8_0.gguf")
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.gguf"))}
+    with TemporaryDirectory() as folder:
+        writer.write_header_to_file(Path(folder) / "storyteller-Q8_0.gguf")
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.gguf"))}

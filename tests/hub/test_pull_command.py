@@ -150,13 +150,16 @@ def test_other_options_are_judged_before_anything_is_downloaded(machine: Machine
 def test_killed_in_the_middle_and_run_again(machine: Machine) -> None:
     """Nothing half done is taken for whole, and what had come is not asked for again."""
     machine.server.faults.rate = 3e6
-    process = machine.start("pull", TARGET)
-    wait_for(lambda: machine.server.sent > 1_500_000)
-    process.kill()
-    process.wait()
-    assert machine.links() == []
-    left = sum(path.stat().st_size for path in machine.partials())
-    assert left > 500_000
+    left = 0
+    for more in (100_000, 700_000, 1_100_000):
+        start = machine.server.sent
+        process = machine.start("pull", TARGET)
+        wait_for(lambda: machine.server.sent > start + more)  # noqa: B023
+        process.kill()
+        process.communicate()
+        assert machine.links() == []
+        before, left = left, sum(path.stat().st_size for path in machine.partials())
+        assert left > before
     machine.server.faults.rate, before = 0, machine.server.sent
     made = machine.json("pull", TARGET)
     assert made["files"][0]["resumed_bytes"] == left
@@ -245,6 +248,21 @@ def test_a_pair_that_does_not_fit_is_said(machine: Machine) -> None:
     line = assert_one_line(machine.call("pull", "-q", PAIR), 6, "does not fit", "token")
     assert "thx" in line
     assert len(machine.links()) == 2, "the files are right, and stay"
+
+
+def test_a_file_that_changed_since_is_not_loaded(machine: Machine) -> None:
+    machine.pull(TARGET)
+    blob = next(iter(machine.cache.all())).blob
+    run = ["run", "--offline", "-m", TARGET, *STORY]
+    os.utime(blob, (1, 1))
+    assert machine.call(*run).returncode == 0, "hashed again, it is the same"
+    data = bytearray(TARGET_BYTES)
+    data[-100] ^= 1
+    blob.write_bytes(data)
+    assert_one_line(machine.call(*run), 5, "has changed", f"localspec pull {TARGET}")
+    assert_one_line(machine.call("pull", "-q", TARGET), 5, "damaged", "removed")
+    assert machine.call("pull", "-q", TARGET).returncode == 0
+    assert machine.found(TARGET) == [TARGET_BYTES]
 
 
 def test_errors_in_json(machine: Machine) -> None:
