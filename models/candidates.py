@@ -58,7 +58,7 @@ class Candidate:
         if not self.report.fits:
             return f"does not fit: {self.report.reasons[0]}"
         if self.size > MAX_RATIO * target_bytes:
-            return f"fits, but is too large to pay: {self.size / target_bytes:.0%} of the target"
+            return f"fits, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
         return "fits"
 
     def is_good(self, target_bytes: int) -> bool:

@@ -181,7 +181,7 @@ def _query(seen: Seen) -> str:
 
 def _line(one: Candidate, seen: Seen) -> str:
     size = gigabytes(one.size) if one.bytes is not None else f"about {gigabytes(one.size)}" if one.size else "?"
-    return one_line(f"{one.name}  {size}  {one.where}: {one.verdict(seen.bytes)}")
+    return one_line(f"{one.name} · {size} · {one.where}: {one.verdict(seen.bytes)}")
 
 
 def _wire(one: Candidate, seen: Seen) -> dict[str, Any]:
@@ -223,9 +223,10 @@ def _report_wire(report: PairReport) -> dict[str, Any]:
 
 
 def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
+    share = 100 * small.bytes / big.bytes
     lines = [
-        f"target  {big.name}  {big.info.n_vocab} tokens, {gigabytes(big.bytes)}",
-        f"draft   {small.name}  {small.info.n_vocab} tokens, {gigabytes(small.bytes)} ({small.bytes / big.bytes:.0%})",
+        f"target {big.name} · {big.info.n_vocab} tokens, {gigabytes(big.bytes)}",
+        f"draft {small.name} · {small.info.n_vocab} tokens, {gigabytes(small.bytes)} ({share:.0f} % of it)",
         "fits: the same vocabulary" if report.fits else "does not fit",
         *(f"  because {reason}" for reason in report.reasons),
         *(f"  {one}" for one in report.differences),

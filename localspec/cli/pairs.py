@@ -168,12 +168,12 @@ def _model(model: Model, catalog: Catalog) -> dict[str, Any]:
 
 def _line(row: dict[str, Any]) -> str:
     if "about_gb" not in row:
-        return one_line(f"{row['pair']}  {row['notes']}")
+        return one_line(f"{row['pair']} · {row['notes']}" if row["notes"] else row["pair"])
     size = next(iter(row["about_gb"].values()))
     quant = next(iter(row["about_gb"]))
-    draft = f"+ {row['drafts'][0]} ({row['draft_ratio']:.0%} of it)" if row["drafts"] else "no draft"
+    draft = f"+ {row['drafts'][0]} ({100 * row['draft_ratio']:.0f} % of it)" if row["drafts"] else "no draft"
     tested = "" if row["tested"] else ", untested here"
-    return one_line(f"about {size:g} GB {quant}  {draft}  {row['license']}{tested}")
+    return one_line(f"about {size:g} GB {quant} · {draft} · {row['license']}{tested}")
 
 
 def _value(value: Any) -> str:

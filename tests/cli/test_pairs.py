@@ -44,7 +44,7 @@ def test_list_search_and_show(tmp_path: Path) -> None:
     lines = call(tmp_path).stdout.decode().splitlines()
     assert len(lines) == len(names)
     (line,) = (line for line in lines if line.startswith("qwen3-8b "))
-    assert "about 5 GB Q4_K_M + qwen3-0.6b (13% of it) apache-2.0, untested here" in line
+    assert "about 5 GB Q4_K_M · + qwen3-0.6b (13 % of it) · apache-2.0, untested here" in line
     found = [one["name"] for one in answer(tmp_path, "search", "CODER")["pairs"]]
     assert "qwen2.5-coder-32b" in found
     assert "llama-3.3-70b" not in found
@@ -177,7 +177,7 @@ def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> No
     assert "cannot be read" in found["hf:tales/storyteller-empty-GGUF"]["verdict"]
     assert machine.links() == [], "nothing was pulled"
     lines = machine.call("pairs", "suggest", TARGET).stdout.decode().splitlines()
-    assert lines[0] == f"{DRAFT} 1.3 MB catalogue: fits"
+    assert lines[0] == f"{DRAFT} · 1.3 MB · catalogue: fits"
     n = len(server.downloads())
     machine.call("pairs", "explain", TARGET, DRAFT)
     assert len(server.downloads()) == n, "headers are kept"
