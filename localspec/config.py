@@ -131,12 +131,27 @@ def cache_folder(name: str) -> Path:
 
     The folder need not exist.
     """
+    return _folder("cache") / name
+
+
+def config_folder() -> Path:
+    """Return where the user's own settings are kept. The folder need not exist."""
+    return _folder("config")
+
+
+def state_folder(name: str) -> Path:
+    """Return where localspec keeps what it did, such as receipts. The folder need not exist."""
+    return _folder("state") / name
+
+
+def _folder(kind: str) -> Path:
     home = os.environ.get("LOCALSPEC_HOME")
     if home:
-        return Path(home).expanduser().absolute() / "cache" / name
-    from platformdirs import user_cache_path  # minds XDG_CACHE_HOME
+        return Path(home).expanduser().absolute() / kind
+    import platformdirs  # minds XDG_CACHE_HOME and its like
 
-    return user_cache_path("localspec") / name
+    folder: Path = getattr(platformdirs, f"user_{kind}_path")("localspec")
+    return folder
 
 
 def to_wire(settings: LoadSettings | Request) -> dict[str, Any]:

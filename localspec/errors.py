@@ -54,6 +54,13 @@ class NotFoundError(LocalspecError):
     kind = "not_found"
 
 
+class HubError(LocalspecError):
+    """The hub cannot be reached, or does not give what was asked of it."""
+
+    exit_code = 4
+    kind = "hub"
+
+
 class IntegrityError(LocalspecError):
     """A file is not what it claims to be: not GGUF, truncated, malformed."""
 
@@ -89,17 +96,26 @@ class WorkerDiedError(LocalspecError):
     kind = "worker_died"
 
 
+class DeclinedError(LocalspecError):
+    """A question was answered with no, or there is nobody to ask."""
+
+    exit_code = 11
+    kind = "declined"
+
+
 KINDS: dict[str, type[LocalspecError]] = {
     cls.kind: cls
     for cls in (
         InternalError,
         UsageError,
         NotFoundError,
+        HubError,
         IntegrityError,
         IncompatibleError,
         ResourceError,
         PromptTooLongError,
         WorkerDiedError,
+        DeclinedError,
     )
 }
 

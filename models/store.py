@@ -1,7 +1,7 @@
-"""From what a person types after -m to the files of a pair.
+"""From what a person types to the files of a pair, as far as they are on this machine.
 
-A reference is an alias (`storyteller`), a path, or `TARGET+DRAFT` of these; `none` as the draft means no draft model.
-A bare word is always an alias, so a misspelt one never turns into a path by accident.
+`expand` replaces the catalogue's names, `locate` finds the files: a path as it is, a model of the hub in the hub's
+cache. Nothing here touches the network; what would have to be pulled first is a NotCachedError, which says so.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from localspec.errors import NotFoundError, UsageError
+from localspec.errors import IntegrityError, NotFoundError, UsageError
 from localspec.models.gguf.text import shown
+from localspec.models.names import (
+    FORMS,
+    Alias,
+    DraftChoice,
+    HubName,
+    ModelName,
+    PairName,
+    PathName,
+    parse,
+    parse_draft,
+)
 
 DEFAULT = "storyteller"
-NO_DRAFT = "none"
-
-_FORMS = "give a name such as 'storyteller', TARGET.gguf, or TARGET.gguf+DRAFT.gguf"
-_SCHEMES = ("hf:", "http:", "https:", "file:", "hf.co/", "huggingface.co/")
 
 
 @dataclass(frozen=True)
@@ -37,76 +44,160 @@ BUNDLED: dict[str, Bundled] = {
 
 @dataclass(frozen=True)
 class PairRef:
-    """The files of a pair; `draft` is None without a draft model, `name` is what to call the pair on screen."""
+    """The files of a pair; `draft` is None without a draft model, `name` is what to call the pair on screen.
+
+    Of a split model the first part stands for all.
+    """
 
     target: Path
     draft: Path | None
     name: str
 
 
+class NotCachedError(NotFoundError):
+    """Models of the hub that are not on this machine; `wanted` are their names, `pair` the whole pair's."""
+
+    def __init__(self, wanted: tuple[HubName, ...], pair: PairName) -> None:
+        names = " and ".join(shown(str(name)) for name in wanted)
+        are = "are" if len(wanted) > 1 else "is"
+        super().__init__(
+            f"{names} {are} not on this machine",
+            hint=f"localspec pull {shown(str(pair))}",
+            detail={"missing": [str(name) for name in wanted]},
+        )
+        self.wanted = wanted
+        self.pair = pair
+
+
 def parse_pair(ref: str | None = None, draft: str | None = None) -> PairRef:
     """Find the files that `ref` (the value of -m) and `draft` (of --draft) name; None means not given.
 
-    Raises UsageError for a malformed reference and NotFoundError for an unknown alias or a missing file. The files are
-    not opened.
+    Raises UsageError for a malformed reference, NotFoundError for an unknown name or a missing file, and NotCachedError
+    for a model of the hub that was not pulled. The files are not opened, but for a draft that is to be chosen.
     """
-    target_ref, draft_ref = _split(DEFAULT if ref is None else ref)
+    return locate(expand(ref, draft))
+
+
+def find_model(ref: str) -> Path:
+    """Find the file of one model: of a pair's name the target. Raises as `parse_pair`."""
+    return locate(PairName(expand(ref).target)).target
+
+
+def expand(ref: str | None = None, draft: str | None = None) -> PairName:
+    """Return the pair that -m and --draft name together, names of the catalogue replaced by what they stand for.
+
+    The draft is UNSET only where none was named and none belongs to the target. AUTO stays where the files have to be
+    looked at. Raises UsageError and NotFoundError.
+    """
+    pair = parse(DEFAULT if ref is None else ref)
     if draft is not None:
-        if draft_ref is not None:
+        if pair.draft is not DraftChoice.UNSET:
             raise UsageError("the draft is named twice, in -m and in --draft", hint="leave one of the two out")
-        if not draft.strip():
-            raise UsageError("--draft is empty", hint="give a path, or 'none' for no draft model")
-        draft_ref = draft
-    target = _locate(target_ref, as_draft=False)
-    if draft_ref is None:
-        draft_path = _locate(target_ref, as_draft=True) if target_ref in BUNDLED else None
-        return PairRef(target, draft_path, _label(target_ref))
-    draft_path = None if draft_ref == NO_DRAFT else _locate(draft_ref, as_draft=True)
-    return PairRef(target, draft_path, f"{_label(target_ref)}+{_label(draft_ref)}")
+        pair = PairName(pair.target, parse_draft(draft))
+    target, own = _target(pair.target)
+    chosen = pair.draft
+    if chosen is DraftChoice.UNSET:
+        chosen = own
+    elif chosen is DraftChoice.AUTO:
+        chosen = own if own is not DraftChoice.UNSET else _of_family(target)
+    elif isinstance(chosen, Alias) and chosen.name not in BUNDLED:
+        from localspec.models.catalog import load_catalog
+
+        catalog = load_catalog()
+        found = catalog.draft(chosen.name)
+        if found is None:
+            raise _unknown(chosen.name, catalog.names())
+        chosen = found
+    return PairName(target, chosen)
 
 
-def _split(ref: str) -> tuple[str, str | None]:
-    """Cut a reference at its '+'; one that is part of an existing file's name does not count."""
-    if "+" not in ref or _is_file(ref):
-        if not ref.strip():
-            raise UsageError("the pair's name is empty", hint=_FORMS)
-        return ref, None
-    cuts = [(ref[:i], ref[i + 1 :]) for i, c in enumerate(ref) if c == "+"]
-    if len(cuts) > 1:
-        # Some file's name has a '+' in it: take the one cut where both sides exist.
-        cuts = [cut for cut in cuts if _is_file(cut[0]) and (cut[1] == NO_DRAFT or _is_file(cut[1]))]
-    if len(cuts) != 1 or not all(side.strip() for side in cuts[0]):
-        raise UsageError(
-            f"'{shown(ref)}' is not a pair: it needs a target and one draft around a single '+'", hint=_FORMS
-        )
-    return cuts[0]
+def locate(pair: PairName) -> PairRef:
+    """Find the files of a pair whose names were expanded."""
+    missing = tuple(name for name in (pair.target, pair.draft) if isinstance(name, HubName) and _cached(name) is None)
+    if missing:
+        raise NotCachedError(missing, pair)
+    target, target_label = _file(pair.target, as_draft=False)
+    draft = pair.draft
+    if draft is DraftChoice.AUTO:
+        from localspec.models.candidates import best_local_draft  # reads headers
+
+        found = best_local_draft(target)
+        return PairRef(target, found, f"{target_label}+{shown(found.name)}")
+    if isinstance(draft, DraftChoice):
+        end = "+none" if draft is DraftChoice.NONE else ""
+        return PairRef(target, None, target_label + end)
+    draft_path, draft_label = _file(draft, as_draft=True)
+    is_bundled = isinstance(pair.target, Alias) and pair.target == draft
+    return PairRef(target, draft_path, target_label if is_bundled else f"{target_label}+{draft_label}")
 
 
-def _expand(ref: str) -> str:
-    return os.path.expanduser(ref)
+def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
+    """Return what a target's name stands for, and the draft that belongs to that name."""
+    if not isinstance(name, Alias):
+        return name, DraftChoice.UNSET
+    if name.name in BUNDLED:
+        return name, name
+    from localspec.models.catalog import load_catalog
+
+    catalog = load_catalog()
+    pair = catalog.pair(name.name)
+    if pair is None:
+        raise _unknown(name.name, catalog.names())
+    if isinstance(pair.target, Alias) and pair.target.name not in BUNDLED:
+        raise _unknown(pair.target.name, catalog.names())
+    if isinstance(pair.draft, Alias) and pair.draft.name not in BUNDLED:
+        raise _unknown(pair.draft.name, catalog.names())
+    return pair.target, pair.draft
 
 
-def _is_file(ref: str) -> bool:
-    return os.path.isfile(_expand(ref))
+def _of_family(target: ModelName) -> ModelName | DraftChoice:
+    """Return the catalogue's draft for a model of the hub, AUTO where it has none."""
+    if isinstance(target, HubName):
+        from localspec.models.catalog import load_catalog
+
+        catalog = load_catalog()
+        model = catalog.of_repo(target.repo)
+        if model is not None and model.drafts:
+            return catalog.models[model.drafts[0]].source
+    return DraftChoice.AUTO
 
 
-def _looks_like_path(ref: str) -> bool:
-    return ref.startswith((".", "~", os.sep)) or ref.lower().endswith(".gguf") or "\\" in ref
+def _cached(name: HubName) -> tuple[Path, HubName] | None:
+    """Return a cached model's first part, and its name with commit and quantisation."""
+    from localspec.models.hub.cache import Cache
+    from localspec.models.hub.files import quant_of
+    from localspec.models.hub.receipts import Receipts
+
+    files = Cache().find(name)
+    if files is None:
+        return None
+    receipts = Receipts()
+    for file in files:
+        if not receipts.is_unchanged(file.blob):
+            raise IntegrityError(
+                f"{shown(file.name)} of {name.repo} has changed since it was pulled, and is not what it was",
+                hint=f"localspec pull {name}",
+            )
+    quant = quant_of(files[0].name)
+    is_named = name.file is not None or quant == "?"
+    return files[0].link, HubName(name.repo, files[0].commit[:7], None if is_named else quant, name.file)
 
 
-def _locate(ref: str, *, as_draft: bool) -> Path:
-    if ref in BUNDLED:
-        return _bundled(BUNDLED[ref].draft if as_draft else BUNDLED[ref].target)
-    if ref.lower().startswith(_SCHEMES):
-        raise _no_hub(ref)
-    if os.sep not in ref and not _looks_like_path(ref):
-        raise _unknown_alias(ref)
-    path = _expand(ref)
-    if os.path.lexists(path):
-        return Path(path)
-    if _looks_like_path(ref):
-        raise NotFoundError(f"{shown(ref)} does not exist", hint="check the path, for instance with: ls")
-    raise _no_hub(ref)
+def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
+    """Return a model's file and what to call it."""
+    if isinstance(name, HubName):
+        found = _cached(name)
+        assert found is not None, "it was looked for before"
+        return found[0], str(found[1])
+    if isinstance(name, PathName):
+        path = os.path.expanduser(name.path)
+        if not os.path.lexists(path) or "\0" in path:
+            raise NotFoundError(f"{shown(name.path)} does not exist", hint="check the path, for instance with: ls")
+        return Path(path), shown(Path(name.path).name)
+    files = BUNDLED.get(name.name)
+    if files is None:
+        raise _unknown(name.name, [])
+    return _bundled(files.draft if as_draft else files.target), name.name
 
 
 def _bundled(name: str) -> Path:
@@ -118,22 +209,11 @@ def _bundled(name: str) -> Path:
     return path
 
 
-def _no_hub(ref: str) -> UsageError:
-    return UsageError(
-        f"'{shown(ref)}' looks like a model on a hub, which is not supported yet",
-        hint="download the GGUF file and give its path (./FILE.gguf)",
-    )
-
-
-def _unknown_alias(ref: str) -> NotFoundError:
-    if _is_file(ref):
+def _unknown(name: str, names: list[str]) -> NotFoundError:
+    if os.path.isfile(name):
         return NotFoundError(
-            f"there is no pair called '{shown(ref)}'", hint=f"for the file of that name write: ./{shown(ref)}"
+            f"there is no pair called '{shown(name)}'", hint=f"for the file of that name write: ./{shown(name)}"
         )
-    close = difflib.get_close_matches(ref.lower()[:100], BUNDLED, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"{_FORMS}; known names: {', '.join(BUNDLED)}"
-    return NotFoundError(f"there is no pair called '{shown(ref)}'", hint=hint)
-
-
-def _label(ref: str) -> str:
-    return ref if ref in BUNDLED or ref == NO_DRAFT else shown(Path(ref).name)
+    close = difflib.get_close_matches(name, [*BUNDLED, *names], n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"{FORMS}; known names: localspec pairs list"
+    return NotFoundError(f"there is no pair called '{shown(name)}'", hint=hint)

@@ -34,6 +34,9 @@ def page() -> str:
             assert command is not None
             with click.Context(command, group, name, max_content_width=WIDTH, terminal_width=WIDTH) as context:
                 parts.append(f"## localspec {name}\n\n{fenced(command.get_help(context))}")
+                for each, inner in getattr(command, "commands", {}).items():
+                    with click.Context(inner, context, each, max_content_width=WIDTH, terminal_width=WIDTH) as deeper:
+                        parts.append(f"### localspec {name} {each}\n\n{fenced(inner.get_help(deeper))}")
     parts += ["## Which rule judges which draft\n", "[Methods](methods.md) says what they are.\n", combinations()]
     return "\n".join(parts)
 

@@ -17,6 +17,10 @@ from localspec.errors import UsageError
 COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
     "chat": ("localspec.cli.chat:chat", "Talk to a pair, line by line."),
+    "pull": ("localspec.cli.pull:pull", "Download a pair from the hub, checked."),
+    "ls": ("localspec.cli.ls:list_models", "List the models in the hub's cache."),
+    "rm": ("localspec.cli.ls:remove_models", "Remove models from the hub's cache."),
+    "pairs": ("localspec.cli.pairs:pairs", "Names of pairs; which draft fits which target, and why not."),
     "bench": ("localspec.cli.bench:bench", "Measure methods against plain decoding, or compare two results."),
     "race": (
         "localspec.cli.race:race_command",
@@ -57,7 +61,9 @@ class Group(click.Group):
         """Find the command, or say what was probably meant: a word that is no command is never taken for a prompt."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
+            # A command that removes is never what a misspelt word is taken for.
+            safe = [each for each in (*COMMANDS, *ALIASES) if each != "rm"]
+            near = difflib.get_close_matches(name, safe, n=1)
             guess = f" Did you mean {near[0]!r}?" if near else ""
             raise UsageError(
                 f"no such command {name!r}.{guess} To send it as a prompt: localspec run {_quoted(args)}",

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from localspec.cli.console import Console, OutputGone, is_terminal, write_out
+from localspec.cli.fetch import fetched
 from localspec.cli.lines import Lines, history
 from localspec.cli.options import (
     model_options,
@@ -17,7 +18,7 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.params import Command
-from localspec.cli.settings import load_settings, open_worker, request_settings, system_message
+from localspec.cli.settings import load_settings, open_worker, promised_settings, request_settings, system_message
 from localspec.cli.signals import INTERRUPTED
 from localspec.cli.slash import obey
 from localspec.cli.talk import YOU, Chat
@@ -38,9 +39,11 @@ def chat(console: Console, /, **values: Any) -> int:
     exit code is then that of the last error, 0 without one.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    settings = load_settings(values)
+    settings, missing = promised_settings(values)
     request = request_settings(values, settings)
     system = system_message(values)
+    if missing is not None:  # the rest is right: now it is worth a download
+        settings = load_settings(values, fetched(missing, values, console))
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="replace")
     with open_worker(values) as worker, history():

@@ -25,7 +25,7 @@ from localspec.errors import IncompatibleError, NotFoundError, UsageError
 from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
-from localspec.models.store import parse_pair
+from localspec.models.store import find_model
 from localspec.stats import Stats
 from localspec.worker import Worker
 
@@ -85,10 +85,10 @@ class Measured:
 def tune(console: Console, /, model: str, as_json: bool, **values: Any) -> int:
     """Measure which layers of MODEL draft fastest, and keep the choice for --method early-exit.
 
-    MODEL is a pair's name or a GGUF file; a draft model plays no part. The best is kept even if plain decoding is
-    faster, which the last line then says.
+    MODEL is a pair's name, a GGUF file or hf:ORG/REPO:QUANT; a draft model plays no part. The best is kept even if
+    plain decoding is faster, which the last line then says.
     """
-    path = parse_pair(model).target.absolute()
+    path = find_model(model).absolute()
     header = read_header(path)
     model_info(header)
     require_prunable(header)

@@ -11,6 +11,7 @@ import click
 
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
+from localspec.cli.fetch import fetched
 from localspec.cli.inputs import Inputs, read_prompt
 from localspec.cli.live import Live
 from localspec.cli.options import (
@@ -24,7 +25,14 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import Command
-from localspec.cli.settings import load_settings, open_worker, request_settings, stdin_limit, system_message
+from localspec.cli.settings import (
+    load_settings,
+    open_worker,
+    promised_settings,
+    request_settings,
+    stdin_limit,
+    system_message,
+)
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.cli.stream import EventsSink
 from localspec.config import LoadSettings, Message, Request
@@ -80,7 +88,7 @@ def plan(words: tuple[str, ...], values: dict[str, Any], console: Console) -> Jo
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if values["as_json"] and values["as_events"]:
         raise UsageError("--json and --events are two forms of one output", hint="leave one of them out")
-    settings = load_settings(values)
+    settings, missing = promised_settings(values)
     request = request_settings(values, settings)
     system = system_message(values)
     inputs = Inputs(stdin_limit(values), lambda: _tell_wait(console))
@@ -91,6 +99,8 @@ def plan(words: tuple[str, ...], values: dict[str, Any], console: Console) -> Jo
         request = replace(request, prompt=text)
     else:
         request = replace(request, messages=(*system, Message("user", text)))
+    if missing is not None:  # the rest is right: now it is worth a download
+        settings = load_settings(values, fetched(missing, values, console))
     return Job(settings, replace(request, details=values["as_events"]), tuple(inputs.warnings))
 
 

@@ -14,22 +14,41 @@ from localspec.axes import resolve_axes
 from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.errors import NotFoundError, UsageError
-from localspec.models.store import parse_pair
+from localspec.models.names import DraftChoice
+from localspec.models.store import NotCachedError, PairRef, parse_pair
 from localspec.worker import Worker
 
 Values = Mapping[str, Any]  # what click collected, by parameter name
 
+_NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 _ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
-def load_settings(values: Values) -> LoadSettings:
-    """Find the pair's files and return how to load them."""
-    pair = parse_pair(values["model"], values["draft"])
+def load_settings(values: Values, pair: PairRef) -> LoadSettings:
+    """Return how to load a pair whose files were found."""
+    target, draft = str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())
+    return _load_settings(values, target, draft, pair.name)
+
+
+def promised_settings(values: Values) -> tuple[LoadSettings, NotCachedError | None]:
+    """Return the settings of the pair that -m and --draft name, and what of it has to be pulled first.
+
+    In that case they are enough to check everything else before a long download, and no more.
+    """
+    try:
+        return load_settings(values, parse_pair(values["model"], values["draft"])), None
+    except NotCachedError as missing:
+        draft = missing.pair.draft
+        name = None if draft in _NO_DRAFTS else str(draft)
+        return _load_settings(values, str(missing.pair.target), name, str(missing.pair)), missing
+
+
+def _load_settings(values: Values, target: str, draft: str | None, name: str) -> LoadSettings:
     return LoadSettings(
-        target=str(pair.target.absolute()),
-        draft=None if pair.draft is None else str(pair.draft.absolute()),
-        name=pair.name,
+        target=target,
+        draft=draft,
+        name=name,
         ctx=values["ctx"],
         threads=values["threads"],
         gpu=_gpu("--gpu", values["gpu"]),

@@ -213,40 +213,22 @@ def test_absolute_path(files: Path) -> None:
     assert parse_pair(str(files / "t.gguf")).target == files / "t.gguf"
 
 
-@pytest.mark.parametrize("ref", ["", " ", "+", "a+", "+b", "a+b+c", "t.gguf+", "+t.gguf", "t.gguf+d.gguf+t.gguf", "++"])
-def test_malformed_references(files: Path, ref: str) -> None:
-    check(ref, None, UsageError)
-
-
 @pytest.mark.parametrize(
     "ref",
-    [
-        "hf:org/repo",
-        "hf:",
-        "hf:../..",
-        "org/repo",
-        "org/repo:Q4_K_M",
-        "https://u:p@host/m.gguf",
-        "http://h/m",
-        "file:///x",
-    ],
+    ["", " ", "+", "a+", "+b", "a+b+c", "t.gguf+", "+t.gguf", "t.gguf+d.gguf+t.gguf", "++", "n" * 10_000, "x\x1b[2J"],
 )
-def test_hub_names_are_not_supported_yet(files: Path, ref: str) -> None:
-    assert "path" in check(ref, None, UsageError, "not supported yet").hint
-    check("t.gguf", ref, UsageError, "not supported yet")
+def test_malformed_references(files: Path, ref: str) -> None:
+    check(ref, None, UsageError)
 
 
 @pytest.mark.parametrize(
     ("ref", "text", "hint"),
     [
         ("storyteler", "no pair called 'storyteler'", "did you mean 'storyteller'?"),
-        ("Storyteller", "no pair called", "did you mean 'storyteller'?"),
-        ("xyzzy", "no pair called 'xyzzy'", "known names: storyteller"),
+        ("xyzzy", "no pair called 'xyzzy'", "known names: localspec pairs list"),
         ("plain", "no pair called 'plain'", "./plain"),
-        ("x\x1b[2J", r"x\x1b[2J", "known names"),
         ("none", "no pair called 'none'", "known names"),
         ("t.gguf+xyzzy", "no pair called 'xyzzy'", "known names"),
-        ("n" * 10_000, "no pair called", "known names"),
         ("no.gguf", "no.gguf does not exist", "ls"),
         ("./no", "./no does not exist", "ls"),
         ("~nobody_here/no", "does not exist", "ls"),

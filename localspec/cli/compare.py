@@ -1,0 +1,242 @@
+"""`localspec pairs suggest` and `explain`: does this draft fit this target, and why not, to the token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.fetch import is_offline
+from localspec.cli.live import Live
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option
+from localspec.cli.progress import gigabytes
+from localspec.errors import IncompatibleError, LocalspecError, UsageError
+from localspec.models.candidates import Candidate, local_candidates, look, remote_candidate, remote_info
+from localspec.models.catalog import Catalog, load_catalog
+from localspec.models.catalog_file import Model
+from localspec.models.gguf.info import ModelInfo
+from localspec.models.gguf.text import shown
+from localspec.models.hub.remote import Hub
+from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_model
+from localspec.models.pairs import PairReport, check_pair
+from localspec.models.store import NotCachedError, expand, locate
+
+_WORDS = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?b?")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A model that was looked at: its canonical name, its header, and its size in bytes, all parts together."""
+
+    name: str
+    source: ModelName
+    info: ModelInfo
+    bytes: int
+
+
+@click.command(cls=Command)
+@click.argument("target")
+@option("--limit", type=click.IntRange(0, 50), default=6, metavar="N", section="Search",
+        help="Look at most at N models on the hub.  [default: 6]")  # fmt: skip
+@option("--offline", is_flag=True, section="Search", help="Only files on this machine.")
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@click.pass_obj
+def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline: bool) -> int:
+    """Find models that could draft for TARGET: on this machine, in the catalogue, on the hub.
+
+    Each is compared by its header, token by token; of a model on the hub only the header is downloaded, some megabytes.
+    """
+    live, is_off = Live(console), is_offline({"offline": offline})
+    try:
+        live.status("looking at the target")
+        seen = _seen(target, is_off)
+        found = list(_candidates(seen, limit, is_off, live, console))
+    finally:
+        live.erase()
+    found.sort(key=lambda one: (not one.is_good(seen.bytes), one.report is None, one.size))
+    if as_json:
+        write_json({"target": seen.name, "candidates": [_wire(one, seen) for one in found]})
+    else:
+        lines = [_line(one, seen) for one in found] or ["no candidate was found"]
+        write_out("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+@click.command(cls=Command)
+@click.argument("target")
+@click.argument("draft")
+@option("--offline", is_flag=True, section="Search", help="Only files on this machine.")
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@click.pass_obj
+def explain(console: Console, /, target: str, draft: str, as_json: bool, offline: bool) -> int:
+    """Say whether DRAFT fits TARGET, and if not why, with the first tokens that differ. Exit code 6 if it does not."""
+    is_off = is_offline({"offline": offline})
+    big, small = _seen(target, is_off), _seen(draft, is_off, as_draft=True)
+    report = check_pair(big.info, small.info)
+    made = {
+        "target": _model_wire(big),
+        "draft": _model_wire(small),
+        "size_ratio": small.bytes / big.bytes,
+        **_report_wire(report),
+    }
+    if as_json:
+        write_json(made)
+    else:
+        write_out(_verdict(big, small, report))
+    return 0 if report.fits else IncompatibleError.exit_code
+
+
+def _seen(ref: str, offline: bool, *, as_draft: bool = False) -> Seen:
+    """Look at a model: a file here, or the header of one on the hub."""
+    name = _resolved(ref, as_draft)
+    try:
+        pair = locate(PairName(Alias("storyteller"), name) if as_draft else PairName(name))
+    except NotCachedError:
+        if offline or not isinstance(name, HubName):
+            raise
+        info, size, full = remote_info(name, Hub())
+        return Seen(str(full), name, info, size)
+    path = pair.draft if as_draft else pair.target
+    assert path is not None
+    info = look(path)
+    return Seen(str(name), name, info, info.bytes)
+
+
+def _resolved(ref: str, as_draft: bool) -> ModelName:
+    typed = parse_model(ref)
+    if not as_draft:
+        return expand(str(typed)).target
+    draft = expand(None, str(typed)).draft
+    if isinstance(draft, DraftChoice):
+        raise UsageError(f"'{draft.value}' is no model that could be compared", hint="localspec pairs suggest TARGET")
+    return draft
+
+
+def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Console) -> Iterator[Candidate]:
+    """Yield candidates from here, the catalogue and the hub, each model once."""
+    yield from local_candidates(seen.info)
+    catalog = load_catalog()
+    listed = [(model.source, "catalogue", model) for model in _of_catalogue(seen, catalog)]
+    if offline:
+        for source, where, model in listed:
+            about = model.size_gb * 1e9
+            yield Candidate(str(source), where, None, about, reason="it is not on this machine")
+        return
+    hub, left = Hub(), limit
+    wanted: list[tuple[HubName, str]] = [(source, where) for source, where, _ in listed]
+    tried = {source.repo for source, _ in wanted}
+    if len(wanted) < left:
+        try:
+            found = hub.search(_query(seen))
+            wanted += [(name, "hub") for repo in found if (name := _repo(repo)) is not None and name.repo not in tried]
+        except LocalspecError as error:
+            console.warn(error.message)
+    for name, where in wanted[:left]:
+        if isinstance(seen.source, HubName) and name.repo == seen.source.repo:
+            continue
+        live.status(f"looking at {one_line(str(name))}")
+        yield remote_candidate(seen.info, name, where, hub)
+
+
+def _repo(found: str) -> HubName | None:
+    """Return a repository that the hub named, None for what can be no name of one."""
+    try:
+        name = parse_model(f"hf:{found}")
+    except UsageError:
+        return None
+    return name if isinstance(name, HubName) and str(name) == f"hf:{found}" else None
+
+
+def _of_catalogue(seen: Seen, catalog: Catalog) -> list[Model]:
+    """Return models of the catalogue that may draft for the target: its own drafts first, then its smaller kin."""
+    own = catalog.of_repo(seen.source.repo) if isinstance(seen.source, HubName) else None
+    family = own.family if own is not None else _family(seen, catalog)
+    drafts = [catalog.models[name] for name in own.drafts] if own is not None else []
+    same = [
+        model
+        for model in sorted(catalog.models.values(), key=lambda one: one.size_gb)
+        if model.family == family and model is not own and model.size_gb * 1e9 < 0.5 * seen.bytes
+    ]
+    return list({model.name: model for model in (*drafts, *same)}.values())
+
+
+def _family(seen: Seen, catalog: Catalog) -> str:
+    """Guess the family of a model that the catalogue does not know: the longest family's name in its own."""
+    text = re.sub("[^a-z0-9]", "", f"{seen.info.name} {seen.info.path.name}".lower())
+    families = {model.family for model in catalog.models.values()}
+    fitting = [family for family in families if re.sub("[^a-z0-9]", "", family) in text]
+    return max(fitting, key=len, default="")
+
+
+def _query(seen: Seen) -> str:
+    """Return words to search the hub by: the model's name without its size."""
+    words = [word for word in _WORDS.findall(seen.info.name.lower()) if not re.fullmatch(r"[0-9.]+b", word)]
+    return " ".join(words[:3]) or seen.info.architecture
+
+
+def _line(one: Candidate, seen: Seen) -> str:
+    size = gigabytes(one.size) if one.bytes is not None else f"about {gigabytes(one.size)}" if one.size else "?"
+    return one_line(f"{one.name} · {size} · {one.where}: {one.verdict(seen.bytes)}")
+
+
+def _wire(one: Candidate, seen: Seen) -> dict[str, Any]:
+    report = {} if one.report is None else _report_wire(one.report)
+    return {
+        "name": one.name,
+        "where": one.where,
+        "bytes": one.bytes,
+        "about_bytes": one.about_bytes,
+        "size_ratio": one.size / seen.bytes if one.size else None,
+        "is_good": one.is_good(seen.bytes),
+        "verdict": one.verdict(seen.bytes),
+        **report,
+    }
+
+
+def _model_wire(seen: Seen) -> dict[str, Any]:
+    info = seen.info
+    return {
+        "name": seen.name,
+        "bytes": seen.bytes,
+        "architecture": info.architecture,
+        "quant": info.quant,
+        "n_params": info.n_params,
+        "n_vocab": info.n_vocab,
+    }
+
+
+def _report_wire(report: PairReport) -> dict[str, Any]:
+    return {
+        "fits": report.fits,
+        "reasons": list(report.reasons),
+        "warnings": list(report.warnings),
+        "n_different": report.n_different,
+        "differences": [
+            {"token": one.token, "target": shown(one.target), "draft": shown(one.draft)} for one in report.differences
+        ],
+    }
+
+
+def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
+    share = 100 * small.bytes / big.bytes
+    lines = [
+        f"target {big.name} · {big.info.n_vocab} tokens, {gigabytes(big.bytes)}",
+        f"draft {small.name} · {small.info.n_vocab} tokens, {gigabytes(small.bytes)} ({share:.0f} % of it)",
+        "fits: the same vocabulary" if report.fits else "does not fit",
+        *(f"  because {reason}" for reason in report.reasons),
+        *(f"  {one}" for one in report.differences),
+        *(f"  but {warning}" for warning in report.warnings),
+    ]
+    if report.n_different > len(report.differences):
+        lines.append(f"  and {report.n_different - len(report.differences)} more tokens differ")
+    return "".join(f"{_indented(line)}\n" for line in lines)
+
+
+def _indented(line: str) -> str:
+    """Return a line made safe, with the blanks it begins with."""
+    return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)

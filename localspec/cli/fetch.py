@@ -1,0 +1,97 @@
+"""Getting what a command needs from the hub: planned, asked about, pulled with its progress shown."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from localspec.cli.console import Console, is_terminal, one_line
+from localspec.cli.progress import gigabytes, shown_progress
+from localspec.errors import DeclinedError, NotFoundError
+from localspec.models.names import HubName
+from localspec.models.pull import Pull, PullPlan, make_plan, pull_all
+from localspec.models.store import NotCachedError, PairRef, expand, locate
+
+
+def is_offline(values: Any) -> bool:
+    """Whether --offline or HF_HUB_OFFLINE forbids the network."""
+    if values["offline"]:
+        return True
+    from localspec.models.hub.cache import must_stay_offline
+
+    return must_stay_offline()
+
+
+def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:
+    """Pull what a pair lacks, once that is agreed to, and return its files."""
+    if is_offline(values):
+        raise NotFoundError(
+            f"{missing.message}, and the network is not to be used", hint=missing.hint, detail=missing.detail
+        )
+    plan = make_plan_here(missing.wanted, console)
+    plan.require_space()
+    ask(plan, values, console, missing.hint)
+    carry_out(plan, console)  # also where all bytes are here: they may have no name yet, or the branch no commit
+    return locate(missing.pair)
+
+
+def hub_names(ref: str) -> tuple[HubName, ...]:
+    """Return the models of the hub that a pair's name stands for."""
+    pair = expand(ref)
+    return tuple(name for name in (pair.target, pair.draft) if isinstance(name, HubName))
+
+
+def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
+    """Plan with the hub, the cache and the receipts of this machine."""
+    from localspec.cli.live import Live
+    from localspec.models.hub.cache import Cache
+    from localspec.models.hub.receipts import Receipts
+    from localspec.models.hub.remote import Hub
+
+    live = Live(console)
+    live.status("asking the hub")
+    try:
+        return make_plan(names, Hub(), Cache(), Receipts())
+    finally:
+        live.erase()
+
+
+def carry_out(plan: PullPlan, console: Console) -> None:
+    """Pull, showing the progress."""
+    from localspec.models.hub.cache import Cache
+    from localspec.models.hub.receipts import Receipts
+    from localspec.models.hub.remote import Hub
+
+    pull = Pull(plan, Hub(), Cache(), Receipts())
+    try:
+        with shown_progress(console) as show:
+            pull_all(pull, show)
+    except KeyboardInterrupt:
+        console.say("what has come is kept: the same command goes on from there")
+        raise
+
+
+def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
+    """Ask whether to download. Raises DeclinedError for a no, and where there is nobody to ask."""
+    if values["yes"] or not plan.missing:
+        return
+    names = " + ".join(one_line(str(name)) for name in plan.names)
+    what = f"{gigabytes(plan.missing)} for {names}"
+    if not confirmed(f"Download {what}? [Y/n] "):
+        raise DeclinedError(f"{what} would have to be downloaded first", hint=f"{hint}, or -y")
+
+
+def confirmed(question: str, *, default: bool = True) -> bool:
+    """Ask a person; False for a no, and where there is nobody to ask."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        return False
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    line = ""
+    try:
+        line = sys.stdin.readline()
+    finally:
+        if not line.endswith("\n"):  # Ctrl-C or Ctrl-D leaves the cursor behind the question
+            sys.stderr.write("\n")
+    answer = line.strip().lower()
+    return answer in ("y", "yes") or (default and line.endswith("\n") and not answer)

@@ -1,0 +1,149 @@
+"""`localspec ls` and `localspec rm`: models of the hub's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.fetch import confirmed
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option
+from localspec.cli.progress import gigabytes
+from localspec.errors import DeclinedError, NotFoundError, UsageError
+from localspec.models.hub.cache import Cache, CachedFile
+from localspec.models.hub.files import quant_of, select
+from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.remove import Removal, plan_removal
+from localspec.models.hub.remove import carry_out as remove_files
+from localspec.models.names import DraftChoice, HubName, parse
+from localspec.models.store import expand
+
+
+@click.command("ls", cls=Command)
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@click.pass_obj
+def list_models(console: Console, /, as_json: bool) -> int:
+    """List the GGUF models in the Hugging Face cache, whoever downloaded them."""
+    cache, receipts = Cache(), Receipts()
+    rows = [_row(name, files, receipts) for name, files in _models(cache)]
+    left = [(path, path.stat().st_size) for path in cache.partials() if path.is_file()]
+    if as_json:
+        partials = [{"path": str(path), "bytes": size} for path, size in left]
+        write_json({"cache": str(cache.root), "models": rows, "interrupted": partials})
+        return 0
+    names = [one_line(row["name"]) for row in rows]
+    widest = max(map(len, names), default=0)
+    lines = [
+        f"{name.ljust(widest)}  {gigabytes(row['bytes']):>9}  "
+        f"{'pulled' if row['pulled'] else 'from elsewhere'}{', hash right' if row['verified'] else ''}"
+        for name, row in zip(names, rows, strict=True)
+    ]
+    if left:
+        total = gigabytes(sum(size for _, size in left))
+        lines.append(
+            f"interrupted downloads: {len(left)}, {total}; pull the model again to go on, or rm its repository"
+        )
+    write_out("".join(f"{line}\n" for line in lines or [f"no models in {one_line(str(cache.root))}"]))
+    return 0
+
+
+def _models(cache: Cache) -> Iterable[tuple[HubName, list[CachedFile]]]:
+    """Yield what is in the cache as whole models, parts together; incomplete ones are left out."""
+    snapshots: dict[tuple[str, str], dict[str, CachedFile]] = {}
+    for file in cache.all():
+        snapshots.setdefault((file.repo, file.commit), {})[file.name] = file
+    for (repo, commit), files in snapshots.items():
+        left = dict(files)
+        while left:
+            first = min(left)
+            try:
+                parts = select(sorted(files), HubName(repo, commit, file=first))
+            except (UsageError, LookupError):
+                parts = (first,)
+            except Exception:  # a part is missing
+                del left[first]
+                continue
+            for part in parts:
+                left.pop(part, None)
+            quant = quant_of(first)
+            same = [name for name in files if quant_of(name) == quant and name not in parts]
+            is_clear = quant != "?" and not same
+            name = HubName(repo, commit[:7], quant if is_clear else None, None if is_clear else first)
+            yield name, [files[part] for part in parts]
+
+
+def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str, Any]:
+    found = [receipts.of(file.blob) for file in files]
+    return {
+        "name": str(name),
+        "repo": name.repo,
+        "commit": files[0].commit,
+        "files": [str(file.link) for file in files],
+        "bytes": sum(file.size for file in files),
+        "pulled": all(receipt is not None and receipt.pulled for receipt in found),
+        "verified": all(receipt is not None for receipt in found),
+    }
+
+
+@click.command("rm", cls=Command)
+@click.argument("names", nargs=-1, metavar="NAME...")
+@option("--dry-run", is_flag=True, section="Removal", help="Say what would be removed, and stop.")
+@option("--force", is_flag=True, section="Removal", help="Also what other programs downloaded.")
+@option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@click.pass_obj
+def remove_models(console: Console, /, names: tuple[str, ...], as_json: bool, **values: Any) -> int:
+    """Remove models from the Hugging Face cache.
+
+    NAME is what `localspec ls` prints, or a pair's name, of which the target goes: other pairs may share its draft.
+    TARGET+DRAFT removes both, hf:ORG/REPO everything of that repository. Files that localspec did not pull stay
+    unless --force.
+    """
+    cache, receipts = Cache(), Receipts()
+    removal = plan_removal(_wanted(names), cache, receipts)
+    if not removal.files and not removal.partials:
+        raise NotFoundError(f"{one_line(' '.join(names))} is not in the cache", hint="localspec ls")
+    if removal.foreign and not values["force"]:
+        raise DeclinedError(
+            f"{one_line(removal.foreign[0].name)} was not pulled by localspec: other programs may want it",
+            hint="--force removes it all the same",
+            detail={"files": [str(file.link) for file in removal.foreign]},
+        )
+    what, freed = _what(removal), removal.bytes
+    if not values["dry_run"]:
+        if not values["yes"] and not confirmed(f"Remove {what}? [y/N] ", default=False):
+            raise DeclinedError(f"{what} would be removed", hint="-y removes without asking")
+        remove_files(removal, cache, receipts)
+    if as_json:
+        files = [str(file.link) for file in removal.files] + [str(path) for path in removal.partials]
+        write_json({"dry_run": values["dry_run"], "files": files, "freed_bytes": freed})
+    else:
+        verb = "would remove" if values["dry_run"] else "removed"
+        write_out(f"{verb} {what}\n")
+    return 0
+
+
+def _wanted(names: tuple[str, ...]) -> list[HubName]:
+    """Return the models of the hub that are to go."""
+    if not names:
+        raise UsageError("there is no name of a model", hint="localspec rm NAME; names: localspec ls")
+    wanted = []
+    for ref in names:
+        is_pair = not isinstance(parse(ref).draft, DraftChoice)
+        pair = expand(ref)
+        for name in (pair.target, pair.draft) if is_pair else (pair.target,):
+            if not isinstance(name, HubName):
+                raise UsageError(
+                    f"'{one_line(ref)}' is not in the Hugging Face cache, and nothing else is removed",
+                    hint="names: localspec ls",
+                )
+            wanted.append(name)
+    return wanted
+
+
+def _what(removal: Removal) -> str:
+    n = len({file.blob for file in removal.files}) + len(removal.partials)
+    return f"{n} file{'s' if n != 1 else ''}, {gigabytes(removal.bytes)}"

@@ -1,0 +1,153 @@
+"""`localspec pull`: models of the hub into the hub's cache, hashes checked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.fetch import ask, carry_out, hub_names, is_offline, make_plan_here
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option
+from localspec.cli.progress import gigabytes
+from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.models.hub.cache import Cache
+from localspec.models.names import HubName
+from localspec.models.pairs import PairReport, require_fit
+from localspec.models.pull import Item, PullPlan
+from localspec.models.store import expand, locate
+
+
+@click.command(cls=Command)
+@click.argument("names", nargs=-1, metavar="NAME...")
+@option("--dry-run", is_flag=True, section="Download", help="Say what would be downloaded, and stop.")
+@option("-y", "--yes", is_flag=True, section="Download", help="Do not ask.")
+@option("--offline", is_flag=True, section="Download", help="Only say whether everything is here.")
+@option("-q", "--quiet", is_flag=True, section="Output", help="No progress.")
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@click.pass_obj
+def pull(console: Console, /, names: tuple[str, ...], as_json: bool, **values: Any) -> int:
+    """Download the models that NAME stands for: a pair's name, or hf:ORG/REPO[@REV][:QUANT] of one or TARGET+DRAFT.
+
+    They go into the Hugging Face cache, which other programs share, and are checked against the hub's SHA-256. An
+    interrupted download goes on from what has come. Then target and draft are compared.
+
+    HF_TOKEN is sent to the hub for gated and private models; HF_ENDPOINT, HF_HUB_CACHE, HF_HUB_OFFLINE are minded.
+    """
+    console.quiet = values["quiet"]
+    if not names:
+        raise UsageError("there is no name of a model", hint="localspec pull NAME; names: localspec pairs list")
+    wanted = tuple(dict.fromkeys(name for ref in names for name in hub_names(ref)))
+    if not wanted:
+        _tell_nothing(names, as_json)
+        return 0
+    if is_offline(values):
+        return _tell_cached(wanted, as_json)
+    plan = make_plan_here(wanted, console)
+    plan.require_space()
+    if values["dry_run"]:
+        _tell_plan(plan, as_json)
+        return 0
+    began = time.monotonic()
+    if console.is_live:
+        ask(plan, values, console, "localspec pull NAME -y")
+    carry_out(plan, console)
+    reports = [report for ref in names if (report := _compared(ref, console)) is not None]
+    if as_json:
+        seconds = time.monotonic() - began
+        write_json({**_wire(plan), "seconds": seconds, "warnings": [w for r in reports for w in r.warnings]})
+    else:
+        write_out("".join(f"{_summary(plan, name)}\n" for name in plan.names))
+    return 0
+
+
+def _compared(ref: str, console: Console) -> PairReport | None:
+    """Compare the vocabularies of a pair that was pulled. Raises IncompatibleError; the files stay."""
+    from localspec.models.candidates import look
+
+    pair = locate(expand(ref))
+    if pair.draft is None:
+        return None
+    try:
+        target, draft = look(pair.target), look(pair.draft)
+    except LocalspecError as error:
+        console.warn(f"the pair is not compared: {error.message}")
+        return None
+    report = require_fit(target, draft)
+    for warning in report.warnings:
+        console.warn(warning)
+    return report
+
+
+def _tell_nothing(names: tuple[str, ...], as_json: bool) -> None:
+    for ref in names:
+        locate(expand(ref))  # raises for what is not there
+    if as_json:
+        write_json({"dry_run": False, "names": [], "files": [], "download_bytes": 0})
+    else:
+        write_out("nothing to download: these are files on this machine\n")
+
+
+def _tell_cached(wanted: tuple[HubName, ...], as_json: bool) -> int:
+    cache = Cache()
+    missing = [name for name in wanted if cache.find(name) is None]
+    if missing:
+        raise NotFoundError(
+            f"{one_line(str(missing[0]))} is not on this machine, and the network is not to be used",
+            hint=f"localspec pull {one_line(str(missing[0]))}",
+            detail={"missing": [str(name) for name in missing]},
+        )
+    if as_json:
+        write_json({"dry_run": True, "names": [str(name) for name in wanted], "files": [], "download_bytes": 0})
+    else:
+        write_out("".join(f"{one_line(str(name))}: here\n" for name in wanted))
+    return 0
+
+
+def _tell_plan(plan: PullPlan, as_json: bool) -> None:
+    if as_json:
+        write_json({**_wire(plan), "dry_run": True})
+        return
+    rows = [f"{one_line(item.file.name)}  {gigabytes(item.file.size)}  {_state(item)}\n" for item in plan.items]
+    total = f"{gigabytes(plan.missing)} to download, {gigabytes(plan.free)} free in {one_line(str(plan.folder))}\n"
+    write_out("".join(rows) + total)
+
+
+def _state(item: Item) -> str:
+    if item.is_cached:
+        return "here" if item.is_verified else "here, not checked yet"
+    return f"{gigabytes(item.have)} here" if item.have else "to download"
+
+
+def _summary(plan: PullPlan, name: HubName) -> str:
+    items = [item for item in plan.items if item.listing.repo == name.repo]
+    came = "already here" if all(item.is_cached for item in items) else "pulled"
+    return f"{one_line(str(name))}: {came}, hash right"
+
+
+def _wire(plan: PullPlan) -> dict[str, Any]:
+    cache = Cache()
+
+    def wire(item: Item) -> dict[str, Any]:
+        link: Path = cache.link(item.listing.repo, item.listing.commit, item.file.name)
+        return {
+            "repo": item.listing.repo,
+            "commit": item.listing.commit,
+            "file": item.file.name,
+            "bytes": item.file.size,
+            "sha256": item.file.sha256,
+            "path": str(link),
+            "was_cached": item.is_cached,
+            "resumed_bytes": 0 if item.is_cached else item.have,
+        }
+
+    return {
+        "dry_run": False,
+        "names": [str(name) for name in plan.names],
+        "files": [wire(item) for item in plan.items],
+        "download_bytes": plan.missing,
+        "free_bytes": plan.free,
+    }

@@ -1,0 +1,197 @@
+"""Which models could draft for a target: by vocabulary and size, among files here, the catalogue and the hub.
+
+A candidate's header decides: of a file here it is read, of one on the hub its first megabytes are fetched and kept.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.config import cache_folder
+from localspec.errors import IntegrityError, LocalspecError, NotFoundError, ResourceError
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.text import shown
+from localspec.models.hub.cache import Cache
+from localspec.models.hub.files import Listed, Listing, is_model, part_number, quant_of, select
+from localspec.models.hub.problems import translated
+from localspec.models.hub.remote import SHA256, Hub
+from localspec.models.names import HubName
+from localspec.models.pairs import PairReport, check_pair
+
+MAX_RATIO = 0.5  # of the target's bytes: a larger draft cannot pay
+FIRST_LOOK = 4 << 20  # bytes of a header fetched at first; vocabularies of 250 000 tokens take about 12 MB
+LAST_LOOK = 64 << 20
+_HEADERS = "headers"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model that might draft. `where` is here, catalogue or hub; `name` what to type for it after --draft.
+
+    `bytes` is its size; `about_bytes` instead where only the catalogue tells. `report` is None where the header was not
+    looked at, and `reason` says why.
+    """
+
+    name: str
+    where: str
+    bytes: int | None
+    about_bytes: float | None = None
+    report: PairReport | None = None
+    reason: str = ""
+    path: Path | None = None
+
+    @property
+    def size(self) -> float:
+        """Return the bytes, known or about."""
+        return float(self.bytes if self.bytes is not None else self.about_bytes or 0)
+
+    def verdict(self, target_bytes: int) -> str:
+        """Return "fits", "does not fit" with the reason, or why it is not known."""
+        if self.report is None:
+            return f"not looked at: {self.reason}"
+        if not self.report.fits:
+            return f"does not fit: {self.report.reasons[0]}"
+        if self.size > MAX_RATIO * target_bytes:
+            return f"fits, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
+        return "fits"
+
+    def is_good(self, target_bytes: int) -> bool:
+        """Whether it fits and is small enough to pay."""
+        return self.report is not None and self.report.fits and self.size <= MAX_RATIO * target_bytes
+
+
+def look(path: Path) -> ModelInfo:
+    """Read a model's header."""
+    return model_info(read_header(path))
+
+
+def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterator[Candidate]:
+    """Yield every GGUF model on this machine that is smaller than the target: the hub's cache, the target's folder.
+
+    `folders` are looked into as well.
+    """
+    seen = {os.path.realpath(target.path)}
+    beside = [] if target.path.parent == cache_folder(_HEADERS) else [target.path.parent]
+    for name, path in _local_files([*beside, *folders]):
+        real = os.path.realpath(path)
+        if real in seen:
+            continue
+        seen.add(real)
+        with suppress(OSError):
+            size = os.stat(path).st_size
+            if size < target.bytes and part_number(path.name) == 1:
+                yield _checked(target, name, "here", size, path)
+
+
+def best_local_draft(target: Path) -> Path:
+    """Return the smallest model on this machine that fits. Raises NotFoundError if there is none."""
+    info = look(target)
+    found = [one for one in local_candidates(info) if one.is_good(info.bytes)]
+    if not found:
+        raise NotFoundError(
+            f"no draft for {info.label} is on this machine",
+            hint=f"localspec pairs suggest {shown(str(target))}, or --draft none",
+        )
+    best = min(found, key=lambda one: one.size).path
+    assert best is not None, "it is on this machine"
+    return best
+
+
+def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield names and first parts of the models in the hub's cache and in some folders."""
+    cache = Cache()
+    newest: dict[tuple[str, str], tuple[str, Path]] = {}
+    for file in cache.all():
+        if cache.commit_of(file.repo, None) in (file.commit, None):
+            newest[file.repo, file.name] = (str(HubName(file.repo, file=file.name)), file.link)
+    yield from newest.values()
+    for folder in folders:
+        with suppress(OSError):
+            for path in sorted(folder.iterdir()):
+                if is_model(path.name) and path.is_file():
+                    yield str(path), path
+
+
+def _checked(target: ModelInfo, name: str, where: str, size: int, path: Path) -> Candidate:
+    try:
+        return Candidate(name, where, size, report=check_pair(target, look(path)), path=path)
+    except LocalspecError as error:
+        return Candidate(name, where, size, reason=error.message, path=path)
+
+
+def remote_candidate(target: ModelInfo, name: HubName, where: str, hub: Hub) -> Candidate:
+    """Compare the target with a model on the hub, of which only the header is fetched."""
+    try:
+        info, size, full = remote_info(name, hub)
+    except LocalspecError as error:
+        return Candidate(str(name), where, None, reason=error.message)
+    return Candidate(str(full), where, size, report=check_pair(target, info))
+
+
+def remote_info(name: HubName, hub: Hub) -> tuple[ModelInfo, int, HubName]:
+    """Return what the header of a model on the hub says, its size in bytes, and its name with the quantisation."""
+    listing = hub.listing(name.repo, name.revision)
+    parts = select([file.name for file in listing.files], name)
+    files = [listing.file(part) for part in parts]
+    info = look(_header_file(listing, files[0], hub))
+    quant = quant_of(parts[0])
+    full = HubName(name.repo, name.revision, None if name.file or quant == "?" else quant, name.file)
+    return info, sum(file.size for file in files), full
+
+
+def _header_file(listing: Listing, file: Listed, hub: Hub) -> Path:
+    """Return a file as long as the model that holds its header and nothing else: holes take no space."""
+    if file.sha256 is None or not SHA256.fullmatch(file.sha256):
+        raise IntegrityError(f"the hub gives no hash of {shown(file.name)}", hint="choose another repository")
+    folder = cache_folder(_HEADERS)
+    kept = folder / f"{file.sha256[:32]}.gguf"
+    if kept.is_file():
+        return kept
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=folder)
+    except OSError as error:
+        raise ResourceError(
+            f"cannot write to {shown(folder)}: {error.strerror}", hint="LOCALSPEC_HOME=FOLDER"
+        ) from error
+    try:
+        _fetch_header(listing, file, hub, handle, Path(beside))
+        os.replace(beside, kept)
+    finally:
+        os.close(handle)
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+    return kept
+
+
+def _fetch_header(listing: Listing, file: Listed, hub: Hub, handle: int, path: Path) -> None:
+    """Fetch more and more of a file's start until its header is whole."""
+    have, want = 0, FIRST_LOOK
+    while True:
+        want = min(want, file.size, LAST_LOOK)
+        with translated(listing.repo, hub.endpoint), hub.body(listing, file, have, want) as body:
+            at = body.start
+            for chunk in body.chunks:
+                at += os.pwrite(handle, chunk[: max(0, want - at)], at)
+                if at >= want:
+                    break
+        os.ftruncate(handle, file.size)
+        have = min(at, want)
+        try:
+            if read_header(path).data_offset <= have:
+                return
+            why = "it is longer than it says"
+        except IntegrityError as error:
+            why = error.message.partition(": ")[2]
+        if have < want or want == min(file.size, LAST_LOOK):
+            raise IntegrityError(
+                f"the header of {shown(file.name)} of {listing.repo} cannot be read: {why}",
+                hint="choose another repository of the model",
+            )
+        want *= 4

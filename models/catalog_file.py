@@ -1,0 +1,180 @@
+"""Reading a catalogue's file, checked key by key: what cannot be meant is one error that names file and entry."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import UsageError
+from localspec.models.gguf.text import shown
+from localspec.models.names import HubName, PairName, is_alias, parse
+
+MAX_BYTES = 4 << 20
+KINDS = ("mtp", "eagle3", "layerskip")  # drafting that a checkpoint brings itself
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model of the hub. `about_gb` maps quantisations, the preferred first, to approximate sizes in 10^9 bytes.
+
+    `params` is in billions of weights, `context` in tokens; `drafts` are names of the catalogue, the preferred first.
+    """
+
+    name: str
+    family: str
+    repo: str
+    about_gb: Mapping[str, float]
+    params: float
+    license: str
+    context: int
+    drafts: tuple[str, ...] = ()
+    builtin: str = ""
+    tested: bool = False
+    notes: str = ""
+    is_users: bool = False
+
+    @property
+    def source(self) -> HubName:
+        """Return where the preferred quantisation is."""
+        return HubName(self.repo, quant=next(iter(self.about_gb)))
+
+    @property
+    def size_gb(self) -> float:
+        """Return about how many 10^9 bytes the preferred quantisation has."""
+        return next(iter(self.about_gb.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A name of the user's own for a target and a draft."""
+
+    name: str
+    pair: PairName
+    tested: bool = False
+    notes: str = ""
+    is_users: bool = True
+
+
+def read_catalog(path: Path, *, is_users: bool) -> tuple[dict[str, Model], dict[str, Pair]]:
+    """Return the models and pairs of a file, none if it is not there. Raises UsageError for the first mistake."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b"\xff"
+        tables = tomllib.loads(data.decode("utf-8"))
+    except FileNotFoundError:
+        return {}, {}
+    except OSError as error:
+        raise UsageError(f"cannot read the catalogue {shown(path)}: {error.strerror}", hint="mend or move it") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the catalogue {shown(path)} is not a text of UTF-8", hint="mend or move it") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"the catalogue {shown(path)} is not TOML: {shown(str(error))}", hint="mend it") from None
+    for table in tables:
+        if table not in ("models", "pairs"):
+            raise mistake(path, table, "the tables are [models.NAME] and [pairs.NAME]")
+    models = {name: _model(path, name, entry, is_users) for name, entry in _entries(path, tables, "models")}
+    pairs = {name: _pair(path, name, entry, is_users) for name, entry in _entries(path, tables, "pairs")}
+    both = sorted(set(models) & set(pairs))
+    if both:
+        raise mistake(path, both[0], "it is both a model and a pair")
+    return models, pairs
+
+
+def _entries(path: Path, tables: dict[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
+    table = tables.get(kind, {})
+    if not isinstance(table, dict):
+        raise mistake(path, kind, f"write [{kind}.NAME]")
+    for name, entry in table.items():
+        if not is_alias(name):
+            raise mistake(
+                path, f"{kind}.{name}", "a name has small letters, digits, '.', '_' and '-', at most 64 of them"
+            )
+        if not isinstance(entry, dict):
+            raise mistake(path, f"{kind}.{name}", f"write [{kind}.{name}] and its keys below")
+    return list(table.items())
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable() and len(value) <= 500
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6
+
+
+def _sizes(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(map(_number, value.values()))
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+# Key -> what it must be, in words and as a test.
+_Keys = Mapping[str, tuple[str, Callable[[Any], bool]]]
+_BOTH: _Keys = {
+    "tested": ("true or false", lambda value: isinstance(value, bool)),
+    "notes": ("a line of text", _text),
+}
+_MODEL: _Keys = {
+    **_BOTH,
+    "family": ("a line of text", _text),
+    "repo": ("ORG/REPO", _text),
+    "about_gb": ("a table of sizes such as { Q4_K_M = 5.0 }", _sizes),
+    "params": ("billions of weights, a number above 0", _number),
+    "license": ("a line of text", _text),
+    "context": (
+        "a number of tokens",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value > 0,
+    ),
+    "drafts": ("a list of names", _names),
+    "builtin": (f"one of {', '.join(KINDS)}", lambda value: value in KINDS),
+}
+_MODEL_NEEDS = ("family", "repo", "about_gb", "params", "license", "context")
+_PAIR: _Keys = {**_BOTH, "target": ("a name, path or hf:ORG/REPO", _text), "draft": ("as target, or 'none'", _text)}
+
+
+def _check_keys(path: Path, where: str, entry: dict[str, Any], keys: _Keys, needs: tuple[str, ...]) -> None:
+    for key, value in entry.items():
+        if key not in keys:
+            raise mistake(path, where, f"the key '{shown(key)}' is unknown; known are {', '.join(sorted(keys))}")
+        what, is_right = keys[key]
+        if not is_right(value):
+            raise mistake(path, where, f"{key} must be {what}")
+    for key in needs:
+        if key not in entry:
+            raise mistake(path, where, f"the key {key} is missing")
+
+
+def _model(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> Model:
+    where = f"models.{name}"
+    _check_keys(path, where, entry, _MODEL, _MODEL_NEEDS)
+    for quant in entry["about_gb"]:
+        source = _name(path, where, f"hf:{entry['repo']}:{quant}").target
+        if not isinstance(source, HubName) or source.quant != quant or source.repo != entry["repo"]:
+            raise mistake(
+                path, where, f"'{shown(quant)}' of '{shown(entry['repo'])}' is no quantisation of a repository"
+            )
+    return Model(name=name, is_users=is_users, **{**entry, "drafts": tuple(entry.get("drafts", ()))})
+
+
+def _pair(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> Pair:
+    where = f"pairs.{name}"
+    _check_keys(path, where, entry, _PAIR, ("target",))
+    draft = entry.get("draft")
+    text = entry["target"] if draft is None else f"{entry['target']}+{draft}"
+    return Pair(name, _name(path, where, text), entry.get("tested", False), entry.get("notes", ""), is_users)
+
+
+def _name(path: Path, where: str, text: str) -> PairName:
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise mistake(path, where, error.message) from None
+
+
+def mistake(path: Path, where: str, why: str) -> UsageError:
+    """Return what to say of an entry that cannot be meant."""
+    return UsageError(f"{shown(path)}, [{shown(where)}]: {why}", hint=f"mend {shown(path)}, or move it away")

@@ -1,0 +1,168 @@
+"""The cache of the hub on this machine, which all its programs share: nothing of it is ours alone.
+
+    models--ORG--REPO/refs/BRANCH                a commit
+    models--ORG--REPO/snapshots/COMMIT/FILE      a link to
+    models--ORG--REPO/blobs/SHA256               the bytes
+
+Invariant: a blob is written elsewhere and renamed once its hash is right, a link is made after its blob. A link that
+leads out of the cache is no file of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import LocalspecError
+from localspec.models.hub.files import is_model, select
+from localspec.models.hub.remote import COMMIT, MAIN
+from localspec.models.names import HubName, check_file_name
+
+PARTIAL = ".localspec.incomplete"  # after a blob's name: what a pull has of it
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """One model file in the cache: its name in the repository, the link in the snapshot, and the blob behind it."""
+
+    repo: str
+    commit: str
+    name: str
+    link: Path
+    blob: Path
+    size: int
+
+
+def must_stay_offline() -> bool:
+    """Whether HF_HUB_OFFLINE forbids the network."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def blob_lock(path: Path, patience: float) -> AbstractContextManager[object]:
+    """Return the lock that the hub's library takes too. Entering raises filelock.Timeout after `patience` seconds."""
+    from huggingface_hub.utils import WeakFileLock
+
+    return WeakFileLock(path, timeout=patience)
+
+
+class Cache:
+    """The cache below `root`."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        if root is None:
+            from huggingface_hub import constants
+
+            root = Path(constants.HF_HUB_CACHE)
+        self.root = Path(os.path.realpath(root))  # blobs are compared by their real paths
+
+    def folder(self, repo: str) -> Path:
+        """Return where a repository's files are kept."""
+        return self.root / f"models--{repo.replace('/', '--')}"
+
+    def blob(self, repo: str, sha256: str) -> Path:
+        """Return where bytes of that hash belong."""
+        return self.folder(repo) / "blobs" / sha256
+
+    def lock(self, repo: str, sha256: str) -> Path:
+        """Return the file whose lock the hub's own programs hold while they download these bytes."""
+        return self.root / ".locks" / self.folder(repo).name / f"{sha256}.lock"
+
+    def link(self, repo: str, commit: str, name: str) -> Path:
+        """Return where a file of a commit is found."""
+        assert not check_file_name(name), "names are checked where they come from"
+        return self.folder(repo) / "snapshots" / commit / name
+
+    def commit_of(self, repo: str, revision: str | None) -> str | None:
+        """Return the commit that a branch or a short hash stood for when it was last asked, None if it never was."""
+        asked = MAIN if revision is None else revision
+        with suppress(OSError, UnicodeDecodeError):
+            ref = (self.folder(repo) / "refs" / asked).read_bytes()[:64].decode("ascii").strip()
+            if COMMIT.fullmatch(ref):
+                return ref
+        with suppress(OSError):
+            there = [one for one in os.listdir(self.folder(repo) / "snapshots") if COMMIT.fullmatch(one)]
+            found = [one for one in there if len(asked) >= 7 and one.startswith(asked)]
+            return found[0] if len(found) == 1 else None
+        return None
+
+    def find(self, wanted: HubName) -> tuple[CachedFile, ...] | None:
+        """Return the files of a model, all parts of it, None if they are not all there."""
+        commit = self.commit_of(wanted.repo, wanted.revision)
+        if commit is None:
+            return None
+        files = {file.name: file for file in self._snapshot(wanted.repo, commit)}
+        try:
+            return tuple(files[name] for name in select(sorted(files), wanted))
+        except LocalspecError:
+            return None
+
+    def all(self) -> Iterator[CachedFile]:
+        """Yield every model file of every commit."""
+        with suppress(OSError):
+            for folder in sorted(self.root.glob("models--*--*")):
+                repo = folder.name.removeprefix("models--").replace("--", "/", 1)
+                with suppress(OSError):
+                    for commit in sorted(os.listdir(folder / "snapshots")):
+                        if COMMIT.fullmatch(commit):
+                            yield from self._snapshot(repo, commit)
+
+    def partials(self) -> Iterator[Path]:
+        """Yield what interrupted downloads left, ours and those of the hub's own programs."""
+        with suppress(OSError):
+            yield from sorted(self.root.glob("models--*/blobs/*.incomplete"))
+
+    def publish(self, repo: str, commit: str, name: str, blob: Path) -> Path:
+        """Make a finished blob found under its name, and return the link."""
+        link = self.link(repo, commit, name)
+        if link.is_file() and os.path.samefile(link, blob):
+            return link
+        link.parent.mkdir(parents=True, exist_ok=True)
+        beside = link.with_name(f".{uuid.uuid4().hex}")
+        try:
+            os.symlink(os.path.relpath(blob, link.parent), beside)
+        except (OSError, NotImplementedError):  # a file system without links: a second copy is the hub's own way out
+            try:
+                os.link(blob, beside)
+            except OSError:
+                shutil.copyfile(blob, beside)
+        os.replace(beside, link)
+        return link
+
+    def set_ref(self, repo: str, revision: str, commit: str) -> None:
+        """Keep which commit a branch stands for, so that it is known without the hub."""
+        if revision == commit:
+            return
+        ref = self.folder(repo) / "refs" / revision
+        ref.parent.mkdir(parents=True, exist_ok=True)
+        beside = ref.with_name(f".{uuid.uuid4().hex}")
+        beside.write_text(commit, "ascii")
+        beside.replace(ref)
+
+    def _snapshot(self, repo: str, commit: str) -> Iterator[CachedFile]:
+        top = self.folder(repo) / "snapshots" / commit
+        for folder, _, names in os.walk(top):
+            for each in names:
+                link = Path(folder) / each
+                name = link.relative_to(top).as_posix()
+                if is_model(name) and not check_file_name(name):
+                    file = self._file(repo, commit, name, link)
+                    if file is not None:
+                        yield file
+
+    def _file(self, repo: str, commit: str, name: str, link: Path) -> CachedFile | None:
+        try:
+            blob = link.resolve(strict=True)
+            status = blob.stat()
+        except (OSError, RuntimeError):  # a link that leads nowhere, or in a circle
+            return None
+        if not stat.S_ISREG(status.st_mode) or not blob.is_relative_to(self.root):
+            return None
+        return CachedFile(repo, commit, name, link, blob, status.st_size)

@@ -1,0 +1,153 @@
+"""Which files of a repository are meant, by name or quantisation, all parts of one; and which names are safe."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from localspec.errors import IntegrityError, UsageError
+from localspec.models.gguf.text import shown
+from localspec.models.names import HubName, check_file_name
+
+DEFAULT_QUANT = "Q4_K_M"
+
+_QUANT = re.compile(
+    r"(?<![A-Z0-9])((?:UD-)?(?:I?Q[1-8](?:_[A-Z0-9]+)*|TQ[12]_0|BF16|FP?16|FP?32|MXFP4(?:_MOE)?))(?![A-Z0-9])"
+)
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL | re.IGNORECASE)
+_NOT_MODELS = re.compile(r"(?:[-_./](?:mmproj|imatrix|lora|adapter)|/mtp)(?=[-_./])", re.IGNORECASE)
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One file of a repository: its name there, its size in bytes, and its SHA-256 where the hub tells one."""
+
+    name: str
+    size: int
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a repository at one commit; `revision` is what was asked for."""
+
+    repo: str
+    revision: str
+    commit: str
+    files: tuple[Listed, ...]
+
+    def file(self, name: str) -> Listed:
+        """Return the file of that name, which is one of them."""
+        return next(file for file in self.files if file.name == name)
+
+
+def quant_of(name: str) -> str:
+    """Return the quantisation that a file's name tells, "?" if it tells none."""
+    for part in reversed(_base(name).upper().split("/")):
+        found = _QUANT.findall(part)
+        if found:
+            return str(found[-1]).replace("FP", "F") if found[-1] in ("FP16", "FP32") else str(found[-1])
+    return "?"
+
+
+def part_number(name: str) -> int:
+    """Return which part of a split model a file is by its name, 1 for a whole one."""
+    part = _PART.fullmatch(name)
+    return int(part[2]) if part else 1
+
+
+def is_model(name: str) -> bool:
+    """Whether a file's name is that of a model's weights."""
+    return name.lower().endswith(".gguf") and not _NOT_MODELS.search(f"/{name}")
+
+
+def require_safe(repo: str, names: Iterable[str]) -> None:
+    """Raise IntegrityError if a file's name would leave the cache: no repository has such a one by accident."""
+    for name in names:
+        why = check_file_name(name)
+        if why and (is_model(name) or why.startswith("it leaves") or "absolute" in why):
+            raise IntegrityError(
+                f"{repo} has a file of the name '{shown(name)}', which is refused: {why}",
+                hint="do not use this repository",
+                detail={"repo": repo, "file": shown(name)},
+            )
+
+
+def select(names: Sequence[str], wanted: HubName) -> tuple[str, ...]:
+    """Return the files of the model that `wanted` names, in the order of their parts.
+
+    Raises UsageError where none or several fit, which lists them, and IntegrityError where a part is missing.
+    """
+    groups = _groups(names)
+    if wanted.file is not None:
+        base = _base(wanted.file)
+        if base in groups and wanted.file in groups[base]:
+            return _whole(wanted.repo, groups[base])
+        raise _no_file(groups, wanted)
+    found = [base for base in groups if wanted.quant in (None, quant_of(base))]
+    if wanted.quant is None and len(found) > 1:
+        found = [base for base in found if quant_of(base) == DEFAULT_QUANT]
+    if len(found) != 1:
+        raise _no_quant(groups, found, wanted)
+    return _whole(wanted.repo, groups[found[0]])
+
+
+def _groups(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the models among the names: parts of one under the name they share."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if is_model(name):
+            groups.setdefault(_base(name), []).append(name)
+    return groups
+
+
+def _base(name: str) -> str:
+    part = _PART.fullmatch(name)
+    return f"{part[1]}.gguf" if part else name
+
+
+def _whole(repo: str, parts: list[str]) -> tuple[str, ...]:
+    first = _PART.fullmatch(parts[0])
+    if first is None:
+        return (parts[0],)
+    n = int(first[3])
+    expected = {f"{first[1]}-{number:05}-of-{n:05}.gguf" for number in range(1, min(n, 10_000) + 1)}
+    missing = sorted(expected - set(parts))
+    if missing:
+        raise IntegrityError(
+            f"{repo} lacks a part of a split model: {shown(missing[0])}", hint="choose another quantisation with :QUANT"
+        )
+    return tuple(part for part in parts if part in expected)
+
+
+def _no_file(groups: dict[str, list[str]], wanted: HubName) -> UsageError:
+    names = [name for group in groups.values() for name in group]
+    near = difflib.get_close_matches(wanted.file or "", names, n=3, cutoff=0.4)
+    has = f"; it has {_some(near or names)}" if names else ", nor any other GGUF model"
+    return UsageError(f"{wanted.repo} has no file {shown(wanted.file or '')}{has}", hint=f"hf:{wanted.repo}:QUANT")
+
+
+def _no_quant(groups: dict[str, list[str]], found: list[str], wanted: HubName) -> UsageError:
+    if not groups:
+        return UsageError(
+            f"{wanted.repo} has no GGUF model", hint="look for a repository of the same model whose name ends in -GGUF"
+        )
+    if found:
+        what = wanted.quant or DEFAULT_QUANT
+        return UsageError(
+            f"{wanted.repo} has {len(found)} models of the quantisation {what}: {_some(found)}",
+            hint=f"hf:{wanted.repo}/FILE.gguf",
+        )
+    quants = sorted({quant_of(base) for base in groups} - {"?"})
+    has = _some(quants) if quants else _some(list(groups))
+    what = f"the quantisation {wanted.quant}" if wanted.quant else f"{DEFAULT_QUANT}, and several others"
+    example = f":{quants[0]}" if quants else "/FILE.gguf"
+    return UsageError(f"{wanted.repo} has not {what}: it has {has}", hint=f"hf:{wanted.repo}{example}")
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(shown(name) for name in names[:_SHOWN]) + rest

@@ -1,0 +1,151 @@
+"""Asking the hub: what a repository holds, whether a file may be had, its bytes from a place on.
+
+Endpoint, token, proxies and timeouts are those of huggingface_hub (HF_ENDPOINT, HF_TOKEN, HF_HUB_DOWNLOAD_TIMEOUT).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from localspec import __version__
+from localspec.errors import HubError, IntegrityError, UsageError
+from localspec.models.gguf.text import shown
+from localspec.models.hub.files import Listed, Listing, require_safe
+from localspec.models.hub.problems import is_passing, translated, wait_wanted
+
+MAIN = "main"
+TRIES = 4
+MAX_WAIT = 20.0  # seconds that a server's Retry-After is obeyed; a longer one is told
+MAX_PLAIN = 50_000_000_000  # bytes: larger files the hub gives only by its own protocol
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Bytes of a file from `start` on: 0 where the server would not begin elsewhere."""
+
+    start: int
+    chunks: Iterator[bytes]
+
+
+class Hub:
+    """The hub at `endpoint`, by default HF_ENDPOINT's. `pause` waits that many seconds before another try."""
+
+    def __init__(self, endpoint: str | None = None, pause: Callable[[float], None] = time.sleep) -> None:
+        from huggingface_hub import constants
+
+        self.endpoint = constants.ENDPOINT if endpoint is None else endpoint
+        self._timeout = float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
+        self.pause = pause
+        try:
+            address = urlsplit(self.endpoint)
+            is_address = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
+            raise UsageError(
+                f"HF_ENDPOINT is '{shown(self.endpoint)}', which is no address",
+                hint="unset it, or HF_ENDPOINT=https://HOST",
+            )
+
+    def listing(self, repo: str, revision: str | None) -> Listing:
+        """Return what a repository holds. Raises HubError, and IntegrityError for names that are not safe."""
+        from huggingface_hub import HfApi
+
+        asked = MAIN if revision is None else revision
+        api = HfApi(self.endpoint, library_name="localspec", library_version=__version__)
+        with translated(repo, self.endpoint):
+            info = self._tried(lambda: api.model_info(repo, revision=asked, files_metadata=True, timeout=self._timeout))
+            files = [
+                Listed(
+                    str(one.rfilename),
+                    -1 if one.size is None else int(one.size),
+                    None if one.lfs is None else str(one.lfs.sha256),
+                )
+                for one in info.siblings or ()
+            ]
+            commit = str(info.sha)
+        if not COMMIT.fullmatch(commit):
+            raise HubError(f"the hub names no commit of {repo}", hint="check HF_ENDPOINT")
+        require_safe(repo, (file.name for file in files))
+        return Listing(repo, asked, commit, tuple(files))
+
+    def check(self, listing: Listing, file: Listed) -> None:
+        """Ask for a file's head, so that what is gated or gone is known before anything is downloaded.
+
+        Raises HubError, and IntegrityError where the hub gives no hash to check by, or two.
+        """
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+        url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=self.endpoint)
+        with translated(listing.repo, self.endpoint):
+            head = self._tried(lambda: get_hf_file_metadata(url, timeout=self._timeout, endpoint=self.endpoint))
+        if file.sha256 is None or not SHA256.fullmatch(file.sha256) or head.etag != file.sha256 or file.size < 0:
+            raise IntegrityError(
+                f"the hub gives no hash that {shown(file.name)} of {listing.repo} could be checked by",
+                hint="choose another repository of the model",
+                detail={"sha256": shown(file.sha256 or ""), "etag": shown(head.etag or "")},
+            )
+        if file.size > MAX_PLAIN:
+            raise HubError(
+                f"{shown(file.name)} is larger than 50 GB, which the hub gives only by its own protocol",
+                hint=f"hf download {listing.repo} {shown(file.name)}",
+            )
+
+    @contextmanager
+    def body(self, listing: Listing, file: Listed, start: int, end: int | None = None) -> Iterator[Body]:
+        """Open a file at byte `start`, for reading up to byte `end`. One try: whoever reads knows how much has come."""
+        from huggingface_hub import get_session, hf_hub_url
+        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+
+        headers = build_hf_headers(library_name="localspec", library_version=__version__)
+        headers["Accept-Encoding"] = "identity"
+        if start or end is not None:
+            headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=self.endpoint)
+        # A redirect to another host loses the token on its way: the client sees to that.
+        with get_session().stream(
+            "GET", url, headers=headers, timeout=self._timeout, follow_redirects=True
+        ) as response:
+            if response.status_code == 416:
+                yield Body(0, iter(()))
+                return
+            if response.status_code >= 400:
+                response.read()
+            hf_raise_for_status(response)
+            began = start if _begins_at(response.headers.get("Content-Range", ""), start, response.status_code) else 0
+            yield Body(began, response.iter_bytes())
+
+    def search(self, words: str, limit: int = 20) -> list[str]:
+        """Return repositories with GGUF files that match, the most downloaded first."""
+        from huggingface_hub import HfApi
+
+        with translated(words, self.endpoint):
+            found = HfApi(self.endpoint).list_models(search=words, filter="gguf", sort="downloads", limit=limit)
+            return [str(one.id) for one in found]
+
+    def _tried(self, ask: Callable[[], T]) -> T:
+        """Ask, several times where trying again may help."""
+        for attempt in range(TRIES):
+            try:
+                return ask()
+            except Exception as error:
+                wait = wait_wanted(error) or 0.5 * 2**attempt
+                if attempt == TRIES - 1 or not is_passing(error) or wait > MAX_WAIT:
+                    raise
+                self.pause(wait)
+        raise AssertionError
+
+
+def _begins_at(content_range: str, start: int, status: int) -> bool:
+    return status == 206 and content_range.startswith(f"bytes {start}-")

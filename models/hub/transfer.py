@@ -1,0 +1,244 @@
+"""Bringing one file of the hub into the cache.
+
+The bytes go to a file beside their place, named after their hash; only when the hash of the whole is right is it
+renamed, so what has the name is right. An interrupted transfer goes on from what is there: if that turns out wrong, it
+begins anew, once. One process at a time: the lock is that of the hub's own programs, freed by the system when its
+holder dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from localspec.errors import HubError, IntegrityError, ResourceError
+from localspec.models.gguf.text import shown
+from localspec.models.hub.cache import PARTIAL, Cache, blob_lock
+from localspec.models.hub.files import Listed, Listing
+from localspec.models.hub.partial import Partial, hash_of, partial_file
+from localspec.models.hub.problems import is_passing, translated, wait_wanted
+from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.remote import MAX_WAIT, Hub
+
+LOCK_WAIT = 0.5  # seconds between two looks at a lock that another process holds
+FRUITLESS = 5  # tries in a row that brought nothing, before the transfer fails
+STALE = 3600.0  # seconds without a change after which what another program left is taken for abandoned
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Cancelled(Exception):
+    """Whoever wanted the file wants it no longer. What has come is kept."""
+
+
+class Watch(Protocol):
+    """Sees a transfer's progress, and can end it."""
+
+    @property
+    def is_cancelled(self) -> bool: ...
+
+    def phase(self, name: str) -> None:
+        """Tell what is done now: waiting, hashing, downloading or done."""
+
+    def at(self, n: int) -> None:
+        """Tell how many bytes there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Brings `file` of `listing` into `cache`."""
+
+    hub: Hub
+    cache: Cache
+    receipts: Receipts
+    listing: Listing
+    file: Listed
+    watch: Watch
+
+    def run(self) -> Path:
+        """Return where the file is found, once it is whole and its hash right.
+
+        Raises HubError, IntegrityError for bytes that are not those promised, ResourceError for a disk that is full or
+        cannot be written, Cancelled.
+        """
+        assert self.file.sha256 is not None, "files without a hash are refused when the pull is planned"
+        blob = self.cache.blob(self.listing.repo, self.file.sha256)
+        try:
+            blob.parent.mkdir(parents=True, exist_ok=True)
+            with self._alone():
+                if blob.exists():
+                    self._verify(blob)
+                else:
+                    self._bring(blob)
+                self.cache.set_ref(self.listing.repo, self.listing.revision, self.listing.commit)
+                link = self.cache.publish(self.listing.repo, self.listing.commit, self.file.name, blob)
+                _clean(blob)
+        except OSError as error:
+            raise _unwritable(self.cache.root, error) from error
+        self.watch.phase("done")
+        return link
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other process brings this file."""
+        from filelock import Timeout
+
+        assert self.file.sha256 is not None
+        lock = self.cache.lock(self.listing.repo, self.file.sha256)
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            self._look()
+            held = blob_lock(lock, LOCK_WAIT)
+            try:
+                held.__enter__()
+                break
+            except Timeout:
+                self.watch.phase("waiting")
+        try:
+            yield
+        finally:
+            held.__exit__(None, None, None)
+
+    def _verify(self, blob: Path) -> None:
+        """Hash a file that is there already, unless a receipt says that it was done."""
+        receipt = self.receipts.of(blob)
+        if receipt is None or receipt.sha256 != self.file.sha256:
+            self.watch.phase("hashing")
+            if hash_of(blob, self._look) != self.file.sha256:
+                blob.unlink()
+                self.receipts.remove(blob)
+                raise IntegrityError(
+                    f"{shown(self.file.name)} in the cache is damaged: its hash is not the hub's; it was removed",
+                    hint="run the same command again: it downloads the file",
+                )
+            before = self.receipts.any(blob)
+            self._receive(blob, blob, is_ours=before is not None and before.pulled)
+        self.watch.at(self.file.size)
+
+    def _bring(self, blob: Path) -> None:
+        """Download what is missing, check it, and give it its name."""
+        assert self.file.sha256 is not None
+        path = blob.with_name(blob.name + PARTIAL)
+        is_kept = False
+        try:
+            with partial_file(path, self.file.size, self.file.sha256) as part:
+                self.watch.phase("hashing")
+                part.resume(self._look)
+                was_resumed = part.size > 0
+                self._download(part)
+                if was_resumed and not part.is_right:
+                    part.clear()  # what an earlier pull left was not the start of this file
+                    self._download(part)
+                if not part.is_right:
+                    raise self._wrong(part)
+                part.settle()
+            self._receive(blob, path, is_ours=True)  # before the name: killed in between, the file is still known
+            os.replace(path, blob)
+            is_kept = True
+        except (Cancelled, HubError):
+            is_kept = True  # for the next pull to go on from
+            raise
+        finally:
+            if not is_kept:
+                path.unlink(missing_ok=True)
+
+    def _download(self, part: Partial) -> None:
+        """Add bytes until the file is as long as it should be, over as many connections as it takes."""
+        self.watch.at(part.size)
+        self.watch.phase("downloading")
+        fruitless = 0
+        while part.size < self.file.size:
+            before = part.size
+            try:
+                with translated(self.listing.repo, self.hub.endpoint):
+                    self._stream(part)
+            except HubError as error:
+                cause = error.__cause__
+                if cause is None or not is_passing(cause) or wait_wanted(cause) > MAX_WAIT:
+                    raise
+                fruitless = 0 if part.size > before else fruitless + 1
+                if fruitless >= FRUITLESS:
+                    raise
+                self._rest(wait_wanted(cause) or 0.5 * 2**fruitless)
+                continue
+            if part.size < self.file.size:
+                fruitless = 0 if part.size > before else fruitless + 1
+                if fruitless >= FRUITLESS:
+                    raise HubError(
+                        f"the hub ends {shown(self.file.name)} after {part.size} bytes of {self.file.size}",
+                        hint="run the same command again; it goes on from there",
+                    )
+
+    def _stream(self, part: Partial) -> None:
+        """Read one answer of the server."""
+        with self.hub.body(self.listing, self.file, part.size) as body:
+            if body.start != part.size:
+                part.clear()  # the server ignores ranges: it gives the whole, from the start
+            for chunk in body.chunks:
+                self._look()
+                if part.size + len(chunk) > part.total:
+                    raise self._wrong(part, surplus=len(chunk))
+                part.add(chunk)
+                self.watch.at(part.size)
+
+    def _wrong(self, part: Partial, surplus: int = 0) -> IntegrityError:
+        if surplus:
+            came, due = f"more than {part.total} bytes", "as many"
+        else:
+            came, due = f"the hash {part.digest[:12]}…", f"{part.sha256[:12]}…"
+        return IntegrityError(
+            f"{shown(self.file.name)} came with {came} instead of {due}; it was removed, and nothing uses it",
+            hint="run the same command again; if it repeats, do not use this repository",
+            detail={"file": shown(self.file.name), "sha256": part.sha256},
+        )
+
+    def _receive(self, blob: Path, now: Path, *, is_ours: bool) -> None:
+        """Write the receipt of a blob whose bytes are `now` elsewhere."""
+        assert self.file.sha256 is not None
+        self.receipts.write(
+            blob,
+            os.stat(now),
+            sha256=self.file.sha256,
+            repo=self.listing.repo,
+            commit=self.listing.commit,
+            file=self.file.name,
+            pulled=is_ours,
+        )
+
+    def _rest(self, seconds: float) -> None:
+        while seconds > 0:
+            self._look()
+            self.hub.pause(min(seconds, LOCK_WAIT))
+            seconds -= LOCK_WAIT
+
+    def _look(self) -> None:
+        if self.watch.is_cancelled:
+            raise Cancelled
+
+
+def _clean(blob: Path) -> None:
+    """Remove what dead programs of the hub left of this file; the caller holds its lock.
+
+    Where locks do not work, a live program's file might be among them: those change, so only old ones go.
+    """
+    for left in blob.parent.glob(f"{blob.name}.*.incomplete"):
+        with suppress(OSError):
+            if left.name != blob.name + PARTIAL and time.time() - left.stat().st_mtime > STALE:
+                left.unlink()
+
+
+def _unwritable(folder: Path, error: OSError) -> ResourceError:
+    if error.errno in _FULL:
+        return ResourceError(
+            f"the disk of {shown(folder)} is full; what had come of the file was removed",
+            hint="free some space, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",
+        )
+    return ResourceError(
+        f"cannot write to {shown(folder)}: {error.strerror or error}",
+        hint="give yourself the right, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",
+    )

@@ -1,0 +1,254 @@
+"""What a person may type for a model or a pair, and its one canonical spelling.
+
+    model := PATH | [hf:]ORG/REPO[@REV][:QUANT | /FILE.gguf] | ALIAS
+    pair  := model [+ (model | auto | none)]
+
+Invariants: `parse(str(name)) == name`, and nothing but a UsageError is ever raised for a text. Nothing is looked up
+here but whether a file of a doubtful name exists, because a '+' may be part of one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from localspec.errors import UsageError
+from localspec.models.gguf.text import shown
+
+Exists = Callable[[str], bool]
+
+FORMS = "give a name such as 'storyteller', TARGET.gguf, TARGET.gguf+DRAFT.gguf, or hf:ORG/REPO:QUANT"
+MAX_TEXT = 16_384  # characters of a whole reference: more is an accident
+MAX_FILE = 350  # characters of a file's name in a repository
+
+_ALIAS = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_OWNER = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}|refs/pr/[0-9]{1,9}")
+_QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9.-]*):(?!\\)")
+_HUB_PREFIXES = ("hf://", "hf:", "https://huggingface.co/", "https://hf.co/", "huggingface.co/", "hf.co/")
+_HUB_PARTS = re.compile(
+    r"(?P<owner>[^/@:]*)/(?P<repo>[^/@:]*)"
+    r"(?:@(?P<revision>refs/pr/[0-9]+(?![^/:])|[^/@:]*))?"
+    r"(?::(?P<quant>[^/:]*)|/(?P<file>.*))?",
+    re.DOTALL,
+)
+_PAGE = re.compile(r"([^/]+/[^/]+)/(?:blob|resolve|tree)/([^/?#]+)(?:/([^?#]*))?(?:[?#].*)?", re.DOTALL)
+
+
+class DraftChoice(Enum):
+    """A draft that is not named: the pair's own or none at all (nothing typed), the best that fits, or none."""
+
+    UNSET = ""
+    AUTO = "auto"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class PathName:
+    """A file by its path; spelt so that nobody takes it for a name."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """A model in a repository of the hub: by `file`, by `quant`, or whichever fits; `revision` None is its main branch.
+
+    `repo` is ORG/REPO.
+    """
+
+    repo: str
+    revision: str | None = None
+    quant: str | None = None
+    file: str | None = None
+
+    def __str__(self) -> str:
+        at = f"@{self.revision}" if self.revision is not None else ""
+        what = f":{self.quant}" if self.quant is not None else f"/{self.file}" if self.file is not None else ""
+        return f"hf:{self.repo}{at}{what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name of the catalogue."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ModelName = PathName | HubName | Alias
+
+
+@dataclass(frozen=True, slots=True)
+class PairName:
+    """A target and what drafts for it."""
+
+    target: ModelName
+    draft: ModelName | DraftChoice = DraftChoice.UNSET
+
+    def __str__(self) -> str:
+        if self.draft is DraftChoice.UNSET:
+            return str(self.target)
+        draft = self.draft.value if isinstance(self.draft, DraftChoice) else str(self.draft)
+        return f"{self.target}+{draft}"
+
+
+def parse(text: str, *, exists: Exists | None = None) -> PairName:
+    """Return the pair that `text` names. `exists` says whether a path is there; raises UsageError."""
+    there = exists or _exists
+    _check_size(text)
+    target, draft = _split(text, there)
+    return PairName(_model(target, there), DraftChoice.UNSET if draft is None else _draft(draft, there))
+
+
+def parse_draft(text: str, *, exists: Exists | None = None) -> ModelName | DraftChoice:
+    """Return the draft that `text` names, auto or none included. Raises UsageError."""
+    _check_size(text)
+    if not text.strip():
+        raise UsageError("--draft is empty", hint="give a path or a name, 'auto', or 'none' for no draft model")
+    return _draft(text, exists or _exists)
+
+
+def parse_model(text: str, *, exists: Exists | None = None) -> ModelName:
+    """Return the one model that `text` names. Raises UsageError, also for a pair."""
+    there = exists or _exists
+    _check_size(text)
+    if _split(text, there)[1] is not None:
+        raise UsageError(f"'{shown(text)}' is a pair, and one model is wanted here", hint="name the target alone")
+    return _model(text, there)
+
+
+def check_file_name(name: str) -> str:
+    """Return why a file's name in a repository is not safe to use as a path below a folder; "" if it is."""
+    parts = name.split("/")
+    if "" in parts:
+        return "it is absolute or has an empty part"
+    if "." in parts or ".." in parts:
+        return "it leaves its folder"
+    if "\\" in name or ":" in name:
+        return "it is a path of another system"
+    if not name.isprintable():
+        return "it has invisible characters"
+    if any(len(part.encode("utf-8", "surrogatepass")) > 255 for part in parts) or len(name) > MAX_FILE:
+        return "it is too long"
+    return ""
+
+
+def is_alias(text: str) -> bool:
+    """Whether `text` can be a name of the catalogue."""
+    return _ALIAS.fullmatch(text) is not None and text not in ("auto", "none")
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.isfile(os.path.expanduser(path))
+    except ValueError:  # a zero byte
+        return False
+
+
+def _check_size(text: str) -> None:
+    if len(text) > MAX_TEXT:
+        raise UsageError(f"a name of {len(text)} characters is no name of a model", hint=FORMS)
+
+
+def _split(text: str, exists: Exists) -> tuple[str, str | None]:
+    """Cut at the '+'; one that is part of an existing file's name does not count."""
+    if "+" not in text or exists(text):
+        if not text.strip():
+            raise UsageError("the pair's name is empty", hint=FORMS)
+        return text, None
+    cuts = [(text[:i], text[i + 1 :]) for i, c in enumerate(text) if c == "+"]
+    cuts = [cut for cut in cuts if all("+" not in side or exists(side) for side in cut)]
+    if len(cuts) != 1 or not all(side.strip() for side in cuts[0]):
+        raise UsageError(
+            f"'{shown(text)}' is not a pair: it needs a target and one draft around a single '+'", hint=FORMS
+        )
+    return cuts[0]
+
+
+def _draft(text: str, exists: Exists) -> ModelName | DraftChoice:
+    for choice in (DraftChoice.AUTO, DraftChoice.NONE):
+        if text == choice.value:
+            return choice
+    return _model(text, exists)
+
+
+def _model(text: str, exists: Exists) -> ModelName:
+    lower = text.lower()
+    for prefix in _HUB_PREFIXES:
+        if lower.startswith(prefix):
+            return _hub(text, text[len(prefix) :], is_page=not prefix.startswith("hf:"))
+    if _looks_like_path(text):
+        return PathName(text)
+    if exists(text) and ("/" in text or os.sep in text):
+        return PathName(f"./{text}")
+    scheme = _SCHEME.match(text)
+    if scheme is not None:
+        raise _bad_scheme(text, scheme[1].lower())
+    if "/" in text:
+        return _hub(text, text, is_page=False)
+    if _ALIAS.fullmatch(lower):
+        return Alias(lower)
+    raise UsageError(
+        f"'{shown(text)}' is not a name: letters, digits, '.', '_' and '-', at most 64 of them",
+        hint=f"for the file of that name write: ./{shown(text)}" if exists(text) else FORMS,
+    )
+
+
+def _looks_like_path(text: str) -> bool:
+    if _SCHEME.match(text) and not re.match(r"[A-Za-z]:[\\/]", text):
+        return False
+    return text.startswith((".", "~", "/", os.sep)) or text.lower().endswith(".gguf") or "\\" in text
+
+
+def _bad_scheme(text: str, scheme: str) -> UsageError:
+    if "@" in text.partition("//")[2].partition("/")[0]:
+        # Whoever typed it need not read their password in a log.
+        return UsageError(
+            "an address with a user or password in it is not taken", hint="hf:ORG/REPO, with the token in HF_TOKEN"
+        )
+    if scheme == "file":
+        return UsageError(f"'{shown(text)}' is an address of a file", hint="give its path: /PATH/FILE.gguf")
+    return UsageError(
+        f"'{shown(text)}' is not on the Hugging Face hub, and nothing else can be downloaded from",
+        hint="hf:ORG/REPO:QUANT, or download the GGUF file and give its path (./FILE.gguf)",
+    )
+
+
+def _hub(text: str, rest: str, *, is_page: bool) -> HubName:
+    """Return the hub name in `rest`, which is `text` without its prefix."""
+    page = _PAGE.fullmatch(rest) if is_page else None
+    if page is not None:
+        rest = f"{page[1]}@{page[2]}" + (f"/{page[3]}" if page[3] else "")
+    found = _HUB_PARTS.fullmatch(rest.rstrip("/") if is_page else rest)
+    if found is None:
+        raise _bad_hub(text, "it is not ORG/REPO")
+    owner, repo, revision, quant, file = found.group("owner", "repo", "revision", "quant", "file")
+    for what, part in (("organisation", owner), ("repository", repo)):
+        if not _OWNER.fullmatch(part) or "--" in part or ".." in part:
+            raise _bad_hub(text, f"'{shown(part)}' is not the name of a {what}")
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
+        raise _bad_hub(text, f"'{shown(revision)}' is not a branch, tag or commit")
+    if quant is not None and not _QUANT.fullmatch(quant):
+        raise _bad_hub(text, f"'{shown(quant)}' is not a quantisation such as Q4_K_M")
+    if file is not None:
+        why = check_file_name(file) or ("it has a '+'" if "+" in file else "")
+        if why or not file.lower().endswith(".gguf"):
+            raise _bad_hub(text, f"'{shown(file)}' is not the name of a GGUF file{': ' if why else ''}{why}")
+    return HubName(f"{owner}/{repo}", revision, None if quant is None else quant.upper(), file)
+
+
+def _bad_hub(text: str, why: str) -> UsageError:
+    return UsageError(
+        f"'{shown(text)}' is not a model on the hub: {why}",
+        hint="hf:ORG/REPO, hf:ORG/REPO:Q4_K_M or hf:ORG/REPO/FILE.gguf",
+    )

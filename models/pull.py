@@ -1,0 +1,205 @@
+"""Pulling models: planned whole, then brought in parallel.
+
+A plan asks the hub for every file's size, hash and availability, and the disk for its space, before the first byte is
+downloaded; so what cannot succeed is refused with its numbers.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.errors import ResourceError
+from localspec.models.gguf.text import shown
+from localspec.models.hub.cache import PARTIAL, Cache
+from localspec.models.hub.files import Listed, Listing, quant_of, select
+from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.remote import Hub
+from localspec.models.hub.transfer import Cancelled, Transfer
+from localspec.models.names import HubName
+
+PARALLEL = 4
+MARGIN = 1.05  # of what is missing: the disk is not only ours
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file to pull. `have` bytes of it are here already; all of them where `is_cached`."""
+
+    listing: Listing
+    file: Listed
+    have: int
+    is_cached: bool
+    is_verified: bool
+
+    @property
+    def missing(self) -> int:
+        """Return how many bytes are to be downloaded."""
+        return 0 if self.is_cached else self.file.size - self.have
+
+
+@dataclass(frozen=True, slots=True)
+class PullPlan:
+    """What a pull will do. `names` are the models with commit and quantisation, as the hub has them now."""
+
+    names: tuple[HubName, ...]
+    items: tuple[Item, ...]
+    folder: Path
+    free: int
+
+    @property
+    def missing(self) -> int:
+        """Return how many bytes are to be downloaded in all."""
+        return sum(item.missing for item in self.items)
+
+    def require_space(self) -> None:
+        """Raise ResourceError if the disk has no room for what is missing."""
+        needed = int(self.missing * MARGIN)
+        if self.missing and needed > self.free:
+            raise ResourceError(
+                f"the download needs {needed / 1e6:,.0f} MB in {shown(self.folder)}, and {self.free / 1e6:,.0f} MB are "
+                f"free: {(needed - self.free) / 1e6:,.0f} MB short",
+                hint="free some space, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",
+                detail={"needed_bytes": needed, "free_bytes": self.free},
+            )
+
+
+def make_plan(wanted: Sequence[HubName], hub: Hub, cache: Cache, receipts: Receipts) -> PullPlan:
+    """Ask the hub for everything that `wanted` takes. Raises HubError, UsageError, IntegrityError."""
+    names, items, seen = [], [], set()
+    listings: dict[tuple[str, str | None], Listing] = {}
+    for name in wanted:
+        key = (name.repo, name.revision)
+        if key not in listings:
+            listings[key] = hub.listing(name.repo, name.revision)
+        listing = listings[key]
+        parts = select([file.name for file in listing.files], name)
+        quant = quant_of(parts[0])
+        names.append(HubName(name.repo, listing.commit[:7], None if name.file or quant == "?" else quant, name.file))
+        for part in parts:
+            file = listing.file(part)
+            if (listing.repo, part) not in seen:
+                seen.add((listing.repo, part))
+                items.append(_item(listing, file, hub, cache, receipts))
+    return PullPlan(tuple(names), tuple(items), cache.root, _free(cache.root))
+
+
+def _item(listing: Listing, file: Listed, hub: Hub, cache: Cache, receipts: Receipts) -> Item:
+    hub.check(listing, file)
+    assert file.sha256 is not None
+    blob = cache.blob(listing.repo, file.sha256)
+    receipt = receipts.of(blob) if blob.is_file() else None
+    is_linked = cache.link(listing.repo, listing.commit, file.name).exists()
+    is_verified = receipt is not None and receipt.sha256 == file.sha256 and is_linked
+    try:
+        have = min(file.size, blob.with_name(blob.name + PARTIAL).stat().st_size)
+    except OSError:
+        have = 0
+    return Item(listing, file, have, blob.is_file(), is_verified)
+
+
+def _free(folder: Path) -> int:
+    """Return the free bytes where `folder` is or will be."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+@dataclass(slots=True)
+class Progress:
+    """One file's progress; written by its transfer, read by whoever shows it."""
+
+    item: Item
+    pull: Pull = field(repr=False)
+    name: str = "waiting"
+    bytes: int = 0
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the pull was given up."""
+        return self.pull.is_cancelled
+
+    def phase(self, name: str) -> None:
+        """Take what is done now."""
+        self.name = name
+
+    def at(self, n: int) -> None:
+        """Take how many bytes there are."""
+        self.bytes = n
+
+
+@dataclass
+class Pull:
+    """A plan being carried out by threads. `start` it, `join` it; its `files` tell the progress meanwhile."""
+
+    plan: PullPlan
+    hub: Hub
+    cache: Cache
+    receipts: Receipts
+    is_cancelled: bool = False
+    files: list[Progress] = field(default_factory=list)
+    _errors: list[Exception] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.files = [Progress(item, self, bytes=item.have) for item in self.plan.items]
+
+    def start(self) -> None:
+        """Begin. The threads die with the process: what they leave half done is never taken for whole."""
+        todo = list(self.files)
+        for number in range(min(PARALLEL, len(todo))):
+            thread = threading.Thread(target=self._work, args=(todo,), daemon=True, name=f"pull-{number}")
+            self._threads.append(thread)
+            thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all threads have ended."""
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def cancel(self, patience: float = 2.0) -> None:
+        """Give up, and wait a moment for the threads to let go."""
+        self.is_cancelled = True
+        until = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def result(self) -> None:
+        """Raise the first error of a pull that is over."""
+        if self._errors:
+            raise self._errors[0]
+
+    def _work(self, todo: list[Progress]) -> None:
+        while True:
+            with self._lock:
+                if not todo or self.is_cancelled:
+                    return
+                mine = todo.pop(0)
+            try:
+                Transfer(self.hub, self.cache, self.receipts, mine.item.listing, mine.item.file, mine).run()
+            except Cancelled:
+                return
+            except Exception as error:  # told by `result`, in the thread that asks
+                with self._lock:
+                    self._errors.append(error)
+                self.is_cancelled = True
+                return
+
+
+def pull_all(pull: Pull, watch: Callable[[Pull], None], interval: float = 0.1) -> None:
+    """Carry a pull out, calling `watch` on the way. Whatever interrupts it leaves what has come to go on from."""
+    pull.start()
+    try:
+        while not pull.is_over:
+            watch(pull)
+            time.sleep(interval)
+    except BaseException:
+        pull.cancel()
+        raise
+    watch(pull)
+    pull.result()

@@ -1,0 +1,88 @@
+"""Changing the user's catalogue: what a person wrote there, comments included, stays as it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import NotFoundError, ResourceError, UsageError
+from localspec.models.catalog import load_catalog, user_path
+from localspec.models.gguf.text import shown
+from localspec.models.names import DraftChoice, ModelName, PairName, PathName, is_alias
+from localspec.models.store import BUNDLED
+
+
+def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) -> Path:
+    """Give a pair a name; return the file it was written to.
+
+    Raises UsageError for a name that cannot be or is taken, unless it is to be replaced.
+    """
+    if not is_alias(name) or name in BUNDLED:
+        raise UsageError(
+            f"'{shown(name)}' cannot be a pair's name",
+            hint="small letters, digits, '.', '_' and '-', at most 64 of them; storyteller is taken",
+        )
+    catalog = load_catalog()
+    if name in catalog.pairs and catalog.pairs[name].is_users and not replace:
+        raise UsageError(f"there is a pair called '{name}' already", hint=f"localspec pairs rm {name}, or --replace")
+    import tomlkit
+
+    document = _document()
+    pairs: Any = document.setdefault("pairs", tomlkit.table(is_super_table=True))
+    entry = tomlkit.table()
+    entry["target"] = _anywhere(pair.target)
+    if pair.draft is not DraftChoice.UNSET:
+        entry["draft"] = pair.draft.value if isinstance(pair.draft, DraftChoice) else _anywhere(pair.draft)
+    if notes:
+        entry["notes"] = notes
+    pairs[name] = entry
+    return _write(document)
+
+
+def remove(name: str) -> Path:
+    """Take a name of the user's own out; return the file. Raises NotFoundError for one that is not theirs."""
+    document = _document()
+    for kind in ("pairs", "models"):
+        table: Any = document.get(kind, {})
+        if name in table:
+            del table[name]
+            return _write(document)
+    is_built_in = name in BUNDLED or name in load_catalog().names()
+    raise NotFoundError(
+        f"'{shown(name)}' comes with localspec" if is_built_in else f"you have no pair called '{shown(name)}'",
+        hint="localspec pairs add gives the name another meaning" if is_built_in else "localspec pairs list",
+    )
+
+
+def _anywhere(name: ModelName) -> str:
+    """Return a name that means the same in every folder."""
+    if isinstance(name, PathName) and not name.path.startswith("~"):
+        return os.path.abspath(name.path)
+    return str(name)
+
+
+def _document() -> Any:
+    load_catalog()  # says what is wrong with the file before anything of it is changed
+    import tomlkit
+
+    try:
+        return tomlkit.parse(user_path().read_text("utf-8"))
+    except FileNotFoundError:
+        return tomlkit.document()
+
+
+def _write(document: Any) -> Path:
+    import tomlkit
+
+    path = user_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = path.with_suffix(f".{os.getpid()}")
+        beside.write_text(tomlkit.dumps(document), "utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise ResourceError(
+            f"cannot write {shown(path)}: {error.strerror}", hint="keep it elsewhere with LOCALSPEC_HOME=FOLDER"
+        ) from error
+    return path

@@ -1,0 +1,189 @@
+"""`localspec pairs`: the catalogue on the command line, and which draft fits which target, to the token."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.harness import PAIR, assert_one_line, localspec
+from tests.hub.machine import DRAFT, TARGET, Machine
+from tests.hub.models import DRAFT as DRAFT_BYTES
+from tests.hub.models import whole
+from tests.hub.server import Repo, serving
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with serving(whole()) as server:
+        yield Machine(server, tmp_path)
+
+
+def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
+    return localspec("pairs", *args, env={"LOCALSPEC_HOME": str(home), "HF_HOME": str(home / "hf")})
+
+
+def answer(home: Path, *args: str, code: int = 0) -> Any:
+    done = call(home, *args, "--json")
+    assert done.returncode == code, done
+    return json.loads(done.stdout)
+
+
+def test_list_search_and_show(tmp_path: Path) -> None:
+    listed = answer(tmp_path, "list")
+    assert listed["user_catalog"] == str(tmp_path / "config" / "catalog.toml")
+    names = [one["name"] for one in listed["pairs"]]
+    assert names[0] == "storyteller"
+    assert len(names) == len(set(names)) > 60
+    assert [one["name"] for one in listed["pairs"] if one["tested"]] == ["storyteller"]
+    lines = call(tmp_path).stdout.decode().splitlines()
+    assert len(lines) == len(names)
+    (line,) = (line for line in lines if line.startswith("qwen3-8b "))
+    assert "about 5 GB Q4_K_M · + qwen3-0.6b (13 % of it) · apache-2.0, untested here" in line
+    found = [one["name"] for one in answer(tmp_path, "search", "CODER")["pairs"]]
+    assert "qwen2.5-coder-32b" in found
+    assert "llama-3.3-70b" not in found
+    shown = answer(tmp_path, "show", "llama-3.3-70b")
+    assert shown["drafts"] == ["llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b"]
+    assert shown["is_here"] is False
+    assert answer(tmp_path, "show", "storyteller")["is_here"] is True
+    assert "context          131072" in call(tmp_path, "show", "llama-3.3-70b").stdout.decode()
+
+
+def test_names_of_ones_own(tmp_path: Path) -> None:
+    target, draft = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
+    path = tmp_path / "config" / "catalog.toml"
+    path.parent.mkdir(mode=0o700)
+    path.write_text("# mine\n[pairs.old]\ntarget = './x.gguf' # a note\n")
+    answer(tmp_path, "add", "tale", f"{target}+{draft}", "--notes", "two\nlines")
+    text = path.read_text()
+    assert text.startswith("# mine\n[pairs.old]\ntarget = './x.gguf' # a note\n")
+    assert answer(tmp_path, "show", "tale")["notes"] == "two lines"
+    done = localspec("run", "-m", "tale", "--json", "-n", "4", "hi", env={"LOCALSPEC_HOME": str(tmp_path)})
+    assert json.loads(done.stdout)["pair"]["draft"]["path"] == str(draft)
+    assert_one_line(call(tmp_path, "add", "tale", str(target)), 2, "--replace")
+    answer(tmp_path, "add", "tale", f"{target}+none", "--replace")
+    assert answer(tmp_path, "show", "tale")["pair"].endswith("+none")
+    answer(tmp_path, "add", "near", "./models/storyteller/target-q8_0.gguf")
+    assert answer(tmp_path, "show", "near")["pair"] == str(target), "it means the same in every folder"
+    answer(tmp_path, "rm", "tale")
+    assert "tale" not in path.read_text()
+    assert "# a note" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["show", "qwen3-8c"], 3, ["qwen3-8b"]),
+        (["show", "./x.gguf"], 3, ["catalogue"]),
+        (["show", "hf:"], 2, ["ORG/REPO"]),
+        (["search", "xyzzy\x1b"], 3, ["xyzzy␛"]),
+        (["add", "A B", "x.gguf"], 2, ["'A B'"]),
+        (["add", "none", "x.gguf"], 2, ["none"]),
+        (["add", "storyteller", "x.gguf"], 2, ["storyteller"]),
+        (["add", "x", "a+b+c"], 2, ["a+b+c"]),
+        (["add", "x", "nobody-knows"], 3, ["nobody-knows"]),
+        (["rm", "nobody-knows"], 3, ["pairs list"]),
+        (["rm", "qwen3-8b"], 3, ["comes with localspec"]),
+        (["explain", "storyteller", "no.gguf"], 3, ["no.gguf"]),
+        (["explain", "storyteller", "a.gguf+b.gguf"], 2, ["is a pair"]),
+        (["explain", "storyteller", "none"], 2, ["none"]),
+        (["explain", "--offline", "storyteller", "hf:a/b"], 3, ["hf:a/b"]),
+        (["suggest", "--offline", "hf:a/b"], 3, ["hf:a/b"]),
+        (["suggest", "--limit", "-1", "storyteller"], 2, ["--limit"]),
+        (["bogus"], 2, ["bogus"]),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
+)
+def test_mistakes(tmp_path: Path, args: list[str], code: int, words: list[str]) -> None:
+    assert_one_line(call(tmp_path, *args), code, *words)
+    assert not (tmp_path / "config").exists()
+
+
+def test_a_catalogue_with_a_mistake_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "catalog.toml"
+    path.parent.mkdir()
+    path.write_text("[pairs.x]\ncolour = 1\n")
+    for args in (["list"], ["add", "y", "storyteller"], ["rm", "x"]):
+        assert_one_line(call(tmp_path, *args), 2, "pairs.x", "colour")
+    assert path.read_text() == "[pairs.x]\ncolour = 1\n"
+    done = localspec("run", "-n", "2", "-q", "hi", env={"LOCALSPEC_HOME": str(tmp_path)})
+    assert done.returncode == 0, "the bundled pair needs no catalogue"
+
+
+def without_a_token(data: bytes) -> bytes:
+    """Return the draft with one token of its vocabulary spelt differently."""
+    for mark in (b"\xc4\xa0", b"\xe2\x96\x81"):
+        if mark + b"king" in data:
+            return data.replace(mark + b"king", mark + b"qing", 1)
+    raise AssertionError
+
+
+def test_the_verdict_names_the_token(tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    other.write_bytes(without_a_token(DRAFT_BYTES))
+    made = answer(tmp_path, "explain", "storyteller", str(other), code=6)
+    assert (made["fits"], made["n_different"]) == (False, 1)
+    assert "king" in made["differences"][0]["target"]
+    assert "qing" in made["differences"][0]["draft"]
+    done = call(tmp_path, "explain", "storyteller", str(other))
+    assert done.returncode == 6
+    assert f"token {made['differences'][0]['token']} is" in done.stdout.decode()
+    made = answer(tmp_path, "explain", "storyteller", "storyteller")
+    assert made["fits"] is True
+    assert made["size_ratio"] == pytest.approx(len(DRAFT_BYTES) / (PAIR / "target-q8_0.gguf").stat().st_size)
+
+
+def test_auto_takes_the_draft_that_fits(machine: Machine) -> None:
+    """Beside the target lie a model of another vocabulary and one that fits."""
+    folder = machine.folder / "models"
+    folder.mkdir()
+    shutil.copy(PAIR / "target-q8_0.gguf", folder / "t.gguf")
+    run = ["run", "-m", f"{folder}/t.gguf+auto", "-n", "4", "--json", "hi"]
+    assert_one_line(machine.call(*run[:-2], "hi"), 3, "no draft", "pairs suggest")
+    (folder / "a.gguf").write_bytes(without_a_token(DRAFT_BYTES))
+    (folder / "b.gguf").write_bytes(DRAFT_BYTES)
+    (folder / "c.gguf").write_bytes(b"no model")
+    made = json.loads(machine.call(*run).stdout)
+    assert made["pair"]["draft"]["path"] == str(folder / "b.gguf")
+    assert made["pair"]["name"] == "t.gguf+b.gguf"
+
+
+def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> None:
+    """The target is on the hub; of what is there only headers are read."""
+    server = machine.server
+    server.repos["tales/storyteller-tiny-GGUF"] = Repo({"tiny-Q8_0.gguf": without_a_token(DRAFT_BYTES)})
+    server.repos["../storyteller"] = server.repos["storyteller"] = server.repos["tales/draft-GGUF"]  # are no names
+    server.repos["tales/storyteller-empty-GGUF"] = Repo({"empty-Q8_0.gguf": b"<html>"})
+    catalog = machine.folder / "home" / "config" / "catalog.toml"
+    catalog.parent.mkdir(parents=True)
+    catalog.write_text(
+        '[models.big]\nfamily = "tale"\nrepo = "tales/storyteller-GGUF"\nabout_gb = { Q8_0 = 0.005 }\nparams = 0.0047\n'
+        'license = "mit"\ncontext = 1024\ndrafts = ["small"]\n'
+        '[models.small]\nfamily = "tale"\nrepo = "tales/draft-GGUF"\nabout_gb = { Q8_0 = 0.0013 }\nparams = 0.0011\n'
+        'license = "mit"\ncontext = 1024\n'
+    )
+    found = {one["name"]: one for one in machine.json("pairs", "suggest", TARGET)["candidates"]}
+    assert found[DRAFT]["verdict"] == "fits"
+    assert (found[DRAFT]["where"], found[DRAFT]["is_good"]) == ("catalogue", True)
+    other = found["hf:tales/storyteller-tiny-GGUF:Q8_0"]
+    assert other["verdict"].startswith("does not fit: token ")
+    assert (other["where"], other["n_different"]) == ("hub", 1)
+    assert "cannot be read" in found["hf:tales/storyteller-empty-GGUF"]["verdict"]
+    assert machine.links() == [], "nothing was pulled"
+    lines = machine.call("pairs", "suggest", TARGET).stdout.decode().splitlines()
+    assert lines[0] == f"{DRAFT} · 1.3 MB · catalogue: fits"
+    n = len(server.downloads())
+    machine.call("pairs", "explain", TARGET, DRAFT)
+    assert len(server.downloads()) == n, "headers are kept"
+    machine.pull(TARGET)
+    offline = {one["name"]: one for one in machine.json("pairs", "suggest", "--offline", TARGET)["candidates"]}
+    assert offline[DRAFT]["verdict"] == "not looked at: it is not on this machine"
+    assert machine.json("run", "-y", "-m", f"{TARGET}+auto", "-n", "2", "hi")["pair"]["draft"]["bytes"] == len(
+        DRAFT_BYTES
+    )

@@ -1,0 +1,48 @@
+"""The bundled storyteller as repositories of a hub, whole and in parts."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import gguf
+
+from tests.cli.harness import PAIR
+from tests.hub.server import Repo
+
+TARGET = (PAIR / "target-q8_0.gguf").read_bytes()
+DRAFT = (PAIR / "draft-q8_0.gguf").read_bytes()
+
+
+def whole() -> dict[str, Repo]:
+    """Return a target and a draft in a repository each, with what else lies there."""
+    return {
+        "tales/storyteller-GGUF": Repo(
+            {"README.md": b"# a model", "storyteller-Q8_0.gguf": TARGET, "mmproj-storyteller-Q8_0.gguf": b"GGUF"}
+        ),
+        "tales/draft-GGUF": Repo({"sub/draft.Q8_0.gguf": DRAFT}),
+        "tales/parts-GGUF": Repo({"Q8_0/" + name: data for name, data in parts().items()}),
+    }
+
+
+@cache
+def parts() -> dict[str, bytes]:
+    """Return the target split into parts, as llama-gguf-split does: some tensors each, the metadata in the first."""
+    reader = gguf.GGUFReader(PAIR / "target-q8_0.gguf")
+    n_per_part = -(-len(reader.tensors) // 3)
+    writer = gguf.GGUFWriter(None, "llama", split_max_tensors=n_per_part)
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        kind = field.types[0]
+        sub = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), kind, sub_type=sub)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    with TemporaryDirectory() as folder:
+        writer.write_header_to_file(Path(folder) / "storyteller-Q8_0.gguf")
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.gguf"))}

@@ -1,0 +1,266 @@
+"""What the hub may answer, and what is then said: exit code, reason, and the next thing to do."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from localspec.errors import HubError, IntegrityError, LocalspecError, UsageError
+from localspec.models.hub.files import is_model, quant_of, select
+from localspec.models.hub.remote import Hub
+from localspec.models.names import HubName
+from localspec.models.pull import make_plan
+from tests.hub.machine import DRAFT, TARGET, Machine
+from tests.hub.server import Repo
+
+MODEL = b"GGUF and so on"
+
+
+def refused(machine: Machine, name: str, error: type[LocalspecError], *words: str) -> LocalspecError:
+    """Check that a plan is refused in words, with nothing written."""
+    with pytest.raises(LocalspecError) as caught:
+        machine.plan(name)
+    said = f"{caught.value.message} | {caught.value.hint}"
+    assert type(caught.value) is error, said
+    for word in words:
+        assert word in said, said
+    assert caught.value.hint
+    assert said.isprintable()
+    assert not list(machine.folder.rglob("*")), "planning writes nothing"
+    return caught.value
+
+
+def test_gated_says_which_page(machine: Machine) -> None:
+    machine.server.repos["tales/storyteller-GGUF"].gate = "gated"
+    page = f"{machine.server.endpoint}/tales/storyteller-GGUF"
+    error = refused(machine, TARGET, HubError, "gated", f"open {page}", "HF_TOKEN")
+    assert error.exit_code == 4
+    assert error.detail["page"] == page
+
+
+def test_private_and_missing(machine: Machine) -> None:
+    machine.server.repos["tales/draft-GGUF"].gate = "private"
+    refused(machine, DRAFT, HubError, "no repository tales/draft-GGUF", "private", "HF_TOKEN")
+    refused(machine, "hf:no/body", HubError, "no repository no/body")
+
+
+def test_a_revision_that_is_not_there(machine: Machine) -> None:
+    refused(machine, "hf:tales/draft-GGUF@v9:Q8_0", HubError, "no such branch", "commits")
+
+
+def test_a_token_that_is_not_accepted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrong")
+    error = refused(machine, TARGET, HubError, "does not accept the token")
+    assert "wrongwrong" not in error.message + error.hint + str(error.detail)
+
+
+def test_a_token_with_a_newline(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.server.repos["tales/storyteller-GGUF"].gate = "gated"
+    monkeypatch.setenv("HF_TOKEN", "hf_right\r\n")
+    machine.plan(TARGET)
+    monkeypatch.setenv("HF_TOKEN", "hf_rïght")  # which no header can carry
+    error = refused(machine, TARGET, HubError)
+    assert "ght" not in (error.message + error.hint).replace("right", "")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "words"),
+    [
+        (403, {}, ["refuses access", "HF_TOKEN"]),
+        (404, {}, ["does not find"]),
+        (429, {"Retry-After": "300"}, ["fewer requests for 300 s"]),
+        (429, {"Retry-After": "soon"}, ["fewer requests"]),
+        (500, {}, ["status 500", "try again later"]),
+        (503, {}, ["status 503"]),
+        (407, {}, ["proxy wants a login"]),
+        (418, {}, ["status 418"]),
+    ],
+)
+def test_statuses(machine: Machine, status: int, headers: dict[str, str], words: list[str]) -> None:
+    machine.server.faults.api = [(status, headers)] * 10
+    error = refused(machine, TARGET, HubError, *words)
+    assert error.exit_code == 4
+    assert sum(machine.pauses) < 10, "a long wait is told, not taken"
+
+
+def test_a_server_that_fails_twice(machine: Machine) -> None:
+    machine.server.faults.api = [(500, {}), (429, {"Retry-After": "2"})]
+    machine.plan(TARGET)
+    assert machine.pauses == [0.5, 2.0]
+
+
+def test_a_portal_that_wants_a_login(machine: Machine) -> None:
+    machine.server.faults.html = True
+    refused(machine, TARGET, HubError, "does not answer as the hub does", "browser")
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"id": 1}, {"id": "x/y", "sha": "../..", "siblings": []}, [], None, {"siblings": 3}]
+)
+def test_answers_of_another_shape(machine: Machine, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    from tests.hub import server
+
+    monkeypatch.setattr(server._Hub, "_info", lambda handler, *_: handler.send_json(answer))
+    refused(machine, TARGET, HubError)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "error"),
+    [
+        ("", UsageError),
+        ("localhost", UsageError),
+        ("ftp://x", UsageError),
+        ("http://", UsageError),
+        ("http://[", UsageError),
+        ("http://x:y", UsageError),
+        ("\x1b]0;x", UsageError),
+        ("http://name.invalid", HubError),
+        ("closed", HubError),
+        ("silent", HubError),
+    ],
+)
+def test_endpoints(
+    endpoint: str, error: type[LocalspecError], machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    def ask(address: str) -> None:
+        hub = Hub(address, machine.pauses.append)
+        make_plan([HubName("a/b")], hub, machine.cache, machine.receipts)
+
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        if endpoint == "closed":
+            silent.close()
+        with pytest.raises(error) as caught:
+            ask(address if endpoint in ("closed", "silent") else endpoint)
+    assert caught.value.hint
+    assert (caught.value.message + caught.value.hint).isprintable()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../evil-Q8_0.gguf",
+        "../../.bashrc",
+        "/etc/x-Q8_0.gguf",
+        "C:\\x-Q8_0.gguf",
+        "\\\\host\\share\\x.gguf",
+        "a/../../b-Q8_0.gguf",
+        "a//b.gguf",
+        "evil\x1b[2J-Q8_0.gguf",
+        "two\nlines.gguf",
+        f"{'x' * 300}.gguf",
+    ],
+)
+def test_names_that_leave_the_cache(machine: Machine, name: str) -> None:
+    machine.server.repos["tales/draft-GGUF"].files[name] = MODEL
+    error = refused(machine, DRAFT, IntegrityError, "refused", "tales/draft-GGUF")
+    assert error.exit_code == 5
+
+
+def test_odd_names_that_do_no_harm(machine: Machine) -> None:
+    files = machine.server.repos["tales/draft-GGUF"].files
+    files |= {"bild: a.png": b"", "ä ö (1).gguf": MODEL, "sub": b"", "a+b-Q4_0.gguf": MODEL}
+    machine.plan(DRAFT)
+
+
+@pytest.mark.parametrize("etag", ["../../x", "abc", "0" * 63 + "g", "A" * 64, "0" * 40, ""])
+def test_hashes_that_are_none(machine: Machine, etag: str) -> None:
+    machine.server.repos["tales/draft-GGUF"].etags["sub/draft.Q8_0.gguf"] = etag or " "
+    refused(machine, DRAFT, IntegrityError, "no hash")
+
+
+def test_a_file_without_a_hash(machine: Machine) -> None:
+    machine.server.repos["tales/draft-GGUF"].lfs = False
+    refused(machine, DRAFT, IntegrityError, "no hash")
+
+
+def test_a_file_too_large_for_a_plain_download(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    from localspec.models.hub import remote
+
+    monkeypatch.setattr(remote, "MAX_PLAIN", 1000)
+    refused(machine, DRAFT, HubError, "50 GB", "hf download tales/draft-GGUF")
+
+
+NAMES = [
+    "README.md",
+    "mmproj-model-f16.gguf",
+    "imatrix.gguf",
+    "MTP/mtp-model-Q8_0.gguf",
+    "model-Q4_K_M.gguf",
+    "model-Q8_0.gguf",
+    "model-IQ2_XXS.gguf",
+    "UD/model-UD-Q4_K_XL.gguf",
+    "F16/model-00001-of-00002.gguf",
+    "F16/model-00002-of-00002.gguf",
+    "broken-Q6_K-00001-of-00003.gguf",
+    "broken-Q6_K-00003-of-00003.gguf",
+    "one-Q5_0.gguf",
+    "two-Q5_0.gguf",
+]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (HubName("o/r"), ["model-Q4_K_M.gguf"]),
+        (HubName("o/r", quant="Q8_0"), ["model-Q8_0.gguf"]),
+        (HubName("o/r", quant="IQ2_XXS"), ["model-IQ2_XXS.gguf"]),
+        (HubName("o/r", quant="UD-Q4_K_XL"), ["UD/model-UD-Q4_K_XL.gguf"]),
+        (HubName("o/r", quant="F16"), NAMES[8:10]),
+        (HubName("o/r", file=NAMES[9]), NAMES[8:10]),
+        (HubName("o/r", file="one-Q5_0.gguf"), ["one-Q5_0.gguf"]),
+    ],
+)
+def test_which_files_are_meant(wanted: HubName, found: list[str]) -> None:
+    assert list(select(NAMES, wanted)) == found
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "error", "words"),
+    [
+        (NAMES, HubName("o/r", quant="Q3_K_S"), UsageError, ["Q3_K_S", "IQ2_XXS", "Q8_0"]),
+        (NAMES, HubName("o/r", quant="Q5_0"), UsageError, ["2 models", "one-Q5_0.gguf", "two-Q5_0.gguf"]),
+        (NAMES, HubName("o/r", file="modle-Q8_0.gguf"), UsageError, ["no file", "model-Q8_0.gguf"]),
+        (NAMES, HubName("o/r", quant="Q6_K"), IntegrityError, ["00002-of-00003"]),
+        (NAMES[:4], HubName("o/r"), UsageError, ["no GGUF model"]),
+        (NAMES[5:8], HubName("o/r"), UsageError, ["Q8_0", "IQ2_XXS", "UD-Q4_K_XL"]),
+        ([f"{i}-Q8_0.gguf" for i in range(40)], HubName("o/r", quant="Q8_0"), UsageError, ["40 models", "28 more"]),
+        (["x-00001-of-99999.gguf"], HubName("o/r"), IntegrityError, ["00002-of-99999"]),
+    ],
+)
+def test_none_or_several(names: list[str], wanted: HubName, error: type[LocalspecError], words: list[str]) -> None:
+    with pytest.raises(error) as caught:
+        select(names, wanted)
+    for word in words:
+        assert word in caught.value.message
+    assert caught.value.hint
+
+
+def test_the_only_model_needs_no_quantisation(machine: Machine) -> None:
+    machine.server.repos["o/r"] = Repo({"model-Q2_K.gguf": MODEL, "mmproj-F16.gguf": MODEL})
+    assert [item.file.name for item in machine.plan("hf:o/r").items] == ["model-Q2_K.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("name", "quant"),
+    [
+        ("Qwen3-8B-Q4_K_M.gguf", "Q4_K_M"),
+        ("gemma-3-1b-it-q4_0.gguf", "Q4_0"),
+        ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
+        ("Phi-3-mini-4k-instruct-q4.gguf", "Q4"),
+        ("phi-fp16.gguf", "F16"),
+        ("x.BF16.gguf", "BF16"),
+        ("IQ4_XS/x-00001-of-00002.gguf", "IQ4_XS"),
+        ("Qwen2.5-7B.gguf", "?"),
+        ("x-TQ1_0.gguf", "TQ1_0"),
+        ("Qwen-27B-MTP-Q4_K_M.gguf", "Q4_K_M"),
+    ],
+)
+def test_quantisations_in_names(name: str, quant: str) -> None:
+    assert quant_of(name) == quant
+    assert is_model(name)

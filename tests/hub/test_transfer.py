@@ -1,0 +1,328 @@
+"""Bringing files: whatever the hub and the network do, the cache has the right bytes under a name, or no name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec.errors import HubError, IntegrityError, LocalspecError, ResourceError
+from localspec.models.hub.cache import PARTIAL
+from localspec.models.pull import Pull
+from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
+from tests.hub.models import DRAFT as DRAFT_BYTES
+from tests.hub.models import TARGET as TARGET_BYTES
+from tests.hub.models import parts
+from tests.hub.server import Repo, Server
+
+
+def partial_of(machine: Machine, data: bytes, repo: str = "tales/storyteller-GGUF") -> Path:
+    path = machine.cache.blob(repo, sha256(data))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(path.name + PARTIAL)
+
+
+def fails(machine: Machine, error: type[LocalspecError], *words: str, name: str = TARGET) -> LocalspecError:
+    """Check that a pull is refused, and leaves no name behind."""
+    with pytest.raises(error) as caught:
+        machine.pull(name)
+    for word in words:
+        assert word in caught.value.message + caught.value.hint, caught.value.message
+    assert caught.value.hint
+    assert (caught.value.message + caught.value.hint).isprintable()
+    assert machine.links() == []
+    assert machine.found(name) == []
+    return caught.value
+
+
+def test_whole_and_in_parts(machine: Machine) -> None:
+    machine.pull(TARGET, DRAFT, PARTS)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert machine.found(DRAFT) == [DRAFT_BYTES]
+    assert machine.found(PARTS) == list(parts().values())
+    assert len(machine.found(PARTS)) == 3
+    assert not machine.partials()
+    assert all(machine.receipts.of(file.blob) for file in machine.cache.all())
+
+
+def test_the_library_finds_what_was_pulled(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is that of all programs of the hub, in their form."""
+    from huggingface_hub import scan_cache_dir, try_to_load_from_cache
+
+    machine.pull(TARGET)
+    found = try_to_load_from_cache("tales/storyteller-GGUF", "storyteller-Q8_0.gguf", cache_dir=machine.cache.root)
+    assert Path(str(found)).read_bytes() == TARGET_BYTES
+    report = scan_cache_dir(machine.cache.root)
+    assert [repo.repo_id for repo in report.repos] == ["tales/storyteller-GGUF"]
+    assert not report.warnings
+
+
+def test_what_the_library_pulled_is_found_and_checked_once(machine: Machine) -> None:
+    from huggingface_hub import hf_hub_download
+
+    hf_hub_download(
+        "tales/storyteller-GGUF",
+        "storyteller-Q8_0.gguf",
+        cache_dir=machine.cache.root,
+        endpoint=machine.server.endpoint,
+    )
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    n = len(machine.server.downloads())
+    item = machine.plan(TARGET).items[0]
+    assert (item.is_cached, item.is_verified) == (True, False)
+    machine.pull(TARGET)
+    assert len(machine.server.downloads()) == n
+    item = machine.plan(TARGET).items[0]
+    assert (item.is_cached, item.is_verified) == (True, True)
+    receipt = machine.receipts.of(next(iter(machine.cache.all())).blob)
+    assert receipt is not None
+    assert not receipt.pulled
+
+
+def test_a_damaged_file_in_the_cache_is_removed_and_pulled_anew(machine: Machine) -> None:
+    machine.pull(TARGET)
+    blob = next(iter(machine.cache.all())).blob
+    blob.write_bytes(TARGET_BYTES[:-1] + b"\0")
+    fails(machine, IntegrityError, "damaged")
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+
+
+@pytest.mark.parametrize("at", [1, 100_000, len(TARGET_BYTES) - 1])
+def test_it_goes_on_from_what_is_there(machine: Machine, at: int) -> None:
+    partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES[:at])
+    assert machine.plan(TARGET).missing == len(TARGET_BYTES) - at
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert [one.range for one in machine.server.downloads()] == [f"bytes={at}-"]
+
+
+@pytest.mark.parametrize(
+    "left", [b"\0" * 100_000, TARGET_BYTES + b"more", b"x" * len(TARGET_BYTES), TARGET_BYTES[:50_000] + b"?"]
+)
+def test_what_is_there_may_be_wrong(machine: Machine, left: bytes) -> None:
+    """Only the hash of the whole decides; then it begins anew."""
+    partial_of(machine, TARGET_BYTES).write_bytes(left)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert not machine.partials()
+
+
+def test_a_whole_file_without_its_name(machine: Machine) -> None:
+    """Killed between the last byte and the renaming."""
+    partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert not machine.server.downloads()
+
+
+def test_broken_connections(machine: Machine) -> None:
+    machine.server.faults.cuts = [1_000_000, 0, 700_000, 1]
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    starts = [int((one.range or "bytes=0-")[6:-1]) for one in machine.server.downloads()]
+    assert starts == sorted(starts)
+    assert len(starts) == 5
+
+
+def test_connections_that_break_for_ever(machine: Machine) -> None:
+    machine.server.faults.cuts = [300_000, *[0] * 50]
+    fails(machine, HubError, "cannot be reached")
+    assert len(machine.server.downloads()) < 12
+    machine.server.faults.cuts = []
+    assert 0 < machine.plan(TARGET).items[0].have <= 300_000
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
+def test_a_server_that_fails_for_a_while(machine: Machine, status: int) -> None:
+    machine.server.faults.cdn = [(status, {"Retry-After": "1"})] * 3
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert sum(machine.pauses) >= 3
+
+
+def test_a_server_that_ignores_ranges(machine: Machine) -> None:
+    partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES[:1000])
+    machine.server.faults.ignores_ranges = True
+    machine.server.faults.cuts = [2_000_000]
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+
+
+def test_a_server_that_knows_no_such_range(machine: Machine) -> None:
+    partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES[:1000])
+    machine.server.faults.cdn = [(416, {})]
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+
+
+def test_wrong_bytes(machine: Machine) -> None:
+    machine.server.faults.lies = True
+    fails(machine, IntegrityError, "hash", "removed")
+    assert not machine.partials()
+    assert not list(machine.cache.root.glob("*/blobs/*"))
+
+
+def test_wrong_bytes_after_a_right_start(machine: Machine) -> None:
+    partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES[:1000])
+    machine.server.faults.lies = True
+    fails(machine, IntegrityError, "hash")
+    assert len(machine.server.downloads()) == 2, "once from there, once from the start"
+
+
+def test_more_bytes_than_promised(machine: Machine) -> None:
+    machine.server.faults.surplus = b"x" * 100
+    fails(machine, IntegrityError, "more than 5160352 bytes")
+    assert not machine.partials()
+
+
+def test_a_size_that_is_too_large(machine: Machine) -> None:
+    machine.server.faults.lengths = [len(TARGET_BYTES) + 5] * 3
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+
+
+def test_a_size_that_is_too_small(machine: Machine) -> None:
+    """Answers end early, and say that they are whole."""
+    machine.server.faults.lengths = [1000, 5, 70_000]
+    machine.pull(DRAFT)
+    assert machine.found(DRAFT) == [DRAFT_BYTES]
+
+
+def test_answers_of_nothing(machine: Machine) -> None:
+    machine.server.faults.lengths = [1000] + [0] * 20
+    fails(machine, HubError, "after 1000 bytes")
+    assert machine.plan(TARGET).items[0].have == 1000
+
+
+def test_the_token_goes_to_the_hub_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    machine.server.repos["tales/storyteller-GGUF"].gate = "gated"
+    machine.pull(TARGET)
+    assert {one.authorization for one in machine.server.requests if one.server == "hub"} == {"Bearer hf_right"}
+    assert {one.authorization for one in machine.server.downloads()} == {None}
+
+
+def test_one_transfer_for_many_pulls(machine: Machine) -> None:
+    """Eight pulls at once, each with a lock file handle of its own: one brings the file, the others wait for it."""
+    machine.server.faults.rate = 2e7
+    plan = machine.plan(TARGET)
+    pulls = [Pull(plan, machine.hub(), machine.cache, machine.receipts) for _ in range(8)]
+    for pull in pulls:
+        pull.start()
+    while not all(pull.is_over for pull in pulls):
+        threading.Event().wait(0.05)
+    for pull in pulls:
+        pull.result()
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert machine.server.sent == len(TARGET_BYTES)
+
+
+def test_what_others_left_goes_once_it_is_old(machine: Machine) -> None:
+    blob = machine.cache.blob("tales/storyteller-GGUF", sha256(TARGET_BYTES))
+    blob.parent.mkdir(parents=True)
+    old, new = (blob.with_name(f"{blob.name}.{end}.incomplete") for end in ("0123abcd", "4567abcd"))
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    machine.pull(TARGET)
+    assert machine.partials() == [new]
+
+
+def test_too_little_space_is_known_before(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(machine.folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=6_000_000))
+    plan = machine.plan(PAIR.partition("+")[0], DRAFT)
+    with pytest.raises(ResourceError, match="MB short") as caught:
+        plan.require_space()
+    assert caught.value.detail == {"needed_bytes": int(plan.missing * 1.05), "free_bytes": 6_000_000}
+    machine.plan(TARGET).require_space()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of three megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+    try:
+        is_mounted = subprocess.run(command, capture_output=True, timeout=10).returncode == 0
+    except FileNotFoundError:
+        is_mounted = False
+    if not is_mounted:
+        pytest.skip("this user may not mount")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True, timeout=10)
+
+
+def test_a_disk_that_fills_up_meanwhile(hub: Server, small_disk: Path) -> None:
+    machine = Machine(hub, small_disk)
+    fails(machine, ResourceError, "full", "HF_HUB_CACHE")
+    assert not machine.partials()
+    machine.pull(DRAFT)
+    assert machine.found(DRAFT) == [DRAFT_BYTES]
+
+
+def test_a_write_that_fails(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where nothing can be mounted: the write itself says that there is no space."""
+    write = os.write
+
+    def full(fd: int, data: memoryview) -> int:
+        if len(data) > 1000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    fails(machine, ResourceError, "full")
+    assert not machine.partials()
+
+
+def test_a_cache_that_cannot_be_written(hub: Server, tmp_path: Path) -> None:
+    (tmp_path / "hf").write_bytes(b"a file where the folder should be")
+    fails(Machine(hub, tmp_path), ResourceError, "cannot write")
+
+
+def test_a_file_system_without_links(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_more: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    monkeypatch.setattr(os, "link", refuse)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    machine.pull(TARGET)
+    assert len(machine.server.downloads()) == 1
+
+
+def test_a_branch_that_moved(machine: Machine) -> None:
+    machine.pull(DRAFT)
+    machine.server.repos["tales/draft-GGUF"] = Repo({"sub/draft.Q8_0.gguf": TARGET_BYTES})
+    assert machine.found(DRAFT) == [DRAFT_BYTES], "what is here stays what it is until the next pull"
+    machine.pull(DRAFT)
+    assert machine.found(DRAFT) == [TARGET_BYTES]
+
+
+def test_a_commit_that_is_named(machine: Machine) -> None:
+    old = machine.server.repos["tales/draft-GGUF"].commit
+    machine.pull(f"hf:tales/draft-GGUF@{old}:Q8_0")
+    assert machine.found(f"hf:tales/draft-GGUF@{old[:8]}:Q8_0") == [DRAFT_BYTES]
+    assert machine.found(DRAFT) == [], "its main branch was never asked for"
+
+
+def test_a_link_out_of_the_cache_is_no_file_of_it(machine: Machine, tmp_path: Path) -> None:
+    machine.pull(TARGET)
+    file = next(iter(machine.cache.all()))
+    outside = tmp_path / "outside.gguf"
+    outside.write_bytes(TARGET_BYTES)
+    for target in (outside, Path("nowhere"), file.link, Path("/dev/zero"), tmp_path):
+        file.link.unlink()
+        file.link.symlink_to(target)
+        assert machine.found(TARGET) == []
