@@ -26,8 +26,8 @@ from localspec.engine import Engine
 from localspec.errors import IncompatibleError, InternalError, PromptTooLongError, UsageError
 from localspec.methods import Parts, registered, resolve
 from localspec.models.early_exit import Exits, Layers
-from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.shards import read_model
 from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.progress import reported
@@ -192,7 +192,7 @@ class Session:
             return self._draft
         assert self._target is not None
         if self._exits is None:
-            self._exits = Exits(read_header(self._target.info.path), cache_folder("early-exit"))
+            self._exits = Exits(read_model(self._target.info.path), cache_folder("early-exit"))
         tuned = self._exits.tuned()
         layers = method.layers(axes.options, self._exits.n_layers, None if tuned is None else tuned.layers)
         if self._derived is None or self._derived.layers != layers:
@@ -251,7 +251,7 @@ def _check_tokens(sampling: Sampling, n_vocab: int) -> None:
 
 def _look_at(path: str) -> ModelInfo:
     """Read a file's header, with every bound checked, before llama.cpp sees it."""
-    return model_info(read_header(Path(path)))
+    return model_info(read_model(Path(path)))
 
 
 def _doubts(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from localspec.errors import UsageError
 COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
     "chat": ("localspec.cli.chat:chat", "Talk to a pair, line by line."),
+    "show": ("localspec.cli.show:show", "Show what a model's file says of itself."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best for it: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain one of them: idea, formula, when it helps, when it hurts."),
