@@ -54,6 +54,13 @@ class NotFoundError(LocalspecError):
     kind = "not_found"
 
 
+class NetworkError(LocalspecError):
+    """Another machine cannot be reached, or refuses."""
+
+    exit_code = 4
+    kind = "network"
+
+
 class IntegrityError(LocalspecError):
     """A file is not what it claims to be: not GGUF, truncated, malformed."""
 
@@ -95,6 +102,7 @@ KINDS: dict[str, type[LocalspecError]] = {
         InternalError,
         UsageError,
         NotFoundError,
+        NetworkError,
         IntegrityError,
         IncompatibleError,
         ResourceError,

@@ -18,6 +18,8 @@ COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
     "chat": ("localspec.cli.chat:chat", "Talk to a pair, line by line."),
     "show": ("localspec.cli.show:show", "Show what a model's file says of itself."),
+    "plan": ("localspec.cli.plan:plan", "Show what of a pair would go where, and how fast that would be."),
+    "calibrate": ("localspec.cli.calibrate:calibrate", "Measure this machine once, for predictions."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best for it: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain one of them: idea, formula, when it helps, when it hurts."),

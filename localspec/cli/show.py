@@ -10,6 +10,7 @@ from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
+from localspec.cli.sizes import size
 from localspec.models.describe import KV_TYPES, Description, describe, sha256
 from localspec.models.store import parse_pair
 from localspec.sanitize import sanitize
@@ -99,12 +100,3 @@ def _excerpt(template: str | None) -> str:
     cut = [line if len(line) <= WIDE else line[: WIDE - 1] + "…" for line in lines[:EXCERPT]]
     more = "" if lines == cut else f", {len(template)} characters; all of it: localspec show --template MODEL"
     return f"chat template{more}\n" + "".join(f"  {line}\n" for line in cut)
-
-
-def size(n_bytes: float) -> str:
-    """Return a size as people write it: 1.5 GB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} TB"
