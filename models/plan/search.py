@@ -57,9 +57,10 @@ class Models:
 class Plan:
     """One way to place a pair, with what it takes and how fast it is predicted to be.
 
-    `threads` is 0 where the cores are not known. `use` is by place, both models together. `k` is the draft length the prediction is for. `seconds` a token orders
-    plans; `tokens_per_s` is None where a rate it rests on is not known, and `basis` says where the rates are from.
-    `is_paged`: the weights in main memory exceed it and are read from the disk in every pass.
+    `threads` is 0 where the cores are not known. `use` is by place, both models together. `k` is the draft length the
+    prediction is for. `seconds` a token orders plans; `tokens_per_s` is None where a rate it rests on is not known, and
+    `basis` says where the rates are from. `is_paged`: the weights in main memory exceed it and are read from the disk
+    in every pass.
     """
 
     target: Layout

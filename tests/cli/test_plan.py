@@ -101,7 +101,7 @@ def test_sizes(text: str, n_bytes: int) -> None:
     assert read_size("--vram", text) == n_bytes
 
 
-@pytest.mark.parametrize("text", ["", "G", "1e9", "-1", "1GG", "9" * 40, "1.G", "0x10", "١G"[::-1] + "x"])
+@pytest.mark.parametrize("text", ["", "G", "1e9", "-1", "1GG", "9" * 40, "1.G", "0x10", "xG"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(UsageError):
         read_size("--vram", text)

@@ -60,7 +60,7 @@ def test_figures_belong_to_one_device() -> None:
 
 
 def test_rates_between_and_beyond_what_was_measured() -> None:
-    """Q4_K: 10 GB/s at one row and 8 at four; half way the time of a byte is half way, beyond it grows with the rows."""
+    """Q4_K: 10 GB/s at one row, 8 at four; half way a byte's time is half way, beyond it grows with the rows."""
     rates = KEPT.rates("CPU", "a processor")
     assert rates is not None
     assert rates.seconds_per_byte("Q4_K", 1) == pytest.approx(1 / 10e9)
