@@ -7,15 +7,20 @@ The protocol has neither authentication nor encryption.
 from __future__ import annotations
 
 import ctypes
+import signal
 import socket
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from localspec.backends.devices import handle_of
+from localspec.backends.cpus import physical_cores
+from localspec.backends.devices import devices, handle_of
 from localspec.backends.lib import api, function, ggml
 from localspec.errors import IncompatibleError, NetworkError, UsageError
 
 CONNECT = 5.0  # seconds
+PR_SET_PDEATHSIG = 1
+_START = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
 REBUILD = "./scripts/localspec --with rpc, or CMAKE_ARGS=-DGGML_RPC=on with pip install (see: localspec doctor)"
 
 _registry_by_name = function(ggml, "ggml_backend_reg_by_name", ctypes.c_void_p, ctypes.c_char_p)
@@ -51,13 +56,46 @@ def add_servers(endpoints: Sequence[str]) -> None:
         _added.add(endpoint)
 
 
-def serve(endpoint: str, names: Sequence[str], threads: int) -> None:
-    """Serve the devices `names` at `endpoint` until the process ends; returns only where that fails."""
+def serving(endpoint: str, names: Sequence[str] = (), threads: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the devices that will be served at `endpoint`, then serve them until the process ends.
+
+    `names` are GPUs where there are any, else the CPU. Raises IncompatibleError, NotFoundError for a device that is not
+    there, and NetworkError for an address that is taken or not this machine's.
+    """
     _require()
+    host, port = split_endpoint(endpoint)
+    found = {device.name: device for device in devices()}
+    if not names:
+        names = [name for name, device in found.items() if device.is_gpu] or ["CPU"]
     handles = (ctypes.c_void_p * len(names))(*map(handle_of, names))
-    arguments = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
-    start = _function("ggml_backend_rpc_start_server", None, *arguments)
-    start(endpoint.encode(), None, threads, len(names), ctypes.cast(handles, ctypes.c_void_p))
+    _check_free(host, port)
+    yield {
+        "endpoint": endpoint,
+        "devices": [{"name": n, "description": found[n].description, "free": found[n].free} for n in names],
+    }
+    die_with_parent()
+    start = _function("ggml_backend_rpc_start_server", None, *_START)
+    start(endpoint.encode(), None, threads or physical_cores(), len(names), ctypes.cast(handles, ctypes.c_void_p))
+    raise NetworkError(f"ggml's RPC server at {endpoint} ended", hint="localspec rpc-serve --port with another number")
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process with the one that started it: it would go on serving for nobody."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise NetworkError where the address cannot be listened at: ggml's server would say so to nobody."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise NetworkError(
+            f"cannot serve at {host}:{port}: {reason}", hint="another --port, or an address of this machine for --host"
+        ) from error
 
 
 def split_endpoint(endpoint: str) -> tuple[str, int]:

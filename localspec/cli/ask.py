@@ -6,16 +6,17 @@ JSON.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from localspec.errors import InternalError
+from localspec.errors import InternalError, from_wire
 
 PATIENCE = 60  # seconds for an answer that is not long in coming
+MARK, ERROR = "localspec", "localspec-error"
 
 
 class Unanswered(InternalError):
@@ -23,35 +24,65 @@ class Unanswered(InternalError):
 
 
 def ask(expression: str, imports: str, *, timeout: float = PATIENCE) -> Any:
-    """Return what `expression` is, as JSON, in a new process that has run `imports`. Raises Unanswered."""
-    code = f"import json\n{imports}\nprint(json.dumps({expression}))"
-    command = [sys.executable, "-P", "-c", code]
+    """Return what `expression` is, as JSON, in a new process that has run `imports`.
+
+    Raises Unanswered, or what the expression raised if that was an error of ours.
+    """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
-        return json.loads(done.stdout.splitlines()[-1])
-    except subprocess.CalledProcessError as error:
-        raise Unanswered(_reason(error.returncode, error.stderr)) from error
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
+        done = subprocess.run(_command(f"[{expression}]", imports), capture_output=True, text=True, timeout=timeout)
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise Unanswered(type(error).__name__) from error
+    answers = list(_answers(done.stdout.splitlines()))
+    if done.returncode != 0 or not answers:
+        raise Unanswered(_reason(done.returncode, done.stderr))
+    return answers[-1]
 
 
 def ask_lines(iterable: str, imports: str) -> Iterator[Any]:
-    """Yield what `iterable` yields, each as JSON, from a new process, which ends with the iteration."""
-    code = f"import json\n{imports}\nfor one in {iterable}: print(json.dumps(one), flush=True)"
-    with subprocess.Popen(
-        [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
+    """Yield what `iterable` yields, each as JSON, from a new process, which ends with the iteration.
+
+    Raises as `ask` does.
+    """
+    command = _command(iterable, imports)
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as said,  # a pipe that nobody reads would fill up
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as child,
+    ):
         assert child.stdout is not None
-        assert child.stderr is not None
         try:
-            for line in child.stdout:
-                with contextlib.suppress(ValueError):  # a library's own words
-                    yield json.loads(line)
-            said = child.stderr.read()
+            yield from _answers(child.stdout)
             if child.wait() != 0:
-                raise Unanswered(_reason(child.returncode, said))
+                said.seek(0)
+                raise Unanswered(_reason(child.returncode, said.read()))
         finally:
             child.kill()
+
+
+def _command(iterable: str, imports: str) -> list[str]:
+    """Return the child's command line: it prints each value, or the error, as an object with a mark of ours."""
+    code = (
+        f"import json\nfrom localspec.errors import LocalspecError\ntry:\n {_indented(imports)}\n"
+        f" for one in {iterable}: print(json.dumps({{{MARK!r}: one}}), flush=True)\n"
+        f"except LocalspecError as error: print(json.dumps({{{ERROR!r}: error.to_wire()}}), flush=True)"
+    )
+    return [sys.executable, "-P", "-c", code]
+
+
+def _indented(lines: str) -> str:
+    return lines.replace("\n", "\n ")
+
+
+def _answers(lines: Iterable[str]) -> Iterator[Any]:
+    """Yield the values among what a child prints; a library's own words are passed over."""
+    for line in lines:
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(told, dict) and ERROR in told:
+            raise from_wire(told[ERROR])
+        if isinstance(told, dict) and MARK in told:
+            yield told[MARK]
 
 
 def _reason(code: int, stderr: str) -> str:
