@@ -51,6 +51,11 @@ class Step:
     plan: Plan | None = None
     is_last: bool = False
 
+    @property
+    def target_devices(self) -> tuple[str, ...]:
+        """Return the devices that hold layers of the target."""
+        return () if self.plan is None else self.plan.target.devices
+
     def smaller(self, error: ResourceError) -> Step:
         """Return the next smaller step after `error`; raises ResourceError, with what is missing, after the last."""
         if self.is_last:
@@ -70,7 +75,8 @@ class Step:
         free = {device.name: device.free for device in devices()} | {"CPU": available_memory() or UNKNOWN_RAM}
         needs = {place: use.allocated if place == "CPU" else use.total for place, use in self.plan.use.items()}
         short = {place: needs[place] - free.get(place, 0) for place in needs}
-        worst = max(short, key=lambda place: short[place])
+        # Where nothing seems short, a device had less to give than it said.
+        worst = max(short, key=lambda place: (max(0, short[place]), place in self.target_devices, place))
         missing = f"{human(short[worst])} missing" if short[worst] > 0 else "though less can be had at once"
         told = f"{worst} needs {human(needs[worst])} and {human(max(0, free.get(worst, 0)))} are free, {missing}"
         return ResourceError(
