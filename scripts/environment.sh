@@ -64,6 +64,38 @@ install() {
     wait "$pid" || { tail -n 15 "$log" >&2; fail "The installation failed; the whole log is in .venv/install.log."; }
 }
 
+# Options of llama.cpp's build that `--with` knows, by name.
+cmake_flags() {
+    local name flags=
+    for name in ${1//,/ }; do
+        case $name in
+            rpc) flags+=" -DGGML_RPC=on" ;;
+            cuda) flags+=" -DGGML_CUDA=on" ;;
+            vulkan) flags+=" -DGGML_VULKAN=on" ;;
+            *) fail "--with takes rpc, cuda and vulkan, alone or joined by commas, not '$name'." ;;
+        esac
+    done
+    [ -n "$flags" ] || fail "--with takes rpc, cuda and vulkan, alone or joined by commas."
+    echo "${flags# }"
+}
+
+# Compile llama.cpp anew with these options, unless it was. pip would take the wheel in its cache, whatever CMAKE_ARGS
+# say.
+rebuild() {
+    local flags=$1 log=$venv/rebuild.log built=$venv/.with version pid
+    [ "$(cat "$built" 2>/dev/null)" != "$flags" ] || return 0
+    version=$("$python" -c 'from importlib.metadata import version; print(version("llama-cpp-python"))')
+    echo "Compiling llama.cpp with $flags, which takes minutes and happens once. Details: .venv/rebuild.log" >&2
+    CMAKE_ARGS="${CMAKE_ARGS:+$CMAKE_ARGS }$flags" "$python" -m pip install --disable-pip-version-check -v \
+        --no-cache-dir --force-reinstall --no-deps --no-binary llama-cpp-python "llama-cpp-python==$version" >"$log" 2>&1 &
+    pid=$!
+    trap 'kill $pid 2>/dev/null; exit 130' INT
+    watch_build "$log" "$pid"
+    trap - INT
+    wait "$pid" || { tail -n 15 "$log" >&2; fail "The build failed, the old one stays; all of it: .venv/rebuild.log."; }
+    echo "$flags" >"$built"
+}
+
 prepare() {
     local extra=${1:-} what=$root stamp
     stamp=$venv/.ready${extra:+-$extra}

@@ -21,6 +21,7 @@ COMMANDS = {
     "plan": ("localspec.cli.plan:plan", "Show what of a pair would go where, and how fast that would be."),
     "calibrate": ("localspec.cli.calibrate:calibrate", "Measure this machine once, for predictions."),
     "rpc-serve": ("localspec.cli.rpc_serve:rpc_serve", "Lend this machine's devices to another one."),
+    "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation and say what would mend it."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best for it: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain one of them: idea, formula, when it helps, when it hurts."),

@@ -160,7 +160,7 @@ def test_a_server_killed_in_the_middle_is_one_clear_error(tmp_path: Path) -> Non
 
 @needs_rpc
 def test_a_server_that_takes_less_than_it_offers(tmp_path: Path) -> None:
-    """It reports the machine's memory, and may take 700 MB of address space: the load is tried smaller, then given up."""
+    """It tells the machine's memory and may take 700 MB of addresses: a smaller load is tried, then given up."""
     shape = Hollow(4, 2048, 32, 8, 8192, 4096, quant="F16")
     model = write(tmp_path / "m.gguf", shape)
     figures = []
