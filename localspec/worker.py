@@ -43,7 +43,7 @@ _FATES = {
 # What ggml says before it aborts because of another machine.
 _RPC = ("Remote RPC server crashed", "Failed to connect to", "RPC handshake failed")
 _RPC_FATE = (
-    "lost an RPC server: it ended, or its network did",
+    "lost an RPC server (it ended, or the network did)",
     "localspec doctor --rpc HOST:PORT,... shows which servers answer",
 )
 

@@ -58,6 +58,7 @@ def main() -> None:
         threads=1,
         kv_type=job.get("kv_type", "f16"),
         flash_attn=job.get("flash_attn", "auto"),
+        gpu=job.get("gpu", "auto"),
         mmap=job.get("mmap", True),
         placement=placement,
     )

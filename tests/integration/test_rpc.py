@@ -96,6 +96,14 @@ def test_layers_go_where_they_are_put_and_take_what_is_told(two: list[str], here
 
 
 @needs_rpc
+def test_layers_that_are_only_counted_go_to_the_servers(two: list[str], here: list[int]) -> None:
+    """Without a plan llama.cpp itself sees the devices: it must be the same ggml that it is linked to."""
+    there = place(path=str(pair.TARGET), rpc=two, gpu="all", n_ctx=1024, n=30)
+    assert {f"RPC0[{endpoint}]" for endpoint in two} <= there["buffers"].keys()
+    assert there["tokens"] == here
+
+
+@needs_rpc
 def test_experts_stay_in_main_memory(two: list[str], experts: Path) -> None:
     """Of the first two layers: their bytes are missing on the device, and the text is the same."""
     anatomy = describe(experts).anatomy
