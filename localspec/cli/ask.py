@@ -13,14 +13,18 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from localspec.errors import InternalError, from_wire
+from localspec.errors import NotFoundError, from_wire
 
 PATIENCE = 60  # seconds for an answer that is not long in coming
 MARK, ERROR = "localspec", "localspec-error"
 
 
-class Unanswered(InternalError):
-    """llama.cpp could not be asked; the message says why, in the loader's or the process's own words."""
+class Unanswered(NotFoundError):
+    """llama.cpp could not be asked; `reason` says why, in the loader's or the process's own words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"llama.cpp does not answer: {reason}", hint="localspec doctor")
+        self.reason = reason
 
 
 def ask(expression: str, imports: str, *, timeout: float = PATIENCE) -> Any:

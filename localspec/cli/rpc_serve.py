@@ -41,6 +41,7 @@ def rpc_serve(
         + ("" if host in LOOPBACK else "; keep it on a trusted network, behind a firewall")
     )
     for told in ask_lines(f"serving({endpoint!r}, {list(device)!r}, {threads!r})", _IMPORTS):
+        console.on_error = None  # the one object is this
         if as_json:
             write_json(told)
         else:

@@ -39,6 +39,6 @@ def ask_engine() -> Engine:
         gpus = [name for name in facts["devices"] if not name.startswith("CPU")]
         return Engine(str(facts["llama_cpp"]), ", ".join(gpus) if facts["gpu_offload"] and gpus else "none")
     except Unanswered as error:
-        return Engine(reason=error.message)
+        return Engine(reason=error.reason)
     except (KeyError, TypeError) as error:
         return Engine(reason=type(error).__name__)

@@ -20,6 +20,7 @@ from localspec.models.describe import describe
 from localspec.models.plan.layout import Layout
 from localspec.models.plan.ledger import Ledger
 from localspec.models.plan.memory import ContextPlan
+from scripts.make_scaled_pair import Shape, write_scaled
 from tests.cli.harness import assert_one_line, environment, localspec
 from tests.integration import pair
 from tests.integration.placed import has_rpc, needs_rpc, place
@@ -101,6 +102,16 @@ def test_layers_that_are_only_counted_go_to_the_servers(two: list[str], here: li
     there = place(path=str(pair.TARGET), rpc=two, gpu="all", n_ctx=1024, n=30)
     assert {f"RPC0[{endpoint}]" for endpoint in two} <= there["buffers"].keys()
     assert there["tokens"] == here
+
+
+@needs_rpc
+def test_a_scaled_target_says_the_same_on_two_servers(two: list[str], tmp_path: Path) -> None:
+    """Ten layers of which three stay here."""
+    scaled = tmp_path / "scaled.gguf"
+    write_scaled(pair.TARGET, scaled, Shape(width=320, layers=10, heads=6, kv_heads=2, ff=768), "F32")
+    placement = {"devices": ["RPC1", "RPC0"], "counts": [3, 5]}
+    there = place(path=str(scaled), rpc=two, placement=placement, n_ctx=256, n=30, kv_type="f32")
+    assert there["tokens"] == place(path=str(scaled), n_ctx=256, n=30, kv_type="f32")["tokens"]
 
 
 @needs_rpc

@@ -57,8 +57,10 @@ def examine(servers: tuple[str, ...]) -> Iterator[Finding]:
     facts: dict[str, Any] = {}
     try:
         facts = ask("survey()", IMPORTS)
+    except Unanswered as error:
+        yield _no_engine(error.reason)
     except LocalspecError as error:
-        yield _no_engine(error)
+        yield _no_engine(error.message)
     if facts:
         yield _engine(facts)
         yield from _devices(facts, gpus())
@@ -84,9 +86,8 @@ def _versions() -> Finding:
     return Finding("versions", "ok", text, facts=facts)
 
 
-def _no_engine(error: LocalspecError) -> Finding:
-    """llama.cpp does not load: say why, and what is known to cause that."""
-    said = error.message
+def _no_engine(said: str) -> Finding:
+    """Say that llama.cpp does not load, why, and what is known to cause that."""
     causes = {
         "SIGILL": "it was built for another processor",
         "status -4": "it was built for another processor",
@@ -148,7 +149,7 @@ def _servers(facts: Mapping[str, Any], servers: tuple[str, ...]) -> Iterator[Fin
         try:
             found = ask(f"survey(({endpoint!r},))", IMPORTS, timeout=20)
         except Unanswered as error:
-            text = f"{endpoint} accepts connections and does not answer: {error.message}"
+            text = f"{endpoint} accepts connections and does not answer: {error.reason}"
             yield Finding("rpc", "broken", text, "localspec rpc-serve again, of the same version, there", NO_ANSWER)
         except LocalspecError as error:
             yield Finding("rpc", "broken", error.message, error.hint, error.exit_code, {"endpoint": endpoint})
