@@ -66,15 +66,15 @@ class Measured:
     flops: float
 
 
-def measure(total: int = TOTAL) -> Iterator[Measured]:
+def measure(total: int = TOTAL, width: int = WIDTH) -> Iterator[Measured]:
     """Yield a figure for every device, type and number of rows; a device that lacks a type or the memory is passed."""
     for device in devices():
         if device.is_gpu or device.name == "CPU":
             for kind in TYPES:
-                yield from _measure_type(device, kind, total)
+                yield from _measure_type(device, kind, total, width)
 
 
-def _measure_type(device: Device, kind: str, total: int) -> Iterator[Measured]:
+def _measure_type(device: Device, kind: str, total: int, width: int) -> Iterator[Measured]:
     handle = handle_of(device.name)
     backend = _dev_init(handle, None)
     if not backend:
@@ -82,7 +82,7 @@ def _measure_type(device: Device, kind: str, total: int) -> Iterator[Measured]:
     try:
         _set_threads(handle, backend)
         for buffer_type in (*_extra_buffer_types(handle), _dev_buffer_type(handle)):
-            weights = _Weights(kind, buffer_type, total)
+            weights = _Weights(kind, buffer_type, total, width)
             try:
                 found = [one for rows in ROWS if (one := weights.measure(device, handle, backend, rows))]
             finally:
@@ -97,15 +97,16 @@ def _measure_type(device: Device, kind: str, total: int) -> Iterator[Measured]:
 class _Weights:
     """Square matrices of one type in one kind of buffer, as many as `total` bytes hold."""
 
-    def __init__(self, kind: str, buffer_type: int, total: int) -> None:
+    def __init__(self, kind: str, buffer_type: int, total: int, width: int) -> None:
         self.kind = kind
+        self.width = width
         self._number = getattr(api, f"GGML_TYPE_{kind}")
         most = 512
         self._context = _init(_InitParams(most * _tensor_overhead(), None, True))
-        first = _new_2d(self._context, self._number, WIDTH, WIDTH)
+        first = _new_2d(self._context, self._number, width, width)
         self.n_bytes: int = _n_bytes(first)
         count = min(most, max(2, total // self.n_bytes))
-        self.matrices = [first, *(_new_2d(self._context, self._number, WIDTH, WIDTH) for _ in range(count - 1))]
+        self.matrices = [first, *(_new_2d(self._context, self._number, width, width) for _ in range(count - 1))]
         self.buffer = _alloc(self._context, buffer_type)
         if self.buffer:
             _clear(self.buffer, FILL)
@@ -118,7 +119,7 @@ class _Weights:
         context = _init(_InitParams(overhead, None, True))
         buffer = None
         try:
-            vectors = _new_2d(context, api.GGML_TYPE_F32, WIDTH, rows)
+            vectors = _new_2d(context, api.GGML_TYPE_F32, self.width, rows)
             graph = _new_graph(context)
             products = [_mul_mat(context, matrix, vectors) for matrix in self.matrices]
             for product in products:
@@ -130,7 +131,7 @@ class _Weights:
             seconds = _time(backend, graph)
             if seconds is None:
                 return None
-            weights = len(self.matrices) * WIDTH * WIDTH
+            weights = len(self.matrices) * self.width**2
             rate = len(self.matrices) * self.n_bytes / seconds
             return Measured(device.name, device.description, self.kind, rows, rate, 2.0 * weights * rows / seconds)
         finally:

@@ -11,6 +11,7 @@ from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
+from localspec.cli.settings import servers
 from localspec.cli.version import ask_engine
 from localspec.config import cache_folder
 from localspec.errors import ResourceError, UsageError
@@ -21,9 +22,10 @@ _IMPORTS = "import dataclasses\nfrom localspec.backends.bandwidth import measure
 
 @click.command(cls=Command)
 @option("--machine", is_flag=True, section="What", help="The memory and arithmetic of each device.")
+@option("--rpc", metavar="HOST:PORT,...", section="What", help="RPC servers whose devices are measured too.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
-def calibrate(console: Console, /, machine: bool, as_json: bool) -> int:
+def calibrate(console: Console, /, machine: bool, rpc: str | None, as_json: bool) -> int:
     """Measure once what predictions rest on, and keep it: localspec plan and --gpu auto read it from then on.
 
     Every device multiplies matrices of several types by 1 to 16 columns, larger together than its caches. Nothing else
@@ -32,10 +34,11 @@ def calibrate(console: Console, /, machine: bool, as_json: bool) -> int:
     if not machine:
         raise UsageError("there is nothing to calibrate", hint="localspec calibrate --machine")
     live, figures = Live(console), []
+    imports = f"{_IMPORTS}\nfrom localspec.backends.rpc import add_servers\nadd_servers({servers(rpc)!r})"
     engine = ask_engine()
     try:
         live.status("measuring this machine")
-        for one in ask_lines("(dataclasses.asdict(one) for one in measure())", _IMPORTS):
+        for one in ask_lines("(dataclasses.asdict(one) for one in measure())", imports):
             figures.append(
                 Figure(one["device"], one["description"], one["type"], int(one["rows"]), float(one["bytes_per_s"]))
             )
