@@ -41,7 +41,7 @@ def add_servers(endpoints: Sequence[str]) -> None:
     Raises IncompatibleError for a build without RPC, UsageError for a malformed endpoint, and NetworkError for a server
     that cannot be reached.
     """
-    new = [endpoint for endpoint in endpoints if endpoint not in _added]
+    new = [endpoint for endpoint in dict.fromkeys(endpoints) if endpoint not in _added]
     if not new:
         return
     _require()

@@ -65,8 +65,8 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
     """Show how PAIR would be placed: layers, experts, cache and draft, with memory and predicted speed.
 
     The first line is what --gpu auto does; the others are what it was compared with. Speeds follow from bandwidths that
-    localspec calibrate --machine has measured, or that --bandwidth gives, and from the assumed acceptance: they are
-    what the memory allows at best. Without these figures there is an order and no number.
+    localspec calibrate --machine has measured, or that --bandwidth gives, and from the assumed acceptance; what a pass
+    does beside reading weights and cache is left out. Without these figures there is an order and no number.
     """
     found = parse_pair(pair, values["draft"])
     target, target_info = _look_at(str(found.target))
@@ -217,4 +217,4 @@ def _notes(chosen: Plan, wish: Wish) -> list[str]:
         return [*notes, "the order rests on typical bandwidths"]
     if chosen.draft is not None:
         notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {wish.acceptance:g}: assumed")
-    return [*notes, f"bandwidths: {chosen.basis}; reading weights and cache alone, so an upper bound"]
+    return [*notes, f"bandwidths: {chosen.basis}; what a pass does beside reading weights and cache is left out"]

@@ -29,11 +29,12 @@ class Rates:
     source: str
 
     def seconds_per_byte(self, kind: str, rows: int) -> float:
-        """Return the time for a byte of weights of tensor type `kind`, the type that is measured nearest to it.
+        """Return the time for a byte of weights of tensor type `kind`, or of the measured type nearest in bits.
 
         Between two measured numbers of rows the time is interpolated; beyond the last it grows with the rows.
         """
-        nearest = min(self.points, key=lambda name: (abs(_BITS.get(name, 8) - _BITS.get(kind, 8)), name))
+        wanted = _BITS.get(kind, 8)
+        nearest = min(self.points, key=lambda name: (name != kind, abs(_BITS.get(name, 8) - wanted), name))
         points = self.points[nearest]
         below = [point for point in points if point[0] <= rows]
         above = [point for point in points if point[0] >= rows]

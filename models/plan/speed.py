@@ -7,7 +7,7 @@ A pass over one token reads every weight that the token uses once, wherever it i
 A pass over n rows reads the same, at the rate for n rows; of routed experts it reads all that some row uses, taken to
 be drawn evenly, N (1 - (1 - used/N)^n). Speculation with k draft tokens accepted with probability a each yields
 (1 - a^(k+1)) / (1 - a) tokens a pass (arXiv 2211.17192) for k draft passes and one of k + 1 rows. Launches, samplers
-and copies are left out, so a prediction is what the hardware allows at best.
+and copies are left out.
 """
 
 from __future__ import annotations
