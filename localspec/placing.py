@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_CTX = 4096
 SMALLEST_CTX = 512
 STEP = 0.8  # of the devices' memory, for the second try
+CLEARLY = 0.95  # of the time: a prediction that is closer says nothing
 UNKNOWN_RAM = 1 << 62  # bytes, where the system does not say what is free: then only devices limit
 
 
@@ -147,7 +148,7 @@ def _planned(
 ) -> Step:
     """Plan the pair, after a failure with less of the devices' memory."""
     from localspec.models.gguf.anatomy import anatomy
-    from localspec.models.plan.search import Models, Wish, best
+    from localspec.models.plan.search import Models, Wish, best_and_plain
 
     target, draft = looked
     is_joint = draft is not None and settings.draft_gpu == "auto"
@@ -165,8 +166,8 @@ def _planned(
         needs_draft=True,
         threads=settings.threads,
     )
-    plan = best(machine(found, 1.0 if failed is None else STEP), models, wish)
-    warnings = _doubts(plan, models, failed)
+    plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, wish)
+    warnings = _doubts(plan, plain, models, failed)
     options = load_options(settings, "auto", _placement(plan, plan.target), plan.context.n_ctx)
     draft_options = None
     if draft is not None and not is_joint:
@@ -181,13 +182,18 @@ def _placement(plan: Plan, layout: Layout) -> Placement:
     return Placement(layout.devices, layout.counts, layout.cpu_experts, is_repacked=not plan.is_paged)
 
 
-def _doubts(plan: Plan, models: Models, failed: ResourceError | None) -> tuple[str, ...]:
+def _doubts(plan: Plan, plain: Plan, models: Models, failed: ResourceError | None) -> tuple[str, ...]:
     """Return what a person should know of the plan."""
     doubts: tuple[str, ...] = ()
     if failed is not None:
         doubts += (f"{failed.message}: placed again with less on the devices, {plan.target.tell(models.target)}",)
     if models.draft is not None and plan.draft is None:
         doubts += ("there is no memory for the draft model: decoding without it",)
+    elif plan.draft is not None and plan.tokens_per_s and plain.seconds < CLEARLY * plan.seconds:
+        doubts += (
+            f"by the measured bandwidths, {plain.target.tell(models.target)} without the draft model would be faster, "
+            "unless it is accepted more often than assumed: --draft none",
+        )
     if plan.is_paged:
         doubts += ("the model is larger than the free memory: it is read from the disk in every pass",)
     return doubts

@@ -64,9 +64,11 @@ _PLAN, _MACHINE = "Plan", "Machine (the one it runs on, unless some of these des
 def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
     """Show how PAIR would be placed: layers, experts, cache and draft, with memory and predicted speed.
 
-    The first line is what --gpu auto does; the others are what it was compared with. Speeds follow from bandwidths that
-    localspec calibrate --machine has measured, or that --bandwidth gives, and from the assumed acceptance; what a pass
-    does beside reading weights and cache is left out. Without these figures there is an order and no number.
+    The first line is the fastest, the others what it was compared with. Where a GPU or an RPC server is there, --gpu
+    auto loads by it, but never without a draft that was named: then it says what would be faster. Speeds follow from
+    bandwidths that localspec calibrate --machine has measured, or that --bandwidth gives, and from the assumed
+    acceptance; what a pass does beside reading weights and cache is left out. Without these figures there is an order
+    and no number.
     """
     found = parse_pair(pair, values["draft"])
     target, target_info = _look_at(str(found.target))

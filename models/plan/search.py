@@ -79,13 +79,22 @@ class Plan:
 
 def best(machine: Machine, models: Models, wish: Wish | None = None) -> Plan:
     """Return the fastest plan that fits; raises ResourceError, with how much is missing, if none does."""
+    return best_and_plain(machine, models, wish)[0]
+
+
+def best_and_plain(machine: Machine, models: Models, wish: Wish | None = None) -> tuple[Plan, Plan]:
+    """Return the plan to follow, and the fastest one without the draft, which leaves more room to the target.
+
+    Raises ResourceError, with how much is missing, if nothing fits.
+    """
     search = Search(machine, models, wish)
     for n_ctx in search.contexts():
-        found = list(search.candidates(n_ctx))
-        if search.wish.needs_draft:
-            found = [plan for plan in found if plan.draft is not None] or found
+        found = sorted(search.candidates(n_ctx), key=_rank)
         if found:
-            return min(found, key=_rank)
+            plain = next((plan for plan in found if plan.draft is None), found[0])
+            if search.wish.needs_draft:
+                return next((plan for plan in found if plan.draft is not None), plain), plain
+            return found[0], plain
     raise search.too_large()
 
 

@@ -15,7 +15,7 @@ import pytest
 from localspec.errors import ResourceError
 from localspec.models.plan.layout import ON_CPU, Layout
 from localspec.models.plan.machine import Device, Machine
-from localspec.models.plan.search import Plan, Wish, alternatives, best
+from localspec.models.plan.search import Plan, Wish, alternatives, best, best_and_plain
 from tests.models.hollow import LLAMA_8B
 from tests.models.plan.examples import GIB, gbps, of_8b, of_70b, of_experts, pair
 
@@ -166,3 +166,13 @@ def test_a_quantised_cache_is_taken_only_where_it_is_left_to_the_plan() -> None:
     machine = Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
     assert best(machine, of_70b(), Wish(n_ctx=32768)).context.kv_type == "f16"
     assert best(machine, of_70b(), Wish(n_ctx=32768, kv_type="auto")).context.kv_type == "q8_0"
+
+
+def test_a_draft_that_is_named_is_kept_and_what_is_faster_without_it_is_told() -> None:
+    """The model with experts, whose draft costs more than it brings."""
+    machine = Machine(32 * GIB, 8, (Device("CUDA0", 8 * GIB, gbps(448)),), gbps(50))
+    plan, plain = best_and_plain(machine, of_experts(), Wish(needs_draft=True))
+    assert plan.draft is not None
+    assert plain.draft is None
+    assert plain.seconds < plan.seconds
+    assert best(machine, of_experts()) == plain
