@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,8 @@ from tests.integration import pair
 from tests.integration.servers import ROOT
 from tests.models.hollow import Hollow, write
 
-# A context of 4096 tokens takes 268 MB of cache, one of 2048 half of that. Once everything is loaded that a load needs,
-# the process may take address space for the second and not for the first.
+# A context of 4096 tokens takes 537 MB of cache, one of 2048 half of that. Once everything is loaded that a load needs,
+# the process may take address space for the second, not for the first; a thread's arena of malloc takes up to 128 MB.
 TIGHT = """
 import json, resource, sys
 from localspec import events
@@ -32,7 +33,7 @@ session = Session(lambda: False)
 list(session.load(LoadSettings(path, threads=1, ctx=1024)))
 session.close()
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (taken + 240 * 10**6, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_AS, (taken + 440 * 10**6, resource.RLIM_INFINITY))
 try:
     told = list(session.load(LoadSettings(path, threads=1, ctx=ctx)))
     print(json.dumps([told[-1].n_ctx, *(one.message for one in told if isinstance(one, events.Warned))]))
@@ -43,14 +44,15 @@ except ResourceError as error:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model whose cache is large: 4 layers of 4096 entries for keys and values."""
-    shape = Hollow(4, 256, 16, 16, 256, 512, quant="Q8_0", head=256)
+    """A small model whose cache is large: 8 layers of 4096 entries for keys and values."""
+    shape = Hollow(8, 256, 16, 16, 256, 512, quant="Q8_0", head=256)
     return write(tmp_path_factory.mktemp("wide") / "m.gguf", shape)
 
 
 def loaded(path: Path, ctx: int | None) -> list[object]:
     command = [sys.executable, "-c", TIGHT, str(path), json.dumps(ctx)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    env = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
     told: list[object] = json.loads(done.stdout.splitlines()[-1])
     return told
