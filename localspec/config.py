@@ -30,6 +30,7 @@ class LoadSettings:
     flash_attn: str = "auto"
     mmap: bool = True
     mlock: bool = False
+    rpc: tuple[str, ...] = ()  # servers, HOST:PORT, whose devices take layers too
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def to_wire(settings: LoadSettings | Request) -> dict[str, Any]:
 
 def load_settings_from_wire(wire: dict[str, Any]) -> LoadSettings:
     """Rebuild LoadSettings from `to_wire`'s object."""
-    return LoadSettings(**wire)
+    return LoadSettings(**{**wire, "rpc": tuple(wire.get("rpc", ()))})
 
 
 def request_from_wire(wire: dict[str, Any]) -> Request:

@@ -54,10 +54,16 @@ class NotFoundError(LocalspecError):
     kind = "not_found"
 
 
-class HubError(LocalspecError):
-    """The hub cannot be reached, or does not give what was asked of it."""
+class NetworkError(LocalspecError):
+    """Another machine cannot be reached, or refuses."""
 
     exit_code = 4
+    kind = "network"
+
+
+class HubError(NetworkError):
+    """The hub cannot be reached, or does not give what was asked of it."""
+
     kind = "hub"
 
 
@@ -109,6 +115,7 @@ KINDS: dict[str, type[LocalspecError]] = {
         InternalError,
         UsageError,
         NotFoundError,
+        NetworkError,
         HubError,
         IntegrityError,
         IncompatibleError,

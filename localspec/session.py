@@ -13,25 +13,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec import __version__, events
-from localspec.axes import MAX_LEAVES, Axes, resolve_axes
+from localspec.axes import Axes, resolve_axes
 from localspec.backends import amx
 from localspec.backends.build import build_info
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
+from localspec.backends.rpc import add_servers
 from localspec.chooser import SeededChooser
 from localspec.config import LoadSettings, Request, Sampling, cache_folder
 from localspec.context import Context, Vocabulary
 from localspec.draft import Draw
 from localspec.engine import Engine
-from localspec.errors import InternalError, PromptTooLongError, UsageError
+from localspec.errors import InternalError, PromptTooLongError, ResourceError, UsageError
 from localspec.fitting import Held, fit_axes
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import Parts, registered, resolve
 from localspec.models.early_exit import Exits, Layers
-from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.shards import read_model
 from localspec.models.pairs import require_fit
 from localspec.narration import narrate
+from localspec.placing import Looked, first_step, load_options
 from localspec.profiles import Profile
 from localspec.progress import reported
 from localspec.prompt import special_texts, tokenise
@@ -101,17 +103,19 @@ class Session:
         self.close()
         self._settings = settings
         began = self._clock()
+        if settings.rpc:
+            add_servers(settings.rpc)
         target = _look_at(settings.target)
         draft = None if settings.draft is None else _look_at(settings.draft)
-        warnings = () if draft is None else require_fit(target, draft).warnings
-        warnings += _doubts(settings, target)
-        self._target = yield from _load(target, settings, settings.gpu, "target")
-        if draft is not None:
-            self._draft = yield from _load(draft, settings, settings.draft_gpu, "draft")
+        warnings = () if draft is None else require_fit(target.info, draft.info).warnings
+        warnings += _doubts(settings, target.info)
+        warnings += yield from self._load_pair(settings, target, draft)
+        assert self._target is not None
+        if self._draft is not None:
             limit = self._draft.backend.traits.n_ctx
             if limit < self._target.backend.traits.n_ctx:
                 warnings += (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
-        self._steering = Steering(self._profile(target, draft), self._clock)
+        self._steering = Steering(self._profile(target.info, None if draft is None else draft.info), self._clock)
         yield from self._steering.measure(self._target.backend, None if self._draft is None else self._draft.backend)
         for warning in warnings:
             yield events.Warned("pair", warning)
@@ -124,6 +128,25 @@ class Session:
             load_ms=1e3 * (self._clock() - began),
             versions=_versions(),
         )
+
+    def _load_pair(
+        self, settings: LoadSettings, target: Looked, draft: Looked | None
+    ) -> Generator[events.Event, None, tuple[str, ...]]:
+        """Load both models where they are to go; return what to warn of.
+
+        Where the memory that was counted on is not there, one step smaller is tried, and then it is said what is
+        missing.
+        """
+        step = first_step(settings, target, draft)
+        while True:
+            try:
+                self._target = yield from _load(target.info, step.target, "target")
+                if draft is not None and step.draft is not None:
+                    self._draft = yield from _load(draft.info, step.draft, "draft")
+                return step.warnings
+            except ResourceError as error:
+                self.close()
+                step = step.smaller(error)
 
     def generate(self, request: Request) -> Iterator[events.Event]:
         """Answer one request. Cache and text agree whenever the iterator is dropped."""
@@ -228,18 +251,19 @@ class Session:
             return self._draft
         assert self._target is not None
         if self._exits is None:
-            self._exits = Exits(read_header(self._target.info.path), cache_folder("early-exit"))
+            self._exits = Exits(read_model(self._target.info.path), cache_folder("early-exit"))
         tuned = self._exits.tuned()
         layers = method.layers(axes.options, self._exits.n_layers, None if tuned is None else tuned.layers)
         if self._derived is None or self._derived.layers != layers:
             yield events.Loading("early exit", 0.0)
             with self._exits.held(layers) as path:
-                info = _look_at(str(path))
+                info = _look_at(str(path)).info
                 settings = replace(self._settings, ctx=self._target.backend.traits.n_ctx)
+                options = load_options(settings, settings.draft_gpu)
                 if self._derived is not None:
                     self._derived.loaded.close()
                     self._derived = None
-                self._derived = Derived(layers, (yield from _load(info, settings, settings.draft_gpu, "early exit")))
+                self._derived = Derived(layers, (yield from _load(info, options, "early exit")))
         return self._derived.loaded
 
     def _engine(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int) -> Engine:
@@ -310,9 +334,10 @@ def _check_tokens(sampling: Sampling, n_vocab: int) -> None:
             )
 
 
-def _look_at(path: str) -> ModelInfo:
+def _look_at(path: str) -> Looked:
     """Read a file's header, with every bound checked, before llama.cpp sees it."""
-    return model_info(read_header(Path(path)))
+    header = read_model(Path(path))
+    return Looked(header, model_info(header))
 
 
 def _doubts(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
@@ -332,18 +357,8 @@ def _versions() -> dict[str, str]:
     return {"localspec": __version__, "llama_cpp_python": build.llama_cpp_python, "llama_cpp": build.llama_cpp}
 
 
-def _load(info: ModelInfo, settings: LoadSettings, gpu: str, what: str) -> Generator[events.Event, None, Loaded]:
+def _load(info: ModelInfo, options: LoadOptions, what: str) -> Generator[events.Event, None, Loaded]:
     """Load one model and make its context, telling the progress."""
-    options = LoadOptions(
-        n_ctx=settings.ctx,
-        threads=settings.threads,
-        gpu=gpu,
-        kv_type=settings.kv_type,
-        flash_attn=settings.flash_attn,
-        mmap=settings.mmap,
-        mlock=settings.mlock,
-        max_leaves=MAX_LEAVES,
-    )
     progress = reported(lambda report: Model(info.path, options, on_progress=report))
     told = -1.0
     while True:

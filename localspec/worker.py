@@ -43,6 +43,14 @@ _FATES = {
 }
 
 
+# What ggml says before it aborts because of another machine.
+_RPC = ("Remote RPC server crashed", "Failed to connect to", "RPC handshake failed")
+_RPC_FATE = (
+    "lost an RPC server (it ended, or the network did)",
+    "localspec doctor --rpc HOST:PORT,... shows which servers answer",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """Seconds to wait: for a new child's first word, for a cancelled answer to end, for a closed child to leave."""
@@ -255,5 +263,7 @@ class Worker:
         if not reason:
             fallback = f"was ended by {name or f'signal {-status}'}" if status < 0 else f"left with status {status}"
             reason, hint = _FATES.get(name, (fallback, REPORT))
+            if name == "SIGABRT" and any(sign in self._last_log for sign in _RPC):
+                reason, hint = _RPC_FATE
         detail = {"doing": self._doing, "signal": name or None, "status": status, "log": self.log_tail()}
         return WorkerDiedError(f"The engine {reason} while {self._doing}", hint=hint, detail=detail)

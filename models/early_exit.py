@@ -157,6 +157,10 @@ def identity(header: Header) -> str:
     A small file is hashed whole. Of a large one: size, time of change, and its start, its end and blocks between.
     """
     digest = hashlib.sha256(b"early-exit 1")
+    for path in header.files[1:]:  # of the further parts of a split model, what says whether they changed
+        with open_regular(path) as (fd, size):
+            digest.update(size.to_bytes(8, "little"))
+            digest.update(os.fstat(fd).st_mtime_ns.to_bytes(16, "little", signed=True))
     with open_regular(header.path) as (fd, size):
         digest.update(size.to_bytes(8, "little"))
         if size <= _CHEAP:

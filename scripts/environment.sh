@@ -59,6 +59,12 @@ flags_against_amx() {
     esac
 }
 
+go_without_amx() {
+    local flags
+    flags=$(flags_against_amx)
+    export CFLAGS="${CFLAGS:-} $flags" CXXFLAGS="${CXXFLAGS:-} $flags"
+}
+
 # pip install with the given arguments, its progress shown.
 watched_pip() {
     local log=$1 pid
@@ -68,13 +74,12 @@ watched_pip() {
     trap 'kill $pid 2>/dev/null; exit 130' INT
     watch_build "$log" "$pid"
     trap - INT
-    wait "$pid" || { tail -n 15 "$log" >&2; fail "The installation failed; the whole log is in .venv/install.log."; }
+    wait "$pid" || { tail -n 15 "$log" >&2; fail "The installation failed; the whole log is in .venv/${log##*/}."; }
 }
 
 install() {
-    local what=$1 log=$venv/install.log flags
-    flags=$(flags_against_amx)
-    export CFLAGS="${CFLAGS:-} $flags" CXXFLAGS="${CXXFLAGS:-} $flags"
+    local what=$1 log=$venv/install.log
+    go_without_amx
     if ! "$python" -c 'import llama_cpp' 2>/dev/null; then
         has_compiler || fail "localspec compiles llama.cpp and needs a C++ compiler: apt install build-essential, or xcode-select --install."
         echo "First run: installing into .venv. llama.cpp is compiled for this machine's processor, which takes about" >&2
@@ -82,10 +87,38 @@ install() {
     fi
     watched_pip "$log" -e "$what"
     # pip's cache may hold a llama.cpp that was compiled without these flags.
-    if [ -n "$flags" ] && ! "$python" -c 'import sys; from localspec.backends import amx; sys.exit(amx.is_broken())'; then
+    if [ -n "$(flags_against_amx)" ] && ! "$python" -c 'import sys; from localspec.backends import amx; sys.exit(amx.is_broken())'; then
         echo "llama.cpp crashes with AMX on this machine: compiling it without, once." >&2
         watched_pip "$log" --force-reinstall --no-deps --no-cache-dir llama-cpp-python
     fi
+}
+
+# Options of llama.cpp's build that `--with` knows, by name.
+cmake_flags() {
+    local name flags=
+    for name in ${1//,/ }; do
+        case $name in
+            rpc) flags+=" -DGGML_RPC=on" ;;
+            cuda) flags+=" -DGGML_CUDA=on" ;;
+            vulkan) flags+=" -DGGML_VULKAN=on" ;;
+            *) fail "--with takes rpc, cuda and vulkan, alone or joined by commas, not '$name'." ;;
+        esac
+    done
+    [ -n "$flags" ] || fail "--with takes rpc, cuda and vulkan, alone or joined by commas."
+    echo "${flags# }"
+}
+
+# Compile llama.cpp anew with these options, unless it was. pip would take the wheel in its cache, whatever CMAKE_ARGS
+# say.
+rebuild() {
+    local flags=$1 log=$venv/rebuild.log built=$venv/.with version
+    [ "$(cat "$built" 2>/dev/null)" != "$flags" ] || return 0
+    version=$("$python" -c 'from importlib.metadata import version; print(version("llama-cpp-python"))')
+    echo "Compiling llama.cpp with $flags, which takes minutes and happens once. Details: .venv/rebuild.log" >&2
+    go_without_amx
+    export CMAKE_ARGS="${CMAKE_ARGS:+$CMAKE_ARGS }$flags"
+    watched_pip "$log" --no-cache-dir --force-reinstall --no-deps --no-binary llama-cpp-python "llama-cpp-python==$version"
+    echo "$flags" >"$built"
 }
 
 prepare() {

@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.backends.cgroup import memory_room, read
 from localspec.backends.lib import function, ggml
+from localspec.errors import NotFoundError
 
 _count = function(ggml, "ggml_backend_dev_count", ctypes.c_size_t)
 _get = function(ggml, "ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)
 _name = function(ggml, "ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)
 _description = function(ggml, "ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)
+_registry = function(ggml, "ggml_backend_dev_backend_reg", ctypes.c_void_p, ctypes.c_void_p)
+_registry_name = function(ggml, "ggml_backend_reg_name", ctypes.c_char_p, ctypes.c_void_p)
+_by_name = function(ggml, "ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)
 _kind = function(ggml, "ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
 _memory = function(ggml, "ggml_backend_dev_memory", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
+METAL = ("MTL", "Metal")
 MEMINFO = Path("/proc/meminfo")
-GPU_KINDS = (1, 2)  # GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU
+GPU, INTEGRATED = 1, 2  # GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of ggml: "CPU", "CUDA0"...; `free` bytes of its memory."""
+    """A device of ggml: "CPU", "CUDA0"...; `free` bytes of its memory.
+
+    `is_unified`: that is main memory. `is_remote`: it is reached over a network, `description` then says where.
+    """
 
     name: str
     description: str
     is_gpu: bool
     free: int
+    is_unified: bool = False
+    is_remote: bool = False
 
 
 def devices() -> tuple[Device, ...]:
@@ -39,8 +51,33 @@ def devices() -> tuple[Device, ...]:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         _memory(handle, ctypes.byref(free), ctypes.byref(total))
         name, description = _name(handle).decode("utf-8", "replace"), _description(handle).decode("utf-8", "replace")
-        found.append(Device(name, description, _kind(handle) in GPU_KINDS, free.value))
+        kind, registry = _kind(handle), _registry_name(_registry(handle)).decode("utf-8", "replace")
+        found.append(
+            Device(
+                name,
+                description,
+                kind in (GPU, INTEGRATED),
+                free.value,
+                is_unified=kind == INTEGRATED or (registry in METAL and platform.machine() == "arm64"),
+                is_remote=registry == "RPC",
+            )
+        )
     return tuple(found)
+
+
+def offloading(found: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the devices that take layers: as in llama.cpp, an integrated GPU only where there is no other."""
+    gpus = [device for device in found if device.is_gpu]
+    discrete = [device for device in gpus if not (device.is_unified or device.is_remote)]
+    return tuple(device for device in gpus if not (discrete and device.is_unified))
+
+
+def handle_of(name: str) -> int:
+    """Return ggml's handle of the device called `name`."""
+    handle: int | None = _by_name(name.encode())
+    if not handle:
+        raise NotFoundError(f"llama.cpp has no device {name!r}", hint="localspec doctor lists the devices")
+    return handle
 
 
 def available_memory() -> int | None:

@@ -13,7 +13,9 @@ from llama_cpp import _ggml
 from llama_cpp import llama_cpp as _api
 
 api: Any = _api
-ggml: Any = _ggml.libggml  # also resolves the symbols of ggml-base, which it links
+# libllama's own ggml, with ggml-base: a wheel holds libggml twice (.so, .so.0), the binding opens the one that libllama
+# is not linked to, and that one has a list of devices of its own. Windows looks symbols up in one library only.
+ggml: Any = api._lib if hasattr(api._lib, "ggml_backend_dev_count") else _ggml.libggml
 BINDING_VERSION: str = llama_cpp.__version__
 
 api.llama_backend_init()  # once per process, before anything else is called

@@ -17,7 +17,6 @@ from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import Cells, Copy, Remove
 from localspec.backends.context import MAX_OUTPUTS, context_size, kv_bytes, open_context
-from localspec.backends.devices import devices
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
 from localspec.backends.model import Model, Progress, Special
@@ -73,7 +72,7 @@ class LlamaBackend:
             max_rows=self._max_rows,
             n_ctx=self._n_ctx,
             n_vocab=model.n_vocab,
-            devices=tuple(device.name for device in devices() if not device.is_gpu or model.n_gpu_layers),
+            devices=model.device_names,
         )
 
     @property

@@ -12,12 +12,12 @@ from typing import Any, Protocol, Self
 from weakref import WeakSet
 
 from localspec.backends import amx
-from localspec.backends.devices import available_memory, devices
+from localspec.backends.devices import available_memory, devices, offloading
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
 from localspec.backends.memory import ContextShape, check_weights
 from localspec.backends.options import LoadOptions
-from localspec.backends.placement import gpu_layers
+from localspec.backends.placement import gpu_layers, place
 from localspec.errors import (
     IncompatibleError,
     IntegrityError,
@@ -61,7 +61,11 @@ class Model:
         n_bytes = self._file_bytes()
         if not self.options.mmap and not api.llama_supports_gpu_offload():
             check_weights(n_bytes, available_memory())
-        self.n_gpu_layers = gpu_layers(self.options.gpu, n_bytes, devices())
+        placement = self.options.placement
+        self.n_gpu_layers = (
+            gpu_layers(self.options.gpu, n_bytes, offloading(devices())) if placement is None else sum(placement.counts)
+        )
+        self._placed: object = None  # arrays that llama.cpp goes on pointing to
         self.handle = self._load(on_progress)
         self._check_decoder()
         self._vocab = api.llama_model_get_vocab(self.handle)
@@ -74,6 +78,13 @@ class Model:
         self.is_hybrid: bool = api.llama_model_is_hybrid(self.handle)
         self.special = self._special()
         self._pieces: dict[tuple[int, bool], bytes] = {}
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices that compute for this model, the CPU among them."""
+        if self.options.placement is not None:
+            return ("CPU", *self.options.placement.devices)
+        return tuple(device.name for device in devices() if not device.is_gpu or self.n_gpu_layers)
 
     @property
     def architecture(self) -> str:
@@ -171,6 +182,8 @@ class Model:
         LOG.clear()
         params = api.llama_model_default_params()
         params.n_gpu_layers = self.n_gpu_layers
+        if self.options.placement is not None:
+            self._placed = place(params, self.options.placement)
         params.load_mode = (
             (api.LLAMA_LOAD_MODE_MMAP_MLOCK if self.options.mlock else api.LLAMA_LOAD_MODE_MMAP)
             if self.options.mmap

@@ -11,12 +11,27 @@ MAX_THREADS = 512  # GGML_MAX_N_THREADS
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a model's layers go: the first to the CPU, then `counts[i]` of them to `devices[i]`.
+
+    The head counts as a layer after the last. Routed experts of the first `cpu_experts` layers stay in main memory.
+    `is_repacked`: the CPU may keep its weights rearranged for its vector units, which takes memory of its own instead
+    of the mapped file.
+    """
+
+    devices: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    cpu_experts: int = 0
+    is_repacked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class LoadOptions:
     """Settings of a model and its context; None and "auto" mean: decided from the model and the machine.
 
     `n_ctx` positions of the context. `gpu`: "auto", "off", "all" or the number of layers as text. `max_leaves`: leaves
     of one draft tree, each a sequence id. `n_batch`: rows of one decode. `repack`: lay weights out anew for the
-    processor's matrix instructions; None: unless that crashes here (see `amx`).
+    processor's matrix instructions; None: unless that crashes here (see `amx`). `placement` overrules `gpu`.
     """
 
     n_ctx: int | None = None
@@ -31,6 +46,7 @@ class LoadOptions:
     n_batch: int = 512
     check_tensors: bool = False
     repack: bool | None = None
+    placement: Placement | None = None
 
     def __post_init__(self) -> None:
         if self.n_ctx is not None and not 2 <= self.n_ctx < 2**32:

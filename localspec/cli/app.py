@@ -21,6 +21,11 @@ COMMANDS = {
     "ls": ("localspec.cli.ls:list_models", "List the models in the hub's cache."),
     "rm": ("localspec.cli.ls:remove_models", "Remove models from the hub's cache."),
     "pairs": ("localspec.cli.pairs:pairs", "Names of pairs; which draft fits which target, and why not."),
+    "show": ("localspec.cli.show:show", "Show what a model's file says of itself."),
+    "plan": ("localspec.cli.plan:plan", "Show what of a pair would go where, and how fast that would be."),
+    "calibrate": ("localspec.cli.calibrate:calibrate", "Measure this machine once, for predictions."),
+    "rpc-serve": ("localspec.cli.rpc_serve:rpc_serve", "Lend this machine's devices to another one."),
+    "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation and say what would mend it."),
     "bench": ("localspec.cli.bench:bench", "Measure methods against plain decoding, or compare two results."),
     "race": (
         "localspec.cli.race:race_command",

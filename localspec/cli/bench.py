@@ -18,10 +18,11 @@ from localspec.bench.runner import Job
 from localspec.bench.suites import SAMPLES, choose, load_suite
 from localspec.cli.bench_run import Outputs, measure, publish
 from localspec.cli.console import Console, write_out
+from localspec.cli.fetch import present_settings
 from localspec.cli.options import pair_options
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import load_settings, open_worker
+from localspec.cli.settings import open_worker
 from localspec.config import Sampling
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
@@ -83,7 +84,7 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
         return _compare(ctx, words[1:], values)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec bench TARGET.gguf+DRAFT.gguf")
-    settings = load_settings({**values, "model": words[0] if words else None})
+    settings = present_settings(values, words[0] if words else None, console)
     job = _job(values, has_draft=settings.draft is not None)
     outputs = Outputs.of(values, shlex.join(["localspec", *sys.argv[1:]]))
     outputs.check()

@@ -23,8 +23,8 @@ from localspec.cli.params import Command, option
 from localspec.config import LoadSettings, Request, Sampling, Speculation, cache_folder
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
 from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
-from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
 from localspec.models.store import find_model
 from localspec.stats import Stats
 from localspec.worker import Worker
@@ -89,7 +89,7 @@ def tune(console: Console, /, model: str, as_json: bool, **values: Any) -> int:
     plain decoding is faster, which the last line then says.
     """
     path = find_model(model).absolute()
-    header = read_header(path)
+    header = read_model(path)
     model_info(header)
     require_prunable(header)
     sampling = Sampling(temperature=values["temp"])

@@ -1,8 +1,8 @@
 """From a command line to an exit code: everything that can go wrong becomes one line and a documented code.
 
-0 done, 1 a bug, 2 usage, 3 not found, 4 the hub, 5 a damaged file, 6 an incompatible pair, 7 memory, disk or stdout,
-8 the prompt is too long, 9 the engine died, 10 verify found a difference, 11 declined, 124 --timeout, 130 Ctrl-C,
-129 and 143 SIGHUP and SIGTERM, 141 the reader of stdout has gone
+0 done, 1 a bug, 2 usage, 3 not found, 4 the network, 5 a damaged file, 6 an incompatible pair, 7 memory, disk or
+stdout, 8 the prompt is too long, 9 the engine died, 10 verify found a difference, 11 declined, 124 --timeout,
+130 Ctrl-C, 129 and 143 SIGHUP and SIGTERM, 141 the reader of stdout has gone
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from typing import Any
 
 from localspec.cli.console import Console, is_terminal, one_line
 from localspec.cli.progress import gigabytes, shown_progress
+from localspec.cli.settings import load_settings, promised_settings
+from localspec.config import LoadSettings
 from localspec.errors import DeclinedError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.pull import Pull, PullPlan, make_plan, pull_all
@@ -33,6 +35,13 @@ def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:
     ask(plan, values, console, missing.hint)
     carry_out(plan, console)  # also where all bytes are here: they may have no name yet, or the branch no commit
     return locate(missing.pair)
+
+
+def present_settings(values: Any, pair: str | None, console: Console) -> LoadSettings:
+    """Return how to load `pair` (None: -m's default), pulled first where it is not here."""
+    named = {**values, "model": pair}
+    settings, missing = promised_settings(named)
+    return settings if missing is None else load_settings(named, fetched(missing, values, console))
 
 
 def hub_names(ref: str) -> tuple[HubName, ...]:

@@ -36,6 +36,7 @@ def _model() -> list[Any]:
         add("--threads", type=click.IntRange(1, 512), metavar="N", help="CPU threads."),
         add("--gpu", default="auto", metavar="auto|off|all|N", help="Target layers on a GPU."),
         add("--draft-gpu", default="auto", metavar="auto|off|all|N", help="Draft layers on a GPU."),
+        add("--rpc", metavar="HOST:PORT,...", help="RPC servers whose devices take layers too."),
         add(
             "--kv",
             type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),

@@ -13,6 +13,7 @@ from localspec.bench.race import Race, race
 from localspec.bench.table import aligned
 from localspec.cli.answer import load
 from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.fetch import present_settings
 from localspec.cli.inputs import Inputs, read_prompt
 from localspec.cli.live import Live
 from localspec.cli.options import (
@@ -24,7 +25,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import load_settings, open_worker, request_settings, stdin_limit, system_message
+from localspec.cli.settings import open_worker, request_settings, stdin_limit, system_message
 from localspec.cli.signals import leave_at_once, stopping
 from localspec.cli.summary import live_line, percent
 from localspec.config import Message, Request
@@ -60,7 +61,7 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     has at most 128 tokens.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    settings = load_settings({**values, "model": pair})
+    settings = present_settings(values, pair, console)
     request = _request(prompt, values, request_settings(values, settings), console)
     live = Live(console)
     with open_worker(values) as worker:

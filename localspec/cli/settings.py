@@ -57,7 +57,18 @@ def _load_settings(values: Values, target: str, draft: str | None, name: str) ->
         flash_attn=values["flash_attn"],
         mmap=values["mmap"],
         mlock=values["mlock"],
+        rpc=servers(values["rpc"]),
     )
+
+
+def servers(text: str | None) -> tuple[str, ...]:
+    """Return the servers that --rpc names; raises UsageError for what is not HOST:PORT."""
+    found = () if text is None else tuple(part.strip() for part in text.split(","))
+    for endpoint in found:
+        host, _, port = endpoint.rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+            raise UsageError(f"--rpc {endpoint!r} is not HOST:PORT", hint="--rpc 192.168.1.20:50052,192.168.1.21:50052")
+    return found
 
 
 def request_settings(values: Values, settings: LoadSettings) -> Request:

@@ -11,11 +11,12 @@ from localspec.bench.losslessness import Check, Verification
 from localspec.bench.suites import choose, load_suite
 from localspec.cli.answer import load
 from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
 from localspec.cli.options import pair_options, sampling_options, speculation_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import check, load_settings, open_worker, sampling, speculation
+from localspec.cli.settings import check, open_worker, sampling, speculation
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings, Request
 from localspec.errors import UsageError
@@ -53,7 +54,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     draws of the rule, on rows recorded from both models, have the target's law by a chi-square test.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    settings = load_settings({**values, "model": pair})
+    settings = present_settings(values, pair, console)
     request = Request(max_tokens=values["max_tokens"], sampling=sampling(values), speculation=speculation(values))
     if request.sampling.temperature == 0.0:
         raise UsageError("--temp 0 leaves no law to test: greedy texts are compared anyway", hint="--temp 0.8")

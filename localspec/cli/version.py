@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-import sys
 from importlib import metadata
 
 from localspec import __version__
+from localspec.cli.ask import Unanswered, ask
 
-_ASK = """
-import dataclasses, json
-from localspec.backends.build import build_info
-print(json.dumps(dataclasses.asdict(build_info())))
-"""
+_IMPORTS = "import dataclasses\nfrom localspec.backends.build import build_info"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,15 +33,12 @@ def version_line() -> str:
 
 
 def ask_engine() -> Engine:
-    """Ask llama.cpp in a process of its own: loading it may print, crash, or need a library that is not there."""
-    command = [sys.executable, "-P", "-c", _ASK]
+    """Ask llama.cpp for its version and devices."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        facts = json.loads(done.stdout.splitlines()[-1])
+        facts = ask("dataclasses.asdict(build_info())", _IMPORTS)
         gpus = [name for name in facts["devices"] if not name.startswith("CPU")]
         return Engine(str(facts["llama_cpp"]), ", ".join(gpus) if facts["gpu_offload"] and gpus else "none")
-    except subprocess.CalledProcessError as error:
-        lines = error.stderr.strip().splitlines()
-        return Engine(reason=lines[-1] if lines else f"status {error.returncode}")
-    except (OSError, ValueError, KeyError, IndexError, subprocess.TimeoutExpired) as error:
+    except Unanswered as error:
+        return Engine(reason=error.reason)
+    except (KeyError, TypeError) as error:
         return Engine(reason=type(error).__name__)

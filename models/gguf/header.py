@@ -31,7 +31,8 @@ class Header:
     """The checked header of one file.
 
     `size` is the file's size in bytes, `data_offset` where the tensor data starts. `types` holds llama.cpp's name of
-    each value's type ("u32", "arr[str]"), which it is strict about.
+    each value's type ("u32", "arr[str]"), which it is strict about. Of a split model `parts` are all its files in their
+    order, `tensors` and `size` those of all of them: see `shards.read_model`.
     """
 
     path: Path
@@ -41,6 +42,12 @@ class Header:
     types: Mapping[str, str]
     tensors: tuple[TensorInfo, ...]
     data_offset: int
+    parts: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Return the model's files, one for most."""
+        return self.parts or (self.path,)
 
     @property
     def name(self) -> str:

@@ -60,8 +60,8 @@ def model_info(header: Header, *, known: frozenset[str] = KNOWN) -> ModelInfo:
     """Describe the language model in a file whose header was read.
 
     `known` holds the architectures that the installed llama.cpp loads. Raises IncompatibleError for files that are no
-    text generator or of an unknown architecture, NotFoundError for a missing part of a split model, and IntegrityError
-    where a key that llama.cpp requires is missing or malformed.
+    text generator or of an unknown architecture, and IntegrityError where a key that llama.cpp requires is missing or
+    malformed.
     """
     check_kind(header)
     arch = _text(header, "general.architecture")

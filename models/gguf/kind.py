@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
-from localspec.errors import IncompatibleError, NotFoundError
+from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import NOT_GENERATORS
 from localspec.models.gguf.header import Header
-from localspec.models.gguf.text import shown
 
-_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 _TYPES = {"adapter": "a LoRA adapter", "mmproj": "a vision or audio projector", "imatrix": "an importance matrix"}
 _HINT = "give the path of the model itself"
 
@@ -17,8 +13,7 @@ _HINT = "give the path of the model itself"
 def check_kind(header: Header) -> None:
     """Raise unless the file can be a whole language model.
 
-    IncompatibleError for adapters, projectors, embedding models, vocabularies and split models; NotFoundError for a
-    split model of which a part is missing.
+    IncompatibleError for adapters, projectors, embedding models, vocabularies and lone parts of split models.
     """
     _check_split(header)
     kind = header.metadata.get("general.type")
@@ -40,19 +35,10 @@ def _embedding(header: Header, arch: str) -> str | None:
 
 
 def _check_split(header: Header) -> None:
+    """Refuse a part that was read without the others: it says too little of the model."""
     count = header.metadata.get("split.count", 0)
-    if not isinstance(count, int) or count <= 1:
-        return
-    match = _PART.fullmatch(header.path.name)
-    if match:
-        for number in range(1, count + 1):
-            part = header.path.with_name(f"{match[1]}-{number:05}-of-{count:05}.gguf")
-            if not part.is_file():
-                raise NotFoundError(
-                    f"{header.name} is one of {count} parts, and the part {shown(part.name)} is missing",
-                    hint="download all parts, then join them with: llama-gguf-split --merge FIRST_PART OUTPUT.gguf",
-                )
-    raise IncompatibleError(
-        f"{header.name} is one of {count} parts of a split model, which is not supported yet",
-        hint="join the parts with: llama-gguf-split --merge FIRST_PART OUTPUT.gguf",
-    )
+    if isinstance(count, int) and count > 1 and not header.parts:
+        raise IncompatibleError(
+            f"{header.name} is one of {count} parts of a split model, not a model alone",
+            hint="give the path of the first part, with the others beside it",
+        )

@@ -27,6 +27,11 @@ class Strings(Sequence[bytes]):
         self._data = data
         self._starts = starts
 
+    @property
+    def data(self) -> bytes:
+        """Return the strings as they lie in the file: each after its length in eight bytes."""
+        return self._data
+
     def __len__(self) -> int:
         return len(self._starts) - 1
 

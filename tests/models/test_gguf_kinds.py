@@ -1,4 +1,4 @@
-"""Sound GGUF files that are no language model, or only a part of one (case B24)."""
+"""Sound GGUF files that are no language model (case B24)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import IncompatibleError, NotFoundError
+from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import KNOWN, NOT_GENERATORS, RECURRENT
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
@@ -23,7 +23,7 @@ OTHER_KINDS: dict[str, tuple[Callable[[], File], str]] = {
     "pooled": (lambda: model().set("llama.pooling_type", "u32", 3), "embeddings"),
     "vocabulary only": (lambda: model().with_tensors(data=b""), "without weights"),
     "unknown architecture": (lambda: model(arch="new\x1b"), r"'new\x1b', which this llama.cpp does not know"),
-    "complete split": (lambda: model().set("split.count", "u16", 2), "not supported yet"),
+    "a lone part": (lambda: model().set("split.count", "u16", 2), "one of 2 parts"),
 }
 
 
@@ -34,13 +34,6 @@ def test_a_sound_file_that_is_no_language_model_is_incompatible(
     """B24."""
     error = fails(make().write(tmp_path / "other.gguf"), IncompatibleError, text)
     assert error.exit_code == 6
-
-
-def test_a_split_model_with_a_part_missing_names_the_part(tmp_path: Path) -> None:
-    first = model().set("split.count", "u16", 3).write(tmp_path / "m-00001-of-00003.gguf")
-    model().write(tmp_path / "m-00002-of-00003.gguf")
-    error = fails(first, NotFoundError, "m-00003-of-00003.gguf is missing")
-    assert error.exit_code == 3
 
 
 def test_known_architectures_can_be_given() -> None:

@@ -1,0 +1,78 @@
+"""The GPUs this machine has, asked of the system: llama.cpp only knows those it was built for. Nothing here fails."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+DRM = Path("/sys/class/drm")
+PATIENCE = 5  # seconds for a tool of the system
+_MAKERS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+_DISPLAY = re.compile(r"(?:VGA compatible|3D|Display) controller: (.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU: who made it ("NVIDIA", "AMD", "Intel", "Apple") and what it is called."""
+
+    maker: str
+    name: str
+
+
+def gpus(drm: Path = DRM) -> tuple[Gpu, ...]:
+    """Return the GPUs that the system tells of, each once."""
+    if platform.system() == "Darwin":
+        return _of_macos()
+    named = _of_nvidia_smi() or _of_lspci()
+    makers = {gpu.maker for gpu in named}
+    return (*named, *(gpu for gpu in _of_drm(drm) if gpu.maker not in makers))
+
+
+def _of_nvidia_smi() -> tuple[Gpu, ...]:
+    lines = _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
+    return tuple(Gpu("NVIDIA", line.strip()) for line in lines if line.strip())
+
+
+def _of_lspci() -> tuple[Gpu, ...]:
+    found = []
+    for line in _lines("lspci"):
+        match = _DISPLAY.search(line)
+        maker = next((name for name in _MAKERS.values() if match and name.lower() in match[1].lower()), None)
+        if match and maker:
+            found.append(Gpu(maker, match[1].strip()))
+    return tuple(found)
+
+
+def _of_drm(drm: Path) -> tuple[Gpu, ...]:
+    """Return what the kernel drives; it gives numbers and no names."""
+    found: dict[str, Gpu] = {}
+    try:
+        cards = sorted(path for path in drm.iterdir() if re.fullmatch(r"card\d+", path.name))
+    except OSError:
+        return ()
+    for card in cards:
+        try:
+            vendor, device = ((card / "device" / name).read_text("ascii").strip() for name in ("vendor", "device"))
+        except (OSError, UnicodeDecodeError):
+            continue
+        if vendor in _MAKERS:
+            found.setdefault(f"{vendor}:{device}", Gpu(_MAKERS[vendor], f"{_MAKERS[vendor]} device {device}"))
+    return tuple(found.values())
+
+
+def _of_macos() -> tuple[Gpu, ...]:
+    chip = next(iter(_lines("sysctl", "-n", "machdep.cpu.brand_string")), "")
+    return (Gpu("Apple", chip.strip() or "Apple GPU"),) if platform.machine() == "arm64" or "Apple" in chip else ()
+
+
+def _lines(*command: str) -> Sequence[str]:
+    """Return what a tool of the system prints, nothing if it is not there, fails or hangs."""
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else ()

@@ -1,0 +1,50 @@
+"""`localspec rpc-serve`: lend this machine's devices to a localspec on another one, through ggml's own server."""
+
+from __future__ import annotations
+
+import click
+
+from localspec.cli.ask import ask_lines
+from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option
+from localspec.cli.sizes import size
+
+LOOPBACK = ("127.0.0.1", "localhost")
+_IMPORTS = "from localspec.backends.rpc import serving"
+
+
+@click.command("rpc-serve", cls=Command)
+@option("--host", default=LOOPBACK[0], metavar="ADDRESS", section="Server", help="[default: 127.0.0.1]")
+@option("--port", type=click.IntRange(1, 65535), default=50052, metavar="N", section="Server", help="[default: 50052]")
+@option(
+    "--device",
+    multiple=True,
+    metavar="NAME",
+    section="Server",
+    help="A device to lend, as localspec doctor names it.  [default: all GPUs, or the CPU]",
+)
+@option("--threads", type=click.IntRange(1, 512), metavar="N", section="Server", help="CPU threads.")
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object once it serves.")
+@click.pass_obj
+def rpc_serve(
+    console: Console, /, host: str, port: int, device: tuple[str, ...], threads: int | None, as_json: bool
+) -> int:
+    """Serve this machine's devices until Ctrl-C, for localspec run --rpc HOST:PORT on another machine.
+
+    The protocol has no authentication and no encryption: who reaches the port can read and write this process's memory,
+    and what is computed. Listen beyond this machine on a trusted network only. One client is served at a time.
+    """
+    endpoint = f"{host}:{port}"
+    console.warn(
+        f"whoever reaches {endpoint} controls this process: the RPC protocol has no authentication and no encryption"
+        + ("" if host in LOOPBACK else "; keep it on a trusted network, behind a firewall")
+    )
+    for told in ask_lines(f"serving({endpoint!r}, {list(device)!r}, {threads!r})", _IMPORTS):
+        console.on_error = None  # the one object is this
+        if as_json:
+            write_json(told)
+        else:
+            lent = ", ".join(f"{one['name']} ({one['description']}, {size(one['free'])})" for one in told["devices"])
+            write_out(f"serving {one_line(lent)} at {endpoint}; Ctrl-C ends it\n")
+    return 0

@@ -1,0 +1,102 @@
+"""`localspec show`: what a model's file says of itself, without loading it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.live import Live
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option
+from localspec.cli.sizes import size
+from localspec.models.describe import KV_TYPES, Description, describe, sha256
+from localspec.models.store import parse_pair
+from localspec.sanitize import sanitize
+
+EXCERPT = 5  # lines of the chat template; --template shows all
+WIDE = 100
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@option("--sha256", "has_hash", is_flag=True, section="Output", help="Hash the whole file too.")
+@option("--template", "has_template", is_flag=True, section="Output", help="The whole chat template and nothing else.")
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@click.pass_obj
+def show(console: Console, /, model: str, has_hash: bool, has_template: bool, as_json: bool) -> int:
+    """Show what the file of MODEL says: architecture, sizes, cache, experts, tokenizer, chat template.
+
+    MODEL is a pair's name, whose target is shown, or a GGUF file. The header is checked as before a load; the weights
+    are not read.
+    """
+    shown = describe(parse_pair(model).target.absolute())
+    hashes = _hashes(shown, console) if has_hash else {}
+    if as_json:
+        write_json({**shown.to_wire(), **({"sha256": hashes} if has_hash else {})})
+    elif has_template:
+        write_out(sanitize(shown.info.chat_template or "").rstrip("\n") + "\n")
+    else:
+        rows = [*_rows(shown), *(("sha256", f"{digest}  {name}") for name, digest in hashes.items())]
+        write_out("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows) + _excerpt(shown.info.chat_template))
+    return 0
+
+
+def _hashes(shown: Description, console: Console) -> dict[str, str]:
+    """Return the sha256 of each file by its name, telling the progress: a large one takes minutes."""
+    live, found, before = Live(console), {}, 0
+    try:
+        for path in shown.header.files:
+
+            def report(done: int, before: int = before) -> None:
+                live.status(f"hashing {(before + done) / shown.info.bytes:.0%}")
+
+            found[path.name] = sha256(path, report)
+            before += path.stat().st_size
+    finally:
+        live.erase()
+    return found
+
+
+def _rows(shown: Description) -> Iterator[tuple[str, str]]:
+    info, parts, vocab = shown.info, shown.anatomy, shown.info.vocab
+    yield "model", info.name
+    yield "file", str(info.path) + (f" and {len(shown.header.files) - 1} more" if shown.header.parts else "")
+    yield "architecture", f"{info.architecture}, {info.n_params / 1e6:,.1f} million parameters"
+    mix = ", ".join(f"{name} {size(n)}" for name, n in parts.types)
+    yield "size", f"{size(info.bytes)}, {info.quant} ({mix})"
+    layer = max((one.dense + one.experts for one in parts.layers), default=0)
+    head = "shared with the embedding" if parts.is_tied else size(parts.output)
+    yield "layers", f"{info.n_layer}, {size(layer)} the largest; embedding {size(parts.embedding)}, head {head}"
+    yield "width", f"{info.n_embd}, {info.n_head} heads, {info.n_head_kv} of the cache"
+    window = f", window of {info.sliding_window} tokens in some layers" if info.sliding_window else ""
+    yield "context", f"{info.n_ctx_train} tokens{window}"
+    yield "cache a token", ", ".join(f"{size(parts.kv_per_token(kind))} in {kind}" for kind in KV_TYPES)
+    if info.is_recurrent:
+        yield "memory", "recurrent: it cannot take tokens back, so it is decoded plainly"
+    if parts.n_experts:
+        yield "experts", f"{parts.n_experts}, {parts.n_used} used by a token"
+    if parts.n_next:
+        yield "next tokens", f"{parts.n_next} layers that predict further tokens (MTP, NextN)"
+    pre = f", pre-tokenizer {vocab.pre}" if vocab.pre else ""
+    yield "tokenizer", f"{vocab.type} ({vocab.model}{pre}), {info.n_vocab} tokens"
+    yield "special tokens", ", ".join(_special(shown))
+    yield "fingerprint", shown.tokenizer
+
+
+def _special(shown: Description) -> Iterator[str]:
+    for name, is_added in (("bos", shown.info.vocab.add_bos), ("eos", shown.info.vocab.add_eos), ("eot", False)):
+        token = shown.special(name)
+        if token is not None:
+            yield f"{name} {token['id']} '{token['text']}'" + (" (added to every text)" if is_added else "")
+
+
+def _excerpt(template: str | None) -> str:
+    """Return the first lines of the template, indented and cut to the width of a screen."""
+    if not template:
+        return "chat template  none\n"
+    lines = sanitize(template).splitlines()
+    cut = [line if len(line) <= WIDE else line[: WIDE - 1] + "…" for line in lines[:EXCERPT]]
+    more = "" if lines == cut else f", {len(template)} characters; all of it: localspec show --template MODEL"
+    return f"chat template{more}\n" + "".join(f"  {line}\n" for line in cut)

@@ -1,0 +1,32 @@
+"""Sizes as people type and read them."""
+
+from __future__ import annotations
+
+import re
+
+from localspec.errors import UsageError
+
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORECASE)
+_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def size(n_bytes: float) -> str:
+    """Return a size as people write it: 1.5 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"
+
+
+def read_size(name: str, text: str) -> int:
+    """Return the bytes that `text` spells: 24G and 24GiB are 24 x 2^30, as memory is sold; 24GB are 24 x 10^9.
+
+    Raises UsageError that names the option.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"{name} {text!r} is not a size", hint=f"{name} 24G")
+    number, unit, tail = match.groups()
+    base = 1000 if (tail or "").upper() == "B" else 1024
+    return int(float(number) * base ** _POWERS[unit.upper()]) if unit else int(float(number))

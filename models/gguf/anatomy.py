@@ -1,0 +1,190 @@
+"""What a model consists of: bytes of each layer, experts apart, and what a position of its cache takes.
+
+This is what placing a model needs to know of it. Sizes come from the tensor table; which tensors are experts, input and
+output from llama.cpp's names for them (LLM_TENSOR_NAMES in src/llama-arch.cpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.models.gguf.header import Header, Strings
+from localspec.models.gguf.types import TENSOR_TYPES
+
+_BLOCK = re.compile(r"blk\.(\d{1,4})\.(.+)", re.DOTALL)
+_EXPERTS = re.compile(r"ffn_(gate|up|down|gate_up)_(ch)?exps\b")
+_BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
+_MAX_WIDTH = 1 << 24  # of a head, a layer: beyond, the number is a lie and would only make sums overflow their columns
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: bytes of its routed experts and of all else, and cache entries of a position for keys and values.
+
+    `state` bytes are a recurrent layer's memory, which does not grow. `is_windowed`: it looks at a sliding window only.
+    """
+
+    dense: int
+    experts: int
+    k_entries: int
+    v_entries: int
+    state: int = 0
+    is_windowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """A model's parts in bytes and the widths that decide its buffers.
+
+    `output` is the head, for a model that shares it with the embedding (`is_tied`) the copy a device needs. `types` are
+    the bytes of each tensor type, most first. `ff` is the feed-forward width, of all experts that one token uses.
+    `largest` is the largest tensor. `n_next` counts layers that predict further tokens (MTP, NextN).
+    """
+
+    layers: tuple[Layer, ...]
+    embedding: int
+    output: int
+    is_tied: bool
+    width: int
+    ff: int
+    n_heads: int
+    n_vocab: int
+    n_experts: int
+    n_used: int
+    window: int
+    n_next: int
+    largest: int
+    types: tuple[tuple[str, int], ...]
+
+    @property
+    def weights(self) -> int:
+        """Return the bytes of all weights once, as in the file."""
+        body = sum(layer.dense + layer.experts for layer in self.layers)
+        return self.embedding + body + (0 if self.is_tied else self.output)
+
+    @property
+    def used_share(self) -> float:
+        """Return the part of the experts' bytes that one token reads."""
+        return self.n_used / self.n_experts if self.n_experts else 1.0
+
+    def cache_bytes(self, layer: Layer, n_ctx: int, kv_type: str) -> int:
+        """Return the bytes of a layer's cache for `n_ctx` positions in a type such as f16 or q8_0."""
+        return n_ctx * (row_bytes(layer.k_entries, kv_type) + row_bytes(layer.v_entries, kv_type)) + layer.state
+
+    def kv_per_token(self, kv_type: str) -> int:
+        """Return the bytes that one position takes in the caches of all layers."""
+        return sum(row_bytes(one.k_entries, kv_type) + row_bytes(one.v_entries, kv_type) for one in self.layers)
+
+
+def row_bytes(entries: int, kv_type: str) -> int:
+    """Return the bytes of a row of cache entries; raises KeyError for an unknown type."""
+    kind = _BY_NAME[kv_type.upper()]
+    return -(-entries // kind.block) * kind.size
+
+
+def anatomy(header: Header) -> Anatomy:
+    """Take apart a model that `model_info` has accepted. Numbers that make no sense count as zero."""
+    arch = header.metadata["general.architecture"]
+    assert isinstance(arch, str), "the header was looked at before"
+    about = _About(header, arch)
+    n_layers = about.number("block_count")
+    dense, experts = [0] * n_layers, [0] * n_layers
+    embedding = output = head = 0
+    sizes: dict[str, int] = {}
+    for tensor in header.tensors:
+        sizes[tensor.type] = sizes.get(tensor.type, 0) + tensor.n_bytes
+        block = _BLOCK.fullmatch(tensor.name)
+        if block and int(block[1]) < n_layers:
+            part = experts if _EXPERTS.match(block[2]) else dense
+            part[int(block[1])] += tensor.n_bytes
+        elif tensor.name.startswith("output"):
+            output += tensor.n_bytes
+            head += tensor.n_bytes * (tensor.name == "output.weight")
+        else:
+            embedding += tensor.n_bytes
+    is_tied = not head
+    table = next((tensor.n_bytes for tensor in header.tensors if tensor.name == "token_embd.weight"), 0)
+    if is_tied:
+        embedding, output = embedding + output, output + table  # the norm goes with either, and is counted once
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    return Anatomy(
+        layers=tuple(_layer(about, i, dense[i], experts[i]) for i in range(n_layers)),
+        embedding=embedding,
+        output=output,
+        is_tied=is_tied,
+        width=about.number("embedding_length"),
+        ff=_feed_forward(about),
+        n_heads=max(1, *about.each("attention.head_count")),
+        n_vocab=len(tokens) if isinstance(tokens, Strings) else 0,
+        n_experts=about.number("expert_count"),
+        n_used=about.number("expert_used_count"),
+        window=about.number("attention.sliding_window"),
+        n_next=about.number("nextn_predict_layers"),
+        largest=max((tensor.n_bytes for tensor in header.tensors), default=0),
+        types=tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+class _About:
+    """Numbers of an architecture's own keys."""
+
+    def __init__(self, header: Header, arch: str) -> None:
+        self._header = header
+        self._arch = arch
+        self.n_layers = self.number("block_count")
+        self.head = self.number("embedding_length") // max(1, *self.each("attention.head_count"))
+        self.pattern = self.each("attention.sliding_window_pattern")
+        has_kv = f"{arch}.attention.head_count_kv" in header.metadata
+        self.kv_heads = self.each("attention.head_count_kv" if has_kv else "attention.head_count")
+
+    def number(self, key: str, default: int = 0) -> int:
+        """Return a number, `default` where there is none that makes sense."""
+        value = self._header.metadata.get(f"{self._arch}.{key}", default)
+        is_sane = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_WIDTH
+        return value if is_sane and isinstance(value, int) else default
+
+    def each(self, key: str) -> list[int]:
+        """Return a value for every layer from one number or an array of them."""
+        value = self._header.metadata.get(f"{self._arch}.{key}")
+        if isinstance(value, Sequence) and not isinstance(value, str | Strings):
+            found = [int(one) if 0 <= one <= _MAX_WIDTH else 0 for one in value[: self.n_layers]]
+            return found + [0] * (self.n_layers - len(found))
+        return [self.number(key)] * self.n_layers
+
+
+def _layer(about: _About, index: int, dense: int, experts: int) -> Layer:
+    rank = about.number("attention.kv_lora_rank")
+    if rank:  # multi-head latent attention keeps one compressed row and no values
+        return Layer(dense, experts, rank + about.number("rope.dimension_count"), 0)
+    heads = about.kv_heads[index]
+    shared = about.number("attention.shared_kv_layers")  # of the last layers, which read the cache of an earlier one
+    interval = about.number("full_attention_interval")  # of hybrids that name one: the other layers are recurrent
+    if index >= about.n_layers - shared or (interval and (index + 1) % interval):
+        heads = 0
+    return Layer(
+        dense,
+        experts,
+        heads * about.number("attention.key_length", about.head),
+        heads * about.number("attention.value_length", about.head),
+        state=0 if heads else _state(about),
+        is_windowed=bool(about.pattern[index]) if len(set(about.pattern)) > 1 else False,
+    )
+
+
+def _state(about: _About) -> int:
+    """Return the bytes of a recurrent layer's state: a convolution's last inputs and the state proper, in F32."""
+    inner, state = about.number("ssm.inner_size"), about.number("ssm.state_size")
+    groups, kernel = about.number("ssm.group_count"), about.number("ssm.conv_kernel")
+    return 4 * (max(0, kernel - 1) * (inner + 2 * groups * state) + inner * state)
+
+
+def _feed_forward(about: _About) -> int:
+    """Return the units of the widest layer that one token sees."""
+    dense = max((0, *about.each("feed_forward_length")))
+    if not about.number("expert_count"):
+        return dense
+    one = about.number("expert_feed_forward_length") or dense
+    leading = dense if about.number("leading_dense_block_count") else 0
+    return max(leading, one * about.number("expert_used_count"))

@@ -1,0 +1,45 @@
+"""What makes two vocabularies interchangeable, in one hash: equal hashes need no comparison token by token.
+
+The reverse does not hold: a draft may fit a target whose hash is another (see `pairs`), for instance with a few unused
+tokens more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from array import array
+
+from localspec.models.gguf.header import Header, Strings, Value
+from localspec.models.gguf.vocab import Vocab
+
+_ARRAYS = ("tokens", "token_type", "merges", "scores")  # scores decide how SPM and UGM vocabularies cut a text
+
+
+def fingerprint(header: Header, vocab: Vocab) -> str:
+    """Return the sha256, in hex, of the tokenizer: kind, tokens, their types, merges or scores, special ids, flags.
+
+    The padding token is left out: makers of quantised files set it as they like, and nothing here depends on it.
+    """
+    digest = hashlib.sha256(b"localspec tokenizer 1\0")
+    kind = (vocab.type, vocab.model, vocab.pre)
+    special = (vocab.bos, vocab.eos, vocab.eot, vocab.add_bos, vocab.add_eos)
+    digest.update(repr((kind, special)).encode("utf-8", "backslashreplace"))
+    for name in _ARRAYS:
+        value = header.metadata.get(f"tokenizer.ggml.{name}")
+        content = b"" if value is None else _content(value)
+        digest.update(f"\0{name} {len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _content(value: Value) -> bytes:
+    """Return an array's elements as the file holds them, the same on every machine."""
+    if isinstance(value, Strings):
+        return value.data
+    if isinstance(value, array):
+        numbers = value[:]
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        return numbers.tobytes()
+    return repr(value).encode("utf-8", "backslashreplace")

@@ -1,0 +1,117 @@
+"""A model in several files: NAME-00001-of-00003.gguf and so on, as llama-gguf-split writes them.
+
+llama.cpp opens the first and finds the others by their names. It asserts on what the others say of themselves, so all
+headers are read here first, and must agree: `split.no`, `split.count` and `split.tensors.count`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from localspec.errors import IntegrityError, NotFoundError
+from localspec.models.gguf.header import Header, Limits, read_header
+from localspec.models.gguf.text import shown
+
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
+_AGAIN = "download the parts again, all of the same version"
+
+
+def read_model(
+    path: str | PathLike[str], *, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic
+) -> Header:
+    """Read the header of the model at `path`; of a split model, the headers of all parts as one.
+
+    `path` names the model's only file or any of its parts; the header's own `path` is then the first's, with which
+    llama.cpp begins. Raises what `read_header` does, NotFoundError for a part that is missing, and IntegrityError for
+    parts that do not belong together.
+    """
+    first = read_header(path, limits=limits, clock=clock)
+    count = _number(first, "split.count", "u16", 1)
+    if count <= 1:
+        return first
+    paths = _require_parts(first, count)
+    if first.path != paths[0]:
+        first = read_header(paths[0], limits=limits, clock=clock)
+    _check_number(first, 0, count)
+    parts = [first]
+    for number, part in enumerate(paths[1:], start=1):
+        parts.append(read_header(part, limits=limits, clock=clock))
+        _check_number(parts[-1], number, count)
+    return _joined(first, parts)
+
+
+def part_paths(path: Path) -> tuple[Path, ...]:
+    """Return the paths of all parts that the name of one promises, () for a name that promises none."""
+    match = _PART.fullmatch(path.name)
+    if not match:
+        return ()
+    count = int(match[3])
+    return tuple(path.with_name(f"{match[1]}-{number:05}-of-{match[3]}.gguf") for number in range(1, count + 1))
+
+
+def _require_parts(first: Header, count: int) -> tuple[Path, ...]:
+    """Return the parts' paths, each of which is there; `first` is the header of one of them."""
+    paths = part_paths(first.path)
+    if len(paths) != count:
+        raise IntegrityError(
+            f"{first.name} is one of {count} parts of a split model, and its name does not say so",
+            hint=f"rename the parts to NAME-00001-of-{count:05}.gguf and so on: llama.cpp finds them by name",
+        )
+    for part in paths:
+        if not part.is_file():
+            raise NotFoundError(
+                f"{first.name} is one of {count} parts, and the part {shown(part.name)} is missing",
+                hint=f"download {shown(part.name)} into the same folder",
+                detail={"missing": shown(part.name), "n_parts": count},
+            )
+    return paths
+
+
+def _check_number(part: Header, number: int, count: int) -> None:
+    """Check what a part says of itself: which it is, of how many."""
+    said = _number(part, "split.no", "u16", None), _number(part, "split.count", "u16", None)
+    if said != (number, count):
+        raise IntegrityError(
+            f"{part.name} says that it is part {said[0] + 1} of {said[1]}, and its name that it is {number + 1} "
+            f"of {count}",
+            hint=_AGAIN,
+        )
+
+
+def _joined(first: Header, parts: list[Header]) -> Header:
+    names: set[str] = set()
+    for part in parts:
+        twice = next((tensor.name for tensor in part.tensors if tensor.name in names), None)
+        if twice is not None:
+            raise IntegrityError(f"{part.name} holds the tensor '{twice}', which an earlier part has", hint=_AGAIN)
+        names.update(tensor.name for tensor in part.tensors)
+    expected = _number(first, "split.tensors.count", "i32", None)
+    if len(names) != expected:
+        raise IntegrityError(
+            f"the {len(parts)} parts of {first.name} hold {len(names)} tensors, and the first part says {expected}",
+            hint=_AGAIN,
+            detail={"expected_tensors": expected, "actual_tensors": len(names)},
+        )
+    return replace(
+        first,
+        size=sum(part.size for part in parts),
+        tensors=tuple(tensor for part in parts for tensor in part.tensors),
+        parts=tuple(part.path for part in parts),
+    )
+
+
+def _number(part: Header, key: str, kind: str, default: int | None) -> int:
+    """Return a number of the type that llama.cpp takes for `key`, and no other."""
+    value = part.metadata.get(key, default)
+    if value is None:
+        raise IntegrityError(f"{part.name} is part of a split model and lacks the key {key}", hint=_AGAIN)
+    if part.types.get(key, kind) != kind or not isinstance(value, int):
+        raise IntegrityError(
+            f"the key {key} of {part.name} has the type {part.types[key]} instead of {kind}", hint=_AGAIN
+        )
+    return value

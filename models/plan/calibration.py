@@ -1,0 +1,108 @@
+"""What was measured of this machine, kept as one file with its provenance; a damaged or foreign file counts as none."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import ResourceError
+from localspec.models.gguf.text import shown
+from localspec.models.plan.machine import Points, Rates
+
+SCHEMA = "localspec.machine/1"
+FILE = "rates.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measurement: `device` by name and description, the weights' type, rows of a pass, bytes a second."""
+
+    device: str
+    description: str
+    type: str
+    rows: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """All figures, the day they were measured (ISO), and the llama.cpp that was measured with."""
+
+    measured: str
+    llama_cpp: str
+    figures: tuple[Figure, ...]
+
+    def rates(self, name: str, description: str) -> Rates | None:
+        """Return the rates of a device, None where another one, or none, was measured under its name."""
+        points: dict[str, list[tuple[int, float]]] = {}
+        for one in self.figures:
+            if (one.device, one.description) == (name, description):
+                points.setdefault(one.type, []).append((one.rows, one.bytes_per_s))
+        ordered: Mapping[str, Points] = {kind: tuple(sorted(found)) for kind, found in points.items()}
+        return Rates(ordered, f"measured {self.measured}") if ordered else None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the file's content."""
+        return {
+            "schema": SCHEMA,
+            "measured": self.measured,
+            "llama_cpp": self.llama_cpp,
+            "figures": [
+                {
+                    "device": one.device,
+                    "description": one.description,
+                    "type": one.type,
+                    "rows": one.rows,
+                    "bytes_per_s": one.bytes_per_s,
+                }
+                for one in self.figures
+            ],
+        }
+
+
+def load(folder: Path) -> Calibration | None:
+    """Return what is kept in `folder`; None without a file, or with one that is not sound."""
+    try:
+        wire = json.loads((folder / FILE).read_text("utf-8"))
+        if wire["schema"] != SCHEMA:
+            return None
+        return Calibration(str(wire["measured"])[:10], str(wire["llama_cpp"]), tuple(_figures(wire["figures"])))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def store(folder: Path, calibration: Calibration) -> Path:
+    """Keep the figures in `folder`; return the file. Raises ResourceError where it cannot be written."""
+    path = folder / FILE
+    partial = path.with_name(f"{FILE}.{os.getpid()}.part")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(calibration.to_wire(), indent=1) + "\n", "utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise ResourceError(
+            f"the figures cannot be kept in {shown(folder)}: {error.strerror or error}",
+            hint="free some space, or keep them elsewhere with LOCALSPEC_HOME=FOLDER",
+        ) from error
+    return path
+
+
+def _figures(wires: Iterable[Mapping[str, Any]]) -> Iterable[Figure]:
+    for wire in wires:
+        one = Figure(
+            str(wire["device"]),
+            str(wire["description"]),
+            str(wire["type"]),
+            int(wire["rows"]),
+            float(wire["bytes_per_s"]),
+        )
+        if not (one.rows >= 1 and 0 < one.bytes_per_s < 1e18):
+            raise ValueError("a rate is out of range")
+        yield one

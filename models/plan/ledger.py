@@ -1,0 +1,111 @@
+"""Adding up a placed model: what it takes and what a pass reads in each place, in a few subtractions.
+
+Planning asks this of thousands of layouts, so the layers are summed once and a range of them is a difference of sums.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from localspec.models.gguf.anatomy import Anatomy
+from localspec.models.plan.layout import Layout
+from localspec.models.plan.machine import CPU
+from localspec.models.plan.memory import ContextPlan, Use, compute_bytes, layer_cache
+
+DEPTH = 1024  # tokens in the cache of the passes whose reading is told
+
+
+@dataclass(slots=True)
+class Read:
+    """Bytes a pass reads in one place: whatever its rows, and of all routed experts, of which it reads a share."""
+
+    steady: float = 0.0
+    routed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The layers from `start` to before `end` that are at `place`, and how many bytes of theirs are what."""
+
+    place: str
+    start: int
+    end: int
+    dense: int
+    experts: int
+    experts_behind: int  # of these layers, in main memory
+    cache: int
+
+
+class Ledger:
+    """The sums over a model's layers with the cache of one context."""
+
+    def __init__(self, parts: Anatomy, context: ContextPlan) -> None:
+        self.parts = parts
+        self.context = context
+        self.n = len(parts.layers)
+        self._dense = [0, *accumulate(layer.dense for layer in parts.layers)]
+        self._experts = [0, *accumulate(layer.experts for layer in parts.layers)]
+        self._cache = [0, *accumulate(layer_cache(parts, layer, context) for layer in parts.layers)]
+
+    def use(self, layout: Layout) -> Mapping[str, Use]:
+        """Return what the model and its context take in each place, main memory under "CPU"."""
+        weights, cache = {CPU: self.parts.embedding}, {CPU: 0}  # rows are looked up there, wherever the layers are
+        computing = set()
+        for span in self._spans(layout):
+            weights[span.place] = weights.get(span.place, 0) + span.dense + span.experts
+            weights[CPU] += span.experts_behind
+            cache[span.place] = span.cache
+            computing |= {span.place} if span.end > span.start else set()
+            computing |= {CPU} if span.experts_behind else set()
+        head = layout.place(self.n, self.n)
+        if head != CPU or not self.parts.is_tied:  # on the CPU a shared head is the embedding itself
+            weights[head] += self.parts.output
+        return {
+            place: Use(
+                weights[place],
+                cache.get(place, 0),
+                self._compute(place, computing, head),
+                4 * self.context.n_outputs * self.parts.n_vocab if place == CPU else 0,
+            )
+            for place in weights
+        }
+
+    def reads(self, layout: Layout) -> Mapping[str, Read]:
+        """Return what a pass reads in each place, with `DEPTH` tokens in the cache."""
+        depth = min(DEPTH, self.context.n_ctx) / max(1, self.context.n_ctx)
+        read: dict[str, Read] = defaultdict(Read)
+        for span in self._spans(layout):
+            read[span.place].steady += span.dense + depth * span.cache
+            read[span.place].routed += span.experts
+            if span.experts_behind:
+                read[CPU].routed += span.experts_behind
+        read[layout.place(self.n, self.n)].steady += self.parts.output
+        return read
+
+    def _compute(self, place: str, computing: set[str], head: str) -> int:
+        n_bytes = compute_bytes(self.parts, self.context, has_layers=place in computing, has_head=place == head)
+        if place != CPU and CPU in computing:
+            n_bytes += self.parts.largest  # a prompt's rows are multiplied here by weights that are copied over for it
+        return n_bytes
+
+    def _spans(self, layout: Layout) -> Iterator[Span]:
+        """Yield the runs of layers, main memory's first; the head belongs to the last one and is not counted."""
+        start = 0
+        counts = (self.n + 1 - layout.n_offloaded, *layout.counts)
+        for place, count in zip((CPU, *layout.devices), counts, strict=True):
+            end = start + count
+            low, high = min(start, self.n), min(end, self.n)
+            behind = min(max(layout.cpu_experts, low), high) if place != CPU else low
+            yield Span(
+                place,
+                low,
+                high,
+                self._dense[high] - self._dense[low],
+                self._experts[high] - self._experts[behind],
+                self._experts[behind] - self._experts[low],
+                self._cache[high] - self._cache[low],
+            )
+            start = end

@@ -1,0 +1,285 @@
+"""The decision: of all ways to place a pair that fit into the memory, the one that is predicted to decode fastest.
+
+Every candidate fits by construction, and doing without the draft, leaving all on the CPU and putting all on a device
+are among them; so no plan is worse, by its own prediction, than these, and more memory never makes it slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from localspec.errors import ResourceError
+from localspec.models.gguf.anatomy import Anatomy
+from localspec.models.plan.layout import ON_CPU, Layout, whole
+from localspec.models.plan.ledger import Ledger
+from localspec.models.plan.machine import CPU, DISK, Machine
+from localspec.models.plan.memory import ContextPlan, Use
+from localspec.models.plan.room import missing, ram_room, usable
+from localspec.models.plan.speed import LONGEST_DRAFT, pass_seconds, tokens_per_pass
+
+ACCEPTANCE = 0.7  # of a draft token, until somebody says better: an assumption, and called one wherever it shows
+DEFAULT_CTX = 4096  # as in backends.context
+SMALLEST_CTX = 512
+MAX_PERMUTED = 3
+TINY = 32 << 20  # bytes of weights: one thread is fastest (see backends.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the person wants. None and "auto" leave it to the plan; `kv_type` "auto" may take q8_0 where it is faster.
+
+    `acceptance` is the probability that a draft token stands. `needs_draft`: plan without the draft only where nothing
+    with it fits.
+    """
+
+    n_ctx: int | None = None
+    kv_type: str = "f16"
+    has_flash: bool = True
+    is_mapped: bool = True
+    acceptance: float = ACCEPTANCE
+    needs_draft: bool = False
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The pair to be placed, and what contexts the models were trained for."""
+
+    target: Anatomy
+    draft: Anatomy | None = None
+    n_ctx_train: int = DEFAULT_CTX
+    draft_n_ctx_train: int = DEFAULT_CTX
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One way to place a pair, with what it takes and how fast it is predicted to be.
+
+    `threads` is 0 where the cores are not known. `use` is by place, both models together. `k` is the draft length the
+    prediction is for. `seconds` a token orders plans; `tokens_per_s` is None where a rate it rests on is not known, and
+    `basis` says where the rates are from. `is_paged`: the weights in main memory exceed it and are read from the disk
+    in every pass.
+    """
+
+    target: Layout
+    draft: Layout | None
+    context: ContextPlan
+    draft_context: ContextPlan | None
+    threads: int
+    draft_threads: int | None
+    use: Mapping[str, Use]
+    is_paged: bool
+    k: int
+    seconds: float
+    tokens_per_s: float | None
+    basis: str
+
+
+def best(machine: Machine, models: Models, wish: Wish | None = None) -> Plan:
+    """Return the fastest plan that fits; raises ResourceError, with how much is missing, if none does."""
+    return best_and_plain(machine, models, wish)[0]
+
+
+def best_and_plain(machine: Machine, models: Models, wish: Wish | None = None) -> tuple[Plan, Plan]:
+    """Return the plan to follow, and the fastest one without the draft, which leaves more room to the target.
+
+    Raises ResourceError, with how much is missing, if nothing fits.
+    """
+    search = Search(machine, models, wish)
+    for n_ctx in search.contexts():
+        found = sorted(search.candidates(n_ctx), key=_rank)
+        if found:
+            plain = next((plan for plan in found if plan.draft is None), found[0])
+            if search.wish.needs_draft:
+                return next((plan for plan in found if plan.draft is not None), plain), plain
+            return found[0], plain
+    raise search.too_large()
+
+
+def alternatives(machine: Machine, models: Models, wish: Wish | None = None) -> list[Plan]:
+    """Return the best plan for each place of the draft, for none, and with the target on the CPU; the best first."""
+    search = Search(machine, models, wish)
+    chosen = best(machine, models, search.wish)
+    rows: dict[object, Plan] = {}
+    for plan in sorted(search.candidates(chosen.context.n_ctx), key=_rank):
+        rows.setdefault(None if plan.draft is None else plan.draft.devices, plan)
+        if not plan.target.n_offloaded:
+            rows.setdefault("CPU", plan)
+    return sorted({id(plan): plan for plan in rows.values()}.values(), key=_rank)
+
+
+class Search:
+    """All plans for a pair on a machine."""
+
+    def __init__(self, machine: Machine, models: Models, wish: Wish | None = None) -> None:
+        self.machine = machine
+        self.models = models
+        self.wish = wish or Wish()
+        self._ledgers: dict[tuple[bool, ContextPlan], Ledger] = {}
+
+    def contexts(self) -> Iterator[int]:
+        """Yield the contexts to try: the one that is wanted, or the default and then half as much each time."""
+        if self.wish.n_ctx is not None:
+            yield self.wish.n_ctx
+            return
+        n = min(self.models.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
+        smallest = min(SMALLEST_CTX, n)
+        while n >= smallest:
+            yield n
+            n //= 2
+
+    def candidates(self, n_ctx: int) -> Iterator[Plan]:
+        """Yield every plan considered, each of which fits."""
+        for kv_type in ("f16", "q8_0") if self.wish.kv_type == "auto" else (self.wish.kv_type,):
+            context = ContextPlan(n_ctx, kv_type, self.wish.has_flash)
+            drafts: list[Layout | None] = [None]
+            if self.models.draft is not None:
+                names = (CPU, *(device.name for device in self.machine.devices))
+                drafts += [whole(name, self.models.draft) for name in names]
+            for draft in drafts:
+                for target in self._layouts(context, self._room_beside(draft, context)):
+                    plan = self.predict(context, target, draft)
+                    if plan is not None:
+                        yield plan
+
+    def predict(self, context: ContextPlan, target: Layout, draft: Layout | None) -> Plan | None:
+        """Return what placing the pair so comes to, None if it does not fit."""
+        ledger, draft_ledger = self._ledger(context), None
+        use = dict(ledger.use(target))
+        if draft is not None:
+            draft_ledger = self._ledger(context, is_draft=True)
+            for place, one in draft_ledger.use(draft).items():
+                use[place] = use.get(place, Use()) + one
+        if missing(self.machine, use, is_mapped=self.wish.is_mapped):
+            return None
+        is_paged = use[CPU].weights > ram_room(self.machine, use)
+        seconds, k = self._seconds(ledger, target, draft_ledger, draft, is_paged)
+        places = {place for place in use if place != CPU or self._needs_cpu(target, draft)}
+        places |= {DISK} if is_paged else set()
+        is_known = all(self.machine.knows(place) for place in places)
+        threads = self.wish.threads or self.machine.cores
+        return Plan(
+            target=target,
+            draft=draft,
+            context=context,
+            draft_context=None if draft_ledger is None else draft_ledger.context,
+            threads=threads,
+            draft_threads=None if draft_ledger is None else 1 if draft_ledger.parts.weights < TINY else threads,
+            use=use,
+            is_paged=is_paged,
+            k=k,
+            seconds=seconds,
+            tokens_per_s=1 / seconds if is_known else None,
+            basis=" and ".join(sorted({self.machine.rates(p).source for p in places})) if is_known else "not measured",
+        )
+
+    def too_large(self) -> ResourceError:
+        """Say what is missing for the smallest way to load the target: all in main memory, without a draft."""
+        n_ctx = list(self.contexts())[-1]
+        kv_type = "q8_0" if self.wish.kv_type == "auto" else self.wish.kv_type
+        use = self._ledger(ContextPlan(n_ctx, kv_type, self.wish.has_flash)).use(ON_CPU)
+        short = missing(self.machine, use, is_mapped=self.wish.is_mapped)
+        needed = use[CPU].allocated if self.wish.is_mapped else use[CPU].total
+        smaller = "a smaller --ctx, or --kv q8_0"
+        return ResourceError(
+            f"no way to place the model fits: a context of {n_ctx} tokens needs {needed / 1e9:.2f} GB of main memory, "
+            f"and {short / 1e9:.2f} GB are missing",
+            hint=smaller if self.wish.is_mapped else "leave out --no-mmap, or take a smaller quantisation",
+            detail={"needed_bytes": needed, "missing_bytes": short, "n_ctx": n_ctx},
+        )
+
+    def _seconds(
+        self, ledger: Ledger, target: Layout, draft_ledger: Ledger | None, draft: Layout | None, is_paged: bool
+    ) -> tuple[float, int]:
+        """Return the time of a token and the draft length at which it is shortest."""
+        read = ledger.reads(target)
+
+        def check(rows: int) -> float:
+            return pass_seconds(self.machine, ledger.parts, read, rows, is_paged=is_paged)
+
+        if draft is None or draft_ledger is None:
+            return check(1), 0
+        # The draft is used all the time, so its pages are the last to go.
+        guess = pass_seconds(self.machine, draft_ledger.parts, draft_ledger.reads(draft), 1)
+        return min(
+            ((k * guess + check(k + 1)) / tokens_per_pass(self.wish.acceptance, k), k)
+            for k in range(1, LONGEST_DRAFT + 1)
+        )
+
+    def _ledger(self, context: ContextPlan, *, is_draft: bool = False) -> Ledger:
+        found = self._ledgers.get((is_draft, context))
+        if found is None:
+            parts, own = self.models.target, context
+            if is_draft:
+                assert self.models.draft is not None, "there is a draft to place"
+                trained = self.models.draft_n_ctx_train or context.n_ctx
+                parts, own = self.models.draft, replace(context, n_ctx=min(context.n_ctx, trained))
+            found = self._ledgers[is_draft, context] = Ledger(parts, own)
+        return found
+
+    def _room_beside(self, draft: Layout | None, context: ContextPlan) -> Mapping[str, int]:
+        """Return the bytes of each device that a draft leaves."""
+        room = {device.name: usable(device) for device in self.machine.devices}
+        if draft is not None:
+            for name, use in self._ledger(context, is_draft=True).use(draft).items():
+                if name != CPU:
+                    room[name] -= use.total
+        return room
+
+    def _layouts(self, context: ContextPlan, room: Mapping[str, int]) -> Iterator[Layout]:
+        """Yield ways to put the target onto the machine: on the CPU, and each number of last layers on the devices.
+
+        A device is filled from the head down, and what does not fit goes on to the next: the fastest first, of up to
+        three devices in every order, since which is fastest depends on the rows. With routed experts, also all layers
+        with the experts of the first so many kept in main memory.
+        """
+        yield ON_CPU
+        ledger = self._ledger(context)
+        fast = tuple(device.name for device in self.machine.fastest_first)
+        orders = permutations(fast) if len(fast) <= MAX_PERMUTED else [fast]
+        seen: set[Layout] = set()
+        for chosen in dict.fromkeys(order[:i] for order in orders for i in range(1, len(fast) + 1)):
+            for experts in range(ledger.n + 1) if ledger.parts.n_experts else (0,):
+                counts = (ledger.n + 1,) if 0 < experts < ledger.n else range(1, ledger.n + 2)
+                for count in counts:
+                    layout = _fill(ledger, chosen, room, count, experts)
+                    if layout is not None and layout not in seen:
+                        seen.add(layout)
+                        yield layout
+
+    def _needs_cpu(self, target: Layout, draft: Layout | None) -> bool:
+        """Whether the CPU has layers or experts to read."""
+        is_behind = target.n_offloaded < len(self.models.target.layers) + 1 or bool(target.cpu_experts)
+        return is_behind or (draft is not None and not draft.n_offloaded)
+
+
+def _rank(plan: Plan) -> tuple[float, bool, int, str]:
+    return plan.seconds, plan.context.kv_type != "f16", -plan.target.n_offloaded, str(plan.draft)
+
+
+def _fill(ledger: Ledger, chosen: Sequence[str], room: Mapping[str, int], count: int, experts: int) -> Layout | None:
+    """Put the last `count` layers onto `chosen`, the one to fill first in front; None if they do not fit."""
+    layout, left = Layout((), (), experts), count
+    for name in chosen:
+        taken = _most(ledger, room[name], name, left, layout)
+        if taken:
+            layout = Layout((name, *layout.devices), (taken, *layout.counts), experts)
+            left -= taken
+        if not left:
+            return layout
+    return None
+
+
+def _most(ledger: Ledger, room: int, name: str, limit: int, behind: Layout) -> int:
+    """Return how many layers, at most `limit`, fit onto a device in front of those that are placed already."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        layout = Layout((name, *behind.devices), (middle, *behind.counts), behind.cpu_experts)
+        if ledger.use(layout)[name].total <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,46 @@
+"""How fast a placed pair decodes, as far as reading weights and caches decides it.
+
+A pass over one token reads every weight that the token uses once, wherever it is, one layer after the other:
+
+    seconds = sum over places of bytes / rate(rows)
+
+A pass over n rows reads the same, at the rate for n rows; of routed experts it reads all that some row uses, taken to
+be drawn evenly, N (1 - (1 - used/N)^n). Speculation with k draft tokens accepted with probability a each yields
+(1 - a^(k+1)) / (1 - a) tokens a pass (arXiv 2211.17192) for k draft passes and one of k + 1 rows. Launches, samplers
+and copies are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from localspec.models.gguf.anatomy import Anatomy
+from localspec.models.plan.ledger import Read
+from localspec.models.plan.machine import CPU, DISK, Machine
+
+LONGEST_DRAFT = 16
+
+
+def pass_seconds(
+    machine: Machine, parts: Anatomy, read: Mapping[str, Read], rows: int, *, is_paged: bool = False
+) -> float:
+    """Return the time of a pass of `rows` rows; `is_paged`: main memory does not hold its share of the weights.
+
+    The system drops the pages that were used longest ago, and a pass comes round to each in turn, so what does not fit
+    altogether is read from the disk altogether.
+    """
+    share = 1 - (1 - min(1.0, parts.used_share)) ** rows
+    total = max(1, sum(n for _, n in parts.types))
+    seconds = 0.0
+    for place, one in read.items():
+        n_bytes, rates = one.steady + share * one.routed, machine.rates(place)
+        a_byte = sum(n / total * rates.seconds_per_byte(kind, rows) for kind, n in parts.types)
+        seconds += n_bytes * a_byte
+        if place == CPU and is_paged:
+            seconds += n_bytes * machine.rates(DISK).seconds_per_byte("Q8_0", 1)
+    return seconds
+
+
+def tokens_per_pass(acceptance: float, k: int) -> float:
+    """Return the expected tokens of a pass with k draft tokens."""
+    return float(k + 1) if acceptance >= 1 else (1 - acceptance ** (k + 1)) / (1 - acceptance)

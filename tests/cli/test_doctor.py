@@ -1,0 +1,106 @@
+"""`localspec doctor`: on this machine, on one without llama.cpp, and its parts on machines that are not here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localspec.cli.doctor.gpus import Gpu, gpus
+from localspec.cli.doctor.rebuild import backend_for, rebuild_line
+from tests.cli.harness import assert_one_line, localspec
+
+
+def test_this_machine() -> None:
+    done = localspec("doctor")
+    assert done.returncode == 0, done.stderr.decode()
+    text = done.stdout.decode()
+    for name in ("versions", "engine", "devices", "memory", "figures", "models", "cache", "terminal"):
+        assert f" {name}" in text, name
+
+
+def test_json(tmp_path: Path) -> None:
+    wire = json.loads(localspec("doctor", "--json", env={"LOCALSPEC_HOME": str(tmp_path)}).stdout)
+    assert wire["ok"]
+    checks = {one["name"]: one for one in wire["checks"]}
+    assert checks["engine"]["facts"]["llama_cpp"]
+    assert any(one["name"] == "CPU" for one in checks["devices"]["facts"]["devices"])
+    assert checks["figures"]["state"] == "note"
+    assert checks["figures"]["hint"] == "localspec calibrate --machine"
+    assert checks["cache"]["facts"]["path"].startswith(str(tmp_path))
+
+
+def test_without_llama_cpp(tmp_path: Path) -> None:
+    """A library that cannot be imported: said, with the line that mends it, and exit code 3."""
+    (tmp_path / "llama_cpp.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
+    (tmp_path / "sitecustomize.py").write_text(f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
+    from tests.cli.harness import ROOT
+
+    done = localspec("doctor", "--json", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert done.returncode == 3
+    wire = json.loads(done.stdout)
+    assert not wire["ok"]
+    (engine,) = [one for one in wire["checks"] if one["name"] == "engine"]
+    assert engine["state"] == "broken"
+    assert "CUDA libraries are not found" in engine["message"]
+    assert "--no-cache-dir" in engine["hint"]
+    assert {"models", "cache", "terminal"} <= {one["name"] for one in wire["checks"]}
+
+
+def test_a_cache_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    wire = json.loads(localspec("doctor", "--json", env={"LOCALSPEC_HOME": str(tmp_path / "file")}).stdout)
+    (cache,) = [one for one in wire["checks"] if one["name"] == "cache"]
+    assert cache["state"] == "note"
+    assert "LOCALSPEC_HOME" in cache["hint"]
+
+
+def test_servers_are_checked_only_where_named() -> None:
+    assert_one_line(localspec("doctor", "--rpc", "nowhere"), 2, "is not HOST:PORT")
+    done = localspec("doctor", "--rpc", "127.0.0.1:1", "--json")
+    (rpc,) = [one for one in json.loads(done.stdout)["checks"] if one["name"] == "rpc"]
+    assert rpc["state"] == "broken"
+    assert done.returncode in (4, 6)  # not there, or a build without RPC
+
+
+@pytest.mark.parametrize(
+    ("vendor", "found"),
+    [("0x10de", "NVIDIA"), ("0x1002", "AMD"), ("0x8086", "Intel"), ("0x1af4", None), ("", None), ("\udcff", None)],
+)
+def test_gpus_that_the_kernel_drives(tmp_path: Path, vendor: str, found: str | None) -> None:
+    device = tmp_path / "card0" / "device"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n", "utf-8", "surrogateescape")
+    (device / "device").write_text("0x2684\n")
+    (tmp_path / "card0-HDMI-A-1").mkdir()
+    (tmp_path / "card1").mkdir()
+    makers = [gpu.maker for gpu in gpus(tmp_path)]
+    assert (found in makers) == (found is not None)
+    assert gpus(tmp_path / "none") == gpus(tmp_path / "none")
+
+
+LINES = {
+    "a checkout": ("cuda", "{checkout}/.venv", "./scripts/localspec --with cuda"),
+    "pipx": (
+        "vulkan",
+        "/home/x/.local/share/pipx/venvs/localspec",
+        "=-DGGML_VULKAN=on pipx runpip localspec",
+    ),
+    "uv": ("rpc", "/home/x/.local/share/uv/tools/localspec", "CMAKE_ARGS=-DGGML_RPC=on uv tool install --reinstall"),
+    "pip": ("cuda", "/opt/env", "-m pip install --no-cache-dir --force-reinstall --no-binary llama-cpp-python"),
+}
+
+
+@pytest.mark.parametrize(("backend", "prefix", "line"), LINES.values(), ids=LINES)
+def test_the_line_that_rebuilds(tmp_path: Path, backend: str, prefix: str, line: str) -> None:
+    """As this localspec was installed, past the cache of wheels."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "localspec").touch()
+    told = rebuild_line(backend, prefix=Path(prefix.format(checkout=tmp_path)), checkout=tmp_path)
+    assert line in told
+
+
+@pytest.mark.parametrize(("maker", "backend"), [("NVIDIA", "cuda"), ("AMD", "vulkan"), ("Apple", "metal")])
+def test_what_a_gpu_needs(maker: str, backend: str) -> None:
+    assert backend_for(Gpu(maker, "x")) == backend

@@ -1,0 +1,111 @@
+"""`localspec plan` and `localspec calibrate` as people and programs read them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from localspec.cli.sizes import read_size
+from localspec.errors import UsageError
+from tests.cli.harness import assert_one_line, localspec, needs_pair
+from tests.models.hollow import LLAMA_1B, LLAMA_8B, write
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An 8B shape and a 1B shape, in files without weights."""
+    folder = tmp_path_factory.mktemp("hollow")
+    return f"{write(folder / 'big.gguf', LLAMA_8B)}+{write(folder / 'small.gguf', LLAMA_1B)}"
+
+
+def test_a_machine_one_does_not_have(pair: str) -> None:
+    done = localspec("plan", pair, "--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=448,cpu=50")
+    assert done.returncode == 0, done.stderr.decode()
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].startswith("big.gguf+small.gguf, context 4096 tokens in f16; free: 17.2 GB RAM, 8.6 GB GPU0")
+    (chosen,) = [line.split() for line in lines if line.endswith("<- chosen")]
+    assert chosen[:2] == ["GPU0", "GPU0"]
+    assert "173" in chosen  # (3 x 0.729 + 4.357) GB at 448 GB/s for 2.533 tokens
+    assert "5.8" in chosen
+    assert "each accepted with probability 0.7: assumed" in done.stdout.decode()
+    assert "bandwidths: given" in done.stdout.decode()
+
+
+def test_no_number_without_a_figure(pair: str) -> None:
+    text = localspec("plan", pair, "--vram", "8G", "--ram", "16G").stdout.decode()
+    assert "not measured" in text
+    assert "calibrate --machine" in text
+    wire = json.loads(localspec("plan", pair, "--vram", "8G", "--ram", "16G", "--json").stdout)
+    assert [one["tokens_per_s"] for one in (wire["chosen"], *wire["alternatives"])] == [None] * 4
+
+
+def test_json(pair: str) -> None:
+    args = (
+        "--vram",
+        "6G,2G",
+        "--ram",
+        "16G",
+        "--bandwidth",
+        "gpu0=448,gpu1=200,cpu=50",
+        "--acceptance",
+        "0.5",
+        "--json",
+    )
+    wire = json.loads(localspec("plan", pair, "--ctx", "2048", *args).stdout)
+    assert [one["memory"] for one in wire["machine"]["devices"]] == [6 * GIB, 2 * GIB]
+    assert wire["acceptance"] == {"value": 0.5, "basis": "assumed"}
+    chosen = wire["chosen"]
+    assert chosen["n_ctx"] == 2048
+    assert chosen["tokens_per_s"] >= max(one["tokens_per_s"] for one in wire["alternatives"])
+    for one in (chosen, *wire["alternatives"]):
+        for name, limit in (("GPU0", 6 * GIB), ("GPU1", 2 * GIB), ("CPU", 16 * GIB)):
+            use = one["memory"].get(name, {"total": 0})
+            assert use["total"] <= limit
+            assert use["total"] == sum(value for key, value in use.items() if key != "total")
+
+
+@needs_pair
+def test_this_machine() -> None:
+    wire = json.loads(localspec("plan", "storyteller", "--json").stdout)
+    assert wire["machine"]["ram"] > 0
+    assert wire["chosen"]["threads"] >= 1
+    assert wire["chosen"]["memory"]["CPU"]["total"] < 50e6
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("--vram", "lots", "--ram", "1G"), 2, ("--vram 'lots' is not a size", "24G")),
+        (("--vram", "8G", "--ram", "-1G"), 2, ("not a size",)),
+        (("--vram", "8G", "--ram", "16G", "--bandwidth", "gpu"), 2, ("is not NAME=GB/S",)),
+        (("--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=0"), 2, ("is not NAME=GB/S",)),
+        (("--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=nan"), 2, ("is not NAME=GB/S",)),
+        (("--vram", "8G", "--ram", "16G", "--bandwidth", "npu=5"), 2, ("'npu', which is not there",)),
+        (("--vram", "8G", "--ram", "16G", "--acceptance", "2"), 2, ("acceptance",)),
+        (("--vram", "0", "--ram", "1G", "--ctx", "100000"), 7, ("GB are missing",)),
+        (("--rpc", "nowhere"), 2, ("is not HOST:PORT",)),
+    ],
+)
+def test_what_cannot_be_planned(pair: str, args: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
+    assert_one_line(localspec("plan", pair, *args), code, *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [("0", 0), ("512", 512), ("24G", 24 * GIB), ("24GiB", 24 * GIB), ("24GB", 24 * 10**9), ("1.5g", 3 * GIB // 2)],
+)
+def test_sizes(text: str, n_bytes: int) -> None:
+    assert read_size("--vram", text) == n_bytes
+
+
+@pytest.mark.parametrize("text", ["", "G", "1e9", "-1", "1GG", "9" * 40, "1.G", "0x10", "xG"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(UsageError):
+        read_size("--vram", text)
+
+
+def test_calibrate_needs_to_know_what() -> None:
+    assert_one_line(localspec("calibrate"), 2, "nothing to calibrate", "--machine")

@@ -1,0 +1,65 @@
+"""`localspec show` as people and programs read it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair
+from tests.models.gguf_files import model
+from tests.models.test_shards import parts, write
+
+
+@needs_pair
+def test_the_bundled_target() -> None:
+    done = localspec("show", "storyteller")
+    assert done.returncode == 0, done.stderr.decode()
+    text = done.stdout.decode()
+    for words in ("storyteller", "llama", "Q8_0", "8, ", "4096 tokens", "bos 0 '<|endoftext|>'", "chat template"):
+        assert words in text, words
+    assert all(len(line) <= 140 for line in text.splitlines())
+
+
+@needs_pair
+def test_json_with_hash() -> None:
+    shown = json.loads(localspec("show", "storyteller", "--json", "--sha256").stdout)
+    path = PAIR / "target-q8_0.gguf"
+    assert shown["bytes"] == path.stat().st_size
+    assert shown["sha256"] == {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert shown["kv_bytes_per_token"]["f16"] == 8 * 2 * 64 * 2
+    assert len(shown["weights"]["layers"]) == shown["n_layer"] == 8
+    assert shown["tokenizer"]["eos"] == {"id": 0, "text": "<|endoftext|>"}
+    assert len(shown["tokenizer"]["fingerprint"]) == 64
+
+
+def test_nothing_from_the_file_reaches_the_terminal_raw(tmp_path: Path) -> None:
+    evil = "\x1b]52;c;AAAA\x07\u202e\n[/red]"
+    file = model([evil, *(f"w{i}" for i in range(15))]).set("general.name", "str", evil)
+    path = file.set("tokenizer.chat_template", "str", evil * 9).write(tmp_path / "m.gguf")
+    for args in ([], ["--template"]):
+        text = localspec("show", str(path), *args).stdout.decode()
+        assert not [c for c in text if not c.isprintable() and c != "\n"]
+        assert "\u202e" not in text
+    assert json.loads(localspec("show", str(path), "--json").stdout)["chat_template"] == evil * 9
+
+
+def test_a_split_model(tmp_path: Path) -> None:
+    first = write(tmp_path, parts())
+    shown = json.loads(localspec("show", str(first.with_name("m-00002-of-00003.gguf")), "--json").stdout)
+    assert shown["path"] == str(first)
+    assert len(shown["files"]) == 3
+    first.with_name("m-00003-of-00003.gguf").unlink()
+    assert_one_line(localspec("show", str(first)), 3, "m-00003-of-00003.gguf is missing", "download")
+
+
+@pytest.mark.parametrize(("content", "code"), [(None, 3), (b"", 5), (b"GGUF", 5)])
+def test_what_cannot_be_shown(tmp_path: Path, content: bytes | None, code: int) -> None:
+    path = tmp_path / "m.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    done = localspec("show", str(path), "--json")
+    assert done.returncode == code
+    assert json.loads(done.stdout)["error"]["code"] == code

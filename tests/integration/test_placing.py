@@ -1,0 +1,96 @@
+"""How a session places its pair where nothing is to be planned, and what it does where memory is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec.backends.devices import Device, offloading
+from localspec.backends.options import LoadOptions
+from localspec.config import LoadSettings
+from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
+from localspec.placing import Looked, first_step
+from tests.integration import pair
+from tests.integration.servers import ROOT
+from tests.models.hollow import Hollow, write
+
+# A context of 4096 tokens takes 537 MB of cache, one of 2048 half of that. Once everything is loaded that a load needs,
+# the process may take address space for the second, not for the first; a thread's arena of malloc takes up to 128 MB.
+TIGHT = """
+import json, resource, sys
+from localspec import events
+from localspec.config import LoadSettings
+from localspec.errors import ResourceError
+from localspec.session import Session
+path, ctx = sys.argv[1], json.loads(sys.argv[2])
+session = Session(lambda: False)
+list(session.load(LoadSettings(path, threads=1, ctx=1024)))
+session.close()
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 440 * 10**6, resource.RLIM_INFINITY))
+try:
+    told = list(session.load(LoadSettings(path, threads=1, ctx=ctx)))
+    print(json.dumps([told[-1].n_ctx, *(one.message for one in told if isinstance(one, events.Warned))]))
+except ResourceError as error:
+    print(json.dumps([error.exit_code, error.message]))
+"""
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model whose cache is large: 8 layers of 4096 entries for keys and values."""
+    shape = Hollow(8, 256, 16, 16, 256, 512, quant="Q8_0", head=256)
+    return write(tmp_path_factory.mktemp("wide") / "m.gguf", shape)
+
+
+def loaded(path: Path, ctx: int | None) -> list[object]:
+    command = [sys.executable, "-c", TIGHT, str(path), json.dumps(ctx)]
+    env = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told: list[object] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_context_that_nobody_asked_for_is_halved(wide: Path) -> None:
+    n_ctx, warning = loaded(wide, None)
+    assert n_ctx == 2048
+    assert "the context is cut to 2048 tokens" in str(warning)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_context_that_was_asked_for_is_not(wide: Path) -> None:
+    code, message = loaded(wide, 4096)
+    assert code == 7
+    assert "cannot make a context of 4096 tokens" in str(message)
+
+
+def test_without_devices_nothing_is_planned() -> None:
+    """And nothing that planning needs is imported: a start on the CPU takes as long as before."""
+    code = (
+        "import sys, localspec.session\n"
+        "from localspec.session import Session\nfrom localspec.config import LoadSettings\n"
+        f"list(Session(lambda: False).load(LoadSettings({str(pair.TARGET)!r}, threads=1, gpu='off')))\n"
+        "assert not [name for name in sys.modules if name.startswith('localspec.models.plan')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+    header = read_model(pair.TARGET)
+    step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), Looked(header, model_info(header)), None)
+    assert step.plan is None
+    assert step.target == LoadOptions(gpu="off", max_leaves=step.target.max_leaves)
+
+
+def test_an_integrated_gpu_is_used_where_there_is_no_other() -> None:
+    """As llama.cpp chooses; remote devices do not count as another."""
+    cpu, gpu = Device("CPU", "", False, 1), Device("CUDA0", "", True, 1)
+    integrated, remote = Device("iGPU", "", True, 1, is_unified=True), Device("RPC0", "", True, 1, is_remote=True)
+    assert offloading([cpu, gpu, integrated, remote]) == (gpu, remote)
+    assert offloading([cpu, integrated, remote]) == (integrated, remote)
+    assert offloading([cpu]) == ()

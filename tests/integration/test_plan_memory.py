@@ -1,0 +1,100 @@
+"""What planning says a model takes, against what llama.cpp takes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localspec.backends.lib import api
+from localspec.backends.log import LOG
+from localspec.models.describe import describe
+from localspec.models.plan.layout import ON_CPU, Layout
+from localspec.models.plan.ledger import Ledger
+from localspec.models.plan.memory import ContextPlan, Use, compute_bytes
+from scripts.make_scaled_pair import SHAPES, write_scaled
+from tests.integration import pair
+from tests.integration.placed import place
+from tests.models import hollow
+
+SMALL = hollow.Hollow(6, 256, 4, 1, 768, 4096, quant="Q8_0")
+SHOWN = {
+    "1B": hollow.LLAMA_1B,
+    "8B": hollow.LLAMA_8B,
+    "70B": hollow.LLAMA_70B,
+    "30B of experts": hollow.QWEN3_30B_A3B,
+    "tiny": SMALL,
+}
+
+
+def told(path: Path, context: ContextPlan, layout: Layout = ON_CPU) -> Use:
+    return Ledger(describe(path).anatomy, context).use(layout)["CPU"]
+
+
+def dry_run(path: Path, context: ContextPlan) -> tuple[float, float]:
+    """Let llama.cpp lay out a context without allocating anything; return its compute buffer and its cache in bytes."""
+    params = api.llama_model_default_params()
+    params.no_alloc, params.load_mode, params.n_gpu_layers = True, api.LLAMA_LOAD_MODE_NONE, 0
+    model = api.llama_model_load_from_file(str(path).encode(), params)
+    assert model, LOG.tail()
+    opened = api.llama_context_default_params()
+    opened.n_ctx, opened.n_batch, opened.n_ubatch = context.n_ctx, context.n_batch, context.n_batch
+    opened.n_outputs_max, opened.n_seq_max = context.n_outputs, context.n_sequences
+    opened.kv_unified = opened.swa_full = True
+    opened.flash_attn_type = -1 if context.has_flash else 0
+    LOG.clear()
+    context_handle = api.llama_init_from_model(model, opened)
+    assert context_handle, LOG.tail()
+    text = "\n".join(LOG.lines)
+    api.llama_free(context_handle)
+    api.llama_model_free(model)
+    compute = sum(map(float, re.findall(r"compute buffer size = +([\d.]+) MiB", text)))
+    cache = sum(map(float, re.findall(r"llama_kv_cache: size = +([\d.]+) MiB", text)))
+    return compute * 2**20, cache * 2**20
+
+
+@pytest.mark.parametrize("shape", SHOWN.values(), ids=SHOWN)
+@pytest.mark.parametrize("n_ctx", [1024, 8192])
+@pytest.mark.parametrize("has_flash", [True, False])
+def test_buffers_of_llama_cpps_dry_run(tmp_path: Path, shape: hollow.Hollow, n_ctx: int, has_flash: bool) -> None:
+    """The whole context, which is what must fit, within 6 %; the compute buffer alone within 12 %."""
+    path = hollow.write(tmp_path / "m.gguf", shape)
+    context = ContextPlan(n_ctx, has_flash=has_flash)
+    compute, cache = dry_run(path, context)
+    use = told(path, context)
+    assert use.cache == pytest.approx(cache, rel=0.001)
+    assert use.compute == pytest.approx(compute, rel=0.12)
+    assert use.cache + use.compute == pytest.approx(cache + compute, rel=0.06)
+
+
+def test_storyteller_takes_what_is_told() -> None:
+    """Within 20 %: weights, cache, compute buffer, and outputs of 128 rows, which a full tree makes."""
+    buffers = place(path=str(pair.TARGET), n_ctx=1024, n=5)["buffers"]
+    measured = sum(size for kinds in buffers.values() for kind, size in kinds.items() if kind != "output")
+    use = told(pair.TARGET, ContextPlan(1024))
+    assert use.total - use.outputs == pytest.approx(measured, rel=0.2)
+    assert use.outputs == 128 * 4096 * 4
+
+
+@pytest.mark.slow
+def test_a_scaled_1b_takes_what_is_told(tmp_path: Path) -> None:
+    """Within 20 % of what the process has in memory after a full batch; not mapped, so that every byte is its own."""
+    path = tmp_path / "1b.gguf"
+    write_scaled(pair.TARGET, path, SHAPES["1b"], "Q4_0")
+    context = ContextPlan(2048)
+    found = place(path=str(path), n_ctx=2048, prompt=600, n=2, mmap=False)
+    use = told(path, context)
+    assert use.total == pytest.approx(found["resident"], rel=0.2)
+    buffers = sum(size for kinds in found["buffers"].values() for kind, size in kinds.items() if kind != "output")
+    assert use.total - use.outputs == pytest.approx(buffers, rel=0.06)
+
+
+def test_a_smaller_batch_needs_smaller_buffers(tmp_path: Path) -> None:
+    parts = describe(hollow.write(tmp_path / "m.gguf", SMALL)).anatomy
+    sizes = [
+        compute_bytes(parts, replace(ContextPlan(4096), n_batch=n), has_layers=True, has_head=True)
+        for n in (64, 128, 512)
+    ]
+    assert sizes == sorted(sizes)

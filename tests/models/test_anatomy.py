@@ -1,0 +1,107 @@
+"""What a model consists of, against sums made by hand, llama.cpp's own caches and every file there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec.models.describe import describe
+from localspec.models.gguf.anatomy import Anatomy, anatomy, row_bytes
+from localspec.models.gguf.header import read_header
+from tests.models.gguf_files import File, model
+from tests.models.hollow import LLAMA_1B, LLAMA_70B, QWEN3_30B_A3B, Hollow, write
+
+
+def of(path: Path) -> Anatomy:
+    return anatomy(read_header(path))
+
+
+def test_llama_70b(tmp_path: Path) -> None:
+    """Q4_K takes 144 bytes for 256 weights. A layer: q and output 8192 x 8192, k and v 8192 x 1024, three matrices of
+    the feed-forward part 8192 x 28672, two norms of 8192 floats.
+    """
+    parts = of(write(tmp_path / "m.gguf", LLAMA_70B))
+    matrices = 2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672
+    assert {layer.dense for layer in parts.layers} == {matrices * 144 // 256 + 2 * 8192 * 4}
+    assert len(parts.layers) == 80
+    assert parts.embedding == 128_256 * 8192 * 144 // 256
+    assert parts.output == parts.embedding + 8192 * 4  # the head and the last norm
+    assert parts.largest == parts.embedding
+    assert parts.kv_per_token("f16") == 80 * 2 * 8 * 128 * 2 == 327_680
+    assert parts.kv_per_token("q8_0") == 80 * 2 * 8 * 128 * 34 // 32
+    assert not parts.is_tied
+    assert parts.weights == sum(one.n_bytes for one in read_header(tmp_path / "m.gguf").tensors)
+
+
+def test_a_shared_head_is_stored_once_and_copied_to_a_device(tmp_path: Path) -> None:
+    parts = of(write(tmp_path / "m.gguf", LLAMA_1B))
+    assert parts.is_tied
+    assert parts.output == 128_256 * 2048 * 144 // 256 + 2048 * 4
+    assert parts.weights == sum(one.n_bytes for one in read_header(tmp_path / "m.gguf").tensors)
+
+
+def test_experts_are_told_from_the_rest(tmp_path: Path) -> None:
+    """128 experts of 3 x 2048 x 768 weights in each of 48 layers; 8 of them a token."""
+    parts = of(write(tmp_path / "m.gguf", QWEN3_30B_A3B))
+    assert {layer.experts for layer in parts.layers} == {128 * 3 * 2048 * 768 * 144 // 256}
+    assert parts.used_share == 8 / 128
+    assert parts.ff == 8 * 768
+    assert parts.weights == sum(one.n_bytes for one in read_header(tmp_path / "m.gguf").tensors)
+
+
+CACHES: dict[str, tuple[File, list[tuple[int, int]]]] = {
+    "heads of the cache default to those of attention": (model(), [(32, 32), (32, 32)]),
+    "grouped": (model().set("llama.attention.head_count_kv", "u32", 2), [(16, 16), (16, 16)]),
+    "of each layer": (model().set("llama.attention.head_count_kv", "arr[i32]", [4, 0]), [(32, 32), (0, 0)]),
+    "a width of its own": (
+        model().set("llama.attention.key_length", "u32", 24).set("llama.attention.value_length", "u32", 16),
+        [(96, 64), (96, 64)],
+    ),
+    "compressed (MLA)": (
+        model().set("llama.attention.kv_lora_rank", "u32", 512).set("llama.rope.dimension_count", "u32", 64),
+        [(576, 0), (576, 0)],
+    ),
+    "the last layer reads an earlier one's": (
+        model().set("llama.attention.shared_kv_layers", "u32", 1), [(32, 32), (0, 0)]
+    ),
+    "every second layer is recurrent": (model().set("llama.full_attention_interval", "u32", 2), [(0, 0), (32, 32)]),
+    "a lie about a width": (model().set("llama.attention.key_length", "u32", 2**31), [(32, 32), (32, 32)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "entries"), CACHES.values(), ids=CACHES)
+def test_cache_entries(tmp_path: Path, file: File, entries: list[tuple[int, int]]) -> None:
+    """The small model has 2 layers of 4 heads of 8."""
+    parts = of(file.write(tmp_path / "m.gguf"))
+    assert [(layer.k_entries, layer.v_entries) for layer in parts.layers] == entries
+
+
+def test_windows(tmp_path: Path) -> None:
+    file = model().set("llama.attention.sliding_window", "u32", 64)
+    parts = of(
+        file.set("llama.attention.sliding_window_pattern", "arr[bool]", [True, False]).write(tmp_path / "m.gguf")
+    )
+    assert parts.window == 64
+    assert [layer.is_windowed for layer in parts.layers] == [True, False]
+
+
+def test_rows_of_a_cache() -> None:
+    assert row_bytes(1024, "f16") == 2048
+    assert row_bytes(1024, "q8_0") == 1088
+    assert row_bytes(0, "q4_0") == 0
+    assert row_bytes(33, "q4_0") == 36  # two blocks of 32
+    with pytest.raises(KeyError):
+        row_bytes(32, "f99")
+
+
+@pytest.mark.parametrize("shape", [Hollow(6, 256, 4, 1, 768, 4096), Hollow(4, 512, 8, 2, 256, 4096, experts=8, used=2)])
+def test_hollow_files_describe_themselves(tmp_path: Path, shape: Hollow) -> None:
+    """What `localspec show` tells is made of the same numbers."""
+    wire = describe(write(tmp_path / "m.gguf", shape)).to_wire()
+    assert wire["kv_bytes_per_token"]["f16"] == shape.layers * 2 * 2 * shape.kv_heads * shape.width // shape.heads
+    assert wire["experts"] == {"n": shape.experts, "used": shape.used}
+    assert sum(wire["types"].values()) == sum(
+        [wire["weights"]["embedding"], wire["weights"]["output"]]
+        + [layer["dense"] + layer["experts"] for layer in wire["weights"]["layers"]]
+    )

@@ -1,0 +1,68 @@
+"""scripts/localspec --with: what it hands to pip, which is not run here, since a build takes minutes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RECORDER = """#!/usr/bin/env bash
+if [ "$1" = -c ]; then echo 0.3.36; exit; fi
+echo "CMAKE_ARGS=$CMAKE_ARGS $*" >> "$RECORD"
+exit ${FAILS:-0}
+"""
+
+
+def bash(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run lines of bash after environment.sh, with a recorder for python and an environment of the test's own."""
+    recorder = folder / "python"
+    recorder.write_text(RECORDER)
+    recorder.chmod(0o755)
+    lines = f"set -euo pipefail\nsource {ROOT}/scripts/environment.sh\nvenv={folder}\npython={recorder}\n{script}"
+    return subprocess.run(
+        ["bash", "-c", lines], capture_output=True, text=True, timeout=30,
+        env={"PATH": "/usr/bin:/bin", "RECORD": str(folder / "record"), **env},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "flags"),
+    [("rpc", "-DGGML_RPC=on"), ("cuda", "-DGGML_CUDA=on"), ("vulkan,rpc", "-DGGML_VULKAN=on -DGGML_RPC=on")],
+)
+def test_names_become_flags(tmp_path: Path, names: str, flags: str) -> None:
+    assert bash(f"cmake_flags {names}", tmp_path).stdout.strip() == flags
+
+
+@pytest.mark.parametrize("names", ["", "metal", "rpc,nonsense", ","])
+def test_unknown_names_stop_before_anything_is_installed(tmp_path: Path, names: str) -> None:
+    done = subprocess.run([ROOT / "scripts" / "localspec", "--with", names], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert "--with takes rpc, cuda and vulkan" in done.stderr
+
+
+def test_a_rebuild_goes_past_pips_cache_and_happens_once(tmp_path: Path) -> None:
+    twice = 'rebuild "-DGGML_RPC=on"; rebuild "-DGGML_RPC=on"'
+    done = bash(twice, tmp_path, CMAKE_ARGS="-DGGML_BLAS=on")
+    assert done.returncode == 0, done.stderr
+    (line,) = (tmp_path / "record").read_text().splitlines()
+    assert line.startswith("CMAKE_ARGS=-DGGML_BLAS=on -DGGML_RPC=on -m pip install")
+    for word in (
+        "--no-cache-dir",
+        "--force-reinstall",
+        "--no-deps",
+        "--no-binary llama-cpp-python",
+        "llama-cpp-python==",
+    ):
+        assert word in line
+    bash('rebuild "-DGGML_CUDA=on"', tmp_path)
+    assert len((tmp_path / "record").read_text().splitlines()) == 2
+
+
+def test_a_build_that_fails_is_said_and_tried_again(tmp_path: Path) -> None:
+    for attempt in (1, 2):
+        done = bash('rebuild "-DGGML_RPC=on"', tmp_path, FAILS="3")
+        assert done.returncode == 1
+        assert "The build failed" in done.stderr
+        assert len((tmp_path / "record").read_text().splitlines()) == attempt
