@@ -36,17 +36,19 @@ class Steering:
         self._clock = clock
         self._copier: Drafter | None = None
         self._auto: Auto | None = None
+        self._is_told = False  # that the profile cannot be kept
 
     def measure(self, target: Timed, draft: Timed | None) -> Iterator[events.Event]:
         """Measure what passes cost, unless an earlier run did; both caches must be empty."""
         if self.profile.costs is None:
             yield events.Loading("first measurement", 0.0)
             self.profile.costs = calibrate(target, draft, self._clock)
-            yield from self.keep()
+            self.profile.save()
 
     def keep(self) -> Iterator[events.Event]:
-        """Write the profile down; say so where that is impossible."""
-        if not self.profile.save():
+        """Write the profile down; say so, once, where that is impossible and matters."""
+        if not self.profile.save() and self._auto is not None and not self._is_told:
+            self._is_told = True
             yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
 
     def forget(self) -> None:
