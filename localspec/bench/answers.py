@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localspec.config import Request, Speculation
-from localspec.events import Committed, Event, Finished, Inspected
+from localspec.control.survey import Survey
+from localspec.events import Committed, Event, Finished, Inspected, Loading, Warned
 from localspec.lossless.questions import ForkQuestion, Question
 from localspec.stats import Stats
 from localspec.worker import Worker
@@ -75,6 +76,35 @@ def inspect(worker: Worker, question: Question) -> dict[str, Any]:
         if isinstance(event, Inspected):
             return event.content
     return {}  # interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What a survey found (`localspec.surveying`), and what was to be said of it."""
+
+    content: dict[str, Any]
+    warnings: tuple[str, ...]
+
+    @property
+    def row_costs(self) -> tuple[tuple[int, float], ...]:
+        """Milliseconds of a target pass by rows, at an empty context."""
+        return tuple((int(rows), float(ms)) for rows, ms in self.content["target"]["ms"])
+
+
+def survey(
+    worker: Worker, asked: Survey, on_progress: Callable[[str, float], None] = lambda what, share: None
+) -> Surveyed | None:
+    """Return the times of the pair's passes, None if that was interrupted."""
+    warnings: list[str] = []
+    for event in worker.survey(asked):
+        match event:
+            case Loading():
+                on_progress(event.what, event.fraction)
+            case Warned():
+                warnings.append(event.message)
+            case Inspected():
+                return Surveyed(event.content, tuple(warnings))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
