@@ -30,12 +30,8 @@ if TYPE_CHECKING:
     from localspec.control.survey import Survey
     from localspec.lossless.questions import Question
 
-_DOING = {
-    "load": "loading",
-    "generate": "reading the prompt",
-    "inspect": "checking",
-    "survey": "timing passes",
-}  # until an event says more
+# Until an event says more.
+_DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "checking", "survey": "timing passes"}
 REPORT = "--log-file FILE, and report what the file says"
 _FATES = {
     "SIGKILL": ("was killed (SIGKILL), probably out of memory", "--ctx 2048, which takes less memory"),

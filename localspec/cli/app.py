@@ -28,7 +28,7 @@ COMMANDS = {
         "Measure and keep what a pair's passes cost, or this machine.",
     ),
     "rpc-serve": ("localspec.cli.rpc_serve:rpc_serve", "Lend this machine's devices to another one."),
-    "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation and say what would mend it."),
+    "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation, or why speculation is slow on a pair."),
     "bench": ("localspec.cli.bench:bench", "Measure methods against plain decoding, or compare two results."),
     "race": (
         "localspec.cli.race:race_command",

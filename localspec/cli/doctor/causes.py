@@ -1,0 +1,274 @@
+"""What may make speculation slow on a pair, one function each: the number that was measured, and what it means.
+
+Nothing is said that was not measured, and what could not be is told as that. Thresholds are in units of a plain pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.bench.diagnosis import TEMPERATURE, Evidence, best_chain, break_even
+from localspec.cli.doctor.checks import Finding
+from localspec.cli.sizes import size
+from localspec.cli.staircase import by_rows
+from localspec.control.cost import RowCosts
+from localspec.control.staircase import stairs
+from localspec.events import Loaded
+from localspec.models.gguf.anatomy import Anatomy
+
+DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad
+LOW = (0.6, 0.4)  # acceptance: below, worth a note, bad
+TIGHT = 1.5  # a cliff within the rows of a short chain that costs this is bad
+SHORT = 5  # rows: the pending token and four drafted
+UNION = 1.3  # two rows against one in a mixture of experts
+HEAT = 1.15  # a pass at the end against the same at the start
+FEW_BITS = 4.0  # of a weight of the draft
+SWAPPED = 1 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pair with everything that is known of it. `parts` are the target's."""
+
+    loaded: Loaded
+    parts: Anatomy
+    evidence: Evidence
+
+    @property
+    def survey(self) -> Mapping[str, Any]:
+        """What the first survey told."""
+        assert self.evidence.first is not None
+        return self.evidence.first.content
+
+    @property
+    def target(self) -> dict[int, float]:
+        """Milliseconds of a target pass by rows."""
+        return by_rows(self.survey["target"]["ms"])
+
+    @property
+    def draft(self) -> float | None:
+        """Milliseconds of a draft token, None without a draft model."""
+        draft = self.survey["draft"]
+        return None if draft is None else by_rows(draft["ms"])[1]
+
+
+def causes(case: Case) -> Iterator[Finding]:
+    """Yield what is found."""
+    for one in (devices, rows, dear_draft, acceptance, temperature, template, quantisation):
+        yield one(case)
+    for one in (experts, replays, memory, threads, drift):
+        yield one(case)
+
+
+def devices(case: Case) -> Finding:
+    """Does the draft run on a slower device than the target?"""
+    target, draft, ms = case.loaded.target, case.loaded.draft, case.target[1]
+    if draft is None or case.draft is None:
+        return _unmeasured("devices", "the pair has no draft model")
+    rates = [target.bytes / ms / 1e6, draft.bytes / case.draft / 1e6]  # GB/s
+    facts = {"target": target.devices, "draft": draft.devices, "target_gb_per_s": rates[0], "draft_gb_per_s": rates[1]}
+    text = (
+        f"target on {' and '.join(target.devices)}, {rates[0]:.1f} GB/s of weights; "
+        f"draft on {' and '.join(draft.devices)}, {rates[1]:.1f} GB/s"
+    )
+    missing = [name for name in target.devices if name != "CPU" and name not in draft.devices]
+    if missing:
+        why = f"the draft does not use {' or '.join(missing)}, which the target does"
+        return Finding("devices", "bad", f"{text}: {why}", "--draft-gpu all", facts=facts)
+    return Finding("devices", "ok", text, facts=facts)
+
+
+def rows(case: Case) -> Finding:
+    """Where does one more row cost as much as several?"""
+    costs = case.target
+    if len(costs) < 2:
+        return _unmeasured("rows", "the time sufficed for one width of a pass", "localspec doctor PAIR --seconds 600")
+    cliffs = [one for one in stairs(costs) if one.is_cliff]
+    widest = max(n for n in costs if n <= SHORT)
+    text = f"{widest} rows cost {costs[widest] / costs[1]:.2f}x of 1"
+    facts = {"ms": case.survey["target"]["ms"], "cliffs": [[one.before, one.rows, one.ratio] for one in cliffs]}
+    if not cliffs:
+        return Finding("rows", "ok", f"{text}, and no width is a cliff (up to {max(costs)} rows)", facts=facts)
+    worst = max(cliffs, key=lambda one: one.ratio)
+    text = f"{text}; {worst.rows} rows cost {worst.ratio:.2f}x of {worst.before}"
+    is_bad = worst.rows <= SHORT and worst.ratio >= TIGHT
+    hint = f"-k {worst.before - 1}" if worst.before > 1 else "--method suffix, which drafts only what is likely"
+    return Finding("rows", "bad" if is_bad else "note", text, f"{hint} (auto minds it)", facts=facts)
+
+
+def dear_draft(case: Case) -> Finding:
+    """Is the draft cheap against the target?"""
+    if case.draft is None:
+        return _unmeasured("draft", "the pair has no draft model", "localspec pairs list")
+    ratio = case.draft / case.target[1]
+    least = break_even(RowCosts(case.target), case.draft)
+    pays = "no acceptance makes a chain pay" if least is None else f"a chain pays from {least:.0%} acceptance on"
+    text = f"a draft token costs {case.draft:.3g} ms, {ratio:.2f} of a target pass ({case.target[1]:.3g} ms): {pays}"
+    facts = {"draft_ms": case.draft, "target_ms": case.target[1], "ratio": ratio, "break_even": least}
+    state = "bad" if ratio > DEAR[1] or least is None else "note" if ratio > DEAR[0] else "ok"
+    hint = "" if state == "ok" else "a smaller draft: localspec pairs list, or --method suffix"
+    return Finding("draft", state, text, hint, facts=facts)
+
+
+def acceptance(case: Case) -> Finding:
+    """Is what is drafted accepted?"""
+    tried = case.evidence.tried.get("sampled")
+    if tried is None or not tried.seen:
+        return _untried(case, "accepted")
+    text = f"{_spelt(tried.share, tried.error)} of draft tokens at T={TEMPERATURE:g}, of {tried.seen} judged"
+    k, speed = best_chain(RowCosts(case.target), case.draft or 0.0, tried.share)
+    text += (
+        f"; computed from these costs, -k {k} would be best, {speed:.2f}x" if k else "; too few for any chain to pay"
+    )
+    state = "bad" if tried.share < LOW[1] else "note" if tried.share < LOW[0] else "ok"
+    hint = "" if state == "ok" else "another draft: localspec pairs list"
+    return Finding("accepted", state, text, hint, facts={**tried.to_wire(), "best_k": k, "computed_speedup": speed})
+
+
+def temperature(case: Case) -> Finding:
+    """Does sampling explain rejections?"""
+    greedy, sampled = (case.evidence.tried.get(name) for name in ("greedy", "sampled"))
+    if greedy is None or sampled is None:
+        return _untried(case, "sampling")
+    text = (
+        f"accepted {_spelt(greedy.share, greedy.error)} at T=0, {_spelt(sampled.share, sampled.error)} "
+        f"at T={TEMPERATURE:g}"
+    )
+    facts = {"greedy": greedy.to_wire(), "sampled": sampled.to_wire()}
+    if not greedy.differs(sampled):
+        text += ": no difference beyond chance, so temperature explains nothing"
+        return Finding("sampling", "ok", text, facts=facts)
+    if greedy.share < sampled.share:
+        return Finding("sampling", "ok", f"{text}: temperature costs nothing", facts=facts)
+    lost = greedy.share - sampled.share
+    hint = "a lower --temp, if the text may be another"
+    return Finding("sampling", "note", f"{text}: temperature costs {lost:.0%} of the tokens", hint, facts=facts)
+
+
+def template(case: Case) -> Finding:
+    """Does the chat template explain rejections?"""
+    tried = case.evidence.tried
+    usual = tried.get("greedy")
+    if usual is None:
+        return _untried(case, "template")
+    others = {name: tried[name] for name in ("raw", "draft template") if name in tried}
+    if not others:
+        return Finding("template", "ok", "the target has no chat template, so none can be wrong: nothing to compare")
+    words = {"raw": "as a raw prompt", "draft template": "with the draft's own template"}
+    text = f"accepted {_spelt(usual.share, usual.error)} with the chat template at T=0, "
+    text += ", ".join(f"{_spelt(one.share, one.error)} {words[name]}" for name, one in others.items())
+    facts: dict[str, Any] = {name: one.to_wire() for name, one in others.items()}
+    facts["chat"] = usual.to_wire()
+    better = [name for name, one in others.items() if one.differs(usual) and one.share > usual.share]
+    if not better:
+        return Finding("template", "ok", f"{text}: the template is not what costs acceptance", facts=facts)
+    hint = "--template of the draft" if "draft template" in better else "a draft made for this template, or --raw"
+    text += ": the draft does not know the template"
+    return Finding("template", "bad" if usual.share < LOW[1] else "note", text, hint, facts=facts)
+
+
+def quantisation(case: Case) -> Finding:
+    """How many bits does the draft have left? What more would bring takes another file to measure."""
+    target, draft = case.loaded.target, case.loaded.draft
+    if draft is None:
+        return _unmeasured("quants", "the pair has no draft model")
+    bits = [8 * one.bytes / max(one.n_params, 1) for one in (target, draft)]
+    text = f"target {target.quant}, {bits[0]:.1f} bits of file a weight; draft {draft.quant}, {bits[1]:.1f} bits"
+    facts = {"target_bits": bits[0], "draft_bits": bits[1]}
+    text += "; whether more bits would be accepted more often was not measured: it takes another file"
+    if bits[1] < FEW_BITS:
+        return Finding("quants", "note", text, "localspec doctor PAIR -d DRAFT with more bits", facts=facts)
+    return Finding("quants", "ok", text, facts=facts)
+
+
+def experts(case: Case) -> Finding:
+    """Do two rows read more experts than one?"""
+    parts, costs = case.parts, case.target
+    if not parts.n_experts:
+        return Finding("experts", "ok", "none: every row reads the same weights", facts={"n": 0})
+    facts: dict[str, Any] = {"n": parts.n_experts, "used": parts.n_used}
+    said = f"{parts.n_used} of {parts.n_experts} experts a token"
+    if 2 not in costs:
+        return _unmeasured("experts", f"{said}; a pass of two rows was not timed")
+    dense = parts.weights - sum(layer.experts for layer in parts.layers)
+    routed, share = parts.weights - dense, parts.used_share
+    predicted = (dense + routed * (1 - (1 - share) ** 2)) / max(dense + routed * share, 1)
+    ratio = costs[2] / costs[1]
+    facts |= {"ratio": ratio, "bytes_ratio": predicted}
+    text = f"{said}: two rows cost {ratio:.2f}x of one; by bytes, were routing even, {predicted:.2f}x"
+    if ratio < UNION:
+        return Finding("experts", "ok", text, facts=facts)
+    hint = "more of the experts on the GPU (localspec plan PAIR), or --method suffix"
+    return Finding("experts", "bad", f"{text}: verifying reads the union of what all rows use", hint, facts=facts)
+
+
+def replays(case: Case) -> Finding:
+    """Was anything evaluated twice, because tokens could not be taken back?"""
+    stuck = [name for name in ("", "draft_") if case.survey[f"{name}can_rollback"] is False]
+    facts = {"can_rollback": case.survey["can_rollback"], "replayed_rows": case.evidence.replayed}
+    if stuck:
+        who = " and ".join("draft" if name else "target" for name in stuck)
+        text = f"the {who} cannot take tokens back, as tried when it was loaded, so nothing is drafted with it"
+        return Finding("replays", "bad", text, "a pair of attention models: localspec pairs list", facts=facts)
+    if case.evidence.replayed is None:
+        return _unmeasured("replays", "nothing was drafted")
+    n = case.evidence.replayed
+    text = f"{n} rows of the target were evaluated beyond those its answers needed"
+    return Finding("replays", "ok" if n == 0 else "note", text, facts=facts)
+
+
+def memory(case: Case) -> Finding:
+    """Did passes wait for a disk?"""
+    swapped, faults = case.evidence.swapped_bytes, case.evidence.major_faults
+    facts = {"swapped_bytes": swapped, "major_faults": faults}
+    told = "the system does not say how much is swapped" if swapped is None else f"{size(swapped)} swapped out"
+    text = f"{told}, {faults} page{'' if faults == 1 else 's'} read from a disk while passes were timed"
+    is_swapped = swapped is not None and swapped > SWAPPED
+    hint = "close other programs, or a smaller quantisation" if faults or is_swapped else ""
+    state = "bad" if faults > len(case.target) or is_swapped else "note" if faults else "ok"
+    return Finding("memory", state, text, hint, facts=facts)
+
+
+def threads(case: Case) -> Finding:
+    """Are there more threads than cores?"""
+    cores, used = case.survey["cores"], [case.survey["threads"], case.survey["draft_threads"]]
+    told = " and ".join(f"{n} for the {name}" for n, name in zip(used, ("target", "draft"), strict=True) if n)
+    facts = {"threads": used[0], "draft_threads": used[1], "cores": cores}
+    text = f"{told} on {cores} physical core{'' if cores == 1 else 's'}"
+    if max(n for n in used if n) <= cores:
+        return Finding("threads", "ok", text, facts=facts)
+    text += "; what fewer would bring was not timed"
+    return Finding("threads", "bad", text, f"--threads {cores}, or leave out --threads", facts=facts)
+
+
+def drift(case: Case) -> Finding:
+    """Is the same pass as fast at the end as it was at the start?"""
+    last = case.evidence.one_row_ms
+    if last is None:
+        return _unmeasured("drift", "the examination was stopped before its end")
+    ratio = last / case.target[1]
+    text = f"a pass of one row took {case.target[1]:.3g} ms at the start, {last:.3g} ms at the end, {ratio:.2f}x"
+    facts = {"first_ms": case.target[1], "last_ms": last, "ratio": ratio}
+    if 1 / HEAT <= ratio <= HEAT:
+        return Finding("drift", "ok", text, facts=facts)
+    text += ": the machine changed its pace, by heat or by other programs (which of them was not measured)"
+    return Finding("drift", "note", text, "once more, with nothing else running", facts=facts)
+
+
+def _spelt(share: float, error: float) -> str:
+    return f"{100 * share:.0f} % (± {200 * error:.0f})"
+
+
+def _unmeasured(name: str, why: str, hint: str = "") -> Finding:
+    return Finding(name, "note", f"not measured: {why}", hint)
+
+
+def _untried(case: Case, name: str) -> Finding:
+    """Say why acceptance is not known."""
+    if case.loaded.draft is None:
+        return _unmeasured(name, "the pair has no draft model")
+    if case.evidence.tried:
+        return _unmeasured(name, "no draft token was judged")
+    return _unmeasured(name, "no answer could be drafted")
