@@ -214,7 +214,7 @@ class Session:
         if asked.is_kept:
             self._steering.profile.costs = found.costs
             yield from self._steering.keep()
-        yield events.Inspected({**found.to_wire(), "profile": str(self._steering.profile.file)})
+        yield events.Inspected({**found.to_wire(), "profile": self._steering.profile.told()})
 
     def close(self) -> None:
         """Free all models; the session can load again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,7 +88,16 @@ class Surveyed:
     @property
     def row_costs(self) -> tuple[tuple[int, float], ...]:
         """Milliseconds of a target pass by rows, at an empty context."""
-        return tuple((int(rows), float(ms)) for rows, ms in self.content["target"]["ms"])
+        return _pairs(self.content["target"]["ms"])
+
+    @property
+    def known_costs(self) -> tuple[tuple[int, float], ...]:
+        """The same as the pair's profile has it, from a calibration and from real passes, which take their while."""
+        return _pairs(self.content["profile"]["ms"])
+
+
+def _pairs(wire: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
+    return tuple((int(rows), float(ms)) for rows, ms in wire)
 
 
 def survey(

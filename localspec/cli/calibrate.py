@@ -95,7 +95,7 @@ def _pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> i
 
 
 def _tell(found: Surveyed, asked: Survey, settings: LoadSettings, console: Console, *, as_json: bool) -> None:
-    kept = None if found.warnings else found.content["profile"]
+    kept = None if found.warnings else found.content["profile"]["file"]
     for warning in found.warnings:
         console.warn(warning)
     if as_json:

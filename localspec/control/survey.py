@@ -27,7 +27,10 @@ STRIDE = 7919  # a prime: tokens differ, or a mixture of experts would be asked 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it."""
+    """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it.
+
+    Without `sizes` nothing is timed, and the profile is asked for what it knows.
+    """
 
     seconds: float = 10.0
     sizes: tuple[int, ...] = SIZES
@@ -75,7 +78,7 @@ def time_model(
     """
     possible = [rows for rows in sizes if rows <= min(model.traits.max_rows, model.traits.n_ctx)]
     empty = yield from _rounds(model.time_rows, possible, budgets[0], clock, cancel)
-    if budgets[1] <= 0.0:
+    if not empty or budgets[1] <= 0.0:
         return Times(empty, why_not="not asked for")
     widest = max(empty)
     reading = empty[widest] / widest  # seconds a token: a prompt is read in passes at least as wide
