@@ -211,10 +211,12 @@ class Session:
         self._forget()
         draft = None if self._draft is None else self._draft.backend
         found = yield from survey_pair(asked, self._target.backend, draft, self._clock, self._cancel)
+        is_kept = False
         if asked.is_kept:
             self._steering.profile.costs = found.costs
-            yield from self._steering.keep()
-        yield events.Inspected({**found.to_wire(), "profile": self._steering.profile.told()})
+            is_kept = yield from self._steering.keep()
+        profile = {**self._steering.profile.told(), "is_kept": is_kept}
+        yield events.Inspected({**found.to_wire(), "profile": profile})
 
     def close(self) -> None:
         """Free all models; the session can load again."""

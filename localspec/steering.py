@@ -6,7 +6,7 @@ plain passes. What a person asked for by name is obeyed; a tree under `auto` is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,7 @@ class Steering:
         self._clock = clock
         self._copier: Drafter | None = None
         self._auto: Auto | None = None
+        self._has_complained = False
 
     def measure(self, target: Timed, draft: Timed | None) -> Iterator[events.Event]:
         """Measure what passes cost, unless an earlier run did; both caches must be empty."""
@@ -44,10 +45,13 @@ class Steering:
             self.profile.costs = calibrate(target, draft, self._clock)
             yield from self.keep()
 
-    def keep(self) -> Iterator[events.Event]:
-        """Write the profile down; say so where that is impossible."""
-        if not self.profile.save():
+    def keep(self) -> Generator[events.Event, None, bool]:
+        """Write the profile down and return whether that was possible; the first time it is not, say so."""
+        is_kept = self.profile.save()
+        if not is_kept and not self._has_complained:
+            self._has_complained = True
             yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
+        return is_kept
 
     def forget(self) -> None:
         """Drop what was read of texts; what was learned of the pair stays."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec.config import Request, Speculation
 from localspec.control.survey import Survey
-from localspec.events import Committed, Event, Finished, Inspected, Loading, Warned
+from localspec.events import Committed, Event, Finished, Inspected, Loading
 from localspec.lossless.questions import ForkQuestion, Question
 from localspec.stats import Stats
 from localspec.worker import Worker
@@ -80,10 +80,9 @@ def inspect(worker: Worker, question: Question) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What a survey found (`localspec.surveying`), and what was to be said of it."""
+    """What a survey found, as `localspec.surveying` tells it."""
 
     content: dict[str, Any]
-    warnings: tuple[str, ...]
 
     @property
     def row_costs(self) -> tuple[tuple[int, float], ...]:
@@ -104,15 +103,11 @@ def survey(
     worker: Worker, asked: Survey, on_progress: Callable[[str, float], None] = lambda what, share: None
 ) -> Surveyed | None:
     """Return the times of the pair's passes, None if that was interrupted."""
-    warnings: list[str] = []
     for event in worker.survey(asked):
-        match event:
-            case Loading():
-                on_progress(event.what, event.fraction)
-            case Warned():
-                warnings.append(event.message)
-            case Inspected():
-                return Surveyed(event.content, tuple(warnings))
+        if isinstance(event, Loading):
+            on_progress(event.what, event.fraction)
+        elif isinstance(event, Inspected):
+            return Surveyed(event.content)
     return None
 
 

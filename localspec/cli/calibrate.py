@@ -95,13 +95,13 @@ def _pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> i
 
 
 def _tell(found: Surveyed, asked: Survey, settings: LoadSettings, console: Console, *, as_json: bool) -> None:
-    kept = None if found.warnings else found.content["profile"]["file"]
-    for warning in found.warnings:
-        console.warn(warning)
+    profile = found.content["profile"]
+    if not profile["is_kept"]:
+        console.warn(f"{Path(profile['file']).parent} cannot be written: these costs are not kept")
     if as_json:
-        write_json({"schema": SCHEMA, "pair": settings.name, **found.content, "profile": kept})
+        write_json({"schema": SCHEMA, "pair": settings.name, **found.content})
         return
     draft = "no draft" if settings.draft is None else Path(settings.draft).name
     write_out(f"{one_line(Path(settings.target).name)}, {one_line(draft)}\n\n" + staircase(found.content, asked))
-    if kept is not None:
-        write_out(f"kept in {one_line(kept)}\n")
+    if profile["is_kept"]:
+        write_out(f"kept in {one_line(profile['file'])}\n")

@@ -18,7 +18,7 @@ from localspec.cli.output import lone_stop, write_json
 from localspec.cli.settings import open_worker
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings
-from localspec.events import Loaded
+from localspec.events import Loaded, Warned
 from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
@@ -36,7 +36,7 @@ def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any
     with open_worker(values) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
-                loaded = _load(worker, settings, live, stop)
+                loaded = _load(worker, settings, live, console, stop)
                 examination = Examination(
                     worker,
                     templates,
@@ -67,13 +67,16 @@ def _template(draft: str | None) -> str | None:
     return None if draft is None else model_info(read_model(Path(draft))).chat_template
 
 
-def _load(worker: Worker, settings: LoadSettings, live: Live, stop: Stop) -> Loaded | None:
-    """Load the pair; None if that was stopped."""
+def _load(worker: Worker, settings: LoadSettings, live: Live, console: Console, stop: Stop) -> Loaded | None:
+    """Load the pair, passing on what there is to doubt; None if that was stopped."""
     live.status("starting the engine")
     loaded = None
     for event in load(worker, settings, stop):
         if isinstance(event, Loaded):
             loaded = event
+        elif isinstance(event, Warned):
+            live.erase()
+            console.warn(event.message)
     return None if stop.is_asked else loaded
 
 
