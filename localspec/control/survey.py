@@ -87,8 +87,8 @@ def time_model(
         return Times(empty, why_not="the model cannot take tokens back")
     if position < SHALLOWEST:
         return Times(empty, why_not=f"{max(position, 0)} tokens are all that the context or the budget has room for")
-    model.prefill(_tokens(position, model.traits.n_vocab), cancel)
     try:
+        model.prefill(_tokens(position, model.traits.n_vocab), cancel)
         deep = yield from _rounds(lambda rows: _extended(model, rows, clock), possible, budgets[1] / 2, clock, cancel)
     finally:
         model.truncate(0)
