@@ -16,6 +16,7 @@ from localspec.bench.suites import Prompt, choose, load_suite
 from localspec.config import Message, Request, Sampling, Speculation
 from localspec.control.cost import RowCosts
 from localspec.control.survey import Survey
+from localspec.errors import IncompatibleError
 from localspec.worker import Worker
 
 TEMPERATURE = 0.8
@@ -58,11 +59,13 @@ class Tried:
 class Evidence:
     """Everything that was measured. `tried` by setting: greedy, sampled, raw, draft template (all but one at T=0).
 
-    `replayed` are rows of the target beyond those that its answers needed; `one_row_ms` a pass of one row at the end.
+    `refused` says why a setting could not be tried. `replayed` are rows of the target beyond those that its answers
+    needed, `one_row_ms` a pass of one row at the end.
     """
 
     first: Surveyed | None = None
     tried: dict[str, Tried] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     replayed: int | None = None
     race: Race | None = None
     one_row_ms: float | None = None
@@ -106,9 +109,10 @@ class Examination:
             return found
         self._paging(found, found.first)
         prompts, n_tokens = self._size(found.first)
-        needed = self._try_settings(found, prompts, n_tokens) if self._has_draft else 0
+        can_draft = bool(found.first.content["can_rollback"] and found.first.content["draft_can_rollback"])
+        needed = self._try_settings(found, prompts, n_tokens) if can_draft else 0
         between = self._survey(ONE_ROW)
-        if between is not None and self._has_draft:
+        if between is not None and can_draft:
             found.replayed = between.content["evaluated"] - found.first.content["evaluated"] - needed
         if not self._is_stopped():
             request = self._request(prompts[0], n_tokens, Sampling(temperature=TEMPERATURE, seed=1))
@@ -170,13 +174,17 @@ class Examination:
             )
         needed = 0
         for name, request in settings.items():
-            answers = []
-            for i, prompt in enumerate(prompts):
-                self._on_progress(f"acceptance, {name}, prompt {i + 1} of {len(prompts)}")
-                if self._is_stopped():
-                    return needed
-                answers.append(ask(self._worker, request(prompt, i)))
-                needed += _rows(answers[-1])
+            answers: list[Answer] = []
+            try:
+                for i, prompt in enumerate(prompts):
+                    self._on_progress(f"acceptance, {name}, prompt {i + 1} of {len(prompts)}")
+                    if self._is_stopped():
+                        return needed
+                    answers.append(ask(self._worker, request(prompt, i)))
+                    needed += _rows(answers[-1])
+            except IncompatibleError as error:  # the draft's template may be beyond the sandbox
+                found.refused[name] = error.message
+                continue
             kept = sum(sum(one.stats.accepted_per_pos) for one in answers)
             found.tried[name] = Tried(kept, sum(sum(one.stats.reached) for one in answers), len(answers))
         return needed

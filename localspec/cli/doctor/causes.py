@@ -159,6 +159,8 @@ def template(case: Case) -> Finding:
     words = {"raw": "as a raw prompt", "draft template": "with the draft's own template"}
     text = f"accepted {_spelt(usual.share, usual.error)} with the chat template at T=0, "
     text += ", ".join(f"{_spelt(one.share, one.error)} {words[name]}" for name, one in others.items())
+    for name, why in case.evidence.refused.items():
+        text += f"; {words.get(name, name)} not measured: {why}"
     facts: dict[str, Any] = {name: one.to_wire() for name, one in others.items()}
     facts["chat"] = usual.to_wire()
     better = [name for name, one in others.items() if one.differs(usual) and one.share > usual.share]
@@ -193,8 +195,8 @@ def experts(case: Case) -> Finding:
     said = f"{parts.n_used} of {parts.n_experts} experts a token"
     if 2 not in costs:
         return _unmeasured("experts", f"{said}; a pass of two rows was not timed")
-    dense = parts.weights - sum(layer.experts for layer in parts.layers)
-    routed, share = parts.weights - dense, parts.used_share
+    dense = parts.output + sum(layer.dense for layer in parts.layers)
+    routed, share = sum(layer.experts for layer in parts.layers), parts.used_share
     predicted = (dense + routed * (1 - (1 - share) ** 2)) / max(dense + routed * share, 1)
     ratio = costs[2] / costs[1]
     facts |= {"ratio": ratio, "bytes_ratio": predicted}
