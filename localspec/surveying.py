@@ -46,11 +46,16 @@ def survey_pair(
     seconds = {name: share * asked.seconds for name, share in SHARES.items()}
     if not asked.is_deep:
         seconds["deep"] = seconds["deep draft"] = 0.0
-    found = yield from _told("target", target, asked.sizes, (seconds["empty"], seconds["deep"]), clock, cancel)
+    found = yield from _told(
+        "target",
+        time_model(target, asked.sizes, (seconds["empty"], seconds["deep"]), clock, cancel, asked.least),
+        clock,
+    )
     drafts = None
     if draft is not None:
         sizes = DRAFT_SIZES if len(asked.sizes) > 1 else asked.sizes
-        drafts = yield from _told("draft", draft, sizes, (seconds["draft"], seconds["deep draft"]), clock, cancel)
+        timing = time_model(draft, sizes, (seconds["draft"], seconds["deep draft"]), clock, cancel)
+        drafts = yield from _told("draft", timing, clock)
     facts = {
         "threads": target.threads,
         "draft_threads": None if draft is None else draft.threads,
@@ -68,16 +73,9 @@ def survey_pair(
     return Surveyed(found, drafts, facts)
 
 
-def _told(
-    what: str,
-    model: LlamaBackend,
-    sizes: tuple[int, ...],
-    budgets: tuple[float, float],
-    clock: Clock,
-    cancel: Cancel,
-) -> Generator[events.Event, None, Times]:
+def _told(what: str, timing: Generator[float, None, Times], clock: Clock) -> Generator[events.Event, None, Times]:
     """Time one model and tell how far that is, ten times a second at most."""
-    timing, told = time_model(model, sizes, budgets, clock, cancel), clock()
+    told = clock()
     while True:
         try:
             share = next(timing)

@@ -12,6 +12,11 @@ from localspec.control.survey import Survey
 BAR = 24  # characters
 
 
+def spelt_ms(ms: float) -> str:
+    """Return milliseconds with three digits that mean something, and never as a power of ten."""
+    return f"{ms:.3g}" if ms < 999.5 else f"{ms:.0f}"
+
+
 def by_rows(pairs: Any) -> dict[int, float]:
     """Return milliseconds by rows from what a survey told."""
     return {int(rows): float(ms) for rows, ms in pairs}
@@ -26,11 +31,9 @@ def staircase(content: Mapping[str, Any], asked: Survey) -> str:
     lines += _grown("target", target)
     if draft is not None:
         one, first = by_rows(draft["ms"]), by_rows(target["ms"])[1]
-        costs = ", ".join(f"{rows} rows {ms:.3g} ms" for rows, ms in one.items() if rows > 1)
-        lines.append(
-            f"draft, {_threads(content['draft_threads'])}: a token {one[1]:.3g} ms, {one[1] / first:.2f} of a target "
-            f"pass{f'; {costs}' if costs else ''}"
-        )
+        costs = ", ".join(f"{rows} rows {spelt_ms(ms)} ms" for rows, ms in one.items() if rows > 1)
+        token = f"a token {spelt_ms(one[1])} ms, {one[1] / first:.2g} of a target pass"
+        lines.append(f"draft, {_threads(content['draft_threads'])}: {token}{f'; {costs}' if costs else ''}")
         lines += _grown("draft", draft)
     return "\n".join(lines) + "\n"
 
@@ -46,10 +49,10 @@ def _rows(target: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     at = (f"ms at {target['position']}",) if deep else ()
     yield "rows", "ms", "ms a row", "of 1 row", *at, "", ""
     for rows, ms in costs.items():
-        late = ("–" if rows not in deep else f"{deep[rows]:.3g}",) if deep else ()
+        late = ("–" if rows not in deep else spelt_ms(deep[rows]),) if deep else ()
         bar = "█" * max(1, round(BAR * ms / top))
         marks = bar.ljust(BAR), said.get(rows, "").ljust(wide)  # the table puts columns to the right
-        yield str(rows), f"{ms:.3g}", f"{ms / rows:.3g}", f"{ms / costs[1]:.2f}", *late, *marks
+        yield str(rows), spelt_ms(ms), spelt_ms(ms / rows), f"{ms / costs[1]:.2f}", *late, *marks
 
 
 def _said(before: int, ratio: float, is_free: bool, is_cliff: bool) -> str:

@@ -29,13 +29,15 @@ STRIDE = 7919  # a prime: tokens differ, or a mixture of experts would be asked 
 class Survey:
     """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it.
 
-    Without `sizes` nothing is timed, and the profile is asked for what it knows.
+    The first `least` of them are timed whatever that takes. Without `sizes` nothing is timed, and the profile is asked
+    for what it knows.
     """
 
     seconds: float = 10.0
     sizes: tuple[int, ...] = SIZES
     is_deep: bool = True
     is_kept: bool = False
+    least: int = 1
 
     @staticmethod
     def from_wire(wire: dict[str, Any]) -> Survey:
@@ -70,14 +72,20 @@ class Surveyed(Backend, Timed, Protocol):
 
 
 def time_model(
-    model: Surveyed, sizes: Sequence[int], budgets: tuple[float, float], clock: Clock, cancel: Cancel
+    model: Surveyed,
+    sizes: Sequence[int],
+    budgets: tuple[float, float],
+    clock: Clock,
+    cancel: Cancel,
+    least: int = 1,
 ) -> Generator[float, None, Times]:
     """Time passes of `sizes` within `budgets` (seconds for empty and deep), yielding the share of what is done.
 
-    The cache must be empty, and is again. Raises Cancelled between passes.
+    The `least` first sizes are taken in any case, at an empty context. The cache must be empty, and is again. Raises
+    Cancelled between passes.
     """
     possible = [rows for rows in sizes if rows <= min(model.traits.max_rows, model.traits.n_ctx)]
-    empty = yield from _rounds(model.time_rows, possible, budgets[0], clock, cancel)
+    empty = yield from _rounds(model.time_rows, possible, budgets[0], clock, cancel, least)
     if not empty or budgets[1] <= 0.0:
         return Times(empty, why_not="not asked for")
     widest = max(empty)
@@ -104,16 +112,16 @@ def costs(target: Times, draft: Times | None) -> Costs:
 
 
 def _rounds(
-    take: Callable[[int], float], sizes: Sequence[int], budget: float, clock: Clock, cancel: Cancel
+    take: Callable[[int], float], sizes: Sequence[int], budget: float, clock: Clock, cancel: Cancel, least: int = 1
 ) -> Generator[float, None, dict[int, float]]:
-    """Return the fastest seconds by rows; the first size is taken whatever the budget."""
+    """Return the fastest seconds by rows; the `least` first sizes are taken whatever the budget."""
     began, found = clock(), dict[int, float]()
     for number in range(ROUNDS):
         for i, rows in enumerate(sizes):
             if cancel():
                 raise Cancelled
             spent = clock() - began
-            if found and spent > budget:
+            if len(found) >= least and spent > budget:
                 return found
             take(rows)  # the first pass of a width lays the graph out anew
             found[rows] = min(take(rows), found.get(rows, math.inf))

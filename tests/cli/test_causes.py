@@ -70,6 +70,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "an early cliff": ({"first": passes(cliff_at_three)}, "rows", "bad", "3 rows cost 1.90x of 2"),
     "a late cliff": ({"first": passes(cliff_at_nine)}, "rows", "note", "9 rows cost 1.89x of 8"),
     "one width only": ({"first": passes(target={"ms": [[1, 9.0]]})}, "rows", "note", "not measured"),
+    "nothing known of rows": ({"first": passes(target={"ms": [[1, 100.0]]})}, "draft", "ok", "was not measured"),
     "a dear draft": ({"first": passes(draft=40.0)}, "draft", "bad", "0.40 of a target pass"),
     "a draft that is not cheap": ({"first": passes(draft=25.0)}, "draft", "note", "0.25 of a target pass"),
     "rows that never pay": ({"first": passes(lambda rows: 100.0 * rows)}, "draft", "bad", "no acceptance"),

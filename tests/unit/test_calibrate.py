@@ -148,6 +148,12 @@ def test_why_there_is_nothing_deep(machine: Machine, budget: float, why: str) ->
     assert found.to_wire()["why_not_deep"] == found.why_not
 
 
+def test_the_least_is_timed_whatever_it_takes() -> None:
+    machine = Machine(lambda rows: 100.0)
+    found = finished(time_model(machine, SIZES, (1.0, 0.0), machine.clock, never, least=5))
+    assert list(found.empty) == [1, 2, 3, 4, 5]
+
+
 def test_no_width_is_wider_than_a_pass() -> None:
     machine = Machine(line, max_rows=16, n_ctx=400)
     found = finished(time_model(machine, SIZES, (1.0, 1.0), machine.clock, never))
@@ -164,7 +170,7 @@ def test_a_survey_that_is_cancelled_leaves_an_empty_cache() -> None:
 
 def test_a_survey_travels() -> None:
     asked = Survey(3.0, (1, 2), is_deep=False, is_kept=True)
-    wire = {"seconds": 3.0, "sizes": [1, 2], "is_deep": False, "is_kept": True}
+    wire = {"seconds": 3.0, "sizes": [1, 2], "is_deep": False, "is_kept": True, "least": 1}
     assert Survey.from_wire(wire) == asked
 
 

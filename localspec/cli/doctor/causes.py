@@ -12,7 +12,7 @@ from typing import Any
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, best_chain, break_even
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.sizes import size
-from localspec.cli.staircase import by_rows
+from localspec.cli.staircase import by_rows, spelt_ms
 from localspec.control.cost import RowCosts
 from localspec.control.staircase import stairs
 from localspec.events import Loaded
@@ -46,6 +46,11 @@ class Case:
     def target(self) -> dict[int, float]:
         """Milliseconds of a target pass by rows."""
         return by_rows(self.survey["target"]["ms"])
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the rows of a short chain were timed: without them nothing is known of what verifying costs."""
+        return max(self.target) >= SHORT
 
     @property
     def draft(self) -> float | None:
@@ -103,11 +108,19 @@ def dear_draft(case: Case) -> Finding:
     if case.draft is None:
         return _unmeasured("draft", "the pair has no draft model", "localspec pairs list")
     ratio = case.draft / case.target[1]
-    least = break_even(RowCosts(case.target), case.draft)
-    pays = "no acceptance makes a chain pay" if least is None else f"a chain pays from {least:.0%} acceptance on"
-    text = f"a draft token costs {case.draft:.3g} ms, {ratio:.2f} of a target pass ({case.target[1]:.3g} ms): {pays}"
-    facts = {"draft_ms": case.draft, "target_ms": case.target[1], "ratio": ratio, "break_even": least}
-    state = "bad" if ratio > DEAR[1] or least is None else "note" if ratio > DEAR[0] else "ok"
+    text = (
+        f"a draft token costs {spelt_ms(case.draft)} ms, {ratio:.2g} of a target pass ({spelt_ms(case.target[1])} ms)"
+    )
+    facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": case.target[1], "ratio": ratio}
+    never = False
+    if case.has_rows:
+        least = facts["break_even"] = break_even(RowCosts(case.target), case.draft)
+        never = least is None
+        text += f": {'no acceptance makes a' if least is None else f'from {least:.0%} acceptance on a'} chain pay"
+        text += "" if never else "s"
+    else:
+        text += "; what further rows cost was not measured"
+    state = "bad" if ratio > DEAR[1] or never else "note" if ratio > DEAR[0] else "ok"
     hint = "" if state == "ok" else "a smaller draft: localspec pairs list, or --method suffix"
     return Finding("draft", state, text, hint, facts=facts)
 
@@ -118,13 +131,14 @@ def acceptance(case: Case) -> Finding:
     if tried is None or not tried.seen:
         return _untried(case, "accepted")
     text = f"{_spelt(tried.share, tried.error)} of draft tokens at T={TEMPERATURE:g}, of {tried.seen} judged"
-    k, speed = best_chain(RowCosts(case.target), case.draft or 0.0, tried.share)
-    text += (
-        f"; computed from these costs, -k {k} would be best, {speed:.2f}x" if k else "; too few for any chain to pay"
-    )
+    facts = tried.to_wire()
+    if case.has_rows:
+        k, speed = best_chain(RowCosts(case.target), case.draft or 0.0, tried.share)
+        facts |= {"best_k": k, "computed_speedup": speed}
+        text += "; computed from these costs, " + (f"-k {k} would be best, {speed:.2f}x" if k else "no chain would pay")
     state = "bad" if tried.share < LOW[1] else "note" if tried.share < LOW[0] else "ok"
     hint = "" if state == "ok" else "another draft: localspec pairs list"
-    return Finding("accepted", state, text, hint, facts={**tried.to_wire(), "best_k": k, "computed_speedup": speed})
+    return Finding("accepted", state, text, hint, facts=facts)
 
 
 def temperature(case: Case) -> Finding:
@@ -252,7 +266,7 @@ def drift(case: Case) -> Finding:
     if last is None:
         return _unmeasured("drift", "the examination was stopped before its end")
     ratio = last / case.target[1]
-    text = f"a pass of one row took {case.target[1]:.3g} ms at the start, {last:.3g} ms at the end, {ratio:.2f}x"
+    text = f"a pass of one row took {spelt_ms(case.target[1])} ms at the start, {spelt_ms(last)} ms at the end, {ratio:.2f}x"
     facts = {"first_ms": case.target[1], "last_ms": last, "ratio": ratio}
     if 1 / HEAT <= ratio <= HEAT:
         return Finding("drift", "ok", text, facts=facts)
