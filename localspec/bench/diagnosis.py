@@ -61,7 +61,7 @@ class Evidence:
     """Everything that was measured. `tried` by setting: greedy, sampled, raw, draft template (all but one at T=0).
 
     `refused` says why a setting could not be tried. `replayed` are rows of the target beyond those that its answers
-    needed, `one_row_ms` a pass of one row at the end.
+    needed. `began_ms` and `ended_ms` are the same pass of one row, first of all and last of all.
     """
 
     first: Surveyed | None = None
@@ -69,7 +69,8 @@ class Evidence:
     refused: dict[str, str] = field(default_factory=dict)
     replayed: int | None = None
     race: Race | None = None
-    one_row_ms: float | None = None
+    began_ms: float | None = None
+    ended_ms: float | None = None
     major_faults: int = 0
     swapped_bytes: int | None = None
 
@@ -105,10 +106,12 @@ class Examination:
     def run(self) -> Evidence:
         """Return what could be measured before a stop."""
         found = Evidence()
+        found.began_ms = self._one_row()
         found.first = self._survey(Survey(seconds=TIMING * self._seconds, least=CHAIN_ROWS))
         if found.first is None:
             return found
-        self._paging(found, found.first)
+        found.major_faults = int(found.first.content["major_faults"])
+        found.swapped_bytes = found.first.content["swapped_bytes"]
         prompts, n_tokens = self._size(found.first)
         can_draft = bool(found.first.content["can_rollback"] and found.first.content["draft_can_rollback"])
         needed = self._try_settings(found, prompts, n_tokens) if can_draft else 0
@@ -124,11 +127,13 @@ class Examination:
                 self._is_stopped,
                 lambda what, _answer: self._on_progress(f"race, {what}"),
             )
-        last = self._survey(ONE_ROW)
-        if last is not None:
-            found.one_row_ms = dict(last.row_costs)[1]
-            self._paging(found, last)
+        found.ended_ms = self._one_row()
         return found
+
+    def _one_row(self) -> float | None:
+        """Return the milliseconds of a pass of one row, timed alone; None after a stop."""
+        found = self._survey(ONE_ROW)
+        return None if found is None else dict(found.row_costs)[1]
 
     def _survey(self, asked: Survey) -> Surveyed | None:
         if self._is_stopped():
@@ -136,10 +141,6 @@ class Examination:
         return survey(
             self._worker, asked, lambda what, share: self._on_progress(f"timing passes of the {what} {share:.0%}")
         )
-
-    def _paging(self, found: Evidence, one: Surveyed) -> None:
-        found.major_faults += int(one.content["major_faults"])
-        found.swapped_bytes = one.content["swapped_bytes"]
 
     def _size(self, first: Surveyed) -> tuple[tuple[Prompt, ...], int]:
         """Return the prompts, and tokens of an answer, that the time has room for."""

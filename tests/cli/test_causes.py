@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.bench.answers import Surveyed
+from localspec.bench.answers import Answer, Surveyed
 from localspec.bench.diagnosis import Evidence, Tried, best_chain, break_even
+from localspec.bench.race import Race, Round
 from localspec.cli.doctor.causes import Case, causes
 from localspec.cli.doctor.checks import Finding
+from localspec.config import Request
 from localspec.control.cost import SIZES, RowCosts
 from localspec.events import Loaded, ModelFacts
 from localspec.models.gguf.anatomy import Anatomy, Layer
+from localspec.stats import Stats
 
 TARGET = ModelFacts("/t.gguf", 4_000_000_000, "llama", "Q4_0", 7_000_000_000, 100, 32, 1, ("CPU",))
 DRAFT = replace(TARGET, path="/d.gguf", bytes=400_000_000, n_params=700_000_000)
@@ -42,10 +45,17 @@ def passes(cost: Callable[[int], float] = lambda rows: 99 + rows, draft: float |
     return Surveyed({**usual, **facts})
 
 
+def raced(host: float = 1.0) -> Race:
+    """Return a race of ten passes, of which each took 10 ms of the draft, 100 ms of the target and `host` ms."""
+    stats = Stats(passes=11, draft_ms=100.0, verify_ms=1000.0, sample_ms=4 * host, other_ms=6 * host)
+    return Race((Round(Answer(Request()), Answer(Request(), stats), None),))
+
+
 def healthy(**changes: Any) -> Evidence:
     """Return the figures of a pair with which nothing is wrong."""
     usual: dict[str, Any] = {
-        "first": passes(), "tried": {"greedy": HIGH, "sampled": HIGH, "raw": HIGH}, "replayed": 0, "one_row_ms": 101.0,
+        "first": passes(), "tried": {"greedy": HIGH, "sampled": HIGH, "raw": HIGH}, "replayed": 0, "began_ms": 100.0,
+        "ended_ms": 101.0, "race": raced(),
         "swapped_bytes": 0,
     }  # fmt: skip
     return Evidence(**{**usual, **changes})
@@ -71,7 +81,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "a late cliff": ({"first": passes(cliff_at_nine)}, "rows", "note", "9 rows cost 1.89x of 8"),
     "one width only": ({"first": passes(target={"ms": [[1, 9.0]]})}, "rows", "note", "not measured"),
     "nothing known of rows": ({"first": passes(target={"ms": [[1, 100.0]]})}, "draft", "ok", "was not measured"),
-    "a dear draft": ({"first": passes(draft=40.0)}, "draft", "bad", "0.40 of a target pass"),
+    "a dear draft": ({"first": passes(draft=40.0)}, "draft", "bad", "0.4 of a target pass"),
     "a draft that is not cheap": ({"first": passes(draft=25.0)}, "draft", "note", "0.25 of a target pass"),
     "rows that never pay": ({"first": passes(lambda rows: 100.0 * rows)}, "draft", "bad", "no acceptance"),
     "few accepted": ({"tried": {"greedy": LOW, "sampled": LOW}}, "accepted", "bad", "20 % (± 3)"),
@@ -97,14 +107,17 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "a state": ({"first": passes(can_rollback=False)}, "replays", "bad", "the target cannot take tokens back"),
     "a draft with a state": ({"first": passes(draft_can_rollback=False)}, "replays", "bad", "the draft cannot"),
     "replayed": ({"replayed": 12}, "replays", "note", "12 rows"),
+    "a busy host": ({"race": raced(host=110.0)}, "host", "note", "110 ms of all else, 50%"),
+    "no race": ({"race": None}, "host", "note", "not measured"),
     "swapped": ({"swapped_bytes": 5 << 30}, "memory", "bad", "5.4 GB swapped out"),
-    "a few faults": ({"major_faults": 1}, "memory", "note", "1 page read"),
+    "a fault": ({"major_faults": 1}, "memory", "ok", "1 page read"),
+    "a few faults": ({"major_faults": 11}, "memory", "note", "11 pages read"),
     "many faults": ({"major_faults": 1000}, "memory", "bad", "1000 pages"),
     "a system that does not say": ({"swapped_bytes": None}, "memory", "ok", "does not say"),
     "too many threads": ({"first": passes(threads=8)}, "threads", "bad", "8 for the target"),
-    "slower at the end": ({"one_row_ms": 130.0}, "drift", "note", "1.30x"),
-    "faster at the end": ({"one_row_ms": 50.0}, "drift", "note", "0.50x"),
-    "stopped": ({"one_row_ms": None}, "drift", "note", "not measured"),
+    "slower at the end": ({"ended_ms": 130.0}, "drift", "note", "1.30x"),
+    "faster at the end": ({"ended_ms": 50.0}, "drift", "note", "0.50x"),
+    "stopped": ({"ended_ms": None}, "drift", "note", "not measured"),
 }  # fmt: skip
 
 
@@ -122,7 +135,7 @@ def test_a_cause_is_named_with_its_number(changes: dict[str, Any], name: str, st
 def test_a_healthy_pair_has_nothing_bad() -> None:
     checks = found(healthy())
     assert {one.state for one in checks.values()} == {"ok"}, checks
-    assert len(checks) == 12
+    assert len(checks) == 13
     for one in checks.values():
         assert any(char.isdigit() for char in one.message) or one.name == "experts", one
 

@@ -1,69 +1,32 @@
-"""What may make speculation slow on a pair, one function each: the number that was measured, and what it means.
+"""What of a pair's drafting may make speculation slow, one function each: the number measured, and what it means.
 
 Nothing is said that was not measured, and what could not be is told as that. Thresholds are in units of a plain pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-from localspec.bench.diagnosis import TEMPERATURE, Evidence, best_chain, break_even
+from localspec.bench.diagnosis import TEMPERATURE, best_chain, break_even
+from localspec.cli.doctor.case import SHORT, Case, unmeasured
 from localspec.cli.doctor.checks import Finding
-from localspec.cli.sizes import size
-from localspec.cli.staircase import by_rows, spelt_ms
+from localspec.cli.doctor.conditions import drift, experts, host, memory, replays, threads
+from localspec.cli.staircase import spelt_ms
 from localspec.control.cost import RowCosts
 from localspec.control.staircase import stairs
-from localspec.events import Loaded
-from localspec.models.gguf.anatomy import Anatomy
 
 DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad
 LOW = (0.6, 0.4)  # acceptance: below, worth a note, bad
 TIGHT = 1.5  # a cliff within the rows of a short chain that costs this is bad
-SHORT = 5  # rows: the pending token and four drafted
-UNION = 1.3  # two rows against one in a mixture of experts
-HEAT = 1.15  # a pass at the end against the same at the start
 FEW_BITS = 4.0  # of a weight of the draft
-SWAPPED = 1 << 20  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A pair with everything that is known of it. `parts` are the target's."""
-
-    loaded: Loaded
-    parts: Anatomy
-    evidence: Evidence
-
-    @property
-    def survey(self) -> Mapping[str, Any]:
-        """What the first survey told."""
-        assert self.evidence.first is not None
-        return self.evidence.first.content
-
-    @property
-    def target(self) -> dict[int, float]:
-        """Milliseconds of a target pass by rows."""
-        return by_rows(self.survey["target"]["ms"])
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether the rows of a short chain were timed: without them nothing is known of what verifying costs."""
-        return max(self.target) >= SHORT
-
-    @property
-    def draft(self) -> float | None:
-        """Milliseconds of a draft token, None without a draft model."""
-        draft = self.survey["draft"]
-        return None if draft is None else by_rows(draft["ms"])[1]
 
 
 def causes(case: Case) -> Iterator[Finding]:
     """Yield what is found."""
     for one in (devices, rows, dear_draft, acceptance, temperature, template, quantisation):
         yield one(case)
-    for one in (experts, replays, memory, threads, drift):
+    for one in (experts, replays, host, memory, threads, drift):
         yield one(case)
 
 
@@ -71,7 +34,7 @@ def devices(case: Case) -> Finding:
     """Does the draft run on a slower device than the target?"""
     target, draft, ms = case.loaded.target, case.loaded.draft, case.target[1]
     if draft is None or case.draft is None:
-        return _unmeasured("devices", "the pair has no draft model")
+        return unmeasured("devices", "the pair has no draft model")
     rates = [target.bytes / ms / 1e6, draft.bytes / case.draft / 1e6]  # GB/s
     facts = {"target": target.devices, "draft": draft.devices, "target_gb_per_s": rates[0], "draft_gb_per_s": rates[1]}
     text = (
@@ -89,7 +52,7 @@ def rows(case: Case) -> Finding:
     """Where does one more row cost as much as several?"""
     costs = case.target
     if len(costs) < 2:
-        return _unmeasured("rows", "the time sufficed for one width of a pass", "localspec doctor PAIR --seconds 600")
+        return unmeasured("rows", "the time sufficed for one width of a pass", "localspec doctor PAIR --seconds 600")
     cliffs = [one for one in stairs(costs) if one.is_cliff]
     widest = max(n for n in costs if n <= SHORT)
     text = f"{widest} rows cost {costs[widest] / costs[1]:.2f}x of 1"
@@ -106,11 +69,9 @@ def rows(case: Case) -> Finding:
 def dear_draft(case: Case) -> Finding:
     """Is the draft cheap against the target?"""
     if case.draft is None:
-        return _unmeasured("draft", "the pair has no draft model", "localspec pairs list")
+        return unmeasured("draft", "the pair has no draft model", "localspec pairs list")
     ratio = case.draft / case.target[1]
-    text = (
-        f"a draft token costs {spelt_ms(case.draft)} ms, {ratio:.2g} of a target pass ({spelt_ms(case.target[1])} ms)"
-    )
+    text = f"a token costs {spelt_ms(case.draft)} ms, {ratio:.2g} of a target pass, {spelt_ms(case.target[1])} ms"
     facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": case.target[1], "ratio": ratio}
     never = False
     if case.has_rows:
@@ -190,7 +151,7 @@ def quantisation(case: Case) -> Finding:
     """How many bits does the draft have left? What more would bring takes another file to measure."""
     target, draft = case.loaded.target, case.loaded.draft
     if draft is None:
-        return _unmeasured("quants", "the pair has no draft model")
+        return unmeasured("quants", "the pair has no draft model")
     bits = [8 * one.bytes / max(one.n_params, 1) for one in (target, draft)]
     text = f"target {target.quant}, {bits[0]:.1f} bits of file a weight; draft {draft.quant}, {bits[1]:.1f} bits"
     facts = {"target_bits": bits[0], "draft_bits": bits[1]}
@@ -200,92 +161,14 @@ def quantisation(case: Case) -> Finding:
     return Finding("quants", "ok", text, facts=facts)
 
 
-def experts(case: Case) -> Finding:
-    """Do two rows read more experts than one?"""
-    parts, costs = case.parts, case.target
-    if not parts.n_experts:
-        return Finding("experts", "ok", "none: every row reads the same weights", facts={"n": 0})
-    facts: dict[str, Any] = {"n": parts.n_experts, "used": parts.n_used}
-    said = f"{parts.n_used} of {parts.n_experts} experts a token"
-    if 2 not in costs:
-        return _unmeasured("experts", f"{said}; a pass of two rows was not timed")
-    dense = parts.output + sum(layer.dense for layer in parts.layers)
-    routed, share = sum(layer.experts for layer in parts.layers), parts.used_share
-    predicted = (dense + routed * (1 - (1 - share) ** 2)) / max(dense + routed * share, 1)
-    ratio = costs[2] / costs[1]
-    facts |= {"ratio": ratio, "bytes_ratio": predicted}
-    text = f"{said}: two rows cost {ratio:.2f}x of one; by bytes, were routing even, {predicted:.2f}x"
-    if ratio < UNION:
-        return Finding("experts", "ok", text, facts=facts)
-    hint = "more of the experts on the GPU (localspec plan PAIR), or --method suffix"
-    return Finding("experts", "bad", f"{text}: verifying reads the union of what all rows use", hint, facts=facts)
-
-
-def replays(case: Case) -> Finding:
-    """Was anything evaluated twice, because tokens could not be taken back?"""
-    stuck = [name for name in ("", "draft_") if case.survey[f"{name}can_rollback"] is False]
-    facts = {"can_rollback": case.survey["can_rollback"], "replayed_rows": case.evidence.replayed}
-    if stuck:
-        who = " and ".join("draft" if name else "target" for name in stuck)
-        text = f"the {who} cannot take tokens back, as tried when it was loaded, so nothing is drafted with it"
-        return Finding("replays", "bad", text, "a pair of attention models: localspec pairs list", facts=facts)
-    if case.evidence.replayed is None:
-        return _unmeasured("replays", "nothing was drafted")
-    n = case.evidence.replayed
-    text = f"{n} rows of the target were evaluated beyond those its answers needed"
-    return Finding("replays", "ok" if n == 0 else "note", text, facts=facts)
-
-
-def memory(case: Case) -> Finding:
-    """Did passes wait for a disk?"""
-    swapped, faults = case.evidence.swapped_bytes, case.evidence.major_faults
-    facts = {"swapped_bytes": swapped, "major_faults": faults}
-    told = "the system does not say how much is swapped" if swapped is None else f"{size(swapped)} swapped out"
-    text = f"{told}, {faults} page{'' if faults == 1 else 's'} read from a disk while passes were timed"
-    is_swapped = swapped is not None and swapped > SWAPPED
-    hint = "close other programs, or a smaller quantisation" if faults or is_swapped else ""
-    state = "bad" if faults > len(case.target) or is_swapped else "note" if faults else "ok"
-    return Finding("memory", state, text, hint, facts=facts)
-
-
-def threads(case: Case) -> Finding:
-    """Are there more threads than cores?"""
-    cores, used = case.survey["cores"], [case.survey["threads"], case.survey["draft_threads"]]
-    told = " and ".join(f"{n} for the {name}" for n, name in zip(used, ("target", "draft"), strict=True) if n)
-    facts = {"threads": used[0], "draft_threads": used[1], "cores": cores}
-    text = f"{told} on {cores} physical core{'' if cores == 1 else 's'}"
-    if max(n for n in used if n) <= cores:
-        return Finding("threads", "ok", text, facts=facts)
-    text += "; what fewer would bring was not timed"
-    return Finding("threads", "bad", text, f"--threads {cores}, or leave out --threads", facts=facts)
-
-
-def drift(case: Case) -> Finding:
-    """Is the same pass as fast at the end as it was at the start?"""
-    last = case.evidence.one_row_ms
-    if last is None:
-        return _unmeasured("drift", "the examination was stopped before its end")
-    ratio = last / case.target[1]
-    text = f"a pass of one row took {spelt_ms(case.target[1])} ms at the start, {spelt_ms(last)} ms at the end, {ratio:.2f}x"
-    facts = {"first_ms": case.target[1], "last_ms": last, "ratio": ratio}
-    if 1 / HEAT <= ratio <= HEAT:
-        return Finding("drift", "ok", text, facts=facts)
-    text += ": the machine changed its pace, by heat or by other programs (which of them was not measured)"
-    return Finding("drift", "note", text, "once more, with nothing else running", facts=facts)
-
-
 def _spelt(share: float, error: float) -> str:
     return f"{100 * share:.0f} % (± {200 * error:.0f})"
-
-
-def _unmeasured(name: str, why: str, hint: str = "") -> Finding:
-    return Finding(name, "note", f"not measured: {why}", hint)
 
 
 def _untried(case: Case, name: str) -> Finding:
     """Say why acceptance is not known."""
     if case.loaded.draft is None:
-        return _unmeasured(name, "the pair has no draft model")
+        return unmeasured(name, "the pair has no draft model")
     if case.evidence.tried:
-        return _unmeasured(name, "no draft token was judged")
-    return _unmeasured(name, "no answer could be drafted")
+        return unmeasured(name, "no draft token was judged")
+    return unmeasured(name, "no answer could be drafted")

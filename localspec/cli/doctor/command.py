@@ -24,7 +24,7 @@ WITHOUT_PAIR = {"rpc", "as_json", "quiet", "color"}
 @click.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[PAIR]")
 @option("--seconds", type=Positive(86400), default=60.0, metavar="SEC", section="What",
-        help="About how long to measure a pair; a slow model takes longer: 16 tokens an answer.  [default: 60]")  # fmt: skip
+        help="About how long to measure a pair, at 16 tokens an answer or more.  [default: 60]")  # fmt: skip
 @pair_options
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
 @option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
