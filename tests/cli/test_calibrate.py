@@ -15,8 +15,8 @@ from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.cli.harness import REAL, ROOT, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair
 
 MAMBA = Shape(arch="mamba", vocab=512, width=64, layers=2, ctx=1024, quant="F32")
-CAUSES = ("devices", "rows", "draft", "accepted", "sampling", "template", "quants", "experts", "replays", "host", "memory",
-          "threads", "drift")  # fmt: skip
+CAUSES = ("devices", "rows", "draft", "accepted", "sampling", "template", "quants", "experts", "replays", "host",
+          "memory", "threads", "drift")  # fmt: skip
 
 
 def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from localspec.bench.answers import Answer, Surveyed
 from localspec.bench.diagnosis import Evidence, Tried, best_chain, break_even
 from localspec.bench.race import Race, Round
-from localspec.cli.doctor.causes import Case, causes
+from localspec.cli.doctor.case import Case
+from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.checks import Finding
 from localspec.config import Request
 from localspec.control.cost import SIZES, RowCosts
@@ -55,8 +56,7 @@ def healthy(**changes: Any) -> Evidence:
     """Return the figures of a pair with which nothing is wrong."""
     usual: dict[str, Any] = {
         "first": passes(), "tried": {"greedy": HIGH, "sampled": HIGH, "raw": HIGH}, "replayed": 0, "began_ms": 100.0,
-        "ended_ms": 101.0, "race": raced(),
-        "swapped_bytes": 0,
+        "ended_ms": 101.0, "race": raced(), "swapped_bytes": 0,
     }  # fmt: skip
     return Evidence(**{**usual, **changes})
 

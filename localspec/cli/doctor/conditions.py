@@ -59,17 +59,15 @@ def host(case: Case) -> Finding:
     whole, passes = sum(one.decode_ms for one in spent), sum(one.passes - 1 for one in spent)
     if passes < 1 or whole <= 0.0:
         return unmeasured("host", "the race was stopped, or too short")
-    each = [
-        sum(getattr(one, f"{name}_ms") for one in spent) / passes for name in ("draft", "verify", "sample", "other")
-    ]
-    drafting, verifying, rest = each[0], each[1], each[2] + each[3]
+    drafting, verifying = (sum(getattr(one, name) for one in spent) / passes for name in ("draft_ms", "verify_ms"))
+    rest = whole / passes - drafting - verifying
     share = rest * passes / whole
     text = f"a pass of the race took {spelt_ms(drafting)} ms of drafting, {spelt_ms(verifying)} ms of the target, "
     text += f"{spelt_ms(rest)} ms of all else, {share:.0%}"
     facts = {"draft_ms": drafting, "target_ms": verifying, "host_ms": rest, "share": share}
     if share <= HOST:
         return Finding("host", "ok", text, facts=facts)
-    text += ": the models are so small that judging and telling tokens takes as long as they do"
+    text += ": so small are the models that judging and telling tokens is a large part of a pass"
     return Finding("host", "note", text, "a larger target, which gains more", facts=facts)
 
 

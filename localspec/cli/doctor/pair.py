@@ -10,7 +10,8 @@ from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templa
 from localspec.bench.race import Race
 from localspec.cli.answer import load
 from localspec.cli.console import Console, one_line, write_out
-from localspec.cli.doctor.causes import Case, causes
+from localspec.cli.doctor.case import Case
+from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.marks import line
 from localspec.cli.live import Live
