@@ -115,17 +115,22 @@ def _rounds(
     take: Callable[[int], float], sizes: Sequence[int], budget: float, clock: Clock, cancel: Cancel, least: int = 1
 ) -> Generator[float, None, dict[int, float]]:
     """Return the fastest seconds by rows; the `least` first sizes are taken whatever the budget."""
+
+    def taken(rows: int) -> float:
+        if cancel():
+            raise Cancelled
+        return take(rows)
+
     began, found = clock(), dict[int, float]()
     for number in range(ROUNDS):
         for i, rows in enumerate(sizes):
-            if cancel():
-                raise Cancelled
             spent = clock() - began
-            if len(found) >= least and spent > budget:
+            expected = 2 * found.get(rows, max(found.values(), default=0.0))
+            if len(found) >= least and spent + expected > budget:
                 return found
-            take(rows)  # the first pass of a width lays the graph out anew
-            found[rows] = min(take(rows), found.get(rows, math.inf))
-            yield min(1.0, max(spent / budget, (number * len(sizes) + i) / (ROUNDS * len(sizes))))
+            taken(rows)  # the first pass of a width lays the graph out anew
+            found[rows] = min(taken(rows), found.get(rows, math.inf))
+            yield min(1.0, max(spent / max(budget, 1e-9), (number * len(sizes) + i) / (ROUNDS * len(sizes))))
     return found
 
 

@@ -148,6 +148,16 @@ def test_why_there_is_nothing_deep(machine: Machine, budget: float, why: str) ->
     assert found.to_wire()["why_not_deep"] == found.why_not
 
 
+@pytest.mark.parametrize("budget", [0.0, 0.05, 0.3, 2.0])
+def test_a_survey_keeps_its_budget(budget: float) -> None:
+    """No pass is begun that would surely end too late, however wide: who waits cannot stop it."""
+    machine = Machine(lambda rows: 0.01 * rows)
+    found = finished(time_model(machine, SIZES, (budget, 0.0), machine.clock, never))
+    assert list(found.empty) == list(SIZES[: len(found.empty)])
+    assert machine.now <= max(budget, 2 * 0.01) + 2 * 0.01 * 8  # the steps of SIZES, at most 16 rows here
+    assert (len(found.empty) > 1) == (budget > 0.0)
+
+
 def test_the_least_is_timed_whatever_it_takes() -> None:
     machine = Machine(lambda rows: 100.0)
     found = finished(time_model(machine, SIZES, (1.0, 0.0), machine.clock, never, least=5))
