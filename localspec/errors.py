@@ -55,16 +55,10 @@ class NotFoundError(LocalspecError):
 
 
 class NetworkError(LocalspecError):
-    """Another machine cannot be reached, or refuses."""
+    """Another machine cannot be reached, or does not give what was asked of it: the hub, an RPC server."""
 
     exit_code = 4
     kind = "network"
-
-
-class HubError(NetworkError):
-    """The hub cannot be reached, or does not give what was asked of it."""
-
-    kind = "hub"
 
 
 class IntegrityError(LocalspecError):
@@ -116,7 +110,6 @@ KINDS: dict[str, type[LocalspecError]] = {
         UsageError,
         NotFoundError,
         NetworkError,
-        HubError,
         IntegrityError,
         IncompatibleError,
         ResourceError,

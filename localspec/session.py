@@ -10,14 +10,11 @@ import secrets
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from localspec import __version__, events
+from localspec import events
 from localspec.axes import Axes, resolve_axes
-from localspec.backends import amx
 from localspec.backends.build import build_info
-from localspec.backends.llama_cpp import LlamaBackend, Model
-from localspec.backends.options import LoadOptions
+from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.rpc import add_servers
 from localspec.chooser import SeededChooser
 from localspec.config import LoadSettings, Request, Sampling, cache_folder
@@ -26,56 +23,22 @@ from localspec.control.survey import Survey
 from localspec.draft import Draw
 from localspec.engine import Engine
 from localspec.errors import InternalError, PromptTooLongError, ResourceError, UsageError
-from localspec.fitting import Held, fit_axes
+from localspec.fitting import fit_axes
+from localspec.loading import Loaded, doubts_of, load_model, look_at, versions
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import Parts, registered, resolve
 from localspec.models.early_exit import Exits, Layers
-from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.shards import read_model
 from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.placing import Looked, first_step, load_options
 from localspec.profiles import Profile
-from localspec.progress import reported
-from localspec.prompt import special_texts, tokenise
+from localspec.prompt import tokenise
 from localspec.protocols import Cancel, Clock, Drafter
 from localspec.sampling import Sampler
 from localspec.steering import Steering
 from localspec.surveying import survey_pair
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """One model in memory with what its file said of itself."""
-
-    info: ModelInfo
-    model: Model
-    backend: LlamaBackend
-    specials: frozenset[str]
-
-    def facts(self) -> events.ModelFacts:
-        """Return what people want to know of it."""
-        return events.ModelFacts(
-            path=str(self.info.path),
-            bytes=self.info.bytes,
-            arch=self.info.architecture,
-            quant=self.info.quant,
-            n_params=self.info.n_params,
-            n_vocab=self.info.n_vocab,
-            n_layer=self.info.n_layer,
-            kv_bytes=self.backend.kv_bytes,
-            devices=self.backend.traits.devices,
-        )
-
-    def held(self) -> Held:
-        """Return what decides how it may be drafted for, and whether it can draft."""
-        is_stateful = self.model.is_recurrent or self.model.is_hybrid
-        return Held(self.info.architecture, self.backend.traits, is_stateful)
-
-    def close(self) -> None:
-        """Free the context, then the weights."""
-        self.backend.close()
-        self.model.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +70,10 @@ class Session:
         began = self._clock()
         if settings.rpc:
             add_servers(settings.rpc)
-        target = _look_at(settings.target)
-        draft = None if settings.draft is None else _look_at(settings.draft)
+        target = look_at(settings.target)
+        draft = None if settings.draft is None else look_at(settings.draft)
         warnings = () if draft is None else require_fit(target.info, draft.info).warnings
-        warnings += _doubts(settings, target.info)
+        warnings += doubts_of(settings, target.info)
         warnings += yield from self._load_pair(settings, target, draft)
         assert self._target is not None
         if self._draft is not None:
@@ -128,7 +91,7 @@ class Session:
             n_ctx=self._target.backend.traits.n_ctx,
             threads=self._target.backend.threads,
             load_ms=1e3 * (self._clock() - began),
-            versions=_versions(),
+            versions=versions(),
         )
 
     def _load_pair(
@@ -142,9 +105,9 @@ class Session:
         step = first_step(settings, target, draft)
         while True:
             try:
-                self._target = yield from _load(target.info, step.target, "target")
+                self._target = yield from load_model(target.info, step.target, "target")
                 if draft is not None and step.draft is not None:
-                    self._draft = yield from _load(draft.info, step.draft, "draft")
+                    self._draft = yield from load_model(draft.info, step.draft, "draft")
                 return step.warnings
             except ResourceError as error:
                 self.close()
@@ -214,7 +177,7 @@ class Session:
         is_kept = False
         if asked.is_kept:
             self._steering.profile.costs = found.costs
-            is_kept = yield from self._steering.keep()
+            is_kept = self._steering.profile.save()
         profile = {**self._steering.profile.told(), "is_kept": is_kept}
         yield events.Inspected({**found.to_wire(), "profile": profile})
 
@@ -273,13 +236,13 @@ class Session:
         if self._derived is None or self._derived.layers != layers:
             yield events.Loading("early exit", 0.0)
             with self._exits.held(layers) as path:
-                info = _look_at(str(path)).info
+                info = look_at(str(path)).info
                 settings = replace(self._settings, ctx=self._target.backend.traits.n_ctx)
                 options = load_options(settings, settings.draft_gpu)
                 if self._derived is not None:
                     self._derived.loaded.close()
                     self._derived = None
-                self._derived = Derived(layers, (yield from _load(info, options, "early exit")))
+                self._derived = Derived(layers, (yield from load_model(info, options, "early exit")))
         return self._derived.loaded
 
     def _engine(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int) -> Engine:
@@ -348,46 +311,3 @@ def _check_tokens(sampling: Sampling, n_vocab: int) -> None:
                 f"--logit-bias {token}={bias:g}: the target's tokens are 0 to {n_vocab - 1}",
                 hint="--logit-bias ID=BIAS",
             )
-
-
-def _look_at(path: str) -> Looked:
-    """Read a file's header, with every bound checked, before llama.cpp sees it."""
-    header = read_model(Path(path))
-    return Looked(header, model_info(header))
-
-
-def _doubts(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
-    """Return what settings will not bring what they promise."""
-    doubts: tuple[str, ...] = ()
-    if amx.is_broken():
-        doubts += (f"llama.cpp crashes with AMX here, so it goes without, which is slower; to mend it: {amx.REBUILD}",)
-    if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:
-        doubts += ("this build of llama.cpp has no GPU support, so --gpu does nothing: see localspec --version",)
-    if settings.ctx is not None and settings.ctx > target.n_ctx_train:
-        doubts += (f"the model was made for {target.n_ctx_train} tokens: beyond them its text falls apart",)
-    return doubts
-
-
-def _versions() -> dict[str, str]:
-    build = build_info()
-    return {"localspec": __version__, "llama_cpp_python": build.llama_cpp_python, "llama_cpp": build.llama_cpp}
-
-
-def _load(info: ModelInfo, options: LoadOptions, what: str) -> Generator[events.Event, None, Loaded]:
-    """Load one model and make its context, telling the progress."""
-    progress = reported(lambda report: Model(info.path, options, on_progress=report))
-    told = -1.0
-    while True:
-        try:
-            fraction = next(progress)
-        except StopIteration as done:
-            model = done.value
-            break
-        if fraction - told >= 0.02 or fraction == 1.0:
-            told = fraction
-            yield events.Loading(what, fraction)
-    try:
-        return Loaded(info, model, LlamaBackend(model, options), special_texts(model))
-    except BaseException:
-        model.close()
-        raise

@@ -6,7 +6,7 @@ plain passes. What a person asked for by name is obeyed; a tree under `auto` is 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -36,22 +36,20 @@ class Steering:
         self._clock = clock
         self._copier: Drafter | None = None
         self._auto: Auto | None = None
-        self._has_complained = False
+        self._is_told = False  # that the profile cannot be kept
 
     def measure(self, target: Timed, draft: Timed | None) -> Iterator[events.Event]:
         """Measure what passes cost, unless an earlier run did; both caches must be empty."""
         if self.profile.costs is None:
             yield events.Loading("first measurement", 0.0)
             self.profile.costs = calibrate(target, draft, self._clock)
-            yield from self.keep()
+            self.profile.save()
 
-    def keep(self) -> Generator[events.Event, None, bool]:
-        """Write the profile down and return whether that was possible; the first time it is not, say so."""
-        is_kept = self.profile.save()
-        if not is_kept and not self._has_complained:
-            self._has_complained = True
+    def keep(self) -> Iterator[events.Event]:
+        """Write the profile down; say so, once, where that is impossible and matters."""
+        if not self.profile.save() and self._auto is not None and not self._is_told:
+            self._is_told = True
             yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
-        return is_kept
 
     def forget(self) -> None:
         """Drop what was read of texts; what was learned of the pair stays."""

@@ -69,7 +69,7 @@ class PullPlan:
 
 
 def make_plan(wanted: Sequence[HubName], hub: Hub, cache: Cache, receipts: Receipts) -> PullPlan:
-    """Ask the hub for everything that `wanted` takes. Raises HubError, UsageError, IntegrityError."""
+    """Ask the hub for everything that `wanted` takes. Raises NetworkError, UsageError, IntegrityError."""
     names, items, seen = [], [], set()
     listings: dict[tuple[str, str | None], Listing] = {}
     for name in wanted:

@@ -32,6 +32,7 @@ from localspec.protocols import History, Plan, Room, Shape, always
 LONGEST = 16  # tokens of a chain
 MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
 GUESSED = 10.0  # tokens that the first guess is worth
+RESTED = 3  # passes that stay plain without a thought once drafting was parked
 PROBED = 8  # parked passes from one that is told as a measurement to the next
 BEHIND = 8  # tokens: a drafter further behind must read up, and that is a price of its own
 
@@ -93,6 +94,7 @@ class Auto:
         self._plan = Plan(self._idle)
         self._behind = 0
         self._follows_plain = False
+        self._rest = 0  # passes before it is thought over again
         self.tally = Tally()
 
     def plan(self, history: History, room: Room) -> Plan:
@@ -103,6 +105,9 @@ class Auto:
     def _planned(self, history: History, longest: int) -> Plan:
         if not self._costs.target.is_known:
             return self._plain("nothing measured yet")
+        if self._rest > 0:
+            self._rest -= 1
+            return self._plain(self.tally.parked)
         price = self._costs.target.of(1)
         value = max(self._rate.tokens_per_second, 1.0 / price)
         room = self._account.room(price)
@@ -115,13 +120,18 @@ class Auto:
             best = next((one for one in offers if one.plan.drafter == self._name), NOTHING)
             is_trial = best.plan.max_nodes > 0 and self._trials.are_due()
             if not is_trial:
-                return self._plain("parked: nothing drafted would pay")
+                return self._parked("nothing drafted would pay")
             best = self._trial(best)
         if best.worst > room:
-            return self._plain(f"parked: drafting has cost {1e3 * self._account.loss:.0f} ms more than plain decoding")
+            return self._parked(f"drafting has cost {1e3 * self._account.loss:.0f} ms more than plain decoding")
         if not is_trial:
             self._trials.succeed()
         return best.plan
+
+    def _parked(self, why: str) -> Plan:
+        """Return the empty plan, for a few passes: parked decoding must cost what plain decoding costs."""
+        self._rest = 0 if self._free else RESTED
+        return self._plain(f"parked: {why}")
 
     def _plain(self, why: str) -> Plan:
         """Return the empty plan; it measures plain decoding where it follows another."""

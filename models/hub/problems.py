@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from localspec.errors import HubError, LocalspecError, NotFoundError
+from localspec.errors import LocalspecError, NetworkError, NotFoundError
 from localspec.models.gguf.text import shown
 
 _TOKEN = re.compile(r"hf_[A-Za-z0-9]+")
@@ -17,7 +17,7 @@ _FOREIGN = ("httpx", "httpx2", "httpcore", "httpcore2", "huggingface_hub", "hf_x
 
 @contextmanager
 def translated(repo: str, endpoint: str) -> Iterator[None]:
-    """Raise what the hub's library raises as a HubError; errors of the disk and our own pass."""
+    """Raise what the hub's library raises as a NetworkError; errors of the disk and our own pass."""
     try:
         yield
     except LocalspecError:
@@ -53,17 +53,17 @@ def _mapped(error: Exception, repo: str, endpoint: str) -> LocalspecError | None
     if isinstance(error, hub.OfflineModeIsEnabled):
         return NotFoundError(f"{repo} is not on this machine, and HF_HUB_OFFLINE is set", hint="unset HF_HUB_OFFLINE")
     if isinstance(error, hub.GatedRepoError):
-        return HubError(
+        return NetworkError(
             f"{repo} is gated: its owner wants you to agree to terms first",
             hint=f"open {page}, agree, and set HF_TOKEN to a token of that account",
             detail={"page": page, "reason": "gated"},
         )
     if isinstance(error, hub.RevisionNotFoundError):
-        return HubError(f"{repo} has no such branch, tag or commit", hint=f"see {page}/commits/main")
+        return NetworkError(f"{repo} has no such branch, tag or commit", hint=f"see {page}/commits/main")
     if isinstance(error, hub.RemoteEntryNotFoundError):
-        return HubError(f"a file of {repo} is no longer there", hint=f"see {page}/tree/main")
+        return NetworkError(f"a file of {repo} is no longer there", hint=f"see {page}/tree/main")
     if isinstance(error, hub.RepositoryNotFoundError):
-        return HubError(
+        return NetworkError(
             f"the hub has no repository {repo}, or it is private", hint=f"see {page}; for a private one set HF_TOKEN"
         )
     status = _status(error)
@@ -72,47 +72,47 @@ def _mapped(error: Exception, repo: str, endpoint: str) -> LocalspecError | None
     if _is_http(error) or type(error).__module__.partition(".")[0] in _FOREIGN:
         return _of_connection(error, endpoint)
     if isinstance(error, json.JSONDecodeError | KeyError | TypeError | ValueError | AttributeError):
-        return HubError(
+        return NetworkError(
             f"{endpoint} does not answer as the hub does ({_said(error)})",
             hint="check HF_ENDPOINT and whether this network wants a login in a browser first",
         )
     return None
 
 
-def _of_status(status: int, error: Exception, repo: str, page: str) -> HubError:
+def _of_status(status: int, error: Exception, repo: str, page: str) -> NetworkError:
     detail: dict[str, Any] = {"status": status}
     if status == 401:
-        return HubError("the hub does not accept the token", hint="set HF_TOKEN anew, or unset it", detail=detail)
+        return NetworkError("the hub does not accept the token", hint="set HF_TOKEN anew, or unset it", detail=detail)
     if status == 403:
-        return HubError(f"the hub refuses access to {repo}", hint=f"see {page}, and check HF_TOKEN", detail=detail)
+        return NetworkError(f"the hub refuses access to {repo}", hint=f"see {page}, and check HF_TOKEN", detail=detail)
     if status == 407:
-        return HubError("the proxy wants a login", hint="set HTTPS_PROXY with user and password", detail=detail)
+        return NetworkError("the proxy wants a login", hint="set HTTPS_PROXY with user and password", detail=detail)
     if status == 404:
-        return HubError(f"the hub does not find {repo}", hint=f"see {page}", detail=detail)
+        return NetworkError(f"the hub does not find {repo}", hint=f"see {page}", detail=detail)
     if status == 429:
         seconds = wait_wanted(error)
         when = f" for {seconds:.0f} s" if seconds else ""
-        return HubError(
+        return NetworkError(
             f"the hub wants fewer requests{when}", hint="wait, or set HF_TOKEN: it allows more", detail=detail
         )
     if status >= 500:
-        return HubError(
+        return NetworkError(
             f"the hub fails (status {status})", hint="try again later; what has come is kept", detail=detail
         )
-    return HubError(f"the hub refuses the request for {repo} (status {status})", hint=f"see {page}", detail=detail)
+    return NetworkError(f"the hub refuses the request for {repo} (status {status})", hint=f"see {page}", detail=detail)
 
 
-def _of_connection(error: Exception, endpoint: str) -> HubError:
+def _of_connection(error: Exception, endpoint: str) -> NetworkError:
     said, name = _said(error), type(error).__name__
     if "Proxy" in name:
-        return HubError(f"the proxy does not let us through: {said}", hint="check HTTPS_PROXY and NO_PROXY")
+        return NetworkError(f"the proxy does not let us through: {said}", hint="check HTTPS_PROXY and NO_PROXY")
     if "CERTIFICATE" in said.upper() or "SSL" in said.upper():
-        return HubError(
+        return NetworkError(
             f"the connection to {endpoint} is not trusted: {said}", hint="check the clock, and SSL_CERT_FILE"
         )
     if "Timeout" in name:
-        return HubError(f"{endpoint} does not answer", hint="try again; HF_HUB_DOWNLOAD_TIMEOUT=60 waits longer")
-    return HubError(
+        return NetworkError(f"{endpoint} does not answer", hint="try again; HF_HUB_DOWNLOAD_TIMEOUT=60 waits longer")
+    return NetworkError(
         f"{endpoint} cannot be reached: {said}", hint="check the connection; --offline uses what is on this machine"
     )
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from localspec import __version__
-from localspec.errors import HubError, IntegrityError, UsageError
+from localspec.errors import IntegrityError, NetworkError, UsageError
 from localspec.models.gguf.text import shown
 from localspec.models.hub.files import Listed, Listing, require_safe
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
@@ -59,7 +59,7 @@ class Hub:
             )
 
     def listing(self, repo: str, revision: str | None) -> Listing:
-        """Return what a repository holds. Raises HubError, and IntegrityError for names that are not safe."""
+        """Return what a repository holds. Raises NetworkError, and IntegrityError for names that are not safe."""
         from huggingface_hub import HfApi
 
         asked = MAIN if revision is None else revision
@@ -76,14 +76,14 @@ class Hub:
             ]
             commit = str(info.sha)
         if not COMMIT.fullmatch(commit):
-            raise HubError(f"the hub names no commit of {repo}", hint="check HF_ENDPOINT")
+            raise NetworkError(f"the hub names no commit of {repo}", hint="check HF_ENDPOINT")
         require_safe(repo, (file.name for file in files))
         return Listing(repo, asked, commit, tuple(files))
 
     def check(self, listing: Listing, file: Listed) -> None:
         """Ask for a file's head, so that what is gated or gone is known before anything is downloaded.
 
-        Raises HubError, and IntegrityError where the hub gives no hash to check by, or two.
+        Raises NetworkError, and IntegrityError where the hub gives no hash to check by, or two.
         """
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
@@ -97,7 +97,7 @@ class Hub:
                 detail={"sha256": shown(file.sha256 or ""), "etag": shown(head.etag or "")},
             )
         if file.size > MAX_PLAIN:
-            raise HubError(
+            raise NetworkError(
                 f"{shown(file.name)} is larger than 50 GB, which the hub gives only by its own protocol",
                 hint=f"hf download {listing.repo} {shown(file.name)}",
             )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from localspec.errors import HubError, IntegrityError, ResourceError
+from localspec.errors import IntegrityError, NetworkError, ResourceError
 from localspec.models.gguf.text import shown
 from localspec.models.hub.cache import PARTIAL, Cache, blob_lock
 from localspec.models.hub.files import Listed, Listing
@@ -63,8 +63,8 @@ class Transfer:
     def run(self) -> Path:
         """Return where the file is found, once it is whole and its hash right.
 
-        Raises HubError, IntegrityError for bytes that are not those promised, ResourceError for a disk that is full or
-        cannot be written, Cancelled.
+        Raises NetworkError, IntegrityError for bytes that are not those promised, ResourceError for a disk that is
+        full or cannot be written, Cancelled.
         """
         assert self.file.sha256 is not None, "files without a hash are refused when the pull is planned"
         blob = self.cache.blob(self.listing.repo, self.file.sha256)
@@ -140,7 +140,7 @@ class Transfer:
             self._receive(blob, path, is_ours=True)  # before the name: killed in between, the file is still known
             os.replace(path, blob)
             is_kept = True
-        except (Cancelled, HubError):
+        except (Cancelled, NetworkError):
             is_kept = True  # for the next pull to go on from
             raise
         finally:
@@ -157,7 +157,7 @@ class Transfer:
             try:
                 with translated(self.listing.repo, self.hub.endpoint):
                     self._stream(part)
-            except HubError as error:
+            except NetworkError as error:
                 cause = error.__cause__
                 if cause is None or not is_passing(cause) or wait_wanted(cause) > MAX_WAIT:
                     raise
@@ -169,7 +169,7 @@ class Transfer:
             if part.size < self.file.size:
                 fruitless = 0 if part.size > before else fruitless + 1
                 if fruitless >= FRUITLESS:
-                    raise HubError(
+                    raise NetworkError(
                         f"the hub ends {shown(self.file.name)} after {part.size} bytes of {self.file.size}",
                         hint="run the same command again; it goes on from there",
                     )

@@ -72,7 +72,7 @@ def test_sizes_and_parameters(tmp_path: Path, args: list[str], words: list[str])
     assert_one_line(done, 2, *words)
     assert error(done)["kind"] == "usage"
     assert error(done)["hint"]
-    assert not (tmp_path / "cache").exists()  # nothing was made for it
+    assert not (tmp_path / "cache" / "early-exit").exists()  # nothing was made for it
 
 
 @needs_pair
@@ -153,4 +153,4 @@ def test_models_without_an_early_exit(tmp_path: Path) -> None:
     done = localspec("early-exit", "tune", str(hybrid), env={"LOCALSPEC_HOME": str(tmp_path)})
     assert_one_line(done, 6, "has no early exit", "a value for each layer (jamba.attention.head_count_kv)")
     assert_one_line(run(tmp_path, "-m", str(single), *EXIT), 6, "has no early exit", "a single layer")
-    assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "cache" / "early-exit").exists()

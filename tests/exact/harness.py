@@ -56,6 +56,7 @@ class Setup:
     n_ctx: int = 64
     controller: Callable[[Controller], Controller] = lambda inner: inner
     go_on: Callable[[Growth], bool] | None = None
+    steer: Callable[[dict[str, Drafter]], Controller] | None = None  # the controller, which may add drafters
 
     def tables(self) -> tuple[Table, Table]:
         """Return target and draft table, each row computed once."""
@@ -88,9 +89,12 @@ def build(setup: Setup, target: Table, draft: Table, chooser: Chooser) -> tuple[
     controller: Controller = Fixed("d", Shape(setup.nodes, setup.depth, 1), setup.draw)
     if setup.go_on is not None:
         controller = Ruled(controller, setup.go_on)
+    drafters = {"d": drafter}
+    if setup.steer is not None:
+        controller = setup.steer(drafters)
     engine = Engine(
         TableBackend(target, setup.n_vocab, setup.n_ctx),
-        {"d": drafter},
+        drafters,
         setup.verifier,
         setup.controller(controller),
         sampler,

@@ -266,9 +266,9 @@ def test_a_file_that_changed_since_is_not_loaded(machine: Machine) -> None:
 def test_errors_in_json(machine: Machine) -> None:
     machine.server.repos["tales/storyteller-GGUF"].gate = "gated"
     error = machine.json("pull", TARGET, code=4)["error"]
-    assert (error["code"], error["kind"], error["detail"]["reason"]) == (4, "hub", "gated")
+    assert (error["code"], error["kind"], error["detail"]["reason"]) == (4, "network", "gated")
     assert "open http://" in error["hint"]
-    assert machine.json("run", "-m", TARGET, "hi", code=4)["error"]["kind"] == "hub"
+    assert machine.json("run", "-m", TARGET, "hi", code=4)["error"]["kind"] == "network"
     assert machine.json("pull", "hf:tales/draft-GGUF:Q3_K_S", code=2)["error"]["kind"] == "usage"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localspec.errors import HubError, IntegrityError, LocalspecError, UsageError
+from localspec.errors import IntegrityError, LocalspecError, NetworkError, UsageError
 from localspec.models.hub.files import is_model, quant_of, select
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
@@ -35,24 +35,24 @@ def refused(machine: Machine, name: str, error: type[LocalspecError], *words: st
 def test_gated_says_which_page(machine: Machine) -> None:
     machine.server.repos["tales/storyteller-GGUF"].gate = "gated"
     page = f"{machine.server.endpoint}/tales/storyteller-GGUF"
-    error = refused(machine, TARGET, HubError, "gated", f"open {page}", "HF_TOKEN")
+    error = refused(machine, TARGET, NetworkError, "gated", f"open {page}", "HF_TOKEN")
     assert error.exit_code == 4
     assert error.detail["page"] == page
 
 
 def test_private_and_missing(machine: Machine) -> None:
     machine.server.repos["tales/draft-GGUF"].gate = "private"
-    refused(machine, DRAFT, HubError, "no repository tales/draft-GGUF", "private", "HF_TOKEN")
-    refused(machine, "hf:no/body", HubError, "no repository no/body")
+    refused(machine, DRAFT, NetworkError, "no repository tales/draft-GGUF", "private", "HF_TOKEN")
+    refused(machine, "hf:no/body", NetworkError, "no repository no/body")
 
 
 def test_a_revision_that_is_not_there(machine: Machine) -> None:
-    refused(machine, "hf:tales/draft-GGUF@v9:Q8_0", HubError, "no such branch", "commits")
+    refused(machine, "hf:tales/draft-GGUF@v9:Q8_0", NetworkError, "no such branch", "commits")
 
 
 def test_a_token_that_is_not_accepted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrongwrong")
-    error = refused(machine, TARGET, HubError, "does not accept the token")
+    error = refused(machine, TARGET, NetworkError, "does not accept the token")
     assert "wrongwrong" not in error.message + error.hint + str(error.detail)
 
 
@@ -61,7 +61,7 @@ def test_a_token_with_a_newline(machine: Machine, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HF_TOKEN", "hf_right\r\n")
     machine.plan(TARGET)
     monkeypatch.setenv("HF_TOKEN", "hf_rïght")  # which no header can carry
-    error = refused(machine, TARGET, HubError)
+    error = refused(machine, TARGET, NetworkError)
     assert "ght" not in (error.message + error.hint).replace("right", "")
 
 
@@ -80,7 +80,7 @@ def test_a_token_with_a_newline(machine: Machine, monkeypatch: pytest.MonkeyPatc
 )
 def test_statuses(machine: Machine, status: int, headers: dict[str, str], words: list[str]) -> None:
     machine.server.faults.api = [(status, headers)] * 10
-    error = refused(machine, TARGET, HubError, *words)
+    error = refused(machine, TARGET, NetworkError, *words)
     assert error.exit_code == 4
     assert sum(machine.pauses) < 10, "a long wait is told, not taken"
 
@@ -93,7 +93,7 @@ def test_a_server_that_fails_twice(machine: Machine) -> None:
 
 def test_a_portal_that_wants_a_login(machine: Machine) -> None:
     machine.server.faults.html = True
-    refused(machine, TARGET, HubError, "does not answer as the hub does", "browser")
+    refused(machine, TARGET, NetworkError, "does not answer as the hub does", "browser")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_answers_of_another_shape(machine: Machine, monkeypatch: pytest.MonkeyPa
     from tests.hub import server
 
     monkeypatch.setattr(server._Hub, "_info", lambda handler, *_: handler.send_json(answer))
-    refused(machine, TARGET, HubError)
+    refused(machine, TARGET, NetworkError)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_answers_of_another_shape(machine: Machine, monkeypatch: pytest.MonkeyPa
         ("http://[", UsageError),
         ("http://x:y", UsageError),
         ("\x1b]0;x", UsageError),
-        ("http://name.invalid", HubError),
-        ("closed", HubError),
-        ("silent", HubError),
+        ("http://name.invalid", NetworkError),
+        ("closed", NetworkError),
+        ("silent", NetworkError),
     ],
 )
 def test_endpoints(
@@ -183,7 +183,7 @@ def test_a_file_too_large_for_a_plain_download(machine: Machine, monkeypatch: py
     from localspec.models.hub import remote
 
     monkeypatch.setattr(remote, "MAX_PLAIN", 1000)
-    refused(machine, DRAFT, HubError, "50 GB", "hf download tales/draft-GGUF")
+    refused(machine, DRAFT, NetworkError, "50 GB", "hf download tales/draft-GGUF")
 
 
 NAMES = [

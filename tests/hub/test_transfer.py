@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import HubError, IntegrityError, LocalspecError, ResourceError
+from localspec.errors import IntegrityError, LocalspecError, NetworkError, ResourceError
 from localspec.models.hub.cache import PARTIAL
 from localspec.models.pull import Pull
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
@@ -133,7 +133,7 @@ def test_broken_connections(machine: Machine) -> None:
 
 def test_connections_that_break_for_ever(machine: Machine) -> None:
     machine.server.faults.cuts = [300_000, *[0] * 50]
-    fails(machine, HubError, "cannot be reached")
+    fails(machine, NetworkError, "cannot be reached")
     assert len(machine.server.downloads()) < 12
     machine.server.faults.cuts = []
     assert 0 < machine.plan(TARGET).items[0].have <= 300_000
@@ -199,7 +199,7 @@ def test_a_size_that_is_too_small(machine: Machine) -> None:
 
 def test_answers_of_nothing(machine: Machine) -> None:
     machine.server.faults.lengths = [1000] + [0] * 20
-    fails(machine, HubError, "after 1000 bytes")
+    fails(machine, NetworkError, "after 1000 bytes")
     assert machine.plan(TARGET).items[0].have == 1000
 
 

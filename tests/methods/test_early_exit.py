@@ -220,7 +220,7 @@ def test_a_refusal_leaves_the_session_usable(home: Path) -> None:
     list(session.load(LoadSettings(str(random_gguf(TINY)), ctx=128, threads=1)))
     with pytest.raises(UsageError, match="3 layers"):
         answer(session, ("exit", "3"))
-    home.parent.mkdir(parents=True)
+    home.parent.mkdir(parents=True, exist_ok=True)
     home.write_text("in the way")
     with pytest.raises(LocalspecError, match="cannot be kept"):
         answer(session)

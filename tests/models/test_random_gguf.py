@@ -30,7 +30,8 @@ def test_a_random_model_loads_in_llama_cpp_and_is_described_the_same(tmp_path: P
         assert info.vocab.bos == llama_cpp.llama_vocab_bos(vocab)
         assert info.vocab.add_bos == llama_cpp.llama_vocab_get_add_bos(vocab)
         assert info.vocab.text(300) == llama_cpp.llama_vocab_get_text(vocab, 300)
-        assert info.is_recurrent == llama_cpp.llama_model_is_recurrent(loaded)
+        is_stateful = llama_cpp.llama_model_is_recurrent(loaded) or llama_cpp.llama_model_is_hybrid(loaded)
+        assert info.is_recurrent == is_stateful
         tokens = (llama_cpp.llama_token * 3)(5, 60, 700)
         assert llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(tokens, 3)) == 0
         logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (info.n_vocab,))

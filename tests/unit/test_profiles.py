@@ -9,9 +9,11 @@ import pytest
 
 from localspec import events
 from localspec.acceptance import Acceptance
+from localspec.control.auto import Auto
 from localspec.control.cost import Costs, DraftCosts, RowCosts
 from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.profiles import ENDS, Profile
+from localspec.protocols import Shape
 from localspec.steering import Steering
 
 SETTINGS = (("CPU",), 2, "auto", "auto", "f16", "auto", "build 1")
@@ -123,10 +125,12 @@ def test_bytes_that_are_no_text_are_ignored(models: list[Path], tmp_path: Path) 
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_path: Path) -> None:
-    """And then gone on with: nothing is raised, and nothing is left behind."""
+    """To whom it matters, the automatic controller's user. Then it is gone on with, and nothing is left behind."""
     (tmp_path / "file").touch()
     profile = Profile.of(tmp_path / "file" / "profiles", models, SETTINGS)
     steering = Steering(profile, lambda: 0.0)
+    assert not list(steering.keep()), "nothing was learned that is worth a warning"
+    steering._auto = Auto(Costs(), Acceptance(Draw.IID), Shape(1, 1, 1), Draw.IID)
     told = [event for _ in range(3) for event in steering.keep()]
     assert [type(event) for event in told] == [events.Warned]
     assert "cannot be written" in told[0].message  # type: ignore[union-attr]

@@ -1,0 +1,113 @@
+"""The automatic controller keeps the target's law whatever it decides: by enumeration, through whole generations.
+
+The costs are such that what it drafts, how far and from whom changes from pass to pass with what earlier passes
+accepted; the draft model's chains and copies of the text stand side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from localspec.acceptance import Acceptance
+from localspec.config import Sampling
+from localspec.control.auto import Auto
+from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.draft import Draw, Step
+from localspec.methods import Parts, resolve
+from localspec.methods.suffix import Suffix
+from localspec.options import read_options
+from localspec.protocols import Controller, Drafter, History, Plan, Room, Shape, Verifier
+from localspec.sampling import Sampler
+from localspec.trees.static import Chain
+from localspec.verify.block import Block
+from localspec.verify.token import Token
+from localspec.verify.traversal import Traversal
+from tests.exact.harness import OPEN, Setup, answers, assert_exact, target_answers
+
+RULES: dict[str, Verifier] = {"token": Token(), "block": Block(), "traversal": Traversal()}
+CHEAP, DEAR = (0.05, 0.1), (0.3, 0.4)  # what a row and a draft token cost, in plain passes
+FILTERS = {
+    "open": OPEN,
+    "top-p": replace(OPEN, top_p=0.9, min_p=0.1),
+    "penalties": replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, penalty_last_n=3),
+}
+
+
+class Timed:
+    """Gives the inner controller the times of a made-up machine."""
+
+    def __init__(self, inner: Auto, row: float, token: float, seen: set[tuple[str, int]]) -> None:
+        self._inner = inner
+        self._row = row
+        self._token = token
+        self._seen = seen
+        self._plan = Plan()
+
+    def plan(self, history: History, room: Room) -> Plan:
+        self._plan = self._inner.plan(history, room)
+        return self._plan
+
+    def observe(self, step: Step, seconds: float) -> None:
+        self._seen.add((self._plan.drafter, len(step.draft)))
+        self._inner.observe(step, 1.0 + (self._row + self._token) * len(step.draft))
+
+
+def suffix() -> Drafter:
+    """Return the copier, eager enough for texts of a few tokens."""
+    spoken = (("branch", "off"), ("min_prob", "0.05"), ("factor", "2"))
+    options = read_options(Suffix.info.options, spoken, of="--method suffix")
+    parts = Parts(None, Sampler(Sampling()), Chain(), lambda: False, 3, options)
+    drafter: Drafter = resolve("localspec.methods.suffix:Suffix").build(parts)
+    return drafter
+
+
+def steered(row: float, token: float, seen: set[tuple[str, int]]) -> Callable[[dict[str, Drafter]], Controller]:
+    """Return what makes the controller, anew for every replay."""
+
+    def steer(drafters: dict[str, Drafter]) -> Controller:
+        drafters["suffix"] = suffix()
+        costs = Costs(RowCosts({1: 1.0, 2: 1.0 + row, 3: 1.0 + 2 * row}), DraftCosts(token))
+        free: dict[str, Any] = {"suffix": drafters["suffix"]}
+        auto = Auto(costs, Acceptance(Draw.IID), Shape(2, 2, 1), Draw.IID, name="d", free=free)
+        return Timed(auto, row, token, seen)
+
+    return steer
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("costs", [CHEAP, DEAR], ids=["cheap", "dear"])
+@pytest.mark.parametrize("filters", FILTERS)
+def test_whole_generations_have_the_target_law(
+    rule: str, temperature: float, costs: tuple[float, float], filters: str
+) -> None:
+    seen: set[tuple[str, int]] = set()
+    setup = Setup(
+        RULES[rule],
+        sampling=replace(FILTERS[filters], temperature=temperature),
+        max_tokens=4,
+        seed=3,
+        steer=steered(*costs, seen),
+    )
+    assert_exact(answers(setup), target_answers(setup))
+    assert ("d", 0) in seen or ("d", 1) in seen or ("d", 2) in seen
+
+
+def test_it_really_chooses() -> None:
+    """Among all texts of this model there are passes of every kind: both drafters, several lengths, and none."""
+    seen: set[tuple[str, int]] = set()
+    for costs in (CHEAP, DEAR):
+        setup = Setup(RULES["token"], max_tokens=6, n_vocab=2, seed=1, steer=steered(*costs, seen))
+        assert_exact(answers(setup), target_answers(setup))
+    assert {("d", 0), ("d", 1), ("d", 2)} <= seen
+    assert any(name == "suffix" and n > 0 for name, n in seen)
+
+
+def test_at_temperature_0_it_is_the_argmax() -> None:
+    setup = Setup(RULES["block"], sampling=replace(OPEN, temperature=0.0), max_tokens=8, steer=steered(*CHEAP, set()))
+    (answer,) = answers(setup)
+    assert target_answers(setup) == {answer: 1.0}
