@@ -79,6 +79,14 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "the draft lacks the GPU": ({"loaded": ON_GPU}, "devices", "bad", "the draft does not use CUDA0"),
     "an early cliff": ({"first": passes(cliff_at_three)}, "rows", "bad", "3 rows cost 1.90x of 2"),
     "a late cliff": ({"first": passes(cliff_at_nine)}, "rows", "note", "9 rows cost 1.89x of 8"),
+    "rows that grow dear": (
+        {"first": passes(target={"ms": [[1, 100], [5, 110]], "deep_ms": [[1, 120], [5, 240]], "position": 900})},
+        "rows", "note", "5 rows cost 1.10x of 1, 2.00x with 900 tokens in the context",
+    ),
+    "rows that do not": (
+        {"first": passes(target={"ms": [[1, 100], [5, 110]], "deep_ms": [[1, 200], [5, 220]], "position": 900})},
+        "rows", "ok", "1.10x with 900 tokens",
+    ),
     "one width only": ({"first": passes(target={"ms": [[1, 9.0]]})}, "rows", "note", "not measured"),
     "nothing known of rows": ({"first": passes(target={"ms": [[1, 100.0]]})}, "draft", "ok", "was not measured"),
     "a dear draft": ({"first": passes(draft=40.0)}, "draft", "bad", "0.4 of a target pass"),

@@ -12,12 +12,13 @@ from localspec.bench.diagnosis import TEMPERATURE, best_chain, break_even
 from localspec.cli.doctor.case import SHORT, Case, unmeasured
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.conditions import drift, experts, host, memory, replays, threads
-from localspec.cli.staircase import spelt_ms
+from localspec.cli.staircase import by_rows, spelt_ms
 from localspec.control.cost import RowCosts
 from localspec.control.staircase import stairs
 
 DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad
 LOW = (0.6, 0.4)  # acceptance: below, worth a note, bad
+STEEPER = 1.3  # the price of rows deep in a context over that at its start
 TIGHT = 1.5  # a cliff within the rows of a short chain that costs this is bad
 FEW_BITS = 4.0  # of a weight of the draft
 
@@ -55,15 +56,24 @@ def rows(case: Case) -> Finding:
         return unmeasured("rows", "the time sufficed for one width of a pass", "localspec doctor PAIR --seconds 600")
     cliffs = [one for one in stairs(costs) if one.is_cliff]
     widest = max(n for n in costs if n <= SHORT)
-    text = f"{widest} rows cost {costs[widest] / costs[1]:.2f}x of 1"
+    ratio, deep = costs[widest] / costs[1], by_rows(case.survey["target"]["deep_ms"])
+    text = f"{widest} rows cost {ratio:.2f}x of 1"
     facts = {"ms": case.survey["target"]["ms"], "cliffs": [[one.before, one.rows, one.ratio] for one in cliffs]}
-    if not cliffs:
-        return Finding("rows", "ok", f"{text}, and no width is a cliff (up to {max(costs)} rows)", facts=facts)
-    worst = max(cliffs, key=lambda one: one.ratio)
-    text = f"{text}; {worst.rows} rows cost {worst.ratio:.2f}x of {worst.before}"
-    is_bad = worst.rows <= SHORT and worst.ratio >= TIGHT
-    hint = f"-k {worst.before - 1}" if worst.before > 1 else "--method suffix, which drafts only what is likely"
-    return Finding("rows", "bad" if is_bad else "note", text, f"{hint} (auto minds it)", facts=facts)
+    is_steeper = False
+    if widest in deep:
+        later, position = deep[widest] / deep[1], case.survey["target"]["position"]
+        text += f", {later:.2f}x with {position} tokens in the context"
+        facts |= {"deep_ms": case.survey["target"]["deep_ms"], "position": position}
+        is_steeper = later > STEEPER * ratio
+    if cliffs:
+        worst = max(cliffs, key=lambda one: one.ratio)
+        text += f"; {worst.rows} rows cost {worst.ratio:.2f}x of {worst.before}"
+        is_bad = worst.rows <= SHORT and worst.ratio >= TIGHT
+        hint = f"-k {worst.before - 1}" if worst.before > 1 else "--method suffix, which drafts only what is likely"
+        return Finding("rows", "bad" if is_bad else "note", text, f"{hint} (auto minds it)", facts=facts)
+    text += f"; no width is a cliff (up to {max(costs)} rows)"
+    hint = "localspec calibrate PAIR --flash-attn off, to compare" if is_steeper else ""
+    return Finding("rows", "note" if is_steeper else "ok", text, hint, facts=facts)
 
 
 def dear_draft(case: Case) -> Finding:
