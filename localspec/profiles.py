@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from localspec.acceptance import Acceptance
 from localspec.control.cost import Costs
@@ -51,6 +52,11 @@ class Profile:
     def accepted(self, key: str, draw: Draw) -> Acceptance:
         """Return what is known of the drafts called `key`, which are drawn as `draw`."""
         return self.acceptance.setdefault(key, Acceptance(draw))
+
+    def told(self) -> dict[str, Any]:
+        """Return what people want to know of it: its file, and milliseconds of a target pass by rows."""
+        costs = {} if self.costs is None else self.costs.target.measured()
+        return {"file": str(self.file), "ms": [[rows, 1e3 * seconds] for rows, seconds in costs.items()]}
 
     def save(self) -> bool:
         """Write the file whole or not at all; return whether that was possible."""

@@ -19,6 +19,7 @@ from localspec.backends.rpc import add_servers
 from localspec.chooser import SeededChooser
 from localspec.config import LoadSettings, Request, Sampling, cache_folder
 from localspec.context import Context, Vocabulary
+from localspec.control.survey import Survey
 from localspec.draft import Draw
 from localspec.engine import Engine
 from localspec.errors import InternalError, PromptTooLongError, ResourceError, UsageError
@@ -37,6 +38,7 @@ from localspec.prompt import tokenise
 from localspec.protocols import Cancel, Clock, Drafter
 from localspec.sampling import Sampler
 from localspec.steering import Steering
+from localspec.surveying import survey_pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,20 @@ class Session:
         subject = Subject(self._target.backend, backend, prompt.tokens, axes, self._cancel)
         yield events.Inspected(answer(question, subject))
         self._forget()
+
+    def survey(self, asked: Survey) -> Iterator[events.Event]:
+        """Time the passes of both models, for the profile too if that is asked; the caches are empty afterwards."""
+        assert self._target is not None, "a pair is loaded first"
+        assert self._steering is not None
+        self._forget()
+        draft = None if self._draft is None else self._draft.backend
+        found = yield from survey_pair(asked, self._target.backend, draft, self._clock, self._cancel)
+        is_kept = False
+        if asked.is_kept:
+            self._steering.profile.costs = found.costs
+            is_kept = self._steering.profile.save()
+        profile = {**self._steering.profile.told(), "is_kept": is_kept}
+        yield events.Inspected({**found.to_wire(), "profile": profile})
 
     def close(self) -> None:
         """Free all models; the session can load again."""

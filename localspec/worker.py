@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,11 @@ from localspec.events import TYPES, Event, Failed, Finished, Inspected, Loaded, 
 from localspec.worker_process import Child, Garbage
 
 if TYPE_CHECKING:
+    from localspec.control.survey import Survey
     from localspec.lossless.questions import Question
 
-_DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "checking"}  # until an event says more
+# Until an event says more.
+_DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "checking", "survey": "timing passes"}
 REPORT = "--log-file FILE, and report what the file says"
 _FATES = {
     "SIGKILL": ("was killed (SIGKILL), probably out of memory", "--ctx 2048, which takes less memory"),
@@ -97,23 +99,18 @@ class Worker:
 
         Closing the iterator early cancels the request; the next one need not wait for that.
         """
-        lost = self.lost()
-        if lost is not None:
-            raise lost
-        if self._child is None:
-            raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
-        return self._request(self._child, "generate", {"request": to_wire(request)})
+        return self._request(self._loaded_child(), "generate", {"request": to_wire(request)})
 
     def inspect(self, question: Question) -> Iterator[Event]:
         """Ask something about the pair; ends after Inspected. As `generate` otherwise."""
-        lost = self.lost()
-        if lost is not None:
-            raise lost
-        if self._child is None:
-            raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
+        child = self._loaded_child()
         from localspec.lossless.questions import to_wire as question_to_wire  # late: it loads numpy
 
-        return self._request(self._child, "inspect", {"question": question_to_wire(question)})
+        return self._request(child, "inspect", {"question": question_to_wire(question)})
+
+    def survey(self, asked: Survey) -> Iterator[Event]:
+        """Time the pair's passes; ends after Inspected, with Loading events on the way. As `generate` otherwise."""
+        return self._request(self._loaded_child(), "survey", {"survey": asdict(asked)})
 
     def cancel(self) -> None:
         """Ask the request that is running to stop soon; harmless without one. Safe in threads and signal handlers."""
@@ -154,6 +151,15 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _loaded_child(self) -> Child:
+        """Return the child, which holds models; raises WorkerDiedError where there is none."""
+        lost = self.lost()
+        if lost is not None:
+            raise lost
+        if self._child is None:
+            raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
+        return self._child
 
     def _close(self, grace: float) -> None:
         child, self._child, self._running = self._child, None, 0
@@ -237,7 +243,7 @@ class Worker:
                 event.exception()
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._died(child, "sent a malformed event and was ended", REPORT) from None
-        if isinstance(event, Loading):
+        if isinstance(event, Loading) and self._doing != _DOING["survey"]:
             self._doing = f"loading the {event.what}"
         elif isinstance(event, Prefilled):
             self._doing = "generating"

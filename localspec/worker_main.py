@@ -57,6 +57,7 @@ class Server:
             "load": self._load,
             "generate": self._generate,
             "inspect": self._inspect,
+            "survey": self._survey,
         }
         started = time.monotonic()
         is_over = False
@@ -105,6 +106,13 @@ class Server:
         from localspec.lossless.questions import from_wire
 
         yield from self._session.inspect(from_wire(command["question"]))
+
+    def _survey(self, command: dict[str, Any]) -> Iterator[Event]:
+        if self._session is None:
+            raise InternalError("No model is loaded", hint="report this")
+        from localspec.control.survey import Survey
+
+        yield from self._session.survey(Survey.from_wire(command["survey"]))
 
     def _last_event(self, error: Exception, wall_ms: float) -> Event:
         """Return the event that ends a request which raised `error`."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localspec.config import Request, Speculation
-from localspec.events import Committed, Event, Finished, Inspected
+from localspec.control.survey import Survey
+from localspec.events import Committed, Event, Finished, Inspected, Loading
 from localspec.lossless.questions import ForkQuestion, Question
 from localspec.stats import Stats
 from localspec.worker import Worker
@@ -75,6 +76,39 @@ def inspect(worker: Worker, question: Question) -> dict[str, Any]:
         if isinstance(event, Inspected):
             return event.content
     return {}  # interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What a survey found, as `localspec.surveying` tells it."""
+
+    content: dict[str, Any]
+
+    @property
+    def row_costs(self) -> tuple[tuple[int, float], ...]:
+        """Milliseconds of a target pass by rows, at an empty context."""
+        return _pairs(self.content["target"]["ms"])
+
+    @property
+    def known_costs(self) -> tuple[tuple[int, float], ...]:
+        """The same as the pair's profile has it, from a calibration and from real passes, which take their while."""
+        return _pairs(self.content["profile"]["ms"])
+
+
+def _pairs(wire: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
+    return tuple((int(rows), float(ms)) for rows, ms in wire)
+
+
+def survey(
+    worker: Worker, asked: Survey, on_progress: Callable[[str, float], None] = lambda what, share: None
+) -> Surveyed | None:
+    """Return the times of the pair's passes, None if that was interrupted."""
+    for event in worker.survey(asked):
+        if isinstance(event, Loading):
+            on_progress(event.what, event.fraction)
+        elif isinstance(event, Inspected):
+            return Surveyed(event.content)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ Wire = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A bench as it was written; `row_costs` are milliseconds of a target pass by its number of rows, if measured."""
+    """A bench as it was written; `row_costs` are milliseconds of a target pass by rows, timed after the answers."""
 
     provenance: Wire
     measurements: tuple[Measurement, ...]

@@ -106,6 +106,9 @@ def _below(result: Result) -> str:
         "tok/s: decoding alone, median over prompts [95 % interval]; × plain: the same prompt's ratio",
         f"cache {kv / 1e6:.1f} MB, peak memory {peak / 1e6:.0f} MB",
     ]
+    if result.row_costs:
+        costs = ", ".join(f"{rows} {ms:.3g}" for rows, ms in result.row_costs)
+        notes.append(f"ms of a target pass by rows: {costs}")
     stopped = sum(row.n_stopped for row in result.rows)
     if stopped:
         notes.append(f"{stopped} answers ended before their last token: rates are of the tokens they have")

@@ -23,9 +23,12 @@ COMMANDS = {
     "pairs": ("localspec.cli.pairs:pairs", "Names of pairs; which draft fits which target, and why not."),
     "show": ("localspec.cli.show:show", "Show what a model's file says of itself."),
     "plan": ("localspec.cli.plan:plan", "Show what of a pair would go where, and how fast that would be."),
-    "calibrate": ("localspec.cli.calibrate:calibrate", "Measure this machine once, for predictions."),
+    "calibrate": (
+        "localspec.cli.calibrate:calibrate",
+        "Measure and keep what a pair's passes cost, or this machine.",
+    ),
     "rpc-serve": ("localspec.cli.rpc_serve:rpc_serve", "Lend this machine's devices to another one."),
-    "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation and say what would mend it."),
+    "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation, or why speculation is slow on a pair."),
     "bench": ("localspec.cli.bench:bench", "Measure methods against plain decoding, or compare two results."),
     "race": (
         "localspec.cli.race:race_command",

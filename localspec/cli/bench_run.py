@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from localspec.bench.answers import Surveyed, survey
 from localspec.bench.compare import require_same_models
 from localspec.bench.hashes import Hashes
 from localspec.bench.plots import draw, require_plots
@@ -25,6 +26,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings, cache_folder
+from localspec.control.survey import Survey
 from localspec.errors import NotFoundError, ResourceError
 from localspec.events import Loaded, Loading
 from localspec.models.gguf.header import read_header
@@ -33,6 +35,7 @@ from localspec.sanitize import sanitize
 from localspec.worker import Worker
 
 BAR = 20  # characters
+PASSES = Survey(seconds=1.5, is_deep=False)  # after the answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,19 @@ def _measure(
             console.say(f"{len(found)} answers are kept; the same command with --resume goes on", "dim")
     for warning in runner.warnings:
         console.warn(warning)
-    return dataclasses.replace(result, measurements=tuple(found), is_complete=is_ended, skipped=len(runner.skipped))
+    costs = _row_costs(survey(worker, PASSES)) if is_ended else ()
+    return dataclasses.replace(
+        result,
+        measurements=tuple(found),
+        is_complete=is_ended,
+        skipped=len(runner.skipped),
+        row_costs=costs,
+    )
+
+
+def _row_costs(found: Surveyed | None) -> tuple[tuple[int, float], ...]:
+    """Return what was timed just now, or what the profile knows where that is more widths: a slow model's."""
+    return () if found is None else max(found.row_costs, found.known_costs, key=len)
 
 
 def _hashes(settings: LoadSettings, live: Live, console: Console) -> dict[str, str]:

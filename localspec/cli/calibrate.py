@@ -1,67 +1,107 @@
-"""`localspec calibrate --machine`: how fast this machine's devices go through weights, measured and kept."""
+"""`localspec calibrate`: what the controller and predictions rest on, measured of a pair or of the machine."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from localspec.cli.ask import ask_lines
+from localspec.bench.answers import Surveyed, survey
+from localspec.cli.answer import load
+from localspec.cli.bandwidths import measure_machine
 from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
-from localspec.cli.settings import servers
-from localspec.cli.version import ask_engine
-from localspec.config import cache_folder
-from localspec.errors import ResourceError, UsageError
-from localspec.models.plan.calibration import Calibration, Figure, store
+from localspec.cli.options import pair_options
+from localspec.cli.output import lone_stop, write_json
+from localspec.cli.params import Command, Positive, option
+from localspec.cli.settings import open_worker, servers
+from localspec.cli.signals import leave_at_once, stopping
+from localspec.cli.staircase import staircase
+from localspec.config import LoadSettings
+from localspec.control.survey import Survey
+from localspec.errors import UsageError
 
-_IMPORTS = "import dataclasses\nfrom localspec.backends.bandwidth import measure"
+SCHEMA = "localspec.calibration/1"
+OUTPUT = "Output"
+MACHINE = {"machine", "rpc", "as_json", "quiet", "color"}  # what goes with --machine
+BOTH = "localspec calibrate PAIR, or localspec calibrate --machine"
 
 
 @click.command(cls=Command)
-@option("--machine", is_flag=True, section="What", help="The memory and arithmetic of each device.")
-@option("--rpc", metavar="HOST:PORT,...", section="What", help="RPC servers whose devices are measured too.")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
-@click.pass_obj
-def calibrate(console: Console, /, machine: bool, rpc: str | None, as_json: bool) -> int:
-    """Measure once what predictions rest on, and keep it: localspec plan and --gpu auto read it from then on.
+@click.argument("words", nargs=-1, metavar="[PAIR]")
+@option("--machine", is_flag=True, section="What", help="The memory and arithmetic of each device, without a pair.")
+@option("--seconds", type=Positive(86400), default=10.0, metavar="SEC", section="What",
+        help="Time for the passes of a pair; loading takes its own.  [default: 10]")  # fmt: skip
+@pair_options
+@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
+@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
+@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@click.pass_context
+def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
+    """Measure once what predictions rest on, and keep it. Nothing else should run meanwhile.
 
-    Every device multiplies matrices of several types by 1 to 16 columns, larger together than its caches. Nothing else
-    should run meanwhile; it takes about a minute.
+    PAIR: what a pass of the target costs by its rows, and one of the draft, at an empty context and deep in one. The
+    automatic controller starts from these costs in every later run with the same models, devices, threads and cache.
+    More rows may be nearly free, or one row a cliff: the table shows where.
+
+    --machine: every device multiplies matrices of several types by 1 to 16 columns, larger together than its caches,
+    which takes about a minute. localspec plan and --gpu auto read it.
     """
-    if not machine:
-        raise UsageError("there is nothing to calibrate", hint="localspec calibrate --machine")
-    live, figures = Live(console), []
-    imports = f"{_IMPORTS}\nfrom localspec.backends.rpc import add_servers\nadd_servers({servers(rpc)!r})"
-    engine = ask_engine()
-    try:
-        live.status("measuring this machine")
-        for one in ask_lines("(dataclasses.asdict(one) for one in measure())", imports):
-            figures.append(
-                Figure(one["device"], one["description"], one["type"], int(one["rows"]), float(one["bytes_per_s"]))
-            )
-            live.status(f"{one['device']}, {one['type']}, {one['rows']} rows: {one['bytes_per_s'] / 1e9:.1f} GB/s")
-    finally:
-        live.erase()
-    if not figures:
-        raise ResourceError("no device could be measured: each lacked the memory", hint="close other programs")
-    measured = datetime.now(UTC).date().isoformat()
-    calibration = Calibration(measured, engine.llama_cpp, tuple(figures))
-    path = store(cache_folder("machine"), calibration)
+    console: Console = ctx.obj
+    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
+    if values["machine"]:
+        _check_machine(ctx, words, values)
+        return measure_machine(console, servers(values["rpc"]), as_json=values["as_json"])
+    if not words:
+        raise UsageError("there is nothing to calibrate: no pair is named", hint=BOTH)
+    if len(words) > 1:
+        raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec calibrate TARGET+DRAFT")
+    return _pair(console, present_settings(values, words[0], console), values)
+
+
+def _check_machine(ctx: click.Context, words: tuple[str, ...], values: dict[str, Any]) -> None:
+    """Refuse what has no meaning without a pair."""
+    if words:
+        raise UsageError("--machine measures the machine, without a pair", hint=BOTH)
+    for name in values:
+        if name not in MACHINE and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--machine has no --{name.replace('_', '-')}", hint="localspec calibrate --machine")
+
+
+def _pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> int:
+    asked, live = Survey(seconds=values["seconds"], is_kept=True), Live(console)
+    with open_worker(values) as worker:
+        try:
+            with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
+                live.status("starting the engine")
+                for _ in load(worker, settings, stop):
+                    pass
+
+                def progress(what: str, share: float) -> None:
+                    live.status(f"timing passes of the {what} {share:.0%}")
+
+                found = None if stop.is_asked else survey(worker, asked, progress)
+        finally:
+            live.erase()
+    if found is not None:
+        _tell(found, asked, settings, console, as_json=values["as_json"])
+    elif values["as_json"]:
+        lone_stop(stop.exit_code)
+    return stop.exit_code
+
+
+def _tell(found: Surveyed, asked: Survey, settings: LoadSettings, console: Console, *, as_json: bool) -> None:
+    profile = found.content["profile"]
+    if not profile["is_kept"]:
+        console.warn(f"{Path(profile['file']).parent} cannot be written: these costs are not kept")
     if as_json:
-        write_json({**calibration.to_wire(), "stored": str(path)})
-    else:
-        write_out(_table(calibration) + f"kept in {one_line(str(path))}\n")
-    return 0
-
-
-def _table(calibration: Calibration) -> str:
-    rows = sorted({one.rows for one in calibration.figures})
-    lines = ["GB/s of weights, by the rows of a pass".ljust(34) + "".join(f"{n:>8}" for n in rows)]
-    for device, kind in dict.fromkeys((one.device, one.type) for one in calibration.figures):
-        found = {one.rows: one for one in calibration.figures if (one.device, one.type) == (device, kind)}
-        cells = (f"{found[n].bytes_per_s / 1e9:.1f}" if n in found else "-" for n in rows)
-        lines.append(f"{one_line(device)}, {kind}".ljust(34) + "".join(f"{cell:>8}" for cell in cells))
-    return "\n".join(lines) + "\n"
+        write_json({"schema": SCHEMA, "pair": settings.name, **found.content})
+        return
+    draft = "no draft" if settings.draft is None else Path(settings.draft).name
+    write_out(f"{one_line(Path(settings.target).name)}, {one_line(draft)}\n\n" + staircase(found.content, asked))
+    if profile["is_kept"]:
+        write_out(f"kept in {one_line(profile['file'])}\n")

@@ -48,6 +48,9 @@ def test_a_bench_measures_what_was_asked(measured: Path) -> None:
     assert plain["tokens_per_pass"] == 1.0
     assert draft["tokens_per_pass"] > 1.0
     assert draft["verify"] == "block"
+    assert [rows for rows, _ in made["row_costs"]][:4] == [1, 2, 3, 4], "the staircase of the target"
+    assert all(ms > 0 for _, ms in made["row_costs"])
+    assert "ms of a target pass by rows: 1 " in (measured.parent / "a.txt").read_text()
     pair = made["provenance"]["pair"]
     assert all(len(pair[key]["sha256"]) == 64 for key in ("target", "draft"))
     assert made["provenance"]["machine"]["cores"] >= 1

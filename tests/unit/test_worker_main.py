@@ -71,6 +71,12 @@ def test_events_carry_the_number_of_their_request() -> None:
     assert [(wire["seq"], wire["type"]) for wire in wires] == [(1, "loading"), (1, "loaded"), (2, "finished")]
 
 
+@pytest.mark.parametrize("command", ["generate", "inspect", "survey"])
+def test_nothing_is_asked_of_no_model(command: str) -> None:
+    (told,) = serve(good, {"seq": 3, "command": command, "request": {}, "question": {}, "survey": {}})
+    assert told["error"]["message"] == "No model is loaded"
+
+
 def test_an_error_of_the_session_is_the_last_event() -> None:
     def script(cancel: Cancel) -> Iterator[Event]:
         raise IntegrityError("broken", hint="fetch it again")

@@ -31,7 +31,7 @@ NO_ENGINE, NO_ANSWER = 3, 4  # exit codes, as everywhere
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check. `state` is ok, note (could be better) or broken; `code` is the exit code of what is broken."""
+    """One check. `state` is ok, note (could be better), bad (costs speed) or broken, and `code` then the exit code."""
 
     name: str
     state: str

@@ -1,38 +1,69 @@
-"""The command: findings as lines or as one object."""
+"""The command: findings as lines or as one object, about the installation or about a pair."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.checks import examine
+from localspec.cli.doctor.marks import line
+from localspec.cli.options import pair_options
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, Positive, option
 from localspec.cli.settings import servers
+from localspec.errors import UsageError
 
-MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "broken": ("BROKEN", "red")}
+OUTPUT = "Output"
+WITHOUT_PAIR = {"rpc", "as_json", "quiet", "color"}
 
 
 @click.command(cls=Command)
-@option("--rpc", metavar="HOST:PORT,...", section="What", help="RPC servers that should answer.")
-@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
-@click.pass_obj
-def doctor(console: Console, /, rpc: str | None, as_json: bool) -> int:
-    """Check this installation: llama.cpp's build, GPUs it could use, RPC servers, memory, disk, terminal.
+@click.argument("words", nargs=-1, metavar="[PAIR]")
+@option("--seconds", type=Positive(86400), default=60.0, metavar="SEC", section="What",
+        help="About how long to measure a pair, at 16 tokens an answer or more.  [default: 60]")  # fmt: skip
+@pair_options
+@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
+@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
+@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@click.pass_context
+def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
+    """Check this installation, or find out why speculation is slow on PAIR.
 
-    What could be better comes with the line to type. The exit code is 0 unless something is broken: 3 where llama.cpp
-    does not load, 4 where a server does not answer.
+    Without PAIR: llama.cpp's build, GPUs it could use, RPC servers, memory, disk, terminal. What could be better comes
+    with the line to type. The exit code is 0 unless something is broken: 3 where llama.cpp does not load, 4 where a
+    server does not answer.
+
+    With PAIR: passes of both models are timed, acceptance is measured at temperature 0 and 0.8, with the chat template
+    and without (± is two standard errors), and auto races plain decoding. Each possible cause is one line with its
+    number; what could not be measured is said. The exit code is 0 whatever is found.
     """
+    console: Console = ctx.obj
+    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
+    if len(words) > 1:
+        raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec doctor TARGET+DRAFT")
+    if words:
+        from localspec.cli.doctor.pair import examine_pair
+        from localspec.cli.fetch import present_settings
+
+        return examine_pair(console, present_settings(values, words[0], console), values)
+    for name in values:
+        if name not in WITHOUT_PAIR and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            spelt = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{spelt} is about a pair, and none is named", hint=f"localspec doctor PAIR {spelt}")
+    return _installation(console, servers(values["rpc"]), as_json=values["as_json"])
+
+
+def _installation(console: Console, endpoints: tuple[str, ...], *, as_json: bool) -> int:
     findings = []
-    for one in examine(servers(rpc)):
+    for one in examine(endpoints):
         findings.append(one)
         if not as_json:
-            mark, style = MARKS[one.state]
-            write_out(f"{console.paint(f'{mark:<7}', style, sys.stdout)} {one.name:<9} {one_line(one.message)}\n")
-            if one.hint:
-                write_out(f"{'':<17} try: {one_line(one.hint)}\n")
+            write_out(line(one, console, sys.stdout))
     code = next((one.code for one in findings if one.code), 0)
     if as_json:
         write_json({"ok": not code, "checks": [one.to_wire() for one in findings]})

@@ -1,0 +1,220 @@
+"""What decides whether speculation pays on a pair, measured: costs of passes, acceptance in several settings, a race.
+
+Nothing is concluded here; `localspec doctor PAIR` does that. What an interruption left out is None, or not there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from localspec.bench.answers import Answer, Surveyed, ask, survey
+from localspec.bench.race import Race, race
+from localspec.bench.suites import Prompt, choose, load_suite
+from localspec.config import Message, Request, Sampling, Speculation
+from localspec.control.cost import RowCosts
+from localspec.control.survey import Survey
+from localspec.errors import IncompatibleError
+from localspec.worker import Worker
+
+TEMPERATURE = 0.8
+CHAIN = Speculation(method="draft-model", k=4, verify="token")  # `token`: acceptance as the papers define it
+CHAIN_ROWS = 5  # widths of passes that are timed whatever it takes: those that short chains need
+LONGEST_CHAIN = 16
+PROMPTS = 3
+ROUNDS = 2  # of the race
+FEWEST, MOST = 16, 96  # tokens of an answer
+TIMING, ANSWERING = 0.15, 0.7  # shares of the time; loading and reading prompts take the rest
+ONE_ROW = Survey(seconds=0.2, sizes=(1,), is_deep=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Acceptance in one setting: of the `seen` draft tokens that the verifier looked at, `kept` were accepted."""
+
+    kept: int
+    seen: int
+    n_prompts: int
+
+    @property
+    def share(self) -> float:
+        return self.kept / self.seen if self.seen else 0.0
+
+    @property
+    def error(self) -> float:
+        """One standard error of the share, tokens taken as independent."""
+        return math.sqrt(max(self.share * (1.0 - self.share), 1.0 / max(self.seen, 1)) / max(self.seen, 1))
+
+    def differs(self, other: Tried) -> bool:
+        """Whether the two differ by more than two standard errors."""
+        return abs(self.share - other.share) > 2.0 * math.hypot(self.error, other.error)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {"accepted": self.kept, "judged": self.seen, "share": self.share, "prompts": self.n_prompts}
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Everything that was measured. `tried` by setting: greedy, sampled, raw, draft template (all but one at T=0).
+
+    `refused` says why a setting could not be tried. `replayed` are rows of the target beyond those that its answers
+    needed. `began_ms` and `ended_ms` are the same pass of one row, first of all and last of all.
+    """
+
+    first: Surveyed | None = None
+    tried: dict[str, Tried] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    replayed: int | None = None
+    race: Race | None = None
+    began_ms: float | None = None
+    ended_ms: float | None = None
+    major_faults: int = 0
+    swapped_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """The chat templates of both files, None where a model has none."""
+
+    target: str | None
+    draft: str | None
+
+
+class Examination:
+    """Measures a pair that is loaded, within about `seconds`."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        templates: Templates,
+        *,
+        has_draft: bool,
+        seconds: float,
+        is_stopped: Callable[[], bool],
+        on_progress: Callable[[str], None],
+    ) -> None:
+        self._worker = worker
+        self._templates = templates
+        self._has_draft = has_draft
+        self._seconds = seconds
+        self._is_stopped = is_stopped
+        self._on_progress = on_progress
+
+    def run(self) -> Evidence:
+        """Return what could be measured before a stop."""
+        found = Evidence()
+        found.began_ms = self._one_row()
+        found.first = self._survey(Survey(seconds=TIMING * self._seconds, least=CHAIN_ROWS))
+        if found.first is None:
+            return found
+        found.major_faults = int(found.first.content["major_faults"])
+        found.swapped_bytes = found.first.content["swapped_bytes"]
+        prompts, n_tokens = self._size(found.first)
+        can_draft = bool(found.first.content["can_rollback"] and found.first.content["draft_can_rollback"])
+        needed = self._try_settings(found, prompts, n_tokens) if can_draft else 0
+        between = self._survey(ONE_ROW)
+        if between is not None and can_draft:
+            found.replayed = between.content["evaluated"] - found.first.content["evaluated"] - needed
+        if not self._is_stopped():
+            request = self._request(prompts[0], n_tokens, Sampling(temperature=TEMPERATURE, seed=1))
+            found.race = race(
+                self._worker,
+                replace(request, speculation=Speculation()),
+                ROUNDS,
+                self._is_stopped,
+                lambda what, _answer: self._on_progress(f"race, {what}"),
+            )
+        found.ended_ms = self._one_row()
+        return found
+
+    def _one_row(self) -> float | None:
+        """Return the milliseconds of a pass of one row, timed alone; None after a stop."""
+        found = self._survey(ONE_ROW)
+        return None if found is None else dict(found.row_costs)[1]
+
+    def _survey(self, asked: Survey) -> Surveyed | None:
+        if self._is_stopped():
+            return None
+        return survey(
+            self._worker, asked, lambda what, share: self._on_progress(f"timing passes of the {what} {share:.0%}")
+        )
+
+    def _size(self, first: Surveyed) -> tuple[tuple[Prompt, ...], int]:
+        """Return the prompts, and tokens of an answer, that the time has room for."""
+        settings = 2 + 2 * bool(self._templates.target) if self._has_draft else 0
+        tokens = ANSWERING * self._seconds / (dict(first.row_costs)[1] / 1e3)
+        is_slow = tokens < FEWEST * (settings * PROMPTS + 2 * ROUNDS)
+        n_prompts = 1 if is_slow else PROMPTS
+        suite = choose(load_suite("spec-bench" if self._templates.target else "stories"), n_prompts)
+        return suite.prompts, int(min(max(tokens / (settings * n_prompts + 2 * ROUNDS), FEWEST), MOST))
+
+    def _request(self, prompt: Prompt, n_tokens: int, sampling: Sampling) -> Request:
+        """Return the request as a person would make it: through the chat template if there is one."""
+        if self._templates.target:
+            messages = (Message("user", prompt.text),)
+            return Request(messages=messages, max_tokens=n_tokens, sampling=sampling, speculation=CHAIN)
+        return Request(prompt=prompt.text, max_tokens=n_tokens, sampling=sampling, speculation=CHAIN)
+
+    def _try_settings(self, found: Evidence, prompts: tuple[Prompt, ...], n_tokens: int) -> int:
+        """Measure acceptance in every setting; return the rows that the target had to evaluate for it."""
+        greedy = Sampling(temperature=0.0)
+        settings: dict[str, Callable[[Prompt, int], Request]] = {
+            "greedy": lambda prompt, _: self._request(prompt, n_tokens, greedy),
+            "sampled": lambda prompt, i: self._request(prompt, n_tokens, Sampling(temperature=TEMPERATURE, seed=i + 1)),
+        }
+        templates = self._templates
+        if templates.target:
+            settings["raw"] = lambda prompt, _: Request(
+                prompt=prompt.text, max_tokens=n_tokens, sampling=greedy, speculation=CHAIN
+            )
+        if templates.target and templates.draft and templates.draft != templates.target:
+            settings["draft template"] = lambda prompt, _: replace(
+                self._request(prompt, n_tokens, greedy), template=templates.draft
+            )
+        needed = 0
+        for name, request in settings.items():
+            answers: list[Answer] = []
+            try:
+                for i, prompt in enumerate(prompts):
+                    self._on_progress(f"acceptance, {name}, prompt {i + 1} of {len(prompts)}")
+                    if self._is_stopped():
+                        return needed
+                    answers.append(ask(self._worker, request(prompt, i)))
+                    needed += _rows(answers[-1])
+            except IncompatibleError as error:  # the draft's template may be beyond the sandbox
+                found.refused[name] = error.message
+                continue
+            kept = sum(sum(one.stats.accepted_per_pos) for one in answers)
+            found.tried[name] = Tried(kept, sum(sum(one.stats.reached) for one in answers), len(answers))
+        return needed
+
+
+def _rows(answer: Answer) -> int:
+    """Return the rows of the target that an answer takes: its prompt once, then each pass with its draft."""
+    stats = answer.stats
+    if stats.prefilled is None:
+        return 0
+    return stats.prefilled.prompt_n - stats.prefilled.cache_n + stats.drafted + max(stats.passes - 1, 0)
+
+
+def best_chain(target: RowCosts, draft: float, alpha: float) -> tuple[int, float]:
+    """Return the chain length that these costs and this acceptance favour, and its speed over plain decoding.
+
+    `draft` is the cost of a draft token in the unit of `target`. Length 0, speed 1: no chain is faster than none.
+    """
+    best, speed, tokens, reach = 0, 1.0, 1.0, 1.0
+    for k in range(1, LONGEST_CHAIN + 1):
+        reach *= alpha
+        tokens += reach
+        this = tokens * target.of(1) / (target.of(1 + k) + k * draft)
+        if this > speed:
+            best, speed = k, this
+    return best, speed
+
+
+def break_even(target: RowCosts, draft: float) -> float | None:
+    """Return the least acceptance, to a hundredth, with which some chain is faster than plain decoding; None: none."""
+    return next((i / 100 for i in range(1, 101) if best_chain(target, draft, i / 100)[0]), None)

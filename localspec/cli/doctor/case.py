@@ -1,0 +1,51 @@
+"""A pair on the doctor's table: what is known of it, and how an unknown is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.bench.diagnosis import Evidence
+from localspec.cli.doctor.checks import Finding
+from localspec.cli.staircase import by_rows
+from localspec.events import Loaded
+from localspec.models.gguf.anatomy import Anatomy
+
+SHORT = 5  # rows: the pending token and four drafted
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pair with everything that is known of it. `parts` are the target's."""
+
+    loaded: Loaded
+    parts: Anatomy
+    evidence: Evidence
+
+    @property
+    def survey(self) -> Mapping[str, Any]:
+        """What the first survey told."""
+        assert self.evidence.first is not None
+        return self.evidence.first.content
+
+    @property
+    def target(self) -> dict[int, float]:
+        """Milliseconds of a target pass by rows."""
+        return by_rows(self.survey["target"]["ms"])
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the rows of a short chain were timed: without them nothing is known of what verifying costs."""
+        return max(self.target) >= SHORT
+
+    @property
+    def draft(self) -> float | None:
+        """Milliseconds of a draft token, None without a draft model."""
+        draft = self.survey["draft"]
+        return None if draft is None else by_rows(draft["ms"])[1]
+
+
+def unmeasured(name: str, why: str, hint: str = "") -> Finding:
+    """Return a finding that says why there is none."""
+    return Finding(name, "note", f"not measured: {why}", hint)

@@ -1,0 +1,184 @@
+"""What of a pair's drafting may make speculation slow, one function each: the number measured, and what it means.
+
+Nothing is said that was not measured, and what could not be is told as that. Thresholds are in units of a plain pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from localspec.bench.diagnosis import TEMPERATURE, best_chain, break_even
+from localspec.cli.doctor.case import SHORT, Case, unmeasured
+from localspec.cli.doctor.checks import Finding
+from localspec.cli.doctor.conditions import drift, experts, host, memory, replays, threads
+from localspec.cli.staircase import by_rows, spelt_ms
+from localspec.control.cost import RowCosts
+from localspec.control.staircase import stairs
+
+DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad
+LOW = (0.6, 0.4)  # acceptance: below, worth a note, bad
+STEEPER = 1.3  # the price of rows deep in a context over that at its start
+TIGHT = 1.5  # a cliff within the rows of a short chain that costs this is bad
+FEW_BITS = 4.0  # of a weight of the draft
+
+
+def causes(case: Case) -> Iterator[Finding]:
+    """Yield what is found."""
+    for one in (devices, rows, dear_draft, acceptance, temperature, template, quantisation):
+        yield one(case)
+    for one in (experts, replays, host, memory, threads, drift):
+        yield one(case)
+
+
+def devices(case: Case) -> Finding:
+    """Does the draft run on a slower device than the target?"""
+    target, draft, ms = case.loaded.target, case.loaded.draft, case.target[1]
+    if draft is None or case.draft is None:
+        return unmeasured("devices", "the pair has no draft model")
+    rates = [target.bytes / ms / 1e6, draft.bytes / case.draft / 1e6]  # GB/s
+    facts = {"target": target.devices, "draft": draft.devices, "target_gb_per_s": rates[0], "draft_gb_per_s": rates[1]}
+    text = (
+        f"target on {' and '.join(target.devices)}, {rates[0]:.1f} GB/s of weights; "
+        f"draft on {' and '.join(draft.devices)}, {rates[1]:.1f} GB/s"
+    )
+    missing = [name for name in target.devices if name != "CPU" and name not in draft.devices]
+    if missing:
+        why = f"the draft does not use {' or '.join(missing)}, which the target does"
+        return Finding("devices", "bad", f"{text}: {why}", "--draft-gpu all", facts=facts)
+    return Finding("devices", "ok", text, facts=facts)
+
+
+def rows(case: Case) -> Finding:
+    """Where does one more row cost as much as several?"""
+    costs = case.target
+    if len(costs) < 2:
+        return unmeasured("rows", "the time sufficed for one width of a pass", "localspec doctor PAIR --seconds 600")
+    cliffs = [one for one in stairs(costs) if one.is_cliff]
+    widest = max(n for n in costs if n <= SHORT)
+    ratio, deep = costs[widest] / costs[1], by_rows(case.survey["target"]["deep_ms"])
+    text = f"{widest} rows cost {ratio:.2f}x of 1"
+    facts = {"ms": case.survey["target"]["ms"], "cliffs": [[one.before, one.rows, one.ratio] for one in cliffs]}
+    is_steeper = False
+    if widest in deep:
+        later, position = deep[widest] / deep[1], case.survey["target"]["position"]
+        text += f", {later:.2f}x with {position} tokens in the context"
+        facts |= {"deep_ms": case.survey["target"]["deep_ms"], "position": position}
+        is_steeper = later > STEEPER * ratio
+    if cliffs:
+        worst = max(cliffs, key=lambda one: one.ratio)
+        text += f"; {worst.rows} rows cost {worst.ratio:.2f}x of {worst.before}"
+        is_bad = worst.rows <= SHORT and worst.ratio >= TIGHT
+        hint = f"-k {worst.before - 1}" if worst.before > 1 else "--method suffix, which drafts only what is likely"
+        return Finding("rows", "bad" if is_bad else "note", text, f"{hint} (auto minds it)", facts=facts)
+    text += f"; no width is a cliff (up to {max(costs)} rows)"
+    hint = "localspec calibrate PAIR --flash-attn off, to compare" if is_steeper else ""
+    return Finding("rows", "note" if is_steeper else "ok", text, hint, facts=facts)
+
+
+def dear_draft(case: Case) -> Finding:
+    """Is the draft cheap against the target?"""
+    if case.draft is None:
+        return unmeasured("draft", "the pair has no draft model", "localspec pairs list")
+    ratio = case.draft / case.target[1]
+    text = f"a token costs {spelt_ms(case.draft)} ms, {ratio:.2g} of a target pass, {spelt_ms(case.target[1])} ms"
+    facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": case.target[1], "ratio": ratio}
+    never = False
+    if case.has_rows:
+        least = facts["break_even"] = break_even(RowCosts(case.target), case.draft)
+        never = least is None
+        text += f": {'no acceptance makes a' if least is None else f'from {least:.0%} acceptance on a'} chain pay"
+        text += "" if never else "s"
+    else:
+        text += "; what further rows cost was not measured"
+    state = "bad" if ratio > DEAR[1] or never else "note" if ratio > DEAR[0] else "ok"
+    hint = "" if state == "ok" else "a smaller draft: localspec pairs list, or --method suffix"
+    return Finding("draft", state, text, hint, facts=facts)
+
+
+def acceptance(case: Case) -> Finding:
+    """Is what is drafted accepted?"""
+    tried = case.evidence.tried.get("sampled")
+    if tried is None or not tried.seen:
+        return _untried(case, "accepted")
+    text = f"{_spelt(tried.share, tried.error)} of draft tokens at T={TEMPERATURE:g}, of {tried.seen} judged"
+    facts = tried.to_wire()
+    if case.has_rows:
+        k, speed = best_chain(RowCosts(case.target), case.draft or 0.0, tried.share)
+        facts |= {"best_k": k, "computed_speedup": speed}
+        text += "; computed from these costs, " + (f"-k {k} would be best, {speed:.2f}x" if k else "no chain would pay")
+    state = "bad" if tried.share < LOW[1] else "note" if tried.share < LOW[0] else "ok"
+    hint = "" if state == "ok" else "another draft: localspec pairs list"
+    return Finding("accepted", state, text, hint, facts=facts)
+
+
+def temperature(case: Case) -> Finding:
+    """Does sampling explain rejections?"""
+    greedy, sampled = (case.evidence.tried.get(name) for name in ("greedy", "sampled"))
+    if greedy is None or sampled is None:
+        return _untried(case, "sampling")
+    text = (
+        f"accepted {_spelt(greedy.share, greedy.error)} at T=0, {_spelt(sampled.share, sampled.error)} "
+        f"at T={TEMPERATURE:g}"
+    )
+    facts = {"greedy": greedy.to_wire(), "sampled": sampled.to_wire()}
+    if not greedy.differs(sampled):
+        text += ": no difference beyond chance, so temperature explains nothing"
+        return Finding("sampling", "ok", text, facts=facts)
+    if greedy.share < sampled.share:
+        return Finding("sampling", "ok", f"{text}: temperature costs nothing", facts=facts)
+    lost = greedy.share - sampled.share
+    hint = "a lower --temp, if the text may be another"
+    return Finding("sampling", "note", f"{text}: temperature costs {lost:.0%} of the tokens", hint, facts=facts)
+
+
+def template(case: Case) -> Finding:
+    """Does the chat template explain rejections?"""
+    tried = case.evidence.tried
+    usual = tried.get("greedy")
+    if usual is None:
+        return _untried(case, "template")
+    others = {name: tried[name] for name in ("raw", "draft template") if name in tried}
+    if not others:
+        return Finding("template", "ok", "the target has no chat template, so none can be wrong: nothing to compare")
+    words = {"raw": "as a raw prompt", "draft template": "with the draft's own template"}
+    text = f"accepted {_spelt(usual.share, usual.error)} with the chat template at T=0, "
+    text += ", ".join(f"{_spelt(one.share, one.error)} {words[name]}" for name, one in others.items())
+    for name, why in case.evidence.refused.items():
+        text += f"; {words.get(name, name)} not measured: {why}"
+    facts: dict[str, Any] = {name: one.to_wire() for name, one in others.items()}
+    facts["chat"] = usual.to_wire()
+    better = [name for name, one in others.items() if one.differs(usual) and one.share > usual.share]
+    if not better:
+        return Finding("template", "ok", f"{text}: the template is not what costs acceptance", facts=facts)
+    hint = "--template of the draft" if "draft template" in better else "a draft made for this template, or --raw"
+    lost = max(others[name].share for name in better) - usual.share
+    text += f": with the chat template {lost:.0%} fewer are accepted"
+    return Finding("template", "bad" if usual.share < LOW[1] else "note", text, hint, facts=facts)
+
+
+def quantisation(case: Case) -> Finding:
+    """How many bits does the draft have left? What more would bring takes another file to measure."""
+    target, draft = case.loaded.target, case.loaded.draft
+    if draft is None:
+        return unmeasured("quants", "the pair has no draft model")
+    bits = [8 * one.bytes / max(one.n_params, 1) for one in (target, draft)]
+    text = f"target {target.quant}, {bits[0]:.1f} bits of file a weight; draft {draft.quant}, {bits[1]:.1f} bits"
+    facts = {"target_bits": bits[0], "draft_bits": bits[1]}
+    text += "; whether more bits would be accepted more often was not measured: it takes another file"
+    if bits[1] < FEW_BITS:
+        return Finding("quants", "note", text, "localspec doctor PAIR -d DRAFT with more bits", facts=facts)
+    return Finding("quants", "ok", text, facts=facts)
+
+
+def _spelt(share: float, error: float) -> str:
+    return f"{100 * share:.0f} % (± {200 * error:.0f})"
+
+
+def _untried(case: Case, name: str) -> Finding:
+    """Say why acceptance is not known."""
+    if case.loaded.draft is None:
+        return unmeasured(name, "the pair has no draft model")
+    if case.evidence.tried:
+        return unmeasured(name, "no draft token was judged")
+    return unmeasured(name, "no answer could be drafted")

@@ -1,0 +1,113 @@
+"""`localspec doctor PAIR`: measures the pair, names what costs speed, and races it against plain decoding."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
+from localspec.bench.race import Race
+from localspec.cli.answer import load
+from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.doctor.case import Case
+from localspec.cli.doctor.causes import causes
+from localspec.cli.doctor.checks import Finding
+from localspec.cli.doctor.marks import line
+from localspec.cli.live import Live
+from localspec.cli.output import lone_stop, write_json
+from localspec.cli.settings import open_worker
+from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.config import LoadSettings
+from localspec.events import Loaded, Warned
+from localspec.models.gguf.anatomy import anatomy
+from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
+from localspec.worker import Worker
+
+SCHEMA = "localspec.doctor/1"
+PLAIN_SPEED = 0.98  # auto's promise: slower than this is no noise to be told as even
+
+
+def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> int:
+    """Measure and tell; return the exit code: 0 whatever is found, or that of the stop."""
+    target = read_model(Path(settings.target))
+    templates = Templates(model_info(target).chat_template, _template(settings.draft))
+    live = Live(console)
+    with open_worker(values) as worker:
+        try:
+            with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
+                loaded = _load(worker, settings, live, console, stop)
+                examination = Examination(
+                    worker,
+                    templates,
+                    has_draft=settings.draft is not None,
+                    seconds=values["seconds"],
+                    is_stopped=lambda: stop.is_asked,
+                    on_progress=live.status,
+                )
+                evidence = Evidence() if loaded is None else examination.run()
+        finally:
+            live.erase()
+    if loaded is None or evidence.first is None:
+        if values["as_json"]:
+            lone_stop(stop.exit_code)
+        return stop.exit_code
+    found = list(causes(Case(loaded, anatomy(target), evidence)))
+    verdict = _verdict(evidence.race, found)
+    if values["as_json"]:
+        write_json(_wire(settings, evidence, found, verdict, is_complete=not stop.is_asked))
+    else:
+        for one in found:
+            write_out(line(one, console, sys.stdout))
+        write_out(f"\n{one_line(verdict)}\n")
+    return stop.exit_code
+
+
+def _template(draft: str | None) -> str | None:
+    return None if draft is None else model_info(read_model(Path(draft))).chat_template
+
+
+def _load(worker: Worker, settings: LoadSettings, live: Live, console: Console, stop: Stop) -> Loaded | None:
+    """Load the pair, passing on what there is to doubt; None if that was stopped."""
+    live.status("starting the engine")
+    loaded = None
+    for event in load(worker, settings, stop):
+        if isinstance(event, Loaded):
+            loaded = event
+        elif isinstance(event, Warned):
+            live.erase()
+            console.warn(event.message)
+    return None if stop.is_asked else loaded
+
+
+def _verdict(raced: Race | None, found: list[Finding]) -> str:
+    """Return what the race showed, and what was found bad."""
+    bad = ", ".join(one.name for one in found if one.state == "bad")
+    blamed = f"; found bad: {bad}" if bad else "; nothing was found bad"
+    if raced is None or raced.ratio is None:
+        return f"speed not measured: the race did not end{blamed if bad else ''}"
+    ratio = raced.ratio.median
+    pays = "pays" if ratio > 1.0 else "neither pays nor costs" if ratio >= PLAIN_SPEED else "does not pay"
+    rounds = f"median of {raced.ratio.n} rounds at T={TEMPERATURE:g}, one prompt"
+    return f"speculation {pays} here: auto is {ratio:.2f}x plain ({rounds}){blamed if ratio <= 1.0 or bad else ''}"
+
+
+def _wire(
+    settings: LoadSettings, evidence: Evidence, found: list[Finding], verdict: str, *, is_complete: bool
+) -> dict[str, Any]:
+    assert evidence.first is not None
+    raced = evidence.race
+    return {
+        "schema": SCHEMA,
+        "pair": settings.name,
+        "is_complete": is_complete,
+        "checks": [one.to_wire() for one in found],
+        "verdict": verdict,
+        "speedup": None if raced is None or raced.ratio is None else raced.ratio.median,
+        "measured": {
+            "passes": evidence.first.content,
+            "acceptance": {name: one.to_wire() for name, one in evidence.tried.items()},
+            "race": None if raced is None else raced.to_wire(),
+        },
+    }

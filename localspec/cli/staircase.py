@@ -1,0 +1,79 @@
+"""What the passes of a pair cost, as a table: the staircase of the target, and the draft beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from localspec.bench.table import aligned
+from localspec.control.staircase import stairs
+from localspec.control.survey import Survey
+
+BAR = 24  # characters
+
+
+def spelt_ms(ms: float) -> str:
+    """Return milliseconds with three digits that mean something, and never as a power of ten."""
+    return f"{ms:.3g}" if ms < 999.5 else f"{ms:.0f}"
+
+
+def by_rows(pairs: Any) -> dict[int, float]:
+    """Return milliseconds by rows from what a survey told."""
+    return {int(rows): float(ms) for rows, ms in pairs}
+
+
+def staircase(content: Mapping[str, Any], asked: Survey) -> str:
+    """Return the table of a survey, for people."""
+    target, draft = content["target"], content["draft"]
+    lines = [f"target, {_threads(content['threads'])}, an empty context:", ""]
+    lines += [*aligned(list(_rows(target))), ""]
+    lines += _left_out(by_rows(target["ms"]), asked)
+    lines += _grown("target", target)
+    if draft is not None:
+        one, first = by_rows(draft["ms"]), by_rows(target["ms"])[1]
+        costs = ", ".join(f"{rows} rows {spelt_ms(ms)} ms" for rows, ms in one.items() if rows > 1)
+        token = f"a token {spelt_ms(one[1])} ms, {one[1] / first:.2g} of a target pass"
+        lines.append(f"draft, {_threads(content['draft_threads'])}: {token}{f'; {costs}' if costs else ''}")
+        lines += _grown("draft", draft)
+    return "\n".join(lines) + "\n"
+
+
+def _threads(n: int) -> str:
+    return f"{n} thread{'s' if n > 1 else ''}"
+
+
+def _rows(target: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    costs, deep = by_rows(target["ms"]), by_rows(target["deep_ms"])
+    said = {one.rows: _said(one.before, one.ratio, one.is_free, one.is_cliff) for one in stairs(costs)}
+    top, wide = max(costs.values()), max((len(text) for text in said.values()), default=0)
+    at = (f"ms at {target['position']}",) if deep else ()
+    yield "rows", "ms", "ms a row", "of 1 row", *at, "", ""
+    for rows, ms in costs.items():
+        late = ("–" if rows not in deep else spelt_ms(deep[rows]),) if deep else ()
+        bar = "█" * max(1, round(BAR * ms / top))
+        marks = bar.ljust(BAR), said.get(rows, "").ljust(wide)  # the table puts columns to the right
+        yield str(rows), spelt_ms(ms), spelt_ms(ms / rows), f"{ms / costs[1]:.2f}", *late, *marks
+
+
+def _said(before: int, ratio: float, is_free: bool, is_cliff: bool) -> str:
+    if is_cliff:
+        return f"cliff: {ratio:.2f}x of {before}"
+    return "nearly free" if is_free else ""
+
+
+def _left_out(costs: Mapping[int, float], asked: Survey) -> list[str]:
+    """Say which widths the budget, or the context, had no room for."""
+    missing = [rows for rows in asked.sizes if rows not in costs]
+    if not missing:
+        return []
+    widths = f"{missing[0]} rows" if len(missing) == 1 else f"{missing[0]} to {missing[-1]} rows"
+    return [f"not measured within {asked.seconds:g} s, or more than a pass takes: {widths} (--seconds gives more time)"]
+
+
+def _grown(what: str, times: Mapping[str, Any]) -> list[str]:
+    """Say what a longer context costs."""
+    deep, empty = by_rows(times["deep_ms"]), by_rows(times["ms"])
+    if not deep:
+        return [f"{what} deep in a context: not measured, {times['why_not_deep']}"]
+    grown = ", ".join(f"{rows} rows {deep[rows] / empty[rows]:.2f}x" for rows in (1, 8) if rows in deep)
+    return [f"{what} with {times['position']} tokens in the context: {grown.replace('1 rows', '1 row', 1)}"]

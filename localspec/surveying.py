@@ -1,0 +1,101 @@
+"""A survey of a loaded pair: what its passes cost, and what the process that runs them suffered meanwhile."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec import events
+from localspec.backends.cpus import physical_cores
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.control.cost import Costs
+from localspec.control.survey import DRAFT_SIZES, SHARES, Survey, Times, costs, time_model
+from localspec.protocols import Cancel, Clock
+
+STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What was found; `facts` travel as they are."""
+
+    target: Times
+    draft: Times | None
+    facts: dict[str, Any]
+
+    @property
+    def costs(self) -> Costs:
+        """What a profile keeps."""
+        return costs(self.target, self.draft)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object; times in milliseconds."""
+        draft = None if self.draft is None else self.draft.to_wire()
+        return {"target": self.target.to_wire(), "draft": draft, **self.facts}
+
+
+def survey_pair(
+    asked: Survey, target: LlamaBackend, draft: LlamaBackend | None, clock: Clock, cancel: Cancel
+) -> Generator[events.Event, None, Surveyed]:
+    """Time both models, telling how far that is. Both caches must be empty, and are again; raises Cancelled."""
+    faults = _major_faults()
+    evaluated = [0 if one is None else one.evaluated for one in (target, draft)]  # by answers, not by this
+    seconds = {name: share * asked.seconds for name, share in SHARES.items()}
+    if not asked.is_deep:
+        seconds["deep"] = seconds["deep draft"] = 0.0
+    found = yield from _told(
+        "target",
+        time_model(target, asked.sizes, (seconds["empty"], seconds["deep"]), clock, cancel, asked.least),
+        clock,
+    )
+    drafts = None
+    if draft is not None:
+        sizes = DRAFT_SIZES if len(asked.sizes) > 1 else asked.sizes
+        timing = time_model(draft, sizes, (seconds["draft"], seconds["deep draft"]), clock, cancel)
+        drafts = yield from _told("draft", timing, clock)
+    facts = {
+        "threads": target.threads,
+        "draft_threads": None if draft is None else draft.threads,
+        "cores": physical_cores(),
+        "can_rollback": target.traits.can_rollback,
+        "draft_can_rollback": None if draft is None else draft.traits.can_rollback,
+        "evaluated": evaluated[0],
+        "draft_evaluated": evaluated[1],
+        "major_faults": _major_faults() - faults,
+        "swapped_bytes": _swapped(),
+    }
+    for one, before in zip((target, draft), evaluated, strict=True):
+        if one is not None:
+            one.evaluated = before
+    return Surveyed(found, drafts, facts)
+
+
+def _told(what: str, timing: Generator[float, None, Times], clock: Clock) -> Generator[events.Event, None, Times]:
+    """Time one model and tell how far that is, ten times a second at most."""
+    told = clock()
+    while True:
+        try:
+            share = next(timing)
+        except StopIteration as done:
+            times: Times = done.value
+            return times
+        if clock() - told > 0.1:
+            told = clock()
+            yield events.Loading(what, share)
+
+
+def _major_faults() -> int:
+    """Return how often this process waited for a page from a disk: swapped memory, or a file that was not cached."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+def _swapped() -> int | None:
+    """Return the bytes of this process that are swapped out, None where the system does not say."""
+    try:
+        lines = STATUS.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmSwap:")), None)

@@ -1,0 +1,176 @@
+"""What the doctor concludes from figures: each cause from figures that have it, and from none that have not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.bench.answers import Answer, Surveyed
+from localspec.bench.diagnosis import Evidence, Tried, best_chain, break_even
+from localspec.bench.race import Race, Round
+from localspec.cli.doctor.case import Case
+from localspec.cli.doctor.causes import causes
+from localspec.cli.doctor.checks import Finding
+from localspec.config import Request
+from localspec.control.cost import SIZES, RowCosts
+from localspec.events import Loaded, ModelFacts
+from localspec.models.gguf.anatomy import Anatomy, Layer
+from localspec.stats import Stats
+
+TARGET = ModelFacts("/t.gguf", 4_000_000_000, "llama", "Q4_0", 7_000_000_000, 100, 32, 1, ("CPU",))
+DRAFT = replace(TARGET, path="/d.gguf", bytes=400_000_000, n_params=700_000_000)
+LOADED = Loaded("pair", TARGET, DRAFT, 4096, 2, 1.0, {})
+PARTS = Anatomy(
+    (Layer(90, 0, 1, 1),), 10, 10, is_tied=False, width=1, ff=1, n_heads=1, n_vocab=100, n_experts=0, n_used=0,
+    window=0, n_next=0, largest=1, types=(),
+)  # fmt: skip
+EXPERTS = replace(PARTS, layers=(Layer(10, 900, 1, 1),), n_experts=64, n_used=8)
+HIGH, LOW = Tried(800, 1000, 3), Tried(200, 1000, 3)
+
+
+def passes(cost: Callable[[int], float] = lambda rows: 99 + rows, draft: float | None = 8.0, **facts: Any) -> Surveyed:
+    """Return what a survey tells of a machine whose target passes take `cost` ms by rows."""
+
+    def times(ms: Callable[[int], float], sizes: tuple[int, ...]) -> dict[str, Any]:
+        return {"ms": [[rows, ms(rows)] for rows in sizes], "deep_ms": [], "position": 0, "why_not_deep": "small"}
+
+    usual = {
+        "target": times(cost, SIZES), "draft": draft and times(lambda rows: draft * rows, (1, 2)), "threads": 2,
+        "draft_threads": draft and 1, "cores": 2, "can_rollback": True, "draft_can_rollback": draft and True,
+    }  # fmt: skip
+    return Surveyed({**usual, **facts})
+
+
+def raced(host: float = 1.0) -> Race:
+    """Return a race of ten passes, of which each took 10 ms of the draft, 100 ms of the target and `host` ms."""
+    stats = Stats(passes=11, draft_ms=100.0, verify_ms=1000.0, sample_ms=4 * host, other_ms=6 * host)
+    return Race((Round(Answer(Request()), Answer(Request(), stats), None),))
+
+
+def healthy(**changes: Any) -> Evidence:
+    """Return the figures of a pair with which nothing is wrong."""
+    usual: dict[str, Any] = {
+        "first": passes(), "tried": {"greedy": HIGH, "sampled": HIGH, "raw": HIGH}, "replayed": 0, "began_ms": 100.0,
+        "ended_ms": 101.0, "race": raced(), "swapped_bytes": 0,
+    }  # fmt: skip
+    return Evidence(**{**usual, **changes})
+
+
+def found(evidence: Evidence, loaded: Loaded = LOADED, parts: Anatomy = PARTS) -> dict[str, Finding]:
+    return {one.name: one for one in causes(Case(loaded, parts, evidence))}
+
+
+def cliff_at_three(rows: int) -> float:
+    return 100.0 if rows <= 2 else 190.0 + 0.1 * rows
+
+
+def cliff_at_nine(rows: int) -> float:
+    return 100.0 + rows if rows <= 8 else 195.0 + rows
+
+
+ON_GPU = replace(LOADED, target=replace(TARGET, devices=("CPU", "CUDA0")))
+CROWDED = replace(LOADED, draft=replace(DRAFT, bytes=200_000_000))
+CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "the draft lacks the GPU": ({"loaded": ON_GPU}, "devices", "bad", "the draft does not use CUDA0"),
+    "an early cliff": ({"first": passes(cliff_at_three)}, "rows", "bad", "3 rows cost 1.90x of 2"),
+    "a late cliff": ({"first": passes(cliff_at_nine)}, "rows", "note", "9 rows cost 1.89x of 8"),
+    "rows that grow dear": (
+        {"first": passes(target={"ms": [[1, 100], [5, 110]], "deep_ms": [[1, 120], [5, 240]], "position": 900})},
+        "rows", "note", "5 rows cost 1.10x of 1, 2.00x with 900 tokens in the context",
+    ),
+    "rows that do not": (
+        {"first": passes(target={"ms": [[1, 100], [5, 110]], "deep_ms": [[1, 200], [5, 220]], "position": 900})},
+        "rows", "ok", "1.10x with 900 tokens",
+    ),
+    "one width only": ({"first": passes(target={"ms": [[1, 9.0]]})}, "rows", "note", "not measured"),
+    "nothing known of rows": ({"first": passes(target={"ms": [[1, 100.0]]})}, "draft", "ok", "was not measured"),
+    "a dear draft": ({"first": passes(draft=40.0)}, "draft", "bad", "0.4 of a target pass"),
+    "a draft that is not cheap": ({"first": passes(draft=25.0)}, "draft", "note", "0.25 of a target pass"),
+    "rows that never pay": ({"first": passes(lambda rows: 100.0 * rows)}, "draft", "bad", "no acceptance"),
+    "few accepted": ({"tried": {"greedy": LOW, "sampled": LOW}}, "accepted", "bad", "20 % (± 3)"),
+    "temperature": ({"tried": {"greedy": HIGH, "sampled": LOW}}, "sampling", "note", "costs 60%"),
+    "the other way round": ({"tried": {"greedy": LOW, "sampled": HIGH}}, "sampling", "ok", "costs nothing"),
+    "too few to tell": (
+        {"tried": {"greedy": Tried(9, 12, 1), "sampled": Tried(7, 12, 1)}}, "sampling", "ok", "beyond chance",
+    ),
+    "a template": ({"tried": {"greedy": LOW, "raw": HIGH}}, "template", "bad", "60% fewer"),
+    "the draft's template": (
+        {"tried": {"greedy": LOW, "raw": LOW, "draft template": HIGH}}, "template", "bad", "draft's own template",
+    ),
+    "no template": ({"tried": {"greedy": HIGH, "sampled": HIGH}}, "template", "ok", "nothing to compare"),
+    "a template that fails": (
+        {"refused": {"draft template": "it does not end"}}, "template", "ok", "not measured: it does not end",
+    ),
+    "few bits": ({"loaded": CROWDED}, "quants", "note", "draft Q4_0, 2.3 bits"),
+    "experts": (
+        {"parts": EXPERTS, "first": passes(lambda rows: 80.0 + 60 * rows)}, "experts", "bad",
+        "two rows cost 1.43x of one; by bytes, were routing even, 1.74x",
+    ),
+    "experts that are no matter": ({"parts": EXPERTS}, "experts", "ok", "8 of 64"),
+    "a state": ({"first": passes(can_rollback=False)}, "replays", "bad", "the target cannot take tokens back"),
+    "a draft with a state": ({"first": passes(draft_can_rollback=False)}, "replays", "bad", "the draft cannot"),
+    "replayed": ({"replayed": 12}, "replays", "note", "12 rows"),
+    "a busy host": ({"race": raced(host=110.0)}, "host", "note", "110 ms of all else, 50%"),
+    "no race": ({"race": None}, "host", "note", "not measured"),
+    "swapped": ({"swapped_bytes": 5 << 30}, "memory", "bad", "5.4 GB swapped out"),
+    "a fault": ({"major_faults": 1}, "memory", "ok", "1 page read"),
+    "a few faults": ({"major_faults": 11}, "memory", "note", "11 pages read"),
+    "many faults": ({"major_faults": 1000}, "memory", "bad", "1000 pages"),
+    "a system that does not say": ({"swapped_bytes": None}, "memory", "ok", "does not say"),
+    "too many threads": ({"first": passes(threads=8)}, "threads", "bad", "8 for the target"),
+    "slower at the end": ({"ended_ms": 130.0}, "drift", "note", "1.30x"),
+    "faster at the end": ({"ended_ms": 50.0}, "drift", "note", "0.50x"),
+    "stopped": ({"ended_ms": None}, "drift", "note", "not measured"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "name", "state", "words"), CASES.values(), ids=CASES)
+def test_a_cause_is_named_with_its_number(changes: dict[str, Any], name: str, state: str, words: str) -> None:
+    told = dict(changes)
+    made = found(healthy(**{k: v for k, v in told.items() if k not in ("loaded", "parts")}),
+                 told.get("loaded", LOADED), told.get("parts", PARTS))[name]  # fmt: skip
+    assert made.state == state, made
+    assert words in made.message, made
+    if state == "bad":
+        assert made.hint, made
+
+
+def test_a_healthy_pair_has_nothing_bad() -> None:
+    checks = found(healthy())
+    assert {one.state for one in checks.values()} == {"ok"}, checks
+    assert len(checks) == 13
+    for one in checks.values():
+        assert any(char.isdigit() for char in one.message) or one.name == "experts", one
+
+
+def test_without_a_draft_what_needs_one_is_said_to_be_missing() -> None:
+    checks = found(healthy(first=passes(draft=None), tried={}, replayed=None), replace(LOADED, draft=None))
+    for name in ("devices", "draft", "accepted", "sampling", "template", "quants", "replays"):
+        assert (checks[name].state, checks[name].message[:12]) == ("note", "not measured"), name
+    for name in ("rows", "memory", "threads", "drift"):
+        assert checks[name].state == "ok"
+
+
+@given(st.floats(0.01, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_the_best_chain_is_better_than_any_other(draft: float, alpha: float, slope: float) -> None:
+    target = RowCosts({rows: 1.0 + slope * (rows - 1) for rows in SIZES})
+    k, speed = best_chain(target, draft, alpha)
+    for other in range(1, 12):
+        tokens = sum(alpha**i for i in range(other + 1))
+        assert tokens / (target.of(1 + other) + draft * other) <= speed + 1e-9
+    assert (k == 0) == (speed == 1.0)
+    least = break_even(target, draft)
+    if least is not None:
+        assert best_chain(target, draft, least)[0] > 0
+        assert best_chain(target, draft, least - 0.01)[0] == 0
+
+
+def test_break_even_of_one_token() -> None:
+    """One draft token at 0.3 of a pass, free rows: it pays from 30 % acceptance on."""
+    assert break_even(RowCosts({1: 1.0, 64: 1.0}), 0.3) == pytest.approx(0.31)
+    assert break_even(RowCosts({1: 1.0, 64: 64.0}), 0.3) is None

@@ -1,0 +1,91 @@
+"""The automatic controller on real models: it decides when to draft and how much, and never what the text is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import events
+from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.lossless.questions import ForkQuestion
+from localspec.session import Session
+from localspec.steering import COPIES, SUFFIX
+
+N = 80
+PLAIN = Speculation(method="plain")
+PROMPT = "Once upon a time there was a king, and the king had a daughter. The king said to his daughter"
+FLAT = dict.fromkeys((1, 2, 4, 8, 17), 1.0)
+
+# Seconds of the target's passes and of a draft token, as the controller believes them at the start.
+BELIEFS = {
+    "measured": None,
+    "drafting is free": Costs(RowCosts(FLAT), DraftCosts(1e-6)),
+    "drafting never pays": Costs(RowCosts({1: 1e-3, 2: 9e-3, 17: 2e-1}), DraftCosts(1e-2)),
+    "a cliff at three": Costs(RowCosts({1: 1e-3, 2: 1.1e-3, 3: 9e-3, 17: 1e-2}), DraftCosts(1e-5)),
+    "nothing known": Costs(),
+}
+
+
+@pytest.fixture(scope="module")
+def session(f32_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("home")))
+        opened = Session(lambda: False)
+        settings = LoadSettings(
+            str(f32_pair["target"]), str(f32_pair["draft"]), threads=1, kv_type="f32", flash_attn="off"
+        )
+        list(opened.load(settings))
+        yield opened
+        opened.close()
+
+
+def passes(session: Session, seed: int, speculation: Speculation) -> list[events.Committed]:
+    sampling = Sampling(temperature=0.8, seed=seed)
+    request = Request(prompt=PROMPT, max_tokens=N, sampling=sampling, speculation=speculation, cold=True)
+    return [event for event in session.generate(request) if isinstance(event, events.Committed)]
+
+
+def tokens(found: list[events.Committed]) -> tuple[int, ...]:
+    return tuple(piece.id for event in found for piece in event.out)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("belief", BELIEFS)
+def test_a_seeded_text_does_not_depend_on_the_controller(session: Session, belief: str, seed: int) -> None:
+    """Whatever it believes of costs: the plans differ, and the text forks at most where rounding decides."""
+    assert session._steering is not None
+    profile = session._steering.profile
+    usual = profile.costs
+    if BELIEFS[belief] is not None:
+        profile.costs = BELIEFS[belief]
+    found = passes(session, seed, Speculation())
+    profile.costs = usual
+    if belief == "drafting is free":
+        assert any(event.k > 1 for event in found), "else nothing was compared"
+    plain = tokens(passes(session, seed, PLAIN))
+    got = tokens(found)
+    assert len(got) == len(plain) == N
+    if got != plain:
+        asked = Request(prompt=PROMPT, sampling=Sampling(temperature=0.8, seed=seed))
+        (told,) = session.inspect(ForkQuestion(asked, plain, got, seed))
+        assert isinstance(told, events.Inspected)
+        assert told.content["fork"]["is_tie"], told.content
+
+
+@pytest.mark.parametrize(("seconds", "copies"), [(0.5 * COPIES, False), (2 * COPIES, True)])
+def test_copies_are_looked_for_where_a_pass_is_slow(session: Session, seconds: float, copies: bool) -> None:
+    """Looking costs a fraction of a millisecond: a target that is faster would wait for it."""
+    steering = session._steering
+    assert steering is not None
+    usual, steering.profile.costs = steering.profile.costs, Costs(RowCosts({1: seconds, 8: seconds}), DraftCosts(1.0))
+    steering.forget()
+    repeated = Request(
+        prompt="the cat sat on the mat and " * 20, max_tokens=30, sampling=Sampling(temperature=0.0), cold=True
+    )
+    told = [event for event in session.generate(repeated) if isinstance(event, events.Committed)]
+    steering.profile.costs = usual
+    whys = [event.why for event in told]
+    assert any(why.startswith(SUFFIX) for why in whys) == copies, whys

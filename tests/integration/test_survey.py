@@ -1,0 +1,120 @@
+"""Surveys of real models: every width is timed, and nothing of it stays in a cache or in the text that follows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import events
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.config import LoadSettings, Request, Sampling
+from localspec.control.calibrate import calibrate
+from localspec.control.cost import SIZES
+from localspec.control.survey import Survey
+from localspec.profiles import Profile
+from localspec.protocols import Cancelled
+from localspec.session import Session
+from localspec.surveying import survey_pair
+from tests.integration import pair
+from tests.integration.gguf_models import MAMBA, random_gguf
+
+PROMPT = Request(prompt="Once upon a time", max_tokens=24, sampling=Sampling(temperature=0.0))
+ALL = Survey(seconds=1.5, is_kept=True)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Profiles of these tests are nobody else's."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def storyteller(home: Path) -> Iterator[Session]:
+    session = Session(lambda: False)
+    list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT))))
+    yield session
+    session.close()
+
+
+def text(session: Session) -> str:
+    return "".join(event.text for event in session.generate(PROMPT) if isinstance(event, events.Committed))
+
+
+def test_a_first_measurement_leaves_both_caches_empty(target: LlamaBackend, draft: LlamaBackend) -> None:
+    """And what was evaluated for it is nobody's answer."""
+    for backend in (target, draft):
+        backend.truncate(0)
+    before = target.evaluated, draft.evaluated
+    found = calibrate(target, draft, time.perf_counter, budget=0.2)
+    assert found.target.of(1) > 0.0
+    assert found.draft.of(1) > 0.0
+    assert (target.length, draft.length) == (0, 0)
+    assert (target.evaluated, draft.evaluated) == before
+    for backend in (target, draft):
+        backend.check()
+
+
+def test_all_widths_are_timed_and_kept(storyteller: Session, home: Path) -> None:
+    before = text(storyteller)
+    *told, last = storyteller.survey(ALL)
+    assert all(isinstance(event, events.Loading) for event in told)
+    assert isinstance(last, events.Inspected)
+    target, draft = last.content["target"], last.content["draft"]
+    assert [rows for rows, _ in target["ms"]] == list(SIZES)
+    assert target["position"] > 500
+    assert target["deep_ms"]
+    assert draft["ms"][0][0] == 1
+    assert all(ms > 0 for one in (target, draft) for key in ("ms", "deep_ms") for _, ms in one[key])
+    profile = last.content["profile"]
+    assert profile["is_kept"]
+    assert Path(profile["file"]).parent == home / "cache" / "profiles"
+    kept = Profile(Path(profile["file"]))
+    assert profile["ms"] == target["ms"]
+    assert '"costs": {"target": {"1":' in kept.file.read_text()
+    assert text(storyteller) == before, "what is in the caches afterwards is the text's own"
+
+
+def test_what_is_not_to_be_kept_is_not(storyteller: Session) -> None:
+    *_, first = storyteller.survey(Survey(seconds=0.1, is_deep=False))
+    *_, asked = storyteller.survey(Survey(sizes=(), is_deep=False))
+    assert isinstance(first, events.Inspected)
+    assert isinstance(asked, events.Inspected)
+    assert not first.content["profile"]["is_kept"]
+    assert asked.content["target"]["ms"] == []
+    assert asked.content["profile"]["ms"] == first.content["profile"]["ms"]
+    assert asked.content["evaluated"] == first.content["evaluated"] == 0, "timing is no answer"
+
+
+def test_a_cancelled_survey_is_left_between_passes(target: LlamaBackend, draft: LlamaBackend) -> None:
+    for backend in (target, draft):
+        backend.truncate(0)
+    asked = []
+
+    def cancel() -> bool:
+        asked.append(target.length)
+        return target.length > 0 and len(asked) > 60
+
+    with pytest.raises(Cancelled):
+        list(survey_pair(ALL, target, draft, time.perf_counter, cancel))
+    assert target.length == 0
+    target.check()
+
+
+def test_a_state_is_timed_at_its_start_only() -> None:
+    with pair.backend(random_gguf(MAMBA)) as backend:
+        survey = survey_pair(Survey(seconds=0.3), backend, None, time.perf_counter, lambda: False)
+        while True:
+            try:
+                next(survey)
+            except StopIteration as done:
+                found = done.value
+                break
+        assert not found.facts["can_rollback"]
+        assert not found.target.deep
+        assert found.to_wire()["draft"] is None
+        assert "cannot take tokens back" in found.target.why_not
+        assert found.costs.target.is_known

@@ -1,0 +1,204 @@
+"""First measurements and surveys on machines whose clock is ours: within the budget, in rounds, and cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from localspec.control.calibrate import DRAFT_BUDGET, READ, TAKES, calibrate
+from localspec.control.cost import SIZES
+from localspec.control.staircase import stairs
+from localspec.control.survey import ROUNDS, Survey, Times, costs, time_model
+from localspec.protocols import Cancelled, Traits
+
+
+class Machine:
+    """A model whose passes take `cost` seconds by rows, `deeper` times as long for each token in the cache."""
+
+    def __init__(self, cost: Callable[[int], float], *, deeper: float = 0.0, **traits: Any) -> None:
+        settled = {"can_rollback": True, "max_leaves": 8, "max_rows": 64, "n_ctx": 1024, "n_vocab": 100}
+        self.traits = Traits(**{**settled, **traits})
+        self.cost, self.deeper = cost, deeper
+        self.now = 0.0
+        self.length = self.n_open = self.evaluated = 0
+        self.widths: list[int] = []
+
+    def time_rows(self, rows: int) -> float:
+        assert self.length == self.n_open == 0, "timed in an empty cache"
+        return self._pass(rows)
+
+    def prefill(self, tokens: Any, cancel: Callable[[], bool]) -> Any:
+        self.length = len(tokens)
+        self.now += self.cost(len(tokens))
+
+    def extend(self, tokens: Any, parents: Any, outputs: Any = None) -> Any:
+        assert list(parents) == list(range(-1, len(tokens) - 1)), "a chain"
+        assert self.length + len(tokens) <= self.traits.n_ctx
+        self.n_open += len(tokens)
+        self._pass(len(tokens))
+
+    def keep(self, nodes: Any) -> None:
+        assert not list(nodes)
+        self.n_open = 0
+
+    def truncate(self, length: int) -> None:
+        self.length, self.n_open = length, 0
+
+    def clock(self) -> float:
+        return self.now
+
+    def _pass(self, rows: int) -> float:
+        self.widths.append(rows)
+        seconds = self.cost(rows) * (1.0 + self.deeper * self.length)
+        self.now += seconds
+        return seconds
+
+
+def line(rows: int) -> float:
+    return 0.01 + 0.001 * rows
+
+
+def never() -> bool:
+    return False
+
+
+def finished(timing: Generator[float, None, Times]) -> Times:
+    """Return what a timing comes to; its progress never falls."""
+    shares = []
+    while True:
+        try:
+            shares.append(next(timing))
+        except StopIteration as done:
+            assert all(0.0 <= share <= 1.0 for share in shares)
+            return done.value  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("pace", "least"), [(0.01, len(SIZES)), (1.0, 5), (100.0, 1)])
+def test_a_first_measurement_keeps_its_budget(pace: float, least: int) -> None:
+    """Narrow widths first, as many as fit; the last pass may end late, and one is always taken."""
+    machine = Machine(lambda rows: pace * line(rows))
+    found = calibrate(machine, None, machine.clock, budget=0.5).target.measured()
+    assert list(found) == list(SIZES[: len(found)])
+    assert len(found) >= least
+    assert len(found) == len(SIZES) or machine.now >= 0.5
+    assert machine.now <= 0.5 + pace * line(max(found))
+    for rows, seconds in found.items():
+        assert seconds == pytest.approx(pace * line(rows))
+
+
+def test_the_first_take_of_a_width_does_not_count() -> None:
+    seen: list[int] = []
+
+    def warming_up(rows: int) -> float:
+        seen.append(rows)
+        return 1e-6 if seen.count(rows) == 1 else 1e-3  # as if laying out the graph had been free
+
+    machine = Machine(warming_up)
+    found = calibrate(machine, None, machine.clock).target
+    assert found.of(1) == 1e-3
+    assert machine.widths.count(8) == TAKES
+
+
+@pytest.mark.parametrize("pace", [0.001, 10.0])
+def test_a_draft_is_measured_too(pace: float) -> None:
+    """One token at least; where the budget has no room for a wide pass, reading a token costs a pass."""
+    target, draft = Machine(line), Machine(lambda rows: pace * line(rows))
+    found = calibrate(target, draft, lambda: target.now + draft.now)
+    assert found.draft.of(1) == pytest.approx(pace * line(1))
+    widest = READ if pace * line(1) < DRAFT_BUDGET else 1
+    assert found.read == pytest.approx(pace * line(widest) / widest)
+
+
+def test_a_survey_times_every_width_empty_and_deep() -> None:
+    machine = Machine(line, deeper=0.001)
+    found = finished(time_model(machine, SIZES, (100.0, 100.0), machine.clock, never))
+    assert found.empty == {rows: pytest.approx(line(rows)) for rows in SIZES}
+    assert found.position == machine.traits.n_ctx - max(SIZES)
+    grown = 1.0 + 0.001 * found.position
+    assert found.deep == {rows: pytest.approx(grown * line(rows)) for rows in SIZES}
+    assert machine.length == machine.n_open == 0
+    assert machine.widths.count(1) == 2 * 2 * ROUNDS
+    assert costs(found, None).target.measured() == found.empty
+
+
+def test_widths_are_timed_in_rounds() -> None:
+    """A machine that slows down halfway does so for all widths alike: the fastest round counts."""
+    machine = Machine(lambda rows: line(rows) * (1.0 if machine.now < 5.0 else 3.0))
+    found = finished(time_model(machine, (1, 2, 4), (20.0, 0.0), machine.clock, never))
+    assert found.empty == {rows: pytest.approx(line(rows)) for rows in (1, 2, 4)}
+    assert machine.now > 1.0
+
+
+@pytest.mark.parametrize(
+    ("machine", "budget", "why"),
+    [
+        (Machine(line, can_rollback=False), 10.0, "cannot take tokens back"),
+        (Machine(line, n_ctx=100), 10.0, "room for"),
+        (Machine(lambda rows: 1.0 * rows), 10.0, "room for"),
+    ],
+    ids=["a state", "a small context", "a slow model"],
+)
+def test_why_there_is_nothing_deep(machine: Machine, budget: float, why: str) -> None:
+    found = finished(time_model(machine, (1, 2, 64), (budget, budget), machine.clock, never))
+    assert found.empty[1] > 0.0
+    assert not found.deep
+    assert why in found.why_not
+    assert found.to_wire()["why_not_deep"] == found.why_not
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.05, 0.3, 2.0])
+def test_a_survey_keeps_its_budget(budget: float) -> None:
+    """No pass is begun that would surely end too late, however wide: who waits cannot stop it."""
+    machine = Machine(lambda rows: 0.01 * rows)
+    found = finished(time_model(machine, SIZES, (budget, 0.0), machine.clock, never))
+    assert list(found.empty) == list(SIZES[: len(found.empty)])
+    assert machine.now <= max(budget, 2 * 0.01) + 2 * 0.01 * 8  # the steps of SIZES, at most 16 rows here
+    assert (len(found.empty) > 1) == (budget > 0.0)
+
+
+def test_the_least_is_timed_whatever_it_takes() -> None:
+    machine = Machine(lambda rows: 100.0)
+    found = finished(time_model(machine, SIZES, (1.0, 0.0), machine.clock, never, least=5))
+    assert list(found.empty) == [1, 2, 3, 4, 5]
+
+
+def test_no_width_is_wider_than_a_pass() -> None:
+    machine = Machine(line, max_rows=16, n_ctx=400)
+    found = finished(time_model(machine, SIZES, (1.0, 1.0), machine.clock, never))
+    assert max(found.empty) == max(found.deep) == 16
+    assert max(machine.widths) == 16
+
+
+def test_a_survey_that_is_cancelled_leaves_an_empty_cache() -> None:
+    machine = Machine(line)
+    with pytest.raises(Cancelled):
+        finished(time_model(machine, SIZES, (1.0, 50.0), machine.clock, lambda: machine.length > 0))
+    assert machine.length == machine.n_open == 0
+
+
+def test_a_survey_travels() -> None:
+    asked = Survey(3.0, (1, 2), is_deep=False, is_kept=True)
+    wire = {"seconds": 3.0, "sizes": [1, 2], "is_deep": False, "is_kept": True, "least": 1}
+    assert Survey.from_wire(wire) == asked
+
+
+COSTS = {
+    "a line": (lambda rows: 1.0 * rows, [], []),
+    "a kernel for nine": (lambda rows: 1 + 0.02 * rows if rows <= 8 else 2.5 + 0.02 * rows, [9], range(2, 8)),
+    "two rows": (lambda rows: 1.0 if rows == 1 else 1.81 + 0.01 * rows, [2], range(3, 64)),
+    "flat": (lambda rows: 1.0, [], range(2, 64)),
+    "falling": (lambda rows: 2.0 - 0.01 * rows, [], range(2, 64)),
+}
+
+
+@pytest.mark.parametrize(("cost", "cliffs", "free"), COSTS.values(), ids=COSTS)
+def test_stairs(cost: Callable[[int], float], cliffs: list[int], free: range) -> None:
+    """A cliff stands out of the slope; rows are free where they cost next to nothing; a straight line has neither."""
+    found = stairs({rows: cost(rows) for rows in SIZES})
+    assert [one.rows for one in found] == list(SIZES[1:])
+    assert [one.rows for one in found if one.is_cliff] == cliffs
+    assert {one.rows for one in found if one.is_free} >= set(free) & set(SIZES)
+    assert not any(one.is_free and one.is_cliff for one in found)
+    assert all(one.ratio == pytest.approx(cost(one.rows) / cost(one.before)) for one in found)

@@ -1,0 +1,115 @@
+"""What passes cost, as it is learned: between what was measured, in step with the machine, unmoved by interruptions."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.control.cost import FORGET, NEW, OUTLIER, SIZES, Costs, DraftCosts, RowCosts
+
+times = st.floats(1e-6, 10.0)
+tables = st.dictionaries(st.sampled_from(SIZES), times, min_size=2)
+
+
+@given(tables)
+def test_what_was_measured_is_told_as_it_was(table: dict[int, float]) -> None:
+    costs = RowCosts(table)
+    assert {rows: costs.of(rows) for rows in table} == table
+    assert costs.measured() == table
+    assert costs.is_known == (1 in table)
+
+
+@given(tables, st.data())
+def test_between_neighbours_the_cost_is_on_their_line(table: dict[int, float], data: st.DataObject) -> None:
+    known = sorted(table)
+    i = data.draw(st.integers(0, len(known) - 2))
+    below, above = known[i], known[i + 1]
+    rows = data.draw(st.integers(below, above))
+    share = (rows - below) / (above - below)
+    assert RowCosts(table).of(rows) == pytest.approx((1 - share) * table[below] + share * table[above])
+
+
+@given(tables, st.integers(1, 64))
+def test_no_cost_is_negative_and_beyond_the_widest_none_falls(table: dict[int, float], more: int) -> None:
+    costs, widest = RowCosts(table), max(table)
+    assert costs.of(widest + more) >= costs.of(widest)
+    assert all(costs.of(rows) >= 0.0 for rows in range(1, 2 * widest))
+
+
+def test_with_one_width_known_a_row_costs_a_pass() -> None:
+    assert RowCosts({1: 0.5}).of(3) == pytest.approx(1.5)
+    assert RowCosts({8: 0.8}).of(2) == pytest.approx(0.2)
+
+
+@given(tables, st.floats(0.4, 2.9), st.data())
+def test_all_widths_follow_the_drift_of_one(table: dict[int, float], pace: float, data: st.DataObject) -> None:
+    """The one that is measured arrives; the others go the same way, and no further."""
+    seen = data.draw(st.sampled_from(sorted(table)))
+    costs = RowCosts(table)
+    for _ in range(60):
+        costs.observe(seen, pace * table[seen])
+    assert costs.of(seen) == pytest.approx(pace * table[seen], rel=1e-3)
+    for rows in table.keys() - {seen}:
+        moved = costs.of(rows) / table[rows]
+        assert min(pace, 1.0) - 1e-9 <= moved <= max(pace, 1.0) + 1e-9
+        if abs(pace - 1.0) > 0.1:
+            assert (moved > 1.0) == (pace > 1.0)
+
+
+@given(tables, st.floats(10.0, 1e6), st.data())
+def test_an_interruption_hardly_moves_a_cost(table: dict[int, float], factor: float, data: st.DataObject) -> None:
+    seen = data.draw(st.sampled_from(sorted(table)))
+    costs = RowCosts(table)
+    costs.observe(seen, factor * table[seen])
+    assert costs.of(seen) <= (1 - NEW + NEW * OUTLIER) * table[seen] * (1 + 1e-9)
+    for rows in table.keys() - {seen}:
+        assert costs.of(rows) <= 1.1 * table[rows]
+
+
+def test_a_width_that_was_never_seen_is_learned_from_its_first_pass() -> None:
+    costs = RowCosts({1: 1.0, 9: 3.0})
+    costs.observe(5, 1.1)
+    assert costs.of(5) == 1.1
+    assert costs.of(3) == pytest.approx(1.05)
+
+
+@given(st.floats(0.0, 0.1), st.floats(1e-4, 0.1), st.floats(1e-4, 1.0))
+def test_first_and_each_are_recovered(first: float, each: float, guess: float) -> None:
+    """Whatever was guessed: drafts of different lengths tell what a draft costs and what a token does."""
+    costs = DraftCosts(guess)
+    for i in range(900):
+        n = 1 + i % 6
+        costs.observe(n, first + each * n)
+    assert FORGET**900 < 1e-11
+    for n in (1, 4, 8):
+        assert costs.of(n) == pytest.approx(first + each * n, rel=1e-3)
+    assert costs.of(0) == 0.0
+
+
+def test_drafts_of_one_length_tell_what_those_cost() -> None:
+    costs = DraftCosts(1.0)
+    for _ in range(900):
+        costs.observe(4, 0.8)
+    assert costs.of(4) == pytest.approx(0.8, rel=1e-3)
+    assert 0.0 < costs.of(1) <= 0.8
+
+
+@given(st.lists(st.tuples(st.integers(1, 16), st.floats(0.0, 100.0)), max_size=40), times)
+def test_drafting_never_has_a_negative_cost(drafts: list[tuple[int, float]], guess: float) -> None:
+    costs = DraftCosts(guess)
+    for n, seconds in drafts:
+        costs.observe(n, seconds)
+    found = [costs.of(n) for n in range(17)]
+    assert found[0] == 0.0
+    assert all(later >= earlier for earlier, later in pairwise(found))
+
+
+@given(tables, times, times)
+def test_costs_travel(table: dict[int, float], each: float, read: float) -> None:
+    again = Costs.from_wire(Costs(RowCosts(table), DraftCosts(each), read).to_wire())
+    assert again.target.measured() == table
+    assert again.draft.of(4) == pytest.approx(4 * each)
+    assert again.read == read

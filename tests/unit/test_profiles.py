@@ -1,0 +1,137 @@
+"""What is kept of a pair between runs: found again by what it depends on, and never in the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localspec import events
+from localspec.acceptance import Acceptance
+from localspec.control.auto import Auto
+from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
+from localspec.profiles import ENDS, Profile
+from localspec.protocols import Shape
+from localspec.steering import Steering
+
+SETTINGS = (("CPU",), 2, "auto", "auto", "f16", "auto", "build 1")
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[Path]:
+    """Two files that stand for models; nothing of them but their bytes is read."""
+    paths = [tmp_path / "target.gguf", tmp_path / "draft.gguf"]
+    for number, path in enumerate(paths):
+        path.write_bytes(bytes([number]) * (3 * ENDS))
+    return paths
+
+
+def learned() -> Acceptance:
+    """Return an acceptance that has seen forty passes."""
+    acceptance = Acceptance(Draw.IID)
+    draft = Draft.of([0, 1, 2], [-1, 0, 1], draw=Draw.IID, shares=[1.0, 0.7, 0.3])
+    for i in range(40):
+        kept = i % 3
+        verdict = Verdict(tuple(range(1, kept + 1)), 5, Source.CORRECTED)
+        acceptance.observe(Step(draft, verdict, (5,), (Source.CORRECTED,), (0, *verdict.path), 1, Times()))
+    return acceptance
+
+
+def test_what_is_saved_is_read_again(models: list[Path], tmp_path: Path) -> None:
+    profile = Profile.of(tmp_path / "profiles", models, SETTINGS)
+    assert profile.costs is None
+    profile.costs = Costs(RowCosts({1: 0.01, 4: 0.012, 9: 0.03}), DraftCosts(0.002), 0.0001)
+    profile.acceptance["chain"] = learned()
+    assert profile.save()
+    again = Profile.of(tmp_path / "profiles", models, SETTINGS)
+    assert again.costs is not None
+    assert again.costs.target.measured() == {1: 0.01, 4: 0.012, 9: 0.03}
+    assert again.costs.read == 0.0001
+    assert again.costs.draft.of(4) == pytest.approx(0.008)
+    for rank in range(4):
+        for share in (0.05, 0.35, 0.75, 0.95):
+            assert again.accepted("chain", Draw.IID).chance(share, rank) == learned().chance(share, rank)
+    assert again.accepted("chain", Draw.IID).chance(0.75, 0) != Acceptance(Draw.IID).chance(0.75, 0)
+    assert [path.suffix for path in (tmp_path / "profiles").iterdir()] == [".json"], "no part of a file is left"
+
+
+@pytest.mark.parametrize("change", ["threads", "cache type", "build", "draft", "beginning", "end", "length"])
+def test_other_circumstances_are_another_profile(models: list[Path], tmp_path: Path, change: str) -> None:
+    settings, pair = list(SETTINGS), list(models)
+    before = Profile.of(tmp_path, models, SETTINGS).file
+    bytes_before = models[0].read_bytes()
+    match change:
+        case "threads":
+            settings[1] = 4
+        case "cache type":
+            settings[4] = "q8_0"
+        case "build":
+            settings[6] = "build 2"
+        case "draft":
+            del pair[1]
+        case "beginning":
+            models[0].write_bytes(b"x" + bytes_before[1:])
+        case "end":
+            models[0].write_bytes(bytes_before[:-1] + b"x")
+        case "length":
+            models[0].write_bytes(bytes_before + bytes_before[-1:])
+    assert Profile.of(tmp_path, pair, settings).file != before
+
+
+def test_a_file_of_the_same_bytes_elsewhere_is_the_same_model(models: list[Path], tmp_path: Path) -> None:
+    before = Profile.of(tmp_path, models, SETTINGS).file
+    moved = models[0].rename(tmp_path / "moved.gguf")
+    assert Profile.of(tmp_path, [moved, models[1]], SETTINGS).file == before
+
+
+GOOD = {"version": 1, "costs": {"target": {"1": 0.01}, "draft": 0.1, "read": 0.1}, "acceptance": {}}
+TABLE = {"draw": "iid", "reached": [[0.0] * 10] * 4, "accepted": [[0.0] * 10] * 4}
+DAMAGED = {
+    "cut off": '{"version": 1, "costs": {"tar',
+    "empty": "",
+    "no object": "[]",
+    "a number": "7",
+    "without costs": '{"acceptance": {}}',
+    "a negative time": json.dumps({**GOOD, "costs": {**GOOD["costs"], "target": {"1": -1}}}),  # type: ignore[dict-item]
+    "no time": json.dumps({**GOOD, "costs": {**GOOD["costs"], "draft": "soon"}}),  # type: ignore[dict-item]
+    "not finite": json.dumps({**GOOD, "costs": {**GOOD["costs"], "read": float("nan")}}),  # type: ignore[dict-item]
+    "no rows": json.dumps({**GOOD, "costs": {**GOOD["costs"], "target": {"one": 1}}}),  # type: ignore[dict-item]
+    "acceptance in a list": json.dumps({**GOOD, "acceptance": []}),
+    "an unknown draw": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "draw": "magic"}}}),
+    "a short table": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "reached": [[0.0] * 10]}}}),
+    "another table": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "accepted": [[float("inf")] * 10] * 4}}}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_file_is_as_good_as_none(models: list[Path], tmp_path: Path, damage: str) -> None:
+    """Whole or not at all: costs are not taken from a file whose acceptance cannot be read. It is written anew."""
+    profile = Profile.of(tmp_path, models, SETTINGS)
+    profile.file.write_text(json.dumps(GOOD))
+    assert Profile.of(tmp_path, models, SETTINGS).costs is not None, "the undamaged one is read"
+    profile.file.write_text(DAMAGED[damage])
+    again = Profile.of(tmp_path, models, SETTINGS)
+    assert (again.costs, again.acceptance) == (None, {})
+    assert again.save()
+    assert json.loads(profile.file.read_text())["costs"] is None
+
+
+def test_bytes_that_are_no_text_are_ignored(models: list[Path], tmp_path: Path) -> None:
+    profile = Profile.of(tmp_path, models, SETTINGS)
+    profile.file.write_bytes(b"\xff\xfe\x00")
+    assert Profile.of(tmp_path, models, SETTINGS).costs is None
+
+
+def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_path: Path) -> None:
+    """To whom it matters, the automatic controller's user. Then it is gone on with, and nothing is left behind."""
+    (tmp_path / "file").touch()
+    profile = Profile.of(tmp_path / "file" / "profiles", models, SETTINGS)
+    steering = Steering(profile, lambda: 0.0)
+    assert not list(steering.keep()), "nothing was learned that is worth a warning"
+    steering._auto = Auto(Costs(), Acceptance(Draw.IID), Shape(1, 1, 1), Draw.IID)
+    told = [event for _ in range(3) for event in steering.keep()]
+    assert [type(event) for event in told] == [events.Warned]
+    assert "cannot be written" in told[0].message  # type: ignore[union-attr]
+    assert (tmp_path / "file").read_bytes() == b""
