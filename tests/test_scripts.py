@@ -64,5 +64,5 @@ def test_a_build_that_fails_is_said_and_tried_again(tmp_path: Path) -> None:
     for attempt in (1, 2):
         done = bash('rebuild "-DGGML_RPC=on"', tmp_path, FAILS="3")
         assert done.returncode == 1
-        assert "The build failed" in done.stderr
+        assert "The installation failed" in done.stderr
         assert len((tmp_path / "record").read_text().splitlines()) == attempt

@@ -108,7 +108,7 @@ class Auto:
         if self._rest > 0:
             self._rest -= 1
             return self._plain(self.tally.parked)
-        price = self._costs.target.of(1)
+        price = self._costs.plain
         value = max(self._rate.tokens_per_second, 1.0 / price)
         room = self._account.room(price)
         offers = [self._offered(name, drafter, history, longest, value) for name, drafter in self._free.items()]
@@ -143,14 +143,14 @@ class Auto:
         if longest <= 0:
             return NOTHING
         draft = drafter.offer(history, Plan(name, longest, longest))
-        target = self._costs.target
+        costs = self._costs
         reach, tokens, best = 1.0, 0.0, NOTHING
         for n in range(1, len(draft) + 1):  # a chain
             reach *= draft.share(n)
             tokens += reach
-            extra = target.of(1 + n) - target.of(1)
+            extra = costs.rows(n) - costs.plain
             if tokens - value * extra > best.gain:
-                plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, target.of(1 + n)), why=f"{name} {n}")
+                plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, costs.rows(n)), why=f"{name} {n}")
                 best = Offer(plan, tokens - value * extra, extra)
         return best
 
@@ -160,8 +160,7 @@ class Auto:
             return NOTHING
         self._behind = self._reader.behind(history) if self._reader is not None else 1
         reading = self._costs.read * self._behind if self._behind > BEHIND else 0.0
-        target, draft = self._costs.target, self._costs.draft
-        costs = [target.of(1 + k) + draft.of(k) for k in range(longest + 1)]
+        costs = [self._costs.rows(k) + self._costs.draft.of(k) for k in range(longest + 1)]
         while len(costs) > 2 and costs[-1] - costs[0] + reading > room:
             costs.pop()
         tokens, reach, gain, best = 0.0, 1.0, -math.inf, 1
@@ -186,24 +185,26 @@ class Auto:
 
     def _trial(self, offer: Offer) -> Offer:
         """Return a draft of one token, to see whether things have changed."""
-        target, draft = self._costs.target, self._costs.draft
+        costs = self._costs
         plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=always, expects=None, why="trial of one token")
         reading = self._costs.read * self._behind if self._behind > BEHIND else 0.0
-        return Offer(plan, 0.0, target.of(2) - target.of(1) + draft.of(1) + reading)
+        return Offer(plan, 0.0, costs.rows(1) - costs.plain + costs.draft.of(1) + reading)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn costs and acceptance from a pass, and charge it."""
         n = len(step.draft)
-        on_target = max(seconds - step.times.draft, 1e-9)
-        known = self._costs.target.is_known
-        price = self._costs.target.of(1) if known else seconds
+        on_target = max(step.times.verify, 1e-9)
+        on_host = max(seconds - step.times.draft - step.times.verify, 0.0)
+        price = self._costs.plain if self._costs.target.is_known else seconds
         if n == 0 and self._follows_plain:  # only such a pass costs what plain decoding costs
             self._account.pass_time(seconds)
-            self._costs.target.observe(1, seconds)
+            self._costs.target.observe(1, on_target)
+            self._costs.host.observe(on_host, is_plain=True)
         else:
             self._account.charge(seconds, len(step.tokens), price)
         if n > 0:
             self._costs.target.observe(1 + n, on_target)
+            self._costs.host.observe(on_host, is_plain=False)
             if self._plan.drafter == self._name:
                 self._learn_draft(step, n)
                 self._follow(step)

@@ -111,12 +111,40 @@ class DraftCosts:
 
 
 @dataclass
+class Host:
+    """Seconds of a pass that neither model takes: sampling, verifying, telling; more where tokens were drafted."""
+
+    plain: float = 0.0
+    drafting: float = 0.0
+
+    def observe(self, seconds: float, *, is_plain: bool) -> None:
+        """Learn from a pass; one that was interrupted counts as an ordinary one."""
+        known = self.plain if is_plain else self.drafting or self.plain
+        seconds = min(seconds, OUTLIER * known) if known else seconds
+        known = (1 - NEW) * known + NEW * seconds if known else seconds
+        if is_plain:
+            self.plain = known
+        else:
+            self.drafting = known
+
+
+@dataclass
 class Costs:
     """What is known of the machine, in seconds: the target's passes, drafts, reading one token into the draft model."""
 
     target: RowCosts = field(default_factory=RowCosts)
     draft: DraftCosts = field(default_factory=lambda: DraftCosts(0.0))
     read: float = 0.0
+    host: Host = field(default_factory=Host)
+
+    @property
+    def plain(self) -> float:
+        """Seconds of a plain pass."""
+        return self.target.of(1) + self.host.plain
+
+    def rows(self, n: int) -> float:
+        """Return the seconds of a pass that verifies `n` draft tokens, their drafting left out."""
+        return self.target.of(1 + n) + (self.host.drafting or self.host.plain) if n else self.plain
 
     @staticmethod
     def from_wire(wire: Any) -> Costs:

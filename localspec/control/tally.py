@@ -38,7 +38,7 @@ class Tally:
             return ""
         if self.speculative == 0:
             return f"plain: {self.parked.removeprefix('parked: ') or 'nothing drafted'}"
-        price = costs.target.of(1)
+        price = costs.plain
         speed = self.tokens * price / self.seconds
         share = f"{100 * self.accepted / max(self.drafted, 1):.0f} % is accepted"
         if 2 * self.speculative > self.passes or speed > 1.02:

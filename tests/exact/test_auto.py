@@ -16,7 +16,7 @@ from localspec.acceptance import Acceptance
 from localspec.config import Sampling
 from localspec.control.auto import Auto
 from localspec.control.cost import Costs, DraftCosts, RowCosts
-from localspec.draft import Draw, Step
+from localspec.draft import Draw, Step, Times
 from localspec.methods import Parts, resolve
 from localspec.methods.suffix import Suffix
 from localspec.options import read_options
@@ -53,7 +53,8 @@ class Timed:
 
     def observe(self, step: Step, seconds: float) -> None:
         self._seen.add((self._plan.drafter, len(step.draft)))
-        self._inner.observe(step, 1.0 + (self._row + self._token) * len(step.draft))
+        times = Times(draft=self._token * len(step.draft), verify=1.0 + self._row * len(step.draft))
+        self._inner.observe(replace(step, times=times), times.total)
 
 
 def suffix() -> Drafter:
