@@ -75,7 +75,7 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool, 
         shape=shape,
         draw=_draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled"),
         options=options,
-        is_guarded=speculation.method == "auto" and (verify == "coupled" or not is_seeded),
+        is_guarded=speculation.method == "auto" and speculation.k != 0 and (verify == "coupled" or not is_seeded),
     )
     axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
     return axes

@@ -80,7 +80,9 @@ class Session:
             limit = self._draft.backend.traits.n_ctx
             if limit < self._target.backend.traits.n_ctx:
                 warnings += (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
-        self._steering = Steering(self._profile(target.info, None if draft is None else draft.info), self._clock)
+        profile = self._profile(target.info, None if draft is None else draft.info)
+        can_verify = self._target.backend.traits.can_rollback
+        self._steering = Steering(profile, self._clock, can_verify=can_verify)
         yield from self._steering.measure(self._target.backend, None if self._draft is None else self._draft.backend)
         for warning in warnings:
             yield events.Warned("pair", warning)

@@ -29,10 +29,14 @@ SUFFIX = "suffix"
 
 
 class Steering:
-    """The controllers of one loaded pair. `profile` is what earlier runs learned of it."""
+    """The controllers of one loaded pair. `profile` is what earlier runs learned of it.
 
-    def __init__(self, profile: Profile, clock: Clock) -> None:
+    `can_verify`: the target can take back a rejected draft, so that there may be one.
+    """
+
+    def __init__(self, profile: Profile, clock: Clock, *, can_verify: bool = True) -> None:
         self.profile = profile
+        self._can_verify = can_verify
         self._clock = clock
         self._copier: Drafter | None = None
         self._auto: Auto | None = None
@@ -72,7 +76,7 @@ class Steering:
     def _automatic(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Auto:
         costs = self.profile.costs or Costs()
         free: dict[str, Any] = {}
-        if costs.target.is_known and costs.target.of(1) >= COPIES:
+        if self._can_verify and costs.target.is_known and costs.target.of(1) >= COPIES:
             if self._copier is None:
                 self._copier = _copier(parts)
             drafters[SUFFIX] = free[SUFFIX] = self._copier

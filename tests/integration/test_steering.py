@@ -13,6 +13,7 @@ from localspec.control.cost import Costs, DraftCosts, RowCosts
 from localspec.lossless.questions import ForkQuestion
 from localspec.session import Session
 from localspec.steering import COPIES, SUFFIX
+from tests.integration.gguf_models import MAMBA, TINY, Shape, random_gguf
 
 N = 80
 PLAIN = Speculation(method="plain")
@@ -89,3 +90,18 @@ def test_copies_are_looked_for_where_a_pass_is_slow(session: Session, seconds: f
     steering.profile.costs = usual
     whys = [event.why for event in told]
     assert any(why.startswith(SUFFIX) for why in whys) == copies, whys
+
+
+@pytest.mark.parametrize(("shape", "k"), [(MAMBA, None), (TINY, 0)], ids=["a state has no way back", "-k 0"])
+def test_nothing_is_copied_where_nothing_may_be_drafted(
+    shape: Shape, k: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """However slow the target is, and however repetitive the text."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    session = Session(lambda: False)
+    list(session.load(LoadSettings(str(random_gguf(shape)), ctx=256, threads=1)))
+    assert session._steering is not None
+    session._steering.profile.costs = Costs(RowCosts(dict.fromkeys((1, 2, 4, 8, 17), 2 * COPIES)), DraftCosts(1.0))
+    request = Request(prompt="abcabcabcabcabcabcabc", max_tokens=24, speculation=Speculation(k=k))
+    assert [event.k for event in session.generate(request) if isinstance(event, events.Committed)] == [0] * 24
+    session.close()
