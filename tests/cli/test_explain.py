@@ -98,4 +98,4 @@ def test_the_table_can_be_measured() -> None:
         if name != "draft-model":
             assert text.count(f"| `{name}` |") >= 4, name
     assert "**16 nodes, coupled**: more accepted a pass than by the chain" in text
-    assert "**16 nodes, traversal**" in text
+    assert "**16 nodes, joint**" in text
