@@ -210,7 +210,7 @@ class Auto:
                 self._follow(step)
         self._trials.passes += 1
         self._rate.observe(len(step.tokens), seconds)
-        self.tally.observe(step, seconds, self._plan.drafter)
+        self.tally.observe(step, seconds, self._plan.drafter, price)
         self._follows_plain = n == 0
 
     def _learn_draft(self, step: Step, n: int) -> None:

@@ -18,11 +18,13 @@ class Tally:
     drafted: int = 0
     accepted: int = 0
     seconds: float = 0.0
+    plain: float = 0.0  # seconds that plain passes would have taken
     drafters: dict[str, int] = field(default_factory=dict)
     parked: str = ""  # the last reason not to draft
 
-    def observe(self, step: Step, seconds: float, drafter: str) -> None:
-        """Count a pass."""
+    def observe(self, step: Step, seconds: float, drafter: str, price: float) -> None:
+        """Count a pass; `price` is what a plain one cost at that length of the context."""
+        self.plain += len(step.tokens) * price
         self.passes += 1
         self.tokens += len(step.tokens)
         self.seconds += seconds
@@ -39,7 +41,7 @@ class Tally:
         if self.speculative == 0:
             return f"plain: {self.parked.removeprefix('parked: ') or 'nothing drafted'}"
         price = costs.plain
-        speed = self.tokens * price / self.seconds
+        speed = self.plain / self.seconds
         share = f"{100 * self.accepted / max(self.drafted, 1):.0f} % is accepted"
         if 2 * self.speculative > self.passes or speed > 1.02:
             who = " and ".join(sorted(self.drafters, key=lambda name: -self.drafters[name]))
