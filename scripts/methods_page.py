@@ -89,6 +89,8 @@ def measured(table: dict[str, Any]) -> Iterator[str]:
         f"{made['options']['openings']} openings of {made['options']['tokens']} tokens, default filters. Passes made "
         "to measure plain decoding are left out, and none is cut short by the end of the answer.\n"
     )
+    if made.get("note"):
+        yield f"{made['note']}\n"
     budgets = made["options"]["budgets"]
     for temperature in made["options"]["temperatures"]:
         yield f"### T = {temperature:g}: milliseconds a token, in brackets accepted tokens per verification\n"

@@ -318,6 +318,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="little of everything, printed and not written")
     parser.add_argument("-n", type=int, default=96, help="tokens of an answer")
+    parser.add_argument("--note", default="", help="what a reader should know of the machine; stands on the page")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LOCALSPEC_HOME"] = folder  # a tuned early exit of this machine is not to be measured
@@ -326,6 +327,7 @@ def main() -> None:
     if options.quick:
         print("\n".join(methods_page.measured(json.loads(json.dumps(table)))))
         return
+    table["provenance"]["note"] = options.note
     methods_page.TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     docs.main()
 
