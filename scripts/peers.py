@@ -151,6 +151,21 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def as_json(files: list[Path], threads: int, benches: list[Wire], measurements: list[Measurement]) -> Wire:
+    """Return what was measured, with what, on which machine."""
+    hashes = Hashes(cache_folder("bench") / "sha256.json")
+    return {
+        "schema": "localspec.peers/1",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "models": {str(path): hashes.sha256(path) for path in files},
+        "threads": threads,
+        "llama_bench": benches,
+        "results": [row.to_wire() for row in rows(measurements)],
+        "measurements": [one.to_wire() for one in measurements],
+    }
+
+
 def main() -> None:
     """Build, measure, and write the table."""
     options = arguments()
@@ -191,18 +206,8 @@ def main() -> None:
     if options.markdown:
         options.markdown.write_text(page, encoding="utf-8")
     if options.json:
-        hashes = Hashes(cache_folder("bench") / "sha256.json")
-        wire = {
-            "schema": "localspec.peers/1",
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine(),
-            "models": {str(path): hashes.sha256(path) for path in (pair.target, pair.draft) if path},
-            "threads": options.threads,
-            "llama_bench": benches,
-            "results": [row.to_wire() for row in rows(measurements)],
-            "measurements": [one.to_wire() for one in measurements],
-        }
-        options.json.write_text(json.dumps(wire, indent=1) + "\n", encoding="utf-8")
+        files = [path for path in (pair.target, pair.draft) if path is not None]
+        options.json.write_text(json.dumps(as_json(files, options.threads, benches, measurements), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -84,10 +84,10 @@ LINES = {
     "a checkout": ("cuda", "{checkout}/.venv", "./scripts/localspec --with cuda"),
     "pipx": (
         "vulkan",
-        "/home/x/.local/share/pipx/venvs/localspec",
+        "/srv/x/.local/share/pipx/venvs/localspec",
         "=-DGGML_VULKAN=on pipx runpip localspec",
     ),
-    "uv": ("rpc", "/home/x/.local/share/uv/tools/localspec", "CMAKE_ARGS=-DGGML_RPC=on uv tool install --reinstall"),
+    "uv": ("rpc", "/srv/x/.local/share/uv/tools/localspec", "CMAKE_ARGS=-DGGML_RPC=on uv tool install --reinstall"),
     "pip": ("cuda", "/opt/env", "-m pip install --no-cache-dir --force-reinstall --no-binary llama-cpp-python"),
 }
 

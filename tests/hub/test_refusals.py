@@ -42,12 +42,12 @@ def test_gated_says_which_page(machine: Machine) -> None:
 
 def test_private_and_missing(machine: Machine) -> None:
     machine.server.repos["tales/draft-GGUF"].gate = "private"
-    refused(machine, DRAFT, NetworkError, "no repository tales/draft-GGUF", "private", "HF_TOKEN")
-    refused(machine, "hf:no/body", NetworkError, "no repository no/body")
+    assert refused(machine, DRAFT, NetworkError, "no repository tales/draft-GGUF", "private", "HF_TOKEN")
+    assert refused(machine, "hf:no/body", NetworkError, "no repository no/body")
 
 
 def test_a_revision_that_is_not_there(machine: Machine) -> None:
-    refused(machine, "hf:tales/draft-GGUF@v9:Q8_0", NetworkError, "no such branch", "commits")
+    assert refused(machine, "hf:tales/draft-GGUF@v9:Q8_0", NetworkError, "no such branch", "commits")
 
 
 def test_a_token_that_is_not_accepted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_a_server_that_fails_twice(machine: Machine) -> None:
 
 def test_a_portal_that_wants_a_login(machine: Machine) -> None:
     machine.server.faults.html = True
-    refused(machine, TARGET, NetworkError, "does not answer as the hub does", "browser")
+    assert refused(machine, TARGET, NetworkError, "does not answer as the hub does", "browser")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_answers_of_another_shape(machine: Machine, monkeypatch: pytest.MonkeyPa
     from tests.hub import server
 
     monkeypatch.setattr(server._Hub, "_info", lambda handler, *_: handler.send_json(answer))
-    refused(machine, TARGET, NetworkError)
+    assert refused(machine, TARGET, NetworkError)
 
 
 @pytest.mark.parametrize(
@@ -171,19 +171,19 @@ def test_odd_names_that_do_no_harm(machine: Machine) -> None:
 @pytest.mark.parametrize("etag", ["../../x", "abc", "0" * 63 + "g", "A" * 64, "0" * 40, ""])
 def test_hashes_that_are_none(machine: Machine, etag: str) -> None:
     machine.server.repos["tales/draft-GGUF"].etags["sub/draft.Q8_0.gguf"] = etag or " "
-    refused(machine, DRAFT, IntegrityError, "no hash")
+    assert refused(machine, DRAFT, IntegrityError, "no hash")
 
 
 def test_a_file_without_a_hash(machine: Machine) -> None:
     machine.server.repos["tales/draft-GGUF"].lfs = False
-    refused(machine, DRAFT, IntegrityError, "no hash")
+    assert refused(machine, DRAFT, IntegrityError, "no hash")
 
 
 def test_a_file_too_large_for_a_plain_download(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     from localspec.models.hub import remote
 
     monkeypatch.setattr(remote, "MAX_PLAIN", 1000)
-    refused(machine, DRAFT, NetworkError, "50 GB", "hf download tales/draft-GGUF")
+    assert refused(machine, DRAFT, NetworkError, "50 GB", "hf download tales/draft-GGUF")
 
 
 NAMES = [
