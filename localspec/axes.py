@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from localspec.config import Speculation
 from localspec.control import LENGTHS
+from localspec.control.auto import LONGEST
 from localspec.draft import Draw
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo, registered, resolve
@@ -32,7 +33,8 @@ class Axes:
     `tree`, `length` and `verify` are spelled as people type them, with what follows the colon; `verifier` is the rule.
 
     `is_guarded`: nobody asked for this method by name, so it may be parked when it does not pay. A seed with a rule
-    that draws in order of need is not guarded: there the text would depend on the machine's timing.
+    that draws in order of need is not guarded: there the text would depend on the machine's timing. `length` is "auto"
+    where the automatic controller decides what is drafted, too: chains, under no rule that was asked for.
     """
 
     method: str
@@ -46,8 +48,13 @@ class Axes:
     options: Mapping[str, Value]
     is_guarded: bool
 
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the automatic controller plans the passes."""
+        return self.length == "auto"
+
     def controller(self, shape: Shape) -> Controller:
-        """Build the length rule for drafts of at most `shape`."""
+        """Build the length rule for drafts of at most `shape`; not for the automatic controller."""
         name, _, argument = self.length.partition(":")
         controller: Controller = resolve(LENGTHS[name]).build(argument, self.method, shape, self.draw)
         return controller
@@ -58,9 +65,12 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool, 
     method = _method(speculation.method, has_draft=has_draft)
     info = resolve(registered()[method]).info
     options = read_options(info.options, speculation.options, of=f"--method {method}")
-    policy, shape = _shaped(speculation, method, info, options)
+    _name("--length", speculation.length.partition(":")[0], {"auto": "", **LENGTHS})
+    may_wait = not is_seeded or speculation.verify in ("auto", "coupled")
+    is_guarded = speculation.method == "auto" and speculation.k != 0 and may_wait
+    is_automatic = is_guarded and speculation.tree == "chain" and speculation.length == "auto"
+    policy, shape = _shaped(speculation, method, info, options, LONGEST if is_automatic else info.default_k)
     is_chain = shape.leaves <= 1
-    _name("--length", speculation.length.partition(":")[0], LENGTHS)
     is_drawn = is_chain or not (info.has_own_shape or policy.draws.isdisjoint(DRAWN))
     usual = _usual(is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)
     verify = _verify(speculation, usual, is_chain=is_chain)
@@ -68,25 +78,32 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool, 
     axes = Axes(
         method=method,
         tree=speculation.tree,
-        length=speculation.length,
+        length="fixed" if speculation.length == "auto" and not is_automatic else speculation.length,
         verify=verify,
         verifier=verifier,
         policy=policy,
         shape=shape,
         draw=_draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled"),
         options=options,
-        is_guarded=speculation.method == "auto" and speculation.k != 0 and (verify == "coupled" or not is_seeded),
+        is_guarded=is_guarded,
     )
-    axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
+    if not is_automatic:
+        axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
     return axes
 
 
 def _shaped(
-    asked: Speculation, method: str, info: MethodInfo, options: Mapping[str, Value]
+    asked: Speculation, method: str, info: MethodInfo, options: Mapping[str, Value], usual_k: int
 ) -> tuple[TreePolicy, Shape]:
-    """Return the policy and the largest tree; refuse sizes and shapes that would have no effect."""
+    """Return the policy and the largest tree, of `usual_k` tokens if it is a chain and nothing was asked.
+
+    Refuses sizes and shapes that would have no effect.
+    """
     policy = _tree(asked.tree)
-    k = _usual_size(policy, info) if asked.k is None else asked.k
+    k = asked.k
+    if k is None:
+        is_tree = not info.has_own_shape and policy.shape(TREE_NODES).leaves > 1
+        k = TREE_NODES if is_tree and info.default_k else usual_k
     if method == "plain":
         if asked.k:
             raise UsageError(
@@ -120,12 +137,6 @@ def _shaped(
     if is_sized and shape.nodes > MAX_NODES:
         raise UsageError(f"{what} has {shape.nodes} nodes, and a pass takes at most {MAX_NODES}", hint=fitting)
     return policy, shape
-
-
-def _usual_size(policy: TreePolicy, info: MethodInfo) -> int:
-    """Return the draft length where none was asked for: the method's own for its shape and for chains."""
-    is_tree = not info.has_own_shape and policy.shape(TREE_NODES).leaves > 1
-    return TREE_NODES if is_tree and info.default_k else info.default_k
 
 
 def _name(option: str, name: str, known: Mapping[str, str]) -> str:

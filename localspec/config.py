@@ -80,7 +80,7 @@ class Speculation:
 
     method: str = "auto"
     tree: str = "chain"
-    length: str = "fixed"
+    length: str = "auto"  # the controller's choice where it decides, a fixed one where a method was asked for
     k: int | None = None  # draft tokens per pass; None: the method's own default
     verify: str = "auto"
     options: tuple[tuple[str, str], ...] = ()  # of the method, as typed: -o key=value

@@ -83,7 +83,6 @@ class Session:
         profile = self._profile(target.info, None if draft is None else draft.info)
         can_verify = self._target.backend.traits.can_rollback
         self._steering = Steering(profile, self._clock, can_verify=can_verify)
-        yield from self._steering.measure(self._target.backend, None if self._draft is None else self._draft.backend)
         for warning in warnings:
             yield events.Warned("pair", warning)
         yield events.Loaded(
@@ -122,7 +121,8 @@ class Session:
             raise InternalError("no model is loaded", hint="load a pair first")
         axes, warnings = self._axes(request)
         draft = yield from self._drafting(axes)
-        began = self._clock()  # loading is not part of the answer
+        yield from self._measured(axes)
+        began = self._clock()  # neither loading nor measuring is part of the answer
         _check_tokens(request.sampling, self._target.model.n_vocab)
         if request.cold:
             self._forget()
@@ -224,6 +224,17 @@ class Session:
         )
         fitted = fit_axes(axes, asked, self._target.held(), None if self._draft is None else self._draft.held())
         return fitted.axes, fitted.warnings
+
+    def _measured(self, axes: Axes) -> Iterator[events.Event]:
+        """See to it that a controller knows what passes cost, the first time one is asked for."""
+        assert self._target is not None
+        assert self._steering is not None
+        if not self._steering.must_measure(axes):
+            return
+        models = [one.backend for one in (self._target, self._draft) if one is not None]
+        if any(one.length + one.traits.max_rows > one.traits.n_ctx for one in models):
+            self._forget()  # a full context has no room for a measurement
+        yield from self._steering.measure(models[0], models[1] if len(models) > 1 else None)
 
     def _drafting(self, axes: Axes) -> Generator[events.Event, None, Loaded | None]:
         """Return the model that drafts: the pair's, or one made of the target's own layers, which stays loaded."""

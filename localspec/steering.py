@@ -19,6 +19,7 @@ from localspec.control.cost import Costs
 from localspec.control.guard import Guarded
 from localspec.control.learning import Learning
 from localspec.control.probe import Probing
+from localspec.control.reading import Reader
 from localspec.methods import Parts, registered, resolve
 from localspec.options import read_options
 from localspec.profiles import Profile
@@ -42,12 +43,15 @@ class Steering:
         self._auto: Auto | None = None
         self._is_told = False  # that the profile cannot be kept
 
+    def must_measure(self, axes: Axes) -> bool:
+        """Whether a controller wants to know what passes cost, and no earlier run found out."""
+        return axes.is_guarded and self._can_verify and self.profile.costs is None
+
     def measure(self, target: Timed, draft: Timed | None) -> Iterator[events.Event]:
-        """Measure what passes cost, unless an earlier run did; both caches must be empty."""
-        if self.profile.costs is None:
-            yield events.Loading("first measurement", 0.0)
-            self.profile.costs = calibrate(target, draft, self._clock)
-            self.profile.save()
+        """Measure what passes cost; their caches have room for the widest."""
+        yield events.Loading("first measurement", 0.0)
+        self.profile.costs = calibrate(target, draft, self._clock)
+        self.profile.save()
 
     def keep(self) -> Iterator[events.Event]:
         """Write the profile down; say so, once, where that is impossible and matters."""
@@ -64,8 +68,9 @@ class Steering:
         self._auto = None
         if not axes.is_guarded:
             return Probing(Learning(axes.controller(axes.shape), acceptance))
-        if axes.shape.leaves > 1 or axes.length != "fixed":
-            return Probing(Guarded(Learning(axes.controller(axes.shape), acceptance)))
+        if not axes.is_automatic:
+            inner = Learning(axes.controller(axes.shape), acceptance)
+            return Probing(Guarded(inner, self._costs(), _reader(drafters[axes.method])))
         self._auto = self._automatic(axes, drafters, acceptance, parts)
         return Probing(self._auto)
 
@@ -74,17 +79,25 @@ class Steering:
         return "" if self._auto is None else self._auto.verdict()
 
     def _automatic(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Auto:
-        costs = self.profile.costs or Costs()
+        costs = self._costs()
         free: dict[str, Any] = {}
         if self._can_verify and costs.target.is_known and costs.target.of(1) >= COPIES:
             if self._copier is None:
                 self._copier = _copier(parts)
             drafters[SUFFIX] = free[SUFFIX] = self._copier
-        model: Any = drafters[axes.method] if axes.shape.nodes else None
-        shape = Shape(LONGEST, LONGEST, 1) if model is None else axes.shape
-        return Auto(
-            costs, acceptance, shape, axes.draw, name=axes.method if model is not None else "", reader=model, free=free
-        )
+        if axes.shape.nodes == 0:
+            return Auto(costs, acceptance, Shape(LONGEST, LONGEST, 1), axes.draw, free=free)
+        reader = _reader(drafters[axes.method])
+        return Auto(costs, acceptance, axes.shape, axes.draw, name=axes.method, reader=reader, free=free)
+
+    def _costs(self) -> Costs:
+        """Return what is known of the passes, to be corrected as they are made."""
+        return self.profile.costs or Costs()
+
+
+def _reader(drafter: Any) -> Reader | None:
+    """Return a drafter that has a text to read up on; those without a model have none."""
+    return drafter if hasattr(drafter, "behind") else None
 
 
 def _copier(parts: Parts) -> Drafter:

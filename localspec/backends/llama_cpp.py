@@ -181,15 +181,20 @@ class LlamaBackend:
         api.llama_memory_clear(self._memory, False)
 
     def time_rows(self, rows: int) -> float:
-        """Return the seconds of a pass of `rows` with all their logits, in an empty cache, which stays empty."""
-        assert self._cells.length == self._cells.n_open == 0, "times are taken before the first text"
+        """Return the seconds of a pass of `rows` with all their logits below what the cache holds, which stays."""
+        start = self._cells.length
+        assert self._cells.n_open == 0, "times are taken between passes"
+        assert start == 0 or self.traits.can_rollback, "what cannot be taken back is timed in an empty cache"
         n = min(rows, self._max_rows)
         # Tokens that differ, by a prime: a mixture of experts would answer equal ones with the same experts.
-        self._batch.fill_chain(np.arange(n, dtype=np.int32) * 7919 % self.model.n_vocab, 0)
+        self._batch.fill_chain(np.arange(n, dtype=np.int32) * 7919 % self.model.n_vocab, start)
         began = time.perf_counter()
         self._decode(n)
         seconds = time.perf_counter() - began
-        api.llama_memory_clear(self._memory, False)
+        if start:
+            api.llama_memory_seq_rm(self._memory, 0, start, -1)
+        else:
+            api.llama_memory_clear(self._memory, False)
         self.evaluated -= n
         return seconds
 

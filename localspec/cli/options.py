@@ -101,7 +101,7 @@ def _speculation() -> list[Any]:
         ),
         add("--method", default=d.method, metavar="NAME", help="Who drafts.  [default: auto]"),
         add("--tree", default=d.tree, metavar="SHAPE", help="Shape of the draft.  [default: chain]"),
-        add("--length", default=d.length, metavar="RULE", help="How long it is.  [default: fixed]"),
+        add("--length", default=d.length, metavar="RULE", help="How long it is.  [default: auto]"),
         add("--verify", default=d.verify, metavar="RULE", help="Who judges it.  [default: auto]"),
         add("-o", "--option", multiple=True, metavar="KEY=VALUE", help="An option of the method."),
         add("--approximate", is_flag=True, help="Allow rules that change the output's distribution."),

@@ -21,20 +21,20 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from localspec.acceptance import Acceptance
-from localspec.control.account import LossAccount
 from localspec.control.cost import Costs
 from localspec.control.growing import Growing
+from localspec.control.ledger import Ledger
+from localspec.control.reading import Reader, Reading
 from localspec.control.tally import Tally
 from localspec.control.trials import Rate, Trials
 from localspec.draft import Draft, Draw, Step
 from localspec.protocols import History, Plan, Room, Shape, always
 
-LONGEST = 16  # tokens of a chain
+LONGEST = 16  # tokens of a chain, where -k sets no other bound
 MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
 GUESSED = 10.0  # tokens that the first guess is worth
 RESTED = 3  # passes that stay plain without a thought once drafting was parked
 PROBED = 8  # parked passes from one that is told as a measurement to the next
-BEHIND = 8  # tokens: a drafter further behind must read up, and that is a price of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,6 @@ class Free(Protocol):
     """A drafter whose drafts cost nothing to look at."""
 
     def offer(self, history: History, plan: Plan) -> Draft: ...
-
-
-class Reader(Protocol):
-    """A drafter with a model of its own, which reads what it has not seen of the text before it drafts."""
-
-    def behind(self, history: History) -> int: ...
 
 
 class Auto:
@@ -80,20 +74,18 @@ class Auto:
     ) -> None:
         self._costs = costs
         self._acceptance = acceptance
-        self._longest = min(shape.depth, LONGEST)
+        self._longest = shape.depth
         self._draw = draw
         self._name = name
-        self._reader = reader
+        self._reading = Reading(costs, reader)
         self._free = dict(free or {})
         self._idle = name or next(iter(self._free), "plain")  # who is asked for nothing in plain passes
-        self._account = LossAccount()
+        self._ledger = Ledger(costs)
         self._trials = Trials()
         self._mean = acceptance.vector[0]
         self._judged = GUESSED
         self._rate = Rate()
         self._plan = Plan(self._idle)
-        self._behind = 0
-        self._follows_plain = False
         self._rest = 0  # passes before it is thought over again
         self.tally = Tally()
 
@@ -110,7 +102,7 @@ class Auto:
             return self._plain(self.tally.parked)
         price = self._costs.plain
         value = max(self._rate.tokens_per_second, 1.0 / price)
-        room = self._account.room(price)
+        room = self._ledger.room
         offers = [self._offered(name, drafter, history, longest, value) for name, drafter in self._free.items()]
         if self._name:
             offers.append(self._modelled(history, longest, value, room))
@@ -123,7 +115,7 @@ class Auto:
                 return self._parked("nothing drafted would pay")
             best = self._trial(best)
         if best.worst > room:
-            return self._parked(f"drafting has cost {1e3 * self._account.loss:.0f} ms more than plain decoding")
+            return self._parked(f"drafting has cost {1e3 * self._ledger.account.loss:.0f} ms more than plain decoding")
         if not is_trial:
             self._trials.succeed()
         return best.plan
@@ -136,7 +128,7 @@ class Auto:
     def _plain(self, why: str) -> Plan:
         """Return the empty plan; it measures plain decoding where it follows another."""
         self.tally.parked = why
-        return Plan(self._idle, is_probe=self._follows_plain and self._trials.passes % PROBED == 0, why=why)
+        return Plan(self._idle, is_probe=self._ledger.follows_plain and self._trials.passes % PROBED == 0, why=why)
 
     def _offered(self, name: str, drafter: Free, history: History, longest: int, value: float) -> Offer:
         """Look at the draft of a free drafter, and cut it where it promises most."""
@@ -158,8 +150,8 @@ class Auto:
         """Expect of the model drafter what it did of late, in as many tokens as may all be rejected."""
         if longest <= 0:
             return NOTHING
-        self._behind = self._reader.behind(history) if self._reader is not None else 1
-        reading = self._costs.read * self._behind if self._behind > BEHIND else 0.0
+        self._reading.look(history)
+        reading = self._reading.charged
         costs = [self._costs.rows(k) + self._costs.draft.of(k) for k in range(longest + 1)]
         while len(costs) > 2 and costs[-1] - costs[0] + reading > room:
             costs.pop()
@@ -187,36 +179,23 @@ class Auto:
         """Return a draft of one token, to see whether things have changed."""
         costs = self._costs
         plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=always, expects=None, why="trial of one token")
-        reading = self._costs.read * self._behind if self._behind > BEHIND else 0.0
-        return Offer(plan, 0.0, costs.rows(1) - costs.plain + costs.draft.of(1) + reading)
+        return Offer(plan, 0.0, costs.rows(1) - costs.plain + costs.draft.of(1) + self._reading.charged)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn costs and acceptance from a pass, and charge it."""
-        n = len(step.draft)
-        on_target = max(step.times.verify, 1e-9)
-        on_host = max(seconds - step.times.draft - step.times.verify, 0.0)
-        price = self._costs.plain if self._costs.target.is_known else seconds
-        if n == 0 and self._follows_plain:  # only such a pass costs what plain decoding costs
-            self._account.pass_time(seconds)
-            self._costs.target.observe(1, on_target)
-            self._costs.host.observe(on_host, is_plain=True)
-        else:
-            self._account.charge(seconds, len(step.tokens), price)
-        if n > 0:
-            self._costs.target.observe(1 + n, on_target)
-            self._costs.host.observe(on_host, is_plain=False)
-            if self._plan.drafter == self._name:
-                self._learn_draft(step, n)
-                self._follow(step)
+        is_modelled = len(step.draft) > 0 and self._plan.drafter == self._name
+        price = self._ledger.observe(step, seconds, self._reading.allowed if is_modelled else 0.0)
+        if is_modelled:
+            self._learn_draft(step, len(step.draft))
+            self._follow(step)
         self._trials.passes += 1
         self._rate.observe(len(step.tokens), seconds)
         self.tally.observe(step, seconds, self._plan.drafter, price)
-        self._follows_plain = n == 0
 
     def _learn_draft(self, step: Step, n: int) -> None:
         """Take the draft's time for what drafting costs, or for what reading up costs."""
-        if self._behind > BEHIND:
-            self._costs.read = max(step.times.draft - self._costs.draft.of(n), 0.0) / self._behind
+        if self._reading.is_due:
+            self._reading.observe(step.times.draft - self._costs.draft.of(n))
         else:
             self._costs.draft.observe(n, step.times.draft)
 

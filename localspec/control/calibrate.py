@@ -24,7 +24,7 @@ class Timed(Protocol):
 
 
 def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], budget: float = BUDGET) -> Costs:
-    """Return what a pass costs, in seconds; both caches must be empty, and are again."""
+    """Return what a pass costs, in seconds; both caches must have room for the widest, and stay as they are."""
     rows = RowCosts(_times(target, SIZES, clock, budget))
     if draft is None:
         return Costs(rows)

@@ -61,6 +61,11 @@ class RowCosts:
         slope = (self._at(below) - (self._at(first) if first else 0.0)) / (below - first)
         return self._at(below) + max(slope, 0.0) * (rows - below)
 
+    @property
+    def of_each(self) -> float:
+        """Seconds of a row among many, as in reading: by the width at which a row costs least."""
+        return min((self._at(rows) / rows for rows in self._known), default=0.0)
+
     def observe(self, rows: int, seconds: float) -> None:
         """Learn from a pass."""
         if rows not in self._seconds:

@@ -1,73 +1,64 @@
-"""Never slower than plain decoding by more than a stated few percent: a loss account over another controller's plans.
+"""Never slower than plain decoding by more than a stated few percent: the loss account over another controller's plans.
 
-Every speculative pass is charged what it took beyond the plain passes it replaced. A pass that could at worst bring
-the account over its limit is not made; decoding goes on plainly until the limit, which grows with the time spent,
-allows another try. At any moment
-
-    elapsed <= (plain + L0) / (1 - eps),   eps = 2 %, L0 = eight plain passes
-
-as far as the measured plain pass is right, and apart from the first speculative pass, whose cost nobody knows before:
-it also evaluates the prompt in the draft model. It is charged like any other, and paid off before the next.
+For what `auto` does not plan itself: trees, and length rules that were asked for. A draft is cut to the nodes that the
+account could bear to lose, all rejected; where it can bear none, decoding is plain until the account, which grows with
+the time spent, allows another try. The bound is that of `account`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
-from statistics import median_low
 
+from localspec.control.cost import Costs, DraftCosts
+from localspec.control.ledger import Ledger
+from localspec.control.reading import Reader, Reading
 from localspec.draft import Step
 from localspec.protocols import Controller, History, Plan, Room
 
-EPS = 0.02
-HEAD_START = 8.0  # plain passes
-CREDIT = 200.0  # plain passes: how much past gain may be lost again before drafting stops
-RECENT = 65  # plain passes whose median is the price: with few, a lucky estimate keeps drafting alive by itself
-REPRICED = 8  # plain passes from one look at the price to the next
-FADE = 0.2  # weight of the newest pass in the expected cost of a speculative one
+TOLD = 8  # parked passes from one that is told as a measurement to the next
 
 
 class Guarded:
-    """The inner controller's plans, emptied while drafting does not pay. All times in seconds."""
+    """The inner controller's plans, cut to what can be afforded. All times in seconds."""
 
-    def __init__(self, inner: Controller) -> None:
+    def __init__(self, inner: Controller, costs: Costs, reader: Reader | None = None) -> None:
         self._inner = inner
-        self._plain: deque[float] = deque(maxlen=RECENT)
-        self._n_plain = 0
-        self._follows_plain = False
-        self._price: float | None = None  # of a plain pass
-        self._elapsed = 0.0
-        self._loss = 0.0
-        self._cost: float | None = None
+        self._costs = costs
+        self._levels = DraftCosts(costs.draft.of(4) / 4)  # by depth: a level of a tree is one pass of the draft
+        self._ledger = Ledger(costs)
+        self._reading = Reading(costs, reader)
+        self._passes = 0
 
     def plan(self, history: History, room: Room) -> Plan:
-        """Return the inner plan if the account can bear that its draft is rejected whole."""
+        """Return the inner plan with as many nodes as may all be rejected."""
         plan = self._inner.plan(history, room)
         if plan.max_nodes == 0:
             return plan
-        price = self._price
-        if price is None:
-            return replace(plan, max_nodes=0, max_depth=0, is_probe=self._follows_plain, why="no price yet")
-        at_worst = self._loss + max((self._cost or price) - price, 0.0)
-        if at_worst <= EPS * self._elapsed + HEAD_START * price:
-            return plan
-        # Parked decoding must cost what plain decoding costs: it is measured, and told, now and then only.
-        is_probe = self._follows_plain and self._n_plain % REPRICED == 0
-        why = f"parked: drafting has cost {1e3 * self._loss:.0f} ms more than plain decoding" if is_probe else "parked"
-        return replace(plan, max_nodes=0, max_depth=0, is_probe=is_probe, why=why)
+        if not self._costs.target.is_known:
+            return self._plain(plan, "nothing measured yet")
+        self._reading.look(history)
+        affordable = self._ledger.room - self._reading.charged
+        nodes = next((n for n in range(plan.max_nodes, 0, -1) if self._worst(n, plan) <= affordable), 0)
+        if nodes == 0:
+            return self._plain(plan, f"parked: drafting has cost {1e3 * self._ledger.account.loss:.0f} ms")
+        return replace(plan, max_nodes=nodes, max_depth=min(plan.max_depth, nodes))
 
     def observe(self, step: Step, seconds: float) -> None:
         """Charge or credit the pass."""
-        self._elapsed += seconds
-        is_plain = len(step.draft) == 0
-        if is_plain and self._follows_plain:  # see `probe`: only such a pass costs what plain decoding costs
-            self._n_plain += 1
-            self._plain.append(seconds)
-            if self._n_plain < REPRICED or self._n_plain % REPRICED == 0:
-                self._price = median_low(self._plain)
-        elif self._price is not None:  # drafting, or the change back from it
-            self._loss = max(self._loss + seconds - len(step.tokens) * self._price, -CREDIT * self._price)
-            if not is_plain:
-                self._cost = seconds if self._cost is None else (1 - FADE) * self._cost + FADE * seconds
-        self._follows_plain = is_plain
+        depth = step.draft.depth
+        if depth and self._reading.is_due:
+            self._reading.observe(step.times.draft - self._levels.of(depth))
+        elif depth:
+            self._levels.observe(depth, step.times.draft)
+        self._ledger.observe(step, seconds, self._reading.allowed)
+        self._passes += 1
         self._inner.observe(step, seconds)
+
+    def _worst(self, nodes: int, plan: Plan) -> float:
+        """Return the seconds lost if `nodes` nodes are rejected."""
+        return self._costs.rows(nodes) - self._costs.plain + self._levels.of(min(plan.max_depth, nodes))
+
+    def _plain(self, plan: Plan, why: str) -> Plan:
+        """Return the plan emptied; now and then it is told as a measurement of plain decoding."""
+        is_probe = self._ledger.follows_plain and self._passes % TOLD == 0
+        return replace(plan, max_nodes=0, max_depth=0, is_probe=is_probe, why=why)

@@ -97,7 +97,7 @@ def time_model(
         return Times(empty, why_not=f"{max(position, 0)} tokens are all that the context or the budget has room for")
     try:
         model.prefill(_tokens(position, model.traits.n_vocab), cancel)
-        deep = yield from _rounds(lambda rows: _extended(model, rows, clock), possible, budgets[1] / 2, clock, cancel)
+        deep = yield from _rounds(model.time_rows, possible, budgets[1] / 2, clock, cancel)
     finally:
         model.truncate(0)
     return Times(empty, deep, position)
@@ -132,16 +132,6 @@ def _rounds(
             found[rows] = min(taken(rows), found.get(rows, math.inf))
             yield min(1.0, max(spent / max(budget, 1e-9), (number * len(sizes) + i) / (ROUNDS * len(sizes))))
     return found
-
-
-def _extended(model: Surveyed, rows: int, clock: Clock) -> float:
-    """Return the seconds of a chain of `rows` below what the cache holds, which then is as before."""
-    tokens = _tokens(rows, model.traits.n_vocab)
-    began = clock()
-    model.extend(tokens, range(-1, rows - 1))
-    seconds = clock() - began
-    model.keep(())
-    return seconds
 
 
 def _tokens(n: int, n_vocab: int) -> list[int]:

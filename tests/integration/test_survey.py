@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from localspec import events
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.config import LoadSettings, Request, Sampling
+from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control.calibrate import calibrate
 from localspec.control.cost import SIZES
 from localspec.control.survey import Survey
@@ -56,6 +58,30 @@ def test_a_first_measurement_leaves_both_caches_empty(target: LlamaBackend, draf
     assert (target.evaluated, draft.evaluated) == before
     for backend in (target, draft):
         backend.check()
+
+
+def test_a_measurement_in_the_midst_of_a_text_leaves_it(target: LlamaBackend, draft: LlamaBackend) -> None:
+    """Another text would follow from a cache that kept the rows that were timed."""
+    target.prefill(range(7, 27), lambda: False)
+    draft.prefill(range(7, 20), lambda: False)
+    fresh = target.extend([40], [-1]).logits(0).copy()
+    target.keep(())
+    calibrate(target, draft, time.perf_counter, budget=0.1)
+    assert (target.length, draft.length) == (20, 13)
+    for backend in (target, draft):
+        backend.check()
+    assert np.array_equal(target.extend([40], [-1]).logits(0), fresh)
+    target.truncate(0)
+    draft.truncate(0)
+
+
+@pytest.mark.parametrize(("method", "is_measured"), [("plain", False), ("draft-model", False), ("auto", True)])
+def test_only_who_asks_for_it_waits_for_a_measurement(
+    storyteller: Session, home: Path, method: str, is_measured: bool
+) -> None:
+    asked = replace(PROMPT, max_tokens=4, speculation=Speculation(method=method))
+    told = [event.what for event in storyteller.generate(asked) if isinstance(event, events.Loading)]
+    assert ("first measurement" in told) == is_measured
 
 
 def test_all_widths_are_timed_and_kept(storyteller: Session, home: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from localspec.axes import MAX_LEAVES, Axes, resolve_axes
 from localspec.config import Speculation
 from localspec.control import LENGTHS
+from localspec.control.auto import LONGEST
 from localspec.draft import Draw
 from localspec.errors import UsageError
 from localspec.methods import METHODS, describe, resolve
@@ -29,10 +30,10 @@ def axes(*, has_draft: bool = True, is_seeded: bool = False, **spoken: str | int
 
 
 def test_the_defaults() -> None:
-    """A pair drafts a chain of the method's own length with block rejection; without a draft model, plainly."""
+    """A pair drafts chains with block rejection, as long as the controller likes; without a draft model, plainly."""
     found = axes()
-    assert (found.method, found.tree, found.length, found.verify) == ("draft-model", "chain", "fixed", "block")
-    assert (found.shape.nodes, found.shape.depth, found.shape.leaves) == (4, 4, 1)
+    assert (found.method, found.tree, found.length, found.verify) == ("draft-model", "chain", "auto", "block")
+    assert (found.shape.nodes, found.shape.depth, found.shape.leaves) == (LONGEST, LONGEST, 1)
     assert found.draw is Draw.IID
     assert isinstance(found.policy, Chain)
     plain = axes(has_draft=False)
@@ -84,11 +85,31 @@ def test_only_auto_may_be_parked() -> None:
     assert not axes(method="draft-model").is_guarded
 
 
+@pytest.mark.parametrize(
+    ("spoken", "is_seeded", "length", "nodes"),
+    [
+        ({}, True, "auto", LONGEST),
+        ({"k": 3}, False, "auto", 3),
+        ({"k": 40}, False, "auto", 40),
+        ({"length": "fixed"}, False, "fixed", 4),
+        ({"length": "aimd"}, False, "aimd", 4),
+        ({"tree": "dyspec"}, False, "fixed", TREE_NODES),
+        ({"method": "draft-model"}, False, "fixed", 4),
+        ({"verify": "token"}, True, "fixed", 4),
+    ],
+)
+def test_who_decides_the_length(spoken: dict, is_seeded: bool, length: str, nodes: int) -> None:
+    """The controller, where the method was left to it, within -k; but never a text that was promised by a seed."""
+    found = axes(is_seeded=is_seeded, **spoken)
+    assert (found.length, found.shape.nodes) == (length, nodes)
+    assert found.is_automatic == (length == "auto")
+
+
 METHOD_NAMES = ["auto", "plain", "draft-model", "draft-modle", "eagle"]
 TREE_NAMES = ["chain", "static:2,1", "static:1", "chain:3", "static", "static:0", "static:x", "static:9,9", "chian"]
 RULES = ["token", "block", "tree", "traversal", "coupled", "match"]
 VERIFY_NAMES = ["auto", *RULES, "blok"]
-LENGTH_NAMES = ["fixed", "fixd"]
+LENGTH_NAMES = ["auto", "fixed", "fixd"]
 
 
 def legal(speculation: Speculation, *, has_draft: bool) -> bool:
@@ -105,7 +126,7 @@ def legal(speculation: Speculation, *, has_draft: bool) -> bool:
     return (
         method in ("plain", "draft-model")
         and speculation.verify in ("auto", *RULES)
-        and speculation.length == "fixed"
+        and speculation.length in ("auto", "fixed")
         and bool(well_formed)
         and (method == "plain" or has_draft)
         and (drafts or speculation.tree == "chain")
@@ -275,7 +296,7 @@ def test_sizes_nobody_asked_for() -> None:
     assert axes(tree="dyspec").shape.nodes == axes(tree="eagle2:top=2").shape.nodes == TREE_NODES
     assert axes(tree="spectr").shape.leaves == 4
     assert axes(tree="dyspec", k=6).shape.nodes == axes(tree="dyspec:6").shape.nodes == 6
-    assert axes(tree="chain").shape.nodes == axes(tree="p-split:branches=1").shape.nodes == 4
+    assert axes(method="draft-model").shape.nodes == axes(tree="p-split:branches=1").shape.nodes == 4
     assert axes(method="suffix").shape.nodes == 16
 
 

@@ -26,22 +26,12 @@ class Machine:
         self.widths: list[int] = []
 
     def time_rows(self, rows: int) -> float:
-        assert self.length == self.n_open == 0, "timed in an empty cache"
+        assert self.length + rows <= self.traits.n_ctx
         return self._pass(rows)
 
     def prefill(self, tokens: Any, cancel: Callable[[], bool]) -> Any:
         self.length = len(tokens)
         self.now += self.cost(len(tokens))
-
-    def extend(self, tokens: Any, parents: Any, outputs: Any = None) -> Any:
-        assert list(parents) == list(range(-1, len(tokens) - 1)), "a chain"
-        assert self.length + len(tokens) <= self.traits.n_ctx
-        self.n_open += len(tokens)
-        self._pass(len(tokens))
-
-    def keep(self, nodes: Any) -> None:
-        assert not list(nodes)
-        self.n_open = 0
 
     def truncate(self, length: int) -> None:
         self.length, self.n_open = length, 0

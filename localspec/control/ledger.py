@@ -1,0 +1,39 @@
+"""What passes cost, learned from each, and the loss account that is charged by it: the books of one request."""
+
+from __future__ import annotations
+
+from localspec.control.account import LossAccount
+from localspec.control.cost import Costs
+from localspec.draft import Step
+
+
+class Ledger:
+    """Keeps `costs` true and the account up to date. All times are in seconds."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self.account = LossAccount()
+        self.follows_plain = False  # the last pass was plain: only then does the next measure plain decoding
+
+    @property
+    def room(self) -> float:
+        """Seconds that may still be lost."""
+        return self.account.room(self._costs.plain)
+
+    def observe(self, step: Step, seconds: float, allowed: float = 0.0) -> float:
+        """Learn from a pass, charge it but for the `allowed` seconds, and return what a plain pass costs."""
+        n = len(step.draft)
+        on_target = max(step.times.verify, 1e-9)
+        on_host = max(seconds - step.times.draft - step.times.verify, 0.0)
+        price = self._costs.plain if self._costs.target.is_known else seconds
+        if n == 0 and self.follows_plain:
+            self.account.pass_time(seconds)
+            self._costs.target.observe(1, on_target)
+            self._costs.host.observe(on_host, is_plain=True)
+        else:
+            self.account.charge(seconds - min(allowed, step.times.draft), len(step.tokens), price)
+        if n > 0:
+            self._costs.target.observe(1 + n, on_target)
+            self._costs.host.observe(on_host, is_plain=False)
+        self.follows_plain = n == 0
+        return price

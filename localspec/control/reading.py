@@ -1,0 +1,54 @@
+"""What the draft model has still to read before it can draft, and how much of that a request pays for.
+
+A target that reads a prompt of a thousand tokens takes its time, with or without a draft. A draft model that reads it
+beside the target in a tenth of that time delays the first token by as much and no more, and that is what people accept
+of a draft (and what is promised); the rest is charged to the loss account like any loss.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from localspec.control.cost import Costs
+from localspec.protocols import History
+
+BEHIND = 8  # tokens: a drafter further behind must read up, and that is a price of its own
+TENTH = 0.1  # of the target's time for the same tokens
+
+
+class Reader(Protocol):
+    """A drafter with a model of its own, which reads what it has not seen of the text before it drafts."""
+
+    def behind(self, history: History) -> int: ...
+
+
+class Reading:
+    """How far `reader` (None: nothing reads) is behind the text, in tokens, and what that costs, in seconds."""
+
+    def __init__(self, costs: Costs, reader: Reader | None) -> None:
+        self._costs = costs
+        self._reader = reader
+        self._behind = 1
+
+    def look(self, history: History) -> None:
+        """Ask how far it is behind; what follows is about this pass."""
+        self._behind = self._reader.behind(history) if self._reader is not None else 1
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next draft begins with reading."""
+        return self._behind > BEHIND
+
+    @property
+    def allowed(self) -> float:
+        """Return the seconds of it that nobody is charged for."""
+        return TENTH * self._costs.target.of_each * self._behind if self.is_due else 0.0
+
+    @property
+    def charged(self) -> float:
+        """Return the seconds that are expected beyond those."""
+        return max(self._costs.read * self._behind - self.allowed, 0.0) if self.is_due else 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Learn from a draft that began with reading, what the drafting took left out."""
+        self._costs.read = max(seconds, 0.0) / self._behind
