@@ -54,8 +54,8 @@ class Axes:
         return self.length == "auto"
 
     def controller(self, shape: Shape) -> Controller:
-        """Build the length rule for drafts of at most `shape`; not for the automatic controller."""
-        name, _, argument = self.length.partition(":")
+        """Build the length rule for drafts of at most `shape`: for `auto`, which plans by itself, the longest."""
+        name, _, argument = ("fixed" if self.is_automatic else self.length).partition(":")
         controller: Controller = resolve(LENGTHS[name]).build(argument, self.method, shape, self.draw)
         return controller
 
@@ -87,8 +87,7 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool, 
         options=options,
         is_guarded=is_guarded,
     )
-    if not is_automatic:
-        axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
+    axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
     return axes
 
 
