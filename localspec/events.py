@@ -151,6 +151,7 @@ class Finished:
     ttft_ms: float
     peak_memory: int  # bytes, of the process that runs llama.cpp
     verdict: str = ""  # what the automatic controller found, for people
+    overdrawn_ms: float | None = None  # by which its loss account was overdrawn at worst; at most 0: its bound held
 
 
 @dataclass(frozen=True, slots=True)

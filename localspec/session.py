@@ -152,7 +152,7 @@ class Session:
         for event in narrate(engine, context, vocabulary, details=request.details, began=began):
             if isinstance(event, events.Finished):
                 yield from self._steering.keep()
-                event = replace(event, verdict=self._steering.verdict())
+                event = replace(event, **self._steering.findings())
             yield event
 
     def inspect(self, question: Question) -> Iterator[events.Event]:

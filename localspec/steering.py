@@ -18,6 +18,7 @@ from localspec.control.calibrate import Timed, calibrate
 from localspec.control.cost import Costs
 from localspec.control.guard import Guarded
 from localspec.control.learning import Learning
+from localspec.control.ledger import Ledger
 from localspec.control.probe import Probing
 from localspec.control.reading import Reader
 from localspec.methods import Parts, registered, resolve
@@ -41,6 +42,7 @@ class Steering:
         self._clock = clock
         self._copier: Drafter | None = None
         self._auto: Auto | None = None
+        self._ledger: Ledger | None = None
         self._is_told = False  # that the profile cannot be kept
 
     def must_measure(self, axes: Axes) -> bool:
@@ -65,18 +67,22 @@ class Steering:
 
     def controller(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Controller:
         """Return the controller of a request; the automatic one may add to `drafters`."""
-        self._auto = None
+        self._auto = self._ledger = None
         if not axes.is_guarded:
             return Probing(Learning(axes.controller(axes.shape), acceptance))
         if not axes.is_automatic:
             inner = Learning(axes.controller(axes.shape), acceptance)
-            return Probing(Guarded(inner, self._costs(), _reader(drafters[axes.method])))
+            guarded = Guarded(inner, self._costs(), _reader(drafters[axes.method]))
+            self._ledger = guarded.ledger
+            return Probing(guarded)
         self._auto = self._automatic(axes, drafters, acceptance, parts)
+        self._ledger = self._auto.ledger
         return Probing(self._auto)
 
-    def verdict(self) -> str:
-        """Return what the automatic controller found in the last request."""
-        return "" if self._auto is None else self._auto.verdict()
+    def findings(self) -> dict[str, Any]:
+        """Return what the controller of the last request found: fields of `events.Finished`."""
+        verdict = "" if self._auto is None else self._auto.verdict()
+        return {"verdict": verdict, "overdrawn_ms": None if self._ledger is None else self._ledger.overdrawn_ms}
 
     def _automatic(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Auto:
         costs = self._costs()

@@ -46,6 +46,7 @@ class Measurement:
     host_ms: float
     peak_memory: int
     joules: float | None
+    overdrawn_ms: float | None = None  # see `events.Finished`
 
     @property
     def tok_per_s(self) -> float | None:
@@ -105,4 +106,5 @@ def measured(cell: Cell, stats: Stats, joules: float | None) -> Measurement:
         host_ms=stats.sample_ms + stats.other_ms,
         peak_memory=stats.finished.peak_memory,
         joules=joules,
+        overdrawn_ms=stats.finished.overdrawn_ms,
     )

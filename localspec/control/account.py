@@ -8,17 +8,24 @@ account could bear that it is rejected whole. So, as far as the price of a plain
 
 from __future__ import annotations
 
+import math
+
 EPS = 0.02
 HEAD_START = 1.0  # L0, in plain passes
 CREDIT = 200.0  # plain passes: how much past gain may be lost again before drafting stops
 
 
 class LossAccount:
-    """Seconds lost to speculation so far; negative when it gained."""
+    """Seconds lost to speculation so far; negative when it gained.
+
+    `overdrawn` is the most by which the bound was ever exceeded, below zero where it held: a pass may take longer than
+    anything that was expected of it.
+    """
 
     def __init__(self) -> None:
         self.loss = 0.0
         self.elapsed = 0.0
+        self.overdrawn = -math.inf
 
     def room(self, price: float) -> float:
         """Return how many seconds more may be lost; `price` is that of a plain pass."""
@@ -32,3 +39,4 @@ class LossAccount:
         """Count a pass that speculation is answerable for, and that committed `n_tokens`."""
         self.elapsed += seconds
         self.loss = max(self.loss + seconds - n_tokens * price, -CREDIT * price)
+        self.overdrawn = max(self.overdrawn, -self.room(price))

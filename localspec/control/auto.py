@@ -80,7 +80,7 @@ class Auto:
         self._reading = Reading(costs, reader)
         self._free = dict(free or {})
         self._idle = name or next(iter(self._free), "plain")  # who is asked for nothing in plain passes
-        self._ledger = Ledger(costs)
+        self.ledger = Ledger(costs)
         self._trials = Trials()
         self._mean = acceptance.vector[0]
         self._judged = GUESSED
@@ -102,7 +102,7 @@ class Auto:
             return self._plain(self.tally.parked)
         price = self._costs.plain
         value = max(self._rate.tokens_per_second, 1.0 / price)
-        room = self._ledger.room
+        room = self.ledger.room
         offers = [self._offered(name, drafter, history, longest, value) for name, drafter in self._free.items()]
         if self._name:
             offers.append(self._modelled(history, longest, value, room))
@@ -115,7 +115,7 @@ class Auto:
                 return self._parked("nothing drafted would pay")
             best = self._trial(best)
         if best.worst > room:
-            return self._parked(f"drafting has cost {1e3 * self._ledger.account.loss:.0f} ms more than plain decoding")
+            return self._parked(f"drafting has cost {1e3 * self.ledger.account.loss:.0f} ms more than plain decoding")
         if not is_trial:
             self._trials.succeed()
         return best.plan
@@ -128,7 +128,7 @@ class Auto:
     def _plain(self, why: str) -> Plan:
         """Return the empty plan; it measures plain decoding where it follows another."""
         self.tally.parked = why
-        return Plan(self._idle, is_probe=self._ledger.follows_plain and self._trials.passes % PROBED == 0, why=why)
+        return Plan(self._idle, is_probe=self.ledger.follows_plain and self._trials.passes % PROBED == 0, why=why)
 
     def _offered(self, name: str, drafter: Free, history: History, longest: int, value: float) -> Offer:
         """Look at the draft of a free drafter, and cut it where it promises most."""
@@ -184,7 +184,7 @@ class Auto:
     def observe(self, step: Step, seconds: float) -> None:
         """Learn costs and acceptance from a pass, and charge it."""
         is_modelled = len(step.draft) > 0 and self._plan.drafter == self._name
-        price = self._ledger.observe(step, seconds, self._reading.allowed if is_modelled else 0.0)
+        price = self.ledger.observe(step, seconds, self._reading.allowed if is_modelled else 0.0)
         if is_modelled:
             self._learn_draft(step, len(step.draft))
             self._follow(step)

@@ -25,7 +25,7 @@ class Guarded:
         self._inner = inner
         self._costs = costs
         self._levels = DraftCosts(costs.draft.of(4) / 4)  # by depth: a level of a tree is one pass of the draft
-        self._ledger = Ledger(costs)
+        self.ledger = Ledger(costs)
         self._reading = Reading(costs, reader)
         self._passes = 0
 
@@ -37,10 +37,10 @@ class Guarded:
         if not self._costs.target.is_known:
             return self._plain(plan, "nothing measured yet")
         self._reading.look(history)
-        affordable = self._ledger.room - self._reading.charged
+        affordable = self.ledger.room - self._reading.charged
         nodes = next((n for n in range(plan.max_nodes, 0, -1) if self._worst(n, plan) <= affordable), 0)
         if nodes == 0:
-            return self._plain(plan, f"parked: drafting has cost {1e3 * self._ledger.account.loss:.0f} ms")
+            return self._plain(plan, f"parked: drafting has cost {1e3 * self.ledger.account.loss:.0f} ms")
         return replace(plan, max_nodes=nodes, max_depth=min(plan.max_depth, nodes))
 
     def observe(self, step: Step, seconds: float) -> None:
@@ -50,7 +50,7 @@ class Guarded:
             self._reading.observe(step.times.draft - self._levels.of(depth))
         elif depth:
             self._levels.observe(depth, step.times.draft)
-        self._ledger.observe(step, seconds, self._reading.allowed)
+        self.ledger.observe(step, seconds, self._reading.allowed)
         self._passes += 1
         self._inner.observe(step, seconds)
 
@@ -60,5 +60,5 @@ class Guarded:
 
     def _plain(self, plan: Plan, why: str) -> Plan:
         """Return the plan emptied; now and then it is told as a measurement of plain decoding."""
-        is_probe = self._ledger.follows_plain and self._passes % TOLD == 0
+        is_probe = self.ledger.follows_plain and self._passes % TOLD == 0
         return replace(plan, max_nodes=0, max_depth=0, is_probe=is_probe, why=why)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from localspec.control.account import LossAccount
 from localspec.control.cost import Costs
 from localspec.draft import Step
@@ -19,6 +21,11 @@ class Ledger:
     def room(self) -> float:
         """Seconds that may still be lost."""
         return self.account.room(self._costs.plain)
+
+    @property
+    def overdrawn_ms(self) -> float | None:
+        """Milliseconds by which the bound was exceeded at worst, None where nothing was ever charged."""
+        return None if math.isinf(self.account.overdrawn) else 1e3 * self.account.overdrawn
 
     def observe(self, step: Step, seconds: float, allowed: float = 0.0) -> float:
         """Learn from a pass, charge it but for the `allowed` seconds, and return what a plain pass costs."""

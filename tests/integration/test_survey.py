@@ -80,8 +80,9 @@ def test_only_who_asks_for_it_waits_for_a_measurement(
     storyteller: Session, home: Path, method: str, is_measured: bool
 ) -> None:
     asked = replace(PROMPT, max_tokens=4, speculation=Speculation(method=method))
-    told = [event.what for event in storyteller.generate(asked) if isinstance(event, events.Loading)]
-    assert ("first measurement" in told) == is_measured
+    told = list(storyteller.generate(asked))
+    assert (events.Loading("first measurement", 0.0) in told) == is_measured
+    assert (told[-1].overdrawn_ms is not None) == is_measured  # who is asked for by name keeps no account
 
 
 def test_all_widths_are_timed_and_kept(storyteller: Session, home: Path) -> None:

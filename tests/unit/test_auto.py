@@ -145,5 +145,8 @@ def test_it_is_as_fast_as_the_best_fixed_length_and_as_plain_decoding(name: str,
 def test_the_account_holds_after_every_pass(name: str, mean: str) -> None:
     """Elapsed <= (plain + L0) / (1 - eps), one pass of plain decoding being one second a token."""
     machine = MACHINES[name]
-    for tokens, seconds in run(machine, World(TEXTS[mean], 7), controller(machine)):
+    auto = controller(machine)
+    for tokens, seconds in run(machine, World(TEXTS[mean], 7), auto):
         assert seconds <= (tokens + HEAD_START) / (1 - EPS) + 1e-9
+    assert auto.ledger.overdrawn_ms is not None
+    assert auto.ledger.overdrawn_ms <= 1e-9

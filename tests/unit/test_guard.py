@@ -96,6 +96,18 @@ def test_a_draft_that_reads_in_a_tenth_of_the_targets_time_reads_at_once() -> No
     assert controller.plan(Text(), ROOM).max_nodes == 4
 
 
+def test_a_pass_beyond_all_expectation_is_told() -> None:
+    """The account knows by how much its bound was exceeded; as long as nothing is drafted there is none."""
+    controller = guarded(0.014)
+    told(controller, 0, 0, 0.0, PLAIN)
+    told(controller, 0, 0, 0.0, PLAIN)
+    told(controller, 4, 0, 0.002, 0.012)
+    assert controller.ledger.overdrawn_ms is not None
+    assert controller.ledger.overdrawn_ms < 0.0
+    told(controller, 4, 0, 0.002, 1.012)
+    assert controller.ledger.overdrawn_ms == pytest.approx(1000, rel=0.05)
+
+
 def test_drafts_where_it_pays() -> None:
     """At 80 % acceptance and a pass of 1.4 plain ones nearly every pass drafts, and the speedup is kept."""
     elapsed, drafting = simulate(0.8, 1.4 * PLAIN, 3000, noise=0.2)

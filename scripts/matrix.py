@@ -1,0 +1,172 @@
+"""Never slower, whatever the draft: `auto` beside plain decoding with a good draft, a dear one, a hostile one and none.
+
+  matrix.py --folder ~/matrix                make the models there, measure, print the table
+  matrix.py --folder ~/matrix --rounds 4     measure four rounds more; a round is one prompt, seed and temperature
+
+The target is the bundled one in a 1B shape (make_scaled_pair.py). Its drafts: the distilled one that is bundled; the
+same in a 150M shape, as dear as a real draft; that one with its output rows shuffled, so that it is sure and wrong. In
+a round plain decoding and `auto` on every draft answer one prompt with one seed, each from an empty cache, in an order
+that turns from round to round. What was measured stays in the folder, and the next call goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from contextlib import ExitStack
+from importlib.resources import files
+from pathlib import Path
+
+import gguf
+import numpy as np
+from make_scaled_pair import SHAPES, write_scaled
+
+from localspec.bench.measurement import Measurement, measured
+from localspec.bench.provenance import machine
+from localspec.bench.schedule import Cell
+from localspec.bench.state import State
+from localspec.bench.statistics import Interval, ratio_interval
+from localspec.bench.suites import choose, load_suite
+from localspec.bench.summary import rates
+from localspec.bench.table import piped
+from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.stats import Stats
+from localspec.worker import Worker
+
+PLAIN, ALONE = "plain", "no draft"
+DRAFTS = {"distilled": "draft.gguf", "150M": "draft-150m.gguf", "hostile": "hostile.gguf", ALONE: None}
+TEMPERATURES = (0.0, 0.8)
+MEDIAN, LOWER = 0.98, 0.95  # what is promised of auto / plain, and of its 95 % interval
+
+
+def make_models(folder: Path) -> None:
+    """Write the target and the three drafts, unless they are there."""
+    pair = Path(str(files("localspec.models"))) / "storyteller"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "target.gguf").exists():
+        write_scaled(pair / "target-q8_0.gguf", folder / "target.gguf", SHAPES["1b"], "Q4_0")
+    if not (folder / "draft-150m.gguf").exists():
+        write_scaled(pair / "draft-q8_0.gguf", folder / "draft-150m.gguf", SHAPES["150m"], "Q4_0")
+    shutil.copyfile(pair / "draft-q8_0.gguf", folder / "draft.gguf")
+    if not (folder / "hostile.gguf").exists():
+        shutil.copyfile(folder / "draft-150m.gguf", folder / "hostile.gguf")
+        shuffle_output(folder / "hostile.gguf")
+
+
+def shuffle_output(path: Path) -> None:
+    """Give every token the output row of another: what the model says is as sure as before, and of other tokens."""
+    reader = gguf.GGUFReader(path, mode="r+")
+    rows = next(tensor.data for tensor in reader.tensors if tensor.name == "output.weight")  # one row a token
+    rows[:] = rows[np.random.default_rng(7).permutation(len(rows))]
+    reader.data.flush()
+
+
+class Matrix:
+    """The cells of all rounds, and one worker for each draft, loaded when it is first asked."""
+
+    def __init__(self, folder: Path, prompts: int, seeds: int, n: int, threads: int) -> None:
+        self._folder, self._n, self._threads = folder, n, threads
+        self._texts = [one.text for one in choose(load_suite("stories", is_chat=False), prompts).prompts]
+        self._seeds = seeds
+        self._workers: dict[str, Worker] = {}
+
+    def rounds(self) -> list[list[Cell]]:
+        """Return the cells by round; `prompt` numbers the pairs of prompt and seed."""
+        names = [PLAIN, *DRAFTS]
+        found = []
+        for temperature in TEMPERATURES:
+            for number in range(len(self._texts) * self._seeds):
+                order = names if number % 2 == 0 else names[::-1]
+                found.append([Cell(number, temperature, name, 0) for name in order])
+        return found
+
+    def measure(self, cell: Cell, stack: ExitStack) -> Measurement:
+        """Return what one answer came to."""
+        stats = Stats()
+        for event in self._worker(ALONE if cell.contender == PLAIN else cell.contender, stack).generate(
+            Request(
+                prompt=self._texts[cell.prompt % len(self._texts)],
+                max_tokens=self._n,
+                sampling=Sampling(temperature=cell.temperature, seed=1 + cell.prompt // len(self._texts)),
+                speculation=Speculation(method=PLAIN if cell.contender == PLAIN else "auto"),
+                cold=True,
+            )
+        ):
+            stats.observe(event)
+        return measured(cell, stats, None)
+
+    def _worker(self, draft: str, stack: ExitStack) -> Worker:
+        if draft not in self._workers:
+            worker = self._workers[draft] = stack.enter_context(Worker())
+            name = DRAFTS[draft]
+            path = None if name is None else str(self._folder / name)
+            settings = LoadSettings(str(self._folder / "target.gguf"), path, ctx=1024, threads=self._threads)
+            for _ in worker.load(settings):
+                pass
+            for _ in worker.generate(Request(prompt="Once", max_tokens=8, cold=True)):  # measures what passes cost
+                pass
+        return self._workers[draft]
+
+
+def report(measurements: list[Measurement]) -> str:
+    """Return the table: ratios to plain decoding by draft and temperature, and how often the account held."""
+    lines = [("draft", "T", "auto / plain", "worst", "tok/pass", "account held", "as promised")]
+    for temperature in TEMPERATURES:
+        here = [one for one in measurements if one.cell.temperature == temperature]
+        plain = rates(one for one in here if one.cell.contender == PLAIN)
+        for name in DRAFTS:
+            ours = [one for one in here if one.cell.contender == name]
+            speeds = rates(ours)
+            both = [number for number in speeds if number in plain]
+            interval = ratio_interval([speeds[i] for i in both], [plain[i] for i in both], is_paired=True)
+            if interval is None:
+                continue
+            held = sum(one.overdrawn_ms is None or one.overdrawn_ms <= 0.0 for one in ours)
+            per_pass = sum(one.tokens for one in ours) / sum(one.passes for one in ours)
+            worst = min(speeds[i] / plain[i] for i in both)
+            lines.append((
+                name, f"{temperature:g}", interval.spelt(), f"{worst:.2f}", f"{per_pass:.2f}",
+                f"{held}/{len(ours)}", "yes" if is_kept(interval) else "NO",
+            ))  # fmt: skip
+    return piped(lines)
+
+
+def is_kept(interval: Interval) -> bool:
+    """Whether a ratio keeps what is promised."""
+    return interval.median >= MEDIAN and (interval.low is None or interval.low >= LOWER)
+
+
+def main() -> None:
+    """Make the models, measure what is left, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=10**6, help="to measure in this call")
+    parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("-n", type=int, default=512, help="tokens of an answer")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    os.environ.setdefault("LOCALSPEC_HOME", str(options.folder / "home"))
+    make_models(options.folder)
+    matrix = Matrix(options.folder, options.prompts, options.seeds, options.n, options.threads)
+    state = State(options.folder, f"matrix-{options.prompts}-{options.seeds}-{options.n}")
+    found = state.load()
+    left = [cells for cells in matrix.rounds() if any(cell not in {one.cell for one in found} for cell in cells)]
+    with ExitStack() as stack:
+        for number, cells in enumerate(left[: options.rounds]):
+            print(f"{len(left) - number} rounds left", file=sys.stderr)
+            for one in [matrix.measure(cell, stack) for cell in cells]:  # a round counts whole or not at all
+                state.append(one)
+                found.append(one)
+    print(report(found))
+    if options.json:
+        wire = {"machine": machine(), "measurements": [one.to_wire() for one in found]}
+        options.json.write_text(json.dumps(wire, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
