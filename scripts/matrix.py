@@ -77,10 +77,9 @@ class Matrix:
         """Return the cells by round; `prompt` numbers the pairs of prompt and seed."""
         names = [PLAIN, *DRAFTS]
         found = []
-        for temperature in TEMPERATURES:
-            for number in range(len(self._texts) * self._seeds):
-                order = names if number % 2 == 0 else names[::-1]
-                found.append([Cell(number, temperature, name, 0) for name in order])
+        for number in range(len(self._texts) * self._seeds):
+            order = names if number % 2 == 0 else names[::-1]
+            found += [[Cell(number, temperature, name, 0) for name in order] for temperature in TEMPERATURES]
         return found
 
     def measure(self, cell: Cell, stack: ExitStack) -> Measurement:
