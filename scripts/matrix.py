@@ -4,9 +4,9 @@
   matrix.py --folder ~/matrix --rounds 4     measure four rounds more; a round is one prompt, seed and temperature
 
 The target is the bundled one in a 1B shape (make_scaled_pair.py). Its drafts: the distilled one that is bundled; the
-same in a 150M shape, as dear as a real draft; that one with its output rows shuffled, so that it is sure and wrong. In
-a round plain decoding and `auto` on every draft answer one prompt with one seed, each from an empty cache, in an order
-that turns from round to round. What was measured stays in the folder, and the next call goes on.
+same in a 150M shape, as dear as a real draft; that one with its embedding shuffled, so that it reads and writes other
+tokens. In a round plain decoding and `auto` on every draft answer one prompt with one seed, each from an empty cache,
+in an order that turns from round to round. What was measured stays in the folder, and the next call goes on.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def make_models(folder: Path) -> None:
     shutil.copyfile(pair / "draft-q8_0.gguf", folder / "draft.gguf")
     if not (folder / "hostile.gguf").exists():
         shutil.copyfile(folder / "draft-150m.gguf", folder / "hostile.gguf")
-        shuffle_output(folder / "hostile.gguf")
+        shuffle_tokens(folder / "hostile.gguf")
 
 
-def shuffle_output(path: Path) -> None:
-    """Give every token the output row of another: what the model says is as sure as before, and of other tokens."""
+def shuffle_tokens(path: Path) -> None:
+    """Give every token the embedding of another; the bundled models write by the same matrix by which they read."""
     reader = gguf.GGUFReader(path, mode="r+")
-    rows = next(tensor.data for tensor in reader.tensors if tensor.name == "output.weight")  # one row a token
+    rows = next(tensor.data for tensor in reader.tensors if tensor.name == "token_embd.weight")  # one row a token
     rows[:] = rows[np.random.default_rng(7).permutation(len(rows))]
     reader.data.flush()
 

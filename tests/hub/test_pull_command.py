@@ -44,6 +44,14 @@ def test_from_nothing_to_a_story_in_one_command(machine: Machine) -> None:
     assert len(machine.server.requests) == n, "what is here needs no hub"
 
 
+def test_a_model_in_parts_runs_from_nothing(machine: Machine) -> None:
+    """All parts are pulled, the first is opened, and the text is that of the model in one file."""
+    made = machine.call("run", "-y", "-m", f"{PARTS}+{DRAFT}", *STORY)
+    assert (made.returncode, made.stderr) == (0, b"")
+    assert made.stdout == machine.call("run", *STORY).stdout
+    assert f"and {len(parts()) - 1} more".encode() in machine.call("show", PARTS).stdout
+
+
 def test_the_name_on_screen_is_canonical(machine: Machine) -> None:
     machine.pull(TARGET, DRAFT)
     short = {repo: machine.server.repos[repo].commit[:7] for repo in machine.server.repos}
