@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual.app import App
 from textual.binding import Binding, BindingType
 
-from localspec.errors import LocalspecError
 from localspec.tui.desk import Desk
+from localspec.tui.face import Face
+from localspec.tui.keeper import Keeper
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
 
 
-class LocalspecApp(App[int]):
+class LocalspecApp(Face):
     """The full-screen chat. Its result is an exit code."""
 
     TITLE = "localspec"
@@ -34,14 +34,13 @@ class LocalspecApp(App[int]):
     def __init__(
         self,
         desk: Desk,
+        keeper: Keeper,
         *,
         is_dark: bool = True,
         history: list[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
-        self.desk = desk
-        self.clock = clock
+        super().__init__(desk, keeper, clock)
         self.bug: Exception | None = None
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
@@ -58,13 +57,6 @@ class LocalspecApp(App[int]):
     def chat(self) -> ChatScreen:
         """The home screen."""
         return self._chat
-
-    def saved(self) -> str:
-        """Return whether the conversation is kept, in a word."""
-        return ""
-
-    def answered(self) -> None:
-        """An answer has ended."""
 
     def leave(self, code: int) -> None:
         """End the app from a signal handler."""
@@ -87,7 +79,7 @@ class LocalspecApp(App[int]):
             self.exit(130, 130)
         else:
             self._interrupted_at = self.clock()
-            self.notify("Ctrl+C again to quit", timeout=2.0, markup=False)
+            self.say("Ctrl+C again to quit")
 
     def action_quit_if_empty(self) -> None:
         """Quit, unless something is written."""
@@ -101,7 +93,7 @@ class LocalspecApp(App[int]):
     async def action_new(self) -> None:
         """Begin a new conversation."""
         if self.desk.answering is not None:
-            self.notify("an answer is being written; Esc stops it", markup=False)
+            self.say("an answer is being written; Esc stops it")
             return
         self.desk.renew()
         await self.chat.renew()
@@ -123,6 +115,3 @@ class LocalspecApp(App[int]):
     def _print_error_renderables(self) -> None:
         """Print nothing: Textual's traceback would stand where one line should."""
         self._exit_renderables.clear()
-
-
-__all__ = ["LocalspecApp", "LocalspecError"]

@@ -26,6 +26,7 @@ from localspec.cli.settings import load_settings, open_worker, promised_settings
 from localspec.cli.signals import INTERRUPTED
 from localspec.cli.slash import obey
 from localspec.cli.talk import YOU, Chat
+from localspec.config import conversations_file
 from localspec.errors import LocalspecError
 
 
@@ -51,10 +52,12 @@ def chat(console: Console, /, **values: Any) -> int:
     if missing is not None:  # the rest is right: now it is worth a download
         settings = load_settings(values, fetched(missing, values, console))
     if can_fill() and not (values["plain"] or console.quiet):
+        from localspec.conversations.store import Store
         from localspec.tui.launch import open_chat  # late: it brings Textual
 
+        store = Store.open(conversations_file())
         with open_worker(values) as worker:
-            return open_chat(worker, settings, request, system=system[0].content if system else None)
+            return open_chat(worker, store, settings, request, system=system[0].content if system else None)
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="replace")
     with open_worker(values) as worker, history():

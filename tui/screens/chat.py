@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
 from localspec.events import Loading, Prefilled, Started, Warned
 from localspec.tui import figures
 from localspec.tui.bridge import Arrived, Ended
 from localspec.tui.desk import Desk
-from localspec.tui.dialogue import ASSISTANT, USER, Entry
+from localspec.tui.dialogue import Entry
 from localspec.tui.memory import resident
 from localspec.tui.provenance import View
+from localspec.tui.screens.turns import Turns
 from localspec.tui.widgets.bars import Top, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Asked, Spoken
 from localspec.tui.widgets.transcript import Transcript
 
-if TYPE_CHECKING:
-    from localspec.tui.app import LocalspecApp
-
 RATE = 20  # times a second that what has come is shown
 FIGURES = 0.25  # seconds between two versions of the figures
 PANE = 40  # columns of the figures
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(Turns):
     """Home. What has come from the engine is taken here, twenty times a second, while a job runs."""
 
-    app: LocalspecApp
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "stop", show=True),
         Binding("f2", "figures", "figures", show=True),
@@ -53,8 +50,7 @@ class ChatScreen(Screen[None]):
     ]
 
     def __init__(self, desk: Desk, history: list[str]) -> None:
-        super().__init__()
-        self.desk = desk
+        super().__init__(desk)
         self._history = history
         self._view = View.OFF
         self._doing = ""
@@ -81,11 +77,6 @@ class ChatScreen(Screen[None]):
         self.set_interval(1 / RATE, self._tick)
         self.set_interval(1.0, self._second)
         self._show_figures()
-
-    @property
-    def composer(self) -> Composer:
-        """Where messages are written."""
-        return self.query_one(Composer)
 
     @property
     def transcript(self) -> Transcript:
@@ -169,7 +160,6 @@ class ChatScreen(Screen[None]):
         if item.error is not None:
             await self.fail(item.error)
         self._show_figures()
-        self.app.answered()
 
     def _answer_of(self, entry: Entry | None) -> Answered | None:
         if entry is None:
@@ -180,6 +170,9 @@ class ChatScreen(Screen[None]):
         lost = self.desk.bridge.lost()
         if lost is not None:
             await self.fail(lost)
+        trouble = self.app.keeper.trouble()
+        if trouble is not None:
+            await self.fail(trouble)
         self._show_figures()
 
     def _show_figures(self, *, is_due: bool = False) -> None:
@@ -199,19 +192,9 @@ class ChatScreen(Screen[None]):
         used = trace.stats.context_n if trace is not None else 0
         memory = resident(self.desk.bridge.worker.pid)
         name = self.desk.settings.name or self.desk.settings.target
-        self.query_one(TopBar).show(Top(name, loaded, used, memory, state, self.app.saved()))
-
-    @on(Composer.Sent)
-    async def send(self, sent: Composer.Sent) -> None:
-        """Send a message, or obey a command."""
-        if self.desk.answering is not None:  # while a pair loads, the message waits for it
-            self.app.notify("an answer is being written; Esc stops it", markup=False)
-            return
-        self.composer.clear_sent()
-        answer = self.desk.ask(sent.text)
-        asked = self.desk.dialogue.parent(answer)
-        assert asked is not None
-        await self.show(asked, answer)
+        self.query_one(TopBar).show(
+            Top(name, loaded, used, memory, state, "autosaved" if self.app.keeper.is_saved else "not saved")
+        )
 
     @on(Transcript.Follow)
     def chip(self, follow: Transcript.Follow) -> None:
@@ -226,16 +209,27 @@ class ChatScreen(Screen[None]):
         if self.desk.bridge.is_busy:
             self.desk.bridge.stop()
             self._show_figures()
-        else:
+        elif not self.stop_editing():
             self.composer.focus()
 
-    async def action_regenerate(self) -> None:
-        """Answer the last message again, beside the answers it has."""
-        answer = self.desk.last_answer
-        if self.desk.answering is not None or answer is None:
+    @on(Answered.Copied)
+    def copy_block(self, copied: Answered.Copied) -> None:
+        """Copy a block of code."""
+        self.copy_text(copied.text, f"code block {copied.number} of {copied.of}")
+
+    def action_thinking(self) -> None:
+        """Show or hide the reasoning of all answers."""
+        for widget in self.transcript.query(Answered):
+            widget.action_unfold()
+
+    def action_speculation(self) -> None:
+        """Turn drafting off or on for the answers to come."""
+        try:
+            is_on = self.desk.switch_speculation()
+        except LocalspecError as error:
+            self.app.say(f"{error.message}; try: {error.hint}", is_wrong=True)
             return
-        self.desk.again(answer)
-        await self.renew()
+        self.app.say(f"speculation is {'on' if is_on else 'off'} from the next answer")
 
     async def action_origins(self) -> None:
         """Show where tokens came from: off, marks, full."""
@@ -266,6 +260,3 @@ class ChatScreen(Screen[None]):
             self.transcript.scroll_page_up(animate=False)
         else:
             self.transcript.scroll_page_down(animate=False)
-
-
-__all__ = ["ASSISTANT", "ChatScreen"]
