@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from localspec.attachment import Attachment
 from localspec.cli.result import result
-from localspec.cli.settings import check
+from localspec.cli.settings import check, reference
 from localspec.config import LoadSettings, Request
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError, PromptTooLongError, UsageError
@@ -56,7 +56,7 @@ class Desk:
         parent = self.dialogue.parent(instead_of) if instead_of else (path[-1] if path else None)
         asked = self.dialogue.add(USER, text, parent=parent)
         asked.attachments, self.attached = tuple(self.attached), []
-        self.keeper.say(self.dialogue, asked, self.settings.name)
+        self.keeper.say(self.dialogue, asked, reference(self.settings))
         return self.answer(asked)
 
     def answer(self, asked: Entry) -> Entry:
@@ -65,7 +65,7 @@ class Desk:
         entry = self.dialogue.add(ASSISTANT, parent=asked, status="streaming")
         self.traces[entry.id] = Trace.begin(self.loaded)
         self.answering, self.error = entry, None
-        self.keeper.say(self.dialogue, entry, self.settings.name)
+        self.keeper.say(self.dialogue, entry, reference(self.settings))
         self._send(asked)
         return entry
 
@@ -120,7 +120,7 @@ class Desk:
         """Load another pair; the conversation goes on."""
         check(self.request, settings)
         self.settings, self.loaded, self.error = settings, None, None
-        self.keeper.change(self.dialogue, pair=settings.name)
+        self.keeper.change(self.dialogue, pair=reference(settings))
         self.bridge.load(settings)
 
     def open(self, dialogue: Dialogue) -> None:

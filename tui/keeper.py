@@ -6,7 +6,6 @@ written in the order in which it happened, and a store that fails costs the savi
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -83,10 +82,8 @@ class Keeper:
         return self._troubles.pop(0) if self._troubles else None
 
     def close(self) -> None:
-        """Write what is left and close the store."""
+        """Write what is left; the store is its opener's to close."""
         self._thread.shutdown(wait=True)
-        with contextlib.suppress(LocalspecError):
-            self._store.close()
 
     def _do(self, write: Callable[[], object]) -> None:
         def run() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.config import LoadSettings, Request
+from localspec.config import LoadSettings, Message, Request
+from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
 from localspec.tui.bridge import Bridge, Engine
@@ -13,11 +14,25 @@ from localspec.tui.signals import leaving
 
 
 def open_chat(
-    worker: Engine, store: Store, settings: LoadSettings, request: Request, *, system: str | None = None
+    worker: Engine,
+    store: Store,
+    settings: LoadSettings,
+    request: Request,
+    *,
+    system: tuple[Message, ...] = (),
+    found: Conversation | None = None,
 ) -> int:
-    """Run the chat until it is left; return the exit code. Raises what the app failed of. Closes the store."""
+    """Run the chat until it is left, going on with the conversation `found`; return the exit code.
+
+    Raises what the app failed of.
+    """
+    said = system[0].content if system else None
+    dialogue = Dialogue(said)
+    if found is not None:
+        messages = store.messages(found.id)
+        dialogue = Dialogue.restored(messages, system=said or found.system, key=found.id, leaf=found.leaf)
     bridge, keeper = Bridge(worker), Keeper(store)
-    app = LocalspecApp(Desk(bridge, keeper, settings, request, Dialogue(system)), keeper)
+    app = LocalspecApp(Desk(bridge, keeper, settings, request, dialogue), keeper)
     try:
         with leaving(app.leave):
             code = app.run()

@@ -14,6 +14,7 @@ from textual.widgets import Footer, Static
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
 from localspec.events import Loading, Prefilled, Started, Warned
+from localspec.sanitize import sanitize
 from localspec.tui import figures
 from localspec.tui.bridge import Arrived, Ended
 from localspec.tui.desk import Desk
@@ -66,6 +67,7 @@ class ChatScreen(Turns):
                 yield Static(id="chip", markup=False)
             yield Static(id="figures", markup=False)
         yield Static(id="strip", markup=False)
+        yield Static(id="attached", markup=False)
         with Horizontal(id="ask"):
             yield Static("›", id="prompt", markup=False)
             yield Composer(self._history, id="composer")
@@ -97,6 +99,7 @@ class ChatScreen(Turns):
         """Add messages at the end."""
         await self.transcript.mount_all([self._widget(entry) for entry in entries])
         self.transcript.follow()
+        self.show_attached()
 
     async def tell(self, text: str) -> None:
         """Add a line of the chat's own."""
@@ -107,6 +110,13 @@ class ChatScreen(Turns):
         """Add a card that tells of an error."""
         await self.transcript.mount(ErrorCard(error))
         self.transcript.grown()
+
+    def show_attached(self) -> None:
+        """Tell above the input what goes with the next message."""
+        names = ", ".join(sanitize(each.name) for each in self.desk.attached)
+        line = self.query_one("#attached", Static)
+        line.display = bool(names)
+        line.update(Content(f"+ {names}"))
 
     def _widget(self, entry: Entry) -> Spoken:
         siblings = self.desk.dialogue.siblings(entry)

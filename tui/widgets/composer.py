@@ -31,6 +31,13 @@ class Composer(TextArea):
         Binding("delete", "delete_right", "delete", show=False),
         Binding("up", "up", "earlier message", show=False),
         Binding("down", "down", "later message", show=False),
+        # What a text area would keep to itself.
+        Binding("pageup", "screen.page(-1)", show=False),
+        Binding("pagedown", "screen.page(1)", show=False),
+        Binding("end", "end", show=False),
+        Binding("f6", "screen.speculation", show=False),
+        Binding("f7", "screen.copy", show=False),
+        Binding("ctrl+f", "app.attach", show=False),
     ]
 
     @dataclass
@@ -110,6 +117,13 @@ class Composer(TextArea):
             self._recall(self._at + 1)
         else:
             self.action_cursor_down()
+
+    async def action_end(self) -> None:
+        """Go to the end of the line, or of the transcript where nothing is written."""
+        if self.text:
+            self.action_cursor_line_end()
+        else:
+            await self.run_action("screen.follow")
 
     def _recall(self, at: int) -> None:
         if self._at == len(self.sent):

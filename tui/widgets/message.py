@@ -35,6 +35,7 @@ class Spoken(Vertical, can_focus=True):
         Binding("r", "want('again')", "again"),
         Binding("enter", "want('inspect')", "passes"),
         Binding("f", "want('fork')", "fork", show=False),
+        Binding("x", "app.export", "export", show=False),
         Binding("left_square_bracket", "want('back')", "branch before", show=False),
         Binding("right_square_bracket", "want('on')", "next branch", show=False),
         Binding("c", "code", "copy the next code block", show=False),
@@ -218,4 +219,3 @@ def _folded(thought: Thought, is_unfolded: bool) -> Content:
         last = thought.reasoning.rstrip().rpartition("\n")[2][-120:]
         parts.append((f"\n  {last}", "$muted"))
     return Content.assemble(*parts)
-
