@@ -141,9 +141,9 @@ class ChatScreen(Turns):
             await widget.feed(text)
         if self.desk.dialogue.first != first:
             await self.tell("The context is full: the oldest message and its answer are no longer sent.")
-        for item in items:
-            if isinstance(item, Ended):
-                await self._end(widget, item)
+        ended = [item for item in items if isinstance(item, Ended)]
+        if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer with less before it
+            await self._end(widget, ended[-1])
         self.transcript.grown()
         self._show_figures(is_due=bool(text))
 
@@ -159,8 +159,6 @@ class ChatScreen(Turns):
                 await self.tell(message)
 
     async def _end(self, widget: Answered | None, item: Ended) -> None:
-        if self.desk.bridge.is_busy:  # the answer is asked for again, with less before it
-            return
         self._doing = ""
         if widget is not None:
             await widget.finish()
