@@ -18,7 +18,7 @@ from localspec.tui.desk import Desk
 from localspec.tui.editor import edited
 from localspec.tui.export import exported, suggested
 from localspec.tui.face import Face
-from localspec.tui.keeper import Keeper
+from localspec.tui.keeper import Keeper, sent_before
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
@@ -67,7 +67,6 @@ class LocalspecApp(Face):
         keeper: Keeper,
         *,
         is_dark: bool = True,
-        sent: list[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(desk, keeper, clock)
@@ -76,14 +75,18 @@ class LocalspecApp(Face):
             self.register_theme(theme)
         self.theme = DARK if is_dark else LIGHT
         self._interrupted_at = -AGAIN
-        self._chat = ChatScreen(desk, sent or [])
+        self._chat = ChatScreen(desk)
 
     async def on_mount(self) -> None:
         """Show the chat and load the pair while the first message is being written."""
         await self.push_screen(self._chat)
-        if self.desk.dialogue.entries:
-            await self._chat.renew()
         self.desk.bridge.load(self.desk.settings)
+        self.run_worker(self._recall_sent(), exit_on_error=False)
+
+    async def _recall_sent(self) -> None:
+        """Let Up bring back what was sent in earlier conversations."""
+        sent = await asyncio.wrap_future(self.keeper.ask(sent_before))
+        self.chat.composer.remember(sent)
 
     @property
     def chat(self) -> ChatScreen:

@@ -110,7 +110,7 @@ class Bridge:
     def stop(self) -> None:
         """Ask the running job to stop; a second time the process is ended, should it be deaf."""
         if self.is_stopping:
-            self.worker.close()
+            threading.Thread(target=self.worker.close, daemon=True).start()  # which may take a second
         elif self.is_busy:
             self._is_stopping = True
             self.worker.cancel()

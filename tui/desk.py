@@ -149,7 +149,7 @@ class Desk:
 
     def renew(self) -> None:
         """Begin a new conversation under the same system message."""
-        self.open(Dialogue(self.dialogue.system))
+        self.open(Dialogue(self.dialogue.system, now=self.dialogue.now))
 
     def _send(self, asked: Entry) -> None:
         messages = self.dialogue.messages(asked)

@@ -23,7 +23,7 @@ from localspec.tui.memory import resident
 from localspec.tui.provenance import View
 from localspec.tui.screens.turns import Turns
 from localspec.tui.widgets.bars import Top, TopBar
-from localspec.tui.widgets.card import ErrorCard, Note
+from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Asked, Spoken
 from localspec.tui.widgets.transcript import Transcript
@@ -50,9 +50,8 @@ class ChatScreen(Turns):
         Binding("home", "top", "first message", show=False),
     ]
 
-    def __init__(self, desk: Desk, history: list[str]) -> None:
+    def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self._history = history
         self._view = View.OFF
         self._doing = ""
         self._pane = "full"  # full, strip or off: as F2 says
@@ -70,11 +69,12 @@ class ChatScreen(Turns):
         yield Static(id="attached", markup=False)
         with Horizontal(id="ask"):
             yield Static("›", id="prompt", markup=False)
-            yield Composer(self._history, id="composer")
-        yield Footer(compact=True, show_command_palette=False)
+            yield Composer(id="composer")
+        yield Footer(compact=True)
 
-    def on_mount(self) -> None:
-        """Begin with the keyboard in the composer."""
+    async def on_mount(self) -> None:
+        """Begin with what was said, and the keyboard in the composer."""
+        await self.renew()
         self.composer.focus()
         self.set_interval(1 / RATE, self._tick)
         self.set_interval(1.0, self._second)
@@ -91,12 +91,13 @@ class ChatScreen(Turns):
         self._doing = ""
         with self.app.batch_update():
             await self.transcript.remove_children()
-            await self.transcript.mount_all([self._widget(entry) for entry in path])
+            await self.transcript.mount_all([self._widget(entry) for entry in path] or [Welcome()])
         self.transcript.follow()
         self._show_figures()
 
     async def show(self, *entries: Entry) -> None:
         """Add messages at the end."""
+        await self.transcript.query(Welcome).remove()
         await self.transcript.mount_all([self._widget(entry) for entry in entries])
         self.transcript.follow()
         self.show_attached()

@@ -46,14 +46,19 @@ class Composer(TextArea):
 
         text: str
 
-    def __init__(self, sent: list[str] | None = None, *, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
             id=id, compact=True, highlight_cursor_line=False, placeholder="Ask something; /help lists the commands"
         )
-        self.sent = sent or []
-        self._at = len(self.sent)  # what of it is shown
+        self.sent: list[str] = []
+        self._at = 0  # what of it is shown
         self._draft = ""  # what was written before the history was looked at
         self._pasted: dict[str, str] = {}  # chip to text
+
+    def remember(self, sent: list[str]) -> None:
+        """Put what was sent earlier before what was sent here."""
+        before = sent[-HISTORY:]
+        self.sent, self._at = [*before, *self.sent], self._at + len(before)
 
     @property
     def message(self) -> str:
