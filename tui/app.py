@@ -250,6 +250,7 @@ class LocalspecApp(Face):
         """Start the engine again after it died."""
         if not self.desk.bridge.is_busy:
             self.desk.bridge.load(self.desk.settings)
+        self.chat.composer.focus()
 
     def _handle_exception(self, error: Exception) -> None:
         """Keep the bug for the command line, which tells of it as of every other one."""

@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from localspec.config import LoadSettings, Request
 from localspec.conversations.store import Store
+from localspec.errors import LocalspecError
 from localspec.events import Committed, Event, Finished, Piece
 from localspec.tui.app import LocalspecApp
 from localspec.tui.bridge import Bridge
@@ -36,9 +37,16 @@ class ScriptedWorker(FakeWorker):
 
     answers: list[list[str]] = field(default_factory=list)
     hold_at: int | None = None
+    load_error: LocalspecError | None = None
     drafter: str = "draft-model"
     go: threading.Event = field(default_factory=threading.Event)
     is_held: threading.Event = field(default_factory=threading.Event)
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Load, or fail with `load_error`."""
+        if self.load_error is not None:
+            raise self.load_error
+        yield from super().load(settings)
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Answer with the script."""
@@ -91,6 +99,8 @@ async def until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:
     """Let the app go on until `condition` holds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
+        if app_of(pilot).bug is not None:
+            raise RuntimeError("the app has failed") from app_of(pilot).bug
         assert time.monotonic() < deadline, "the condition never came true"
         await pilot.pause(0.01)
     await pilot.pause()
@@ -136,7 +146,7 @@ def plain(widget: Asked | Answered, part: str) -> str:
 
 def markdown_text(answer: Answered) -> str:
     """Return what the blocks of an answer show, one a line: what a person reads, not the source."""
-    blocks = answer.query("MarkdownParagraph, MarkdownFence, MarkdownHeader, MarkdownTableCellContents")
+    blocks = answer.query("MarkdownParagraph, MarkdownFence Label, MarkdownHeader, MarkdownTableCellContents")
     return "\n".join(str(block.render()) for block in blocks)
 
 
