@@ -97,6 +97,7 @@ async def asked(pilot: Pilot[int]) -> None:
 
 async def exporting(pilot: Pilot[int]) -> None:
     await ask(pilot, "Why is the sky blue?")
+    await until(pilot, lambda: app_of(pilot).desk.dialogue.key is not None)
     app_of(pilot).action_export()
     await settled(pilot)
 
