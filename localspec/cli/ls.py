@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json
@@ -89,7 +90,7 @@ def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str
 
 
 @click.command("rm", cls=Command)
-@click.argument("names", nargs=-1, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=pair_names)
 @option("--dry-run", is_flag=True, section="Removal", help="Say what would be removed, and stop.")
 @option("--force", is_flag=True, section="Removal", help="Also what other programs downloaded.")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from localspec.cli.compare import explain, suggest
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
@@ -49,7 +50,7 @@ def search(console: Console, /, term: str, as_json: bool) -> int:
 
 
 @pairs.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=pair_names)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def show(console: Console, /, name: str, as_json: bool) -> int:
@@ -69,8 +70,8 @@ def show(console: Console, /, name: str, as_json: bool) -> int:
 
 
 @pairs.command(cls=Command)
-@click.argument("name")
-@click.argument("pair")
+@click.argument("name", shell_complete=pair_names)
+@click.argument("pair", shell_complete=pair_names)
 @option("--notes", default="", metavar="TEXT", section="Entry", help="A line of your own.")
 @option("--replace", is_flag=True, section="Entry", help="Give a name that is taken another meaning.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
@@ -90,7 +91,7 @@ def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as
 
 
 @pairs.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=pair_names)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def rm(console: Console, /, name: str, as_json: bool) -> int:

@@ -12,6 +12,7 @@ from localspec.bench.answers import Answer
 from localspec.bench.race import Race, race
 from localspec.bench.table import aligned
 from localspec.cli.answer import load
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.inputs import Inputs, read_prompt
@@ -38,7 +39,7 @@ N = 128  # tokens, without -n
 
 
 @click.command("race", cls=Command)
-@click.argument("pair")
+@click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
         help="Rounds, each with a seed of its own, in turned order; six give an interval.  [default: 1]")  # fmt: skip
