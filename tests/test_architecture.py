@@ -35,6 +35,7 @@ ONLY: dict[str, str] = {
     "control": "acceptance draft errors law options protocols",
     "backends": "config draft errors law protocols",  # config: where what was found out of the machine is kept
     "models": "config errors",
+    "conversations": "attachment config errors",
 }
 FORBIDDEN = {"methods": "backends engine models control context trees verify", "cli": "backends engine session"}
 # Third-party packages and the only places that may import them.
@@ -47,6 +48,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "huggingface_hub": ("localspec.models.hub",),
     "filelock": ("localspec.models.hub",),
     "tomlkit": ("localspec.models.user_catalog", "localspec.configuration"),
+    "sqlite3": ("localspec.conversations",),
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.config"),
     "numpy": ("localspec",),
 }

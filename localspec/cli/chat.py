@@ -1,4 +1,7 @@
-"""`localspec chat`: the line chat. Append-only, so that it works in any terminal, with a screen reader, in a script."""
+"""`localspec chat`: the full-screen chat on a terminal that can show it, else, or with --plain, the line chat.
+
+The line chat only ever appends, so that it works in any terminal, with a screen reader, in a script.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from typing import Any
 
 import click
 
-from localspec.cli.console import Console, OutputGone, is_terminal, write_out
+from localspec.cli.console import Console, OutputGone, can_fill, is_terminal, write_out
 from localspec.cli.fetch import fetched
 from localspec.cli.lines import Lines, history
 from localspec.cli.options import (
+    face_options,
     model_options,
     reply_options,
     sampling_options,
@@ -31,12 +35,14 @@ from localspec.errors import LocalspecError
 @speculation_options
 @sampling_options
 @screen_options
+@face_options
 @click.pass_obj
 def chat(console: Console, /, **values: Any) -> int:
-    """Talk to a pair, line by line. /help lists what can be done on the way.
+    """Talk to a pair: full-screen, with live figures; F1 lists the keys.
 
-    Ctrl-C stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe; the
-    exit code is then that of the last error, 0 without one.
+    With --plain, and where there is no terminal to fill, line by line: /help lists what can be done on the way. Ctrl-C
+    stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe; the exit
+    code is then that of the last error, 0 without one.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     settings, missing = promised_settings(values)
@@ -44,6 +50,11 @@ def chat(console: Console, /, **values: Any) -> int:
     system = system_message(values)
     if missing is not None:  # the rest is right: now it is worth a download
         settings = load_settings(values, fetched(missing, values, console))
+    if can_fill() and not (values["plain"] or console.quiet):
+        from localspec.tui.launch import open_chat  # late: it brings Textual
+
+        with open_worker(values) as worker:
+            return open_chat(worker, settings, request, system=system[0].content if system else None)
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="replace")
     with open_worker(values) as worker, history():

@@ -95,6 +95,12 @@ def is_accessible() -> bool:
     return os.environ.get("ACCESSIBLE", "").lower() not in ("", "0", "false")
 
 
+def can_fill() -> bool:
+    """Whether there is a terminal that a full-screen app can fill, and a user who wants one."""
+    both = is_terminal(sys.stdin) and is_terminal(sys.stdout) and is_terminal(sys.stderr)
+    return both and not (is_dumb() or is_accessible())
+
+
 def share_terminal() -> bool:
     """Whether stdout and stderr are one and the same terminal."""
     if not (is_terminal(sys.stdout) and is_terminal(sys.stderr)):

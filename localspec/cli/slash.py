@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.attachment import Attachment
 from localspec.cli.console import one_line, write_out
 from localspec.cli.conversation import Conversation
-from localspec.cli.inputs import MAX_FILE, Data, Inputs
+from localspec.cli.inputs import MAX_FILE, Inputs
 from localspec.cli.settings import check, text_or_file
 from localspec.cli.summary import table
 from localspec.cli.talk import ASSISTANT, YOU, Chat
@@ -102,7 +103,7 @@ def _read(chat: Chat, argument: str) -> None:
     text = inputs.regular(str(path))
     for warned in inputs.warnings:
         chat.console.warn(warned.message)
-    chat.attached.append(Data(path.name, text))
+    chat.attached.append(Attachment(path.name, text))
     lines = len(text.splitlines())
     write_out(f"  read {lines} line{'s' * (lines != 1)}; they go with your next message\n")
 

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
+from localspec.attachment import Attachment, fenced
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.conversation import Conversation, Turn
-from localspec.cli.inputs import Data, fenced
 from localspec.cli.live import Live
 from localspec.cli.output import TextSink
 from localspec.cli.signals import Stop, Terminated, stopping
@@ -30,7 +30,7 @@ class Chat:
         self.settings = settings
         self.request = request
         self.conversation = Conversation()
-        self.attached: list[Data] = []  # goes with the next message
+        self.attached: list[Attachment] = []  # goes with the next message
         self.last: Stats | None = None
         self.has_marks = False
         self.has_stats = is_terminal(sys.stderr) and not console.quiet
