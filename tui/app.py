@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
 
 from localspec.errors import LocalspecError
+from localspec.setting import Setting
+from localspec.tui import elsewhere
 from localspec.tui.desk import Desk
+from localspec.tui.form import Form
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
+
+if TYPE_CHECKING:
+    from localspec.tui.downloads import Download
 
 
 class LocalspecApp(App[int]):
@@ -28,6 +34,9 @@ class LocalspecApp(App[int]):
         Binding("ctrl+d", "quit_if_empty", "quit", show=False),
         Binding("ctrl+q", "quit", "quit", show=False, priority=True),
         Binding("ctrl+n", "new", "new conversation", show=False),
+        Binding("f4", "race", "race", show=True),
+        Binding("f9", "settings", "settings", show=True),
+        Binding("ctrl+o", "pairs", "pairs", show=True, priority=True),
         Binding("ctrl+l", "redraw", "draw the screen anew", show=False),
     ]
 
@@ -37,6 +46,7 @@ class LocalspecApp(App[int]):
         *,
         is_dark: bool = True,
         history: list[str] | None = None,
+        settings: Sequence[Setting] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
@@ -46,6 +56,8 @@ class LocalspecApp(App[int]):
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
         self.theme = DARK if is_dark else LIGHT
+        self.download: Download | None = None
+        self.form = Form.of(desk, settings, "dark" if is_dark else "light")
         self._interrupted_at = -10.0
         self._chat = ChatScreen(desk, history or [])
 
@@ -74,6 +86,9 @@ class LocalspecApp(App[int]):
 
     def action_interrupt(self) -> None:
         """Copy what is selected, else stop the answer, else clear the input, else quit the second time."""
+        if self.screen is not self.chat and hasattr(self.screen, "action_back"):
+            self.screen.action_back()
+            return
         selected = self.screen.get_selected_text()
         composer = self.chat.composer
         if selected:
@@ -105,6 +120,26 @@ class LocalspecApp(App[int]):
             return
         self.desk.renew()
         await self.chat.renew()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Other screens are opened from the chat alone."""
+        return self.screen is self.chat if action in ("pairs", "race", "settings") else True
+
+    def action_race(self) -> None:
+        """Race plain decoding against speculation."""
+        elsewhere.open_race(self)
+
+    def action_pairs(self) -> None:
+        """Choose another pair, or download one."""
+        elsewhere.open_pairs(self)
+
+    def watch_download(self) -> None:
+        """Tell how the download ends, whatever is shown then."""
+        elsewhere.watch_download(self)
+
+    def action_settings(self) -> None:
+        """Show the settings of the next answers."""
+        elsewhere.open_settings(self)
 
     def action_redraw(self) -> None:
         """Draw everything anew."""

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from localspec.cli.console import Console, OutputGone, can_fill, is_terminal, write_out
+from localspec.cli.described import in_force
 from localspec.cli.fetch import fetched
 from localspec.cli.lines import Lines, history
 from localspec.cli.options import (
@@ -54,7 +55,9 @@ def chat(console: Console, /, **values: Any) -> int:
         from localspec.tui.launch import open_chat  # late: it brings Textual
 
         with open_worker(values) as worker:
-            return open_chat(worker, settings, request, system=system[0].content if system else None)
+            form, is_dark = in_force(click.get_current_context()), values["theme"] == "dark"
+            text = system[0].content if system else None
+            return open_chat(worker, settings, request, system=text, form=form, is_dark=is_dark)
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="replace")
     with open_worker(values) as worker, history():

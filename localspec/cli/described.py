@@ -44,6 +44,12 @@ def settings_of(path: Key, options: Sequence[Configurable]) -> list[Setting]:
     return [_setting(ctx, option, ctx.params[str(option.name)]) for option in options]
 
 
+def in_force(ctx: click.Context) -> list[Setting]:
+    """Return the settings of a command that runs, with the values and origins that it has."""
+    options = options_of(ctx.command).values()
+    return [_setting(ctx, option, ctx.params.get(str(option.name))) for option in options]
+
+
 def check_file() -> None:
     """Raise UsageError for the first value in config.toml that cannot be meant, with its line."""
     file = read_configuration()

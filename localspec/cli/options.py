@@ -232,6 +232,7 @@ def _face() -> list[Any]:
     add = partial(option, section="Output")
     return [
         add("--plain", is_flag=True, help="Line by line, without the full screen.  [also: ACCESSIBLE=1, TERM=dumb]"),
+        add("--theme", type=click.Choice(["dark", "light"]), default="dark", help="Colours of the full screen."),
     ]
 
 

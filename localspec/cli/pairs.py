@@ -14,8 +14,9 @@ from localspec.cli.params import Command, option
 from localspec.errors import NotFoundError
 from localspec.models.catalog import Catalog, load_catalog, user_path
 from localspec.models.catalog_file import Model, Pair
-from localspec.models.names import DraftChoice, PairName, parse
-from localspec.models.store import BUNDLED, NotCachedError, expand, locate
+from localspec.models.names import parse
+from localspec.models.shelf import is_here
+from localspec.models.store import BUNDLED, expand
 
 BUNDLED_NOTE = "Comes with localspec: a target of 4.7 and a draft of 1.1 million weights, for stories."
 
@@ -60,7 +61,7 @@ def show(console: Console, /, name: str, as_json: bool) -> int:
     if entry is None:
         expand(name)  # says what was probably meant, for what can be no name at all as well
         raise NotFoundError(f"'{one_line(name)}' is no name of the catalogue", hint="localspec pairs list")
-    entry = {**entry, "is_here": _is_here(expand(name))}
+    entry = {**entry, "is_here": is_here(expand(name))}
     if as_json:
         write_json(entry)
     else:
@@ -185,12 +186,3 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return one_line(str(value))
-
-
-def _is_here(pair: PairName) -> bool:
-    plain = PairName(pair.target, DraftChoice.NONE if pair.draft is DraftChoice.AUTO else pair.draft)
-    try:
-        locate(plain)
-    except (NotCachedError, NotFoundError):
-        return False
-    return True

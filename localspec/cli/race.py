@@ -110,7 +110,7 @@ def _tell(found: Race, *, as_json: bool) -> None:
         return
     text = found.rounds[0].other.stats.text
     write_out((sanitize(text) if is_terminal(sys.stdout) else text) + "\n\n")
-    write_out("\n".join([*aligned(_lines(found)), *_verdict(found)]) + "\n")
+    write_out("\n".join([*aligned(_lines(found)), *map(sanitize, found.verdict())]) + "\n")
 
 
 def _lines(found: Race) -> list[tuple[str, ...]]:
@@ -132,19 +132,3 @@ def _lines(found: Race) -> list[tuple[str, ...]]:
                 )
             )
     return lines
-
-
-def _verdict(found: Race) -> list[str]:
-    """Return what people came for."""
-    ratio, same = found.ratio, found.same
-    if ratio is None:
-        speed = "the answers are too short to be timed"
-    else:
-        pays = "speculation pays" if ratio.median >= 1 else "speculation does not pay here"
-        n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-        speed = f"{ratio.spelt()}× plain{n}: {pays}"
-    if same is None:
-        text = "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
-    else:
-        text = sanitize(same.spelt())
-    return [speed, text]
