@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from localspec.cli.settings import check
+from localspec.attachment import Attachment
+from localspec.cli.result import result
+from localspec.cli.settings import check, reference
 from localspec.config import LoadSettings, Request
+from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError, PromptTooLongError, UsageError
-from localspec.events import Finished, Loaded
+from localspec.events import Committed, Finished, Loaded
 from localspec.tui.bridge import Arrived, Bridge, Ended
-from localspec.tui.dialogue import ASSISTANT, USER, Dialogue, Entry
+from localspec.tui.dialogue import Dialogue, Entry
+from localspec.tui.keeper import Keeper
 from localspec.tui.trace import Trace
 
 
@@ -21,12 +25,15 @@ class Desk:
     """The chat's state. `request` is the next answer's without its messages."""
 
     bridge: Bridge
+    keeper: Keeper
     settings: LoadSettings
     request: Request
     dialogue: Dialogue = field(default_factory=Dialogue)
     loaded: Loaded | None = None
     traces: dict[int, Trace] = field(default_factory=dict)  # of answers, by the entry's id
     answering: Entry | None = None
+    job: int = 0  # the bridge's number of the answer
+    attached: list[Attachment] = field(default_factory=list)  # goes with the next message
     error: LocalspecError | None = None  # why the last job failed
     was_plain: Request | None = None  # the request before speculation was switched off
 
@@ -48,7 +55,10 @@ class Desk:
         """Add a message of the user, at the end or as another branch of one that was said, and answer it."""
         path = self.dialogue.path()
         parent = self.dialogue.parent(instead_of) if instead_of else (path[-1] if path else None)
-        return self.answer(self.dialogue.add(USER, text, parent=parent))
+        asked = self.dialogue.add(USER, text, parent=parent)
+        asked.attachments, self.attached = tuple(self.attached), []
+        self.keeper.say(self.dialogue, asked, reference(self.settings))
+        return self.answer(asked)
 
     def answer(self, asked: Entry) -> Entry:
         """Begin an answer to a message, beside those it has."""
@@ -56,6 +66,7 @@ class Desk:
         entry = self.dialogue.add(ASSISTANT, parent=asked, status="streaming")
         self.traces[entry.id] = Trace.begin(self.loaded)
         self.answering, self.error = entry, None
+        self.keeper.say(self.dialogue, entry, reference(self.settings))
         self._send(asked)
         return entry
 
@@ -74,12 +85,14 @@ class Desk:
             return self._end(item)
         if isinstance(item.event, Loaded):
             self.loaded = item.event
-        if self.answering is None:
+        if self.answering is None or item.job != self.job:
             return ""
         trace = self.traces[self.answering.id]
         shown = trace.observe(item.at, item.event)
-        self.answering.text = ""  # made whole at the end: joining it every time costs more with every token
+        if isinstance(item.event, Committed):
+            self.keeper.append(self.answering, item.event.text)
         if isinstance(item.event, Finished):
+            self.keeper.append(self.answering, item.event.tail)
             stopped = item.event.reason in ("interrupted", "timeout")
             self.answering.status = "interrupted" if stopped else "done"
         return shown
@@ -108,21 +121,44 @@ class Desk:
         """Load another pair; the conversation goes on."""
         check(self.request, settings)
         self.settings, self.loaded, self.error = settings, None, None
+        self.keeper.change(self.dialogue, pair=reference(settings))
         self.bridge.load(settings)
+
+    def open(self, dialogue: Dialogue) -> None:
+        """Go on with another conversation."""
+        self.dialogue = dialogue
+        self.traces.clear()
+
+    def set_system(self, text: str | None) -> None:
+        """Change the system message from the next answer on."""
+        self.dialogue.system = text or None
+        self.keeper.change(self.dialogue)
+
+    def choose(self, entry: Entry) -> None:
+        """Look at another branch."""
+        self.dialogue.choose(entry)
+        self.keeper.look_at(self.dialogue)
+
+    def undo(self) -> Entry | None:
+        """Look at the conversation without its last message, and return that; nothing is lost."""
+        asked = next((entry for entry in reversed(self.dialogue.path()) if entry.role == USER), None)
+        if asked is not None:
+            self.dialogue.hide(asked)
+            self.keeper.look_at(self.dialogue)
+        return asked
 
     def renew(self) -> None:
         """Begin a new conversation under the same system message."""
-        self.dialogue = Dialogue(self.dialogue.system)
-        self.traces.clear()
+        self.open(Dialogue(self.dialogue.system, now=self.dialogue.now))
 
     def _send(self, asked: Entry) -> None:
         messages = self.dialogue.messages(asked)
-        self.bridge.answer(self.settings, replace(self.request, messages=messages, details=True))
+        self.job = self.bridge.answer(self.settings, replace(self.request, messages=messages, details=True))
 
     def _end(self, item: Ended) -> str:
         """Close the answer; one whose conversation does not fit is asked for again with less of it."""
         entry = self.answering
-        if entry is None:
+        if entry is None or item.job != self.job:
             self.error = item.error
             return ""
         asked = self.dialogue.parent(entry)
@@ -136,4 +172,6 @@ class Desk:
             entry.status = "failed"
         elif trace.stats.finished is None:  # the process was ended on purpose
             entry.status = "interrupted"
+        reason = trace.stats.finished.reason if trace.stats.finished is not None and item.error is None else None
+        self.keeper.finish(entry, reason, result(trace.stats, self.settings, self.request))
         return ""

@@ -39,14 +39,16 @@ class Form:
     desk: Desk
     settings: dict[str, Setting]
     began: Request
-    theme: str
-    began_theme: str
+    theme: str = ""
+    began_theme: str = ""
     kept: dict[str, Origin] = field(default_factory=dict)  # what was written into the file meanwhile
 
     @classmethod
-    def of(cls, desk: Desk, settings: Sequence[Setting], theme: str) -> Form:
+    def of(cls, desk: Desk, settings: Sequence[Setting]) -> Form:
         """Return the form of these settings, which the desk's request was just made from."""
-        return cls(desk, {each.name: each for each in settings}, desk.request, theme, theme)
+        found = {each.name: each for each in settings}
+        theme = str(found[THEME].value) if THEME in found else ""
+        return cls(desk, found, desk.request, theme, theme)
 
     def names(self) -> dict[str, list[str]]:
         """Return the fields by group, as far as they are known."""

@@ -4,35 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.config import LoadSettings, Request
+from localspec.config import LoadSettings, Message, Request
+from localspec.conversations.records import Conversation
+from localspec.conversations.store import Store
 from localspec.setting import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.bridge import Bridge, Engine
 from localspec.tui.desk import Desk
 from localspec.tui.dialogue import Dialogue
+from localspec.tui.keeper import Keeper
 from localspec.tui.signals import leaving
 
 
 def open_chat(
     worker: Engine,
+    store: Store,
     settings: LoadSettings,
     request: Request,
     *,
-    system: str | None = None,
+    system: tuple[Message, ...] = (),
+    found: Conversation | None = None,
     form: Sequence[Setting] = (),
     is_dark: bool = True,
 ) -> int:
-    """Run the chat until it is left; return the exit code. Raises what the app failed of.
+    """Run the chat until it is left, going on with the conversation `found`; return the exit code.
 
-    `form` are the settings that the request was made from, each with where its value came from.
+    `form` are the settings that the request was made from, each with its origin. Raises what the app failed of.
     """
-    bridge = Bridge(worker)
-    app = LocalspecApp(Desk(bridge, settings, request, Dialogue(system)), is_dark=is_dark, settings=form)
+    said = system[0].content if system else None
+    dialogue = Dialogue(said)
+    if found is not None:
+        messages = store.messages(found.id)
+        dialogue = Dialogue.restored(messages, system=said or found.system, key=found.id, leaf=found.leaf)
+    bridge, keeper = Bridge(worker), Keeper(store)
+    app = LocalspecApp(Desk(bridge, keeper, settings, request, dialogue), keeper, is_dark=is_dark, settings=form)
     try:
         with leaving(app.leave):
             code = app.run()
     finally:
         bridge.close()
+        keeper.close()
     if app.bug is not None:
         raise app.bug
     return code or 0

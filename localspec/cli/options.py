@@ -215,6 +215,15 @@ def _prompt() -> list[Any]:
     ]
 
 
+def _conversation() -> list[Any]:
+    add = partial(option, section="Conversation (see: localspec logs)")
+    return [
+        add("-c", "--continue", "is_continued", is_flag=True, help="Go on with the conversation used last."),
+        add("--session", metavar="ID", help="Go on with this one."),
+        add("--save/--no-save", default=True, help="Keep what is said, or write nothing of it.  [default: save]"),
+    ]
+
+
 def _format() -> list[Any]:
     add = partial(option, section="Output")
     return [
@@ -225,14 +234,6 @@ def _format() -> list[Any]:
             is_flag=True,
             help="Lines of JSON as it goes: start, load, prefill, step, probe, warn, end or error.",
         ),
-    ]
-
-
-def _face() -> list[Any]:
-    add = partial(option, section="Output")
-    return [
-        add("--plain", is_flag=True, help="Line by line, without the full screen.  [also: ACCESSIBLE=1, TERM=dumb]"),
-        add("--theme", type=click.Choice(["dark", "light"]), default="dark", help="Colours of the full screen."),
     ]
 
 
@@ -261,9 +262,9 @@ def _screen() -> list[Any]:
 model_options = stacked(_model())
 pair_options = stacked(_model()[1:])  # where the pair is an argument
 reply_options = stacked(_reply())
+conversation_options = stacked(_conversation())
 prompt_options = stacked(_prompt())
 speculation_options = stacked(_speculation())
 sampling_options = stacked(_sampling())
 format_options = stacked(_format())
 screen_options = stacked(_screen())
-face_options = stacked(_face())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -34,6 +35,14 @@ class File:
             self._db = database.connect(None)
             self.path, self.trouble = None, trouble
             _copy_what_can_be_read(path, self._db)
+
+    @classmethod
+    def copied(cls, path: Path) -> File:
+        """Return memory that begins with what can be read of the file at `path`; trouble with that is left aside."""
+        file = cls(None)
+        with contextlib.suppress(LocalspecError):
+            _copy_what_can_be_read(path, file._db)
+        return file
 
     def read(self, ask: Callable[[sqlite3.Connection], Result]) -> Result:
         """Ask something, of the text that has come too."""

@@ -53,6 +53,11 @@ class Store:
         store._file.write(lambda db: search.remove(db, "deleted_at < ?", (before,)))
         return store
 
+    @classmethod
+    def copied(cls, path: Path, *, clock: Callable[[], float] = time.time) -> Store:
+        """Return a store in memory that begins with what can be read of the file at `path`, and never changes it."""
+        return cls(File.copied(path), clock)
+
     @property
     def is_saved(self) -> bool:
         """Whether what is written here is in a file."""

@@ -16,6 +16,8 @@ from localspec.cli.console import Console
 from localspec.cli.lines import Lines
 from localspec.cli.talk import Chat
 from localspec.config import LoadSettings, Message, Request, Sampling
+from localspec.conversations.current import Current
+from localspec.conversations.store import Store
 from localspec.errors import WorkerDiedError
 from tests.cli.fakes import FakeWorker
 from tests.cli.harness import FAKE, REAL, Terminal, localspec, needs_pair
@@ -29,7 +31,9 @@ class Talk:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.worker = FakeWorker()
         settings = LoadSettings("/t.gguf", "/d.gguf", "pair")
-        self.chat = Chat(Console(), self.worker, settings, Request())  # type: ignore[arg-type]
+        self.store = Store.open(None)
+        current = Current(self.store, "pair")
+        self.chat = Chat(Console(), self.worker, settings, Request(), current)  # type: ignore[arg-type]
         self._capsys = capsys
 
     def say(self, *lines: str) -> str:
@@ -38,6 +42,10 @@ class Talk:
         captured = self._capsys.readouterr()
         self.errors = captured.err
         return captured.out
+
+    @property
+    def said(self) -> list[str]:
+        return [message.text for message in self.chat.current.path()]
 
     @property
     def sent(self) -> list[tuple[str, str]]:
@@ -134,7 +142,7 @@ def test_regenerate_replaces_the_answer(talk: Talk) -> None:
     talk.worker.passes = ["Other"]
     talk.say("/regen")
     assert talk.sent[-1] == ("user", "two")
-    assert [turn.assistant for turn in talk.chat.conversation.turns] == [ANSWER, "Other"]
+    assert talk.said == ["one", ANSWER, "two", "Other"]
 
 
 def test_regenerate_moves_a_fixed_seed_on(talk: Talk) -> None:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from textual.pilot import Pilot
 
 from localspec.config import LoadSettings, Request
+from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.events import Event, Finished, Inspected, Prefilled, Started
 from localspec.models.store import parse_pair
+from localspec.setting import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.bridge import Bridge, Engine
 from localspec.tui.desk import Desk
+from localspec.tui.dialogue import Dialogue
+from localspec.tui.keeper import Keeper
 from tests.cli.fakes import FakeWorker, committed
 
 SIZES = ((120, 40), (80, 24), (60, 20))
+NOON = 1_700_049_600.0  # 14 November 2023, 12:00 UTC
 TIMEOUT = 60.0  # seconds; far more than anything takes
 WORDS = [
     "Once",
@@ -90,22 +96,40 @@ def _pass(index: int, text: str, position: int, k: int) -> Any:
 
 
 def desk_of(engine: Engine, **settings: Any) -> Desk:
-    """Return a desk with the bundled pair and short answers."""
+    """Return a desk with the bundled pair and short answers, which keeps nothing on the disk."""
     pair = parse_pair("storyteller")
     load = LoadSettings(str(pair.target), str(pair.draft), pair.name, ctx=512)
-    return Desk(Bridge(engine), load, replace(Request(max_tokens=16), **settings))
+    request = replace(Request(max_tokens=16), **settings)
+    return Desk(Bridge(engine), Keeper(Store.open(None, clock=lambda: NOON)), load, request, Dialogue(now=lambda: NOON))
 
 
-def app_of(engine: Engine, *, is_dark: bool = True, **settings: Any) -> LocalspecApp:
+def app_of(engine: Engine, *, is_dark: bool = True, form: Sequence[Setting] = (), **settings: Any) -> LocalspecApp:
     """Return the app. Its clock stands still, so that no picture depends on when it was taken."""
-    return LocalspecApp(desk_of(engine, **settings), is_dark=is_dark, clock=lambda: 0.0)
+    desk = desk_of(engine, **settings)
+    return LocalspecApp(desk, desk.keeper, is_dark=is_dark, settings=form, clock=lambda: 0.0)
 
 
-async def until(pilot: Pilot[Any], condition: Callable[[], bool], said: Callable[[], str] = lambda: "") -> None:
+@asynccontextmanager
+async def opened(app: LocalspecApp, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[int]]:
+    """Run the app until its pair is loaded, then the test."""
+    try:
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
+            yield pilot
+    finally:
+        app.desk.bridge.close()
+        app.keeper.close()
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
     """Let the app go on until something is so."""
+    app = pilot.app
+    assert isinstance(app, LocalspecApp)
     deadline = time.monotonic() + TIMEOUT
     while not condition():
-        assert time.monotonic() < deadline, said()
+        if app.bug is not None:
+            raise RuntimeError("the app has failed") from app.bug
+        assert time.monotonic() < deadline, shown(app)
         await pilot.pause(0.02)
 
 

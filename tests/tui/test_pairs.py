@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from localspec.models.hub.cache import Cache
 from localspec.models.names import parse
 from localspec.models.user_catalog import add
 from localspec.tui.app import LocalspecApp
-from localspec.tui.bridge import Bridge
-from localspec.tui.desk import Desk
 from localspec.tui.fit import Fit, Memory, fit
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.worker import Worker
@@ -27,7 +24,7 @@ from tests.cli.harness import PAIR as STORYTELLER
 from tests.cli.harness import needs_pair
 from tests.hub.models import DRAFT, TARGET, whole
 from tests.hub.server import Server, serving
-from tests.tui.desks import SIZES, ScriptedEngine, desk_of, shown, until
+from tests.tui.desks import SIZES, ScriptedEngine, app_of, opened, shown, until
 
 TALES = "hf:tales/storyteller-GGUF:Q8_0+hf:tales/draft-GGUF:Q8_0"
 MEMORY = Memory(16_000_000_000, (8_000_000_000,))
@@ -60,7 +57,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def app_with(engine: Any, *, is_dark: bool = True) -> LocalspecApp:
-    return LocalspecApp(desk_of(engine), is_dark=is_dark, settings=described(("chat",)), clock=lambda: 0.0)
+    return app_of(engine, is_dark=is_dark, form=described(("chat",)))
 
 
 async def picker(pilot: Pilot[Any], folder: Path | None = None) -> PairsScreen:
@@ -93,48 +90,47 @@ async def wait_for(pilot: Pilot[Any], *phases: str) -> None:
     await pilot.pause(0.3)
 
 
-def test_typing_filters() -> None:
+async def test_typing_filters() -> None:
     async def drive() -> tuple[list[str], list[str], str]:
         app = app_with(ScriptedEngine())
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             screen = await picker(pilot)
             everything = names(screen)
             await pilot.press(*"QWEN3 8b")
             await pilot.pause(0.1)
             return everything, names(screen), shown(app)
 
-    everything, found, screen = asyncio.run(drive())
+    everything, found, screen = await drive()
     assert everything[:2] == ["tales", "storyteller"]
     assert found[0] == "qwen3-8b"
     assert len(found) < len(everything) / 4
     assert "to be downloaded · fits on a GPU" in screen
 
 
-def test_ctrl_o_opens_it_with_the_files_of_the_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ctrl_o_opens_it_with_the_files_of_the_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "here").mkdir()
     (home / "here" / "mine-Q8_0.gguf").symlink_to(STORYTELLER / "target-q8_0.gguf")
     monkeypatch.chdir(home / "here")
 
     async def drive() -> list[str]:
         app = app_with(ScriptedEngine())
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             await until(pilot, lambda: app.desk.loaded is not None)
             await pilot.press("ctrl+o")
             await until(pilot, lambda: isinstance(app.screen, PairsScreen) and bool(names(app.screen)))
             assert isinstance(app.screen, PairsScreen)
             return names(app.screen)
 
-    assert "mine-Q8_0.gguf" in asyncio.run(drive())
+    assert "mine-Q8_0.gguf" in await drive()
 
 
 @needs_pair
-def test_choosing_switches_and_the_conversation_stays() -> None:
+async def test_choosing_switches_and_the_conversation_stays() -> None:
     engine = ScriptedEngine()
 
     async def drive() -> tuple[str, int]:
         app = app_with(engine)
-        async with app.run_test(size=(120, 40)) as pilot:
-            await until(pilot, lambda: app.desk.loaded is not None)
+        async with opened(app) as pilot:
             app.chat.composer.fill("Tell me")
             await pilot.press("enter")
             await until(pilot, lambda: not app.desk.bridge.is_busy)
@@ -144,7 +140,7 @@ def test_choosing_switches_and_the_conversation_stays() -> None:
             await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
             return app.desk.settings.name, len(app.desk.dialogue.path())
 
-    name, messages = asyncio.run(drive())
+    name, messages = await drive()
     assert name == "draft-q8_0.gguf"
     assert messages == 2
     assert [Path(each.target).name for each in engine.loads] == ["target-q8_0.gguf", "draft-q8_0.gguf"]
@@ -160,10 +156,10 @@ def test_choosing_switches_and_the_conversation_stays() -> None:
         ("[/INST]", "[/INST]"),
     ],
 )
-def test_what_cannot_be_used_is_said(text: str, said: str) -> None:
+async def test_what_cannot_be_used_is_said(text: str, said: str) -> None:
     async def drive() -> str:
         app = app_with(ScriptedEngine())
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             screen = await picker(pilot)
             await pilot.press(*text, "enter")
             await until(pilot, lambda: screen._error is not None)
@@ -171,15 +167,15 @@ def test_what_cannot_be_used_is_said(text: str, said: str) -> None:
             assert app.screen is screen
             return shown(app)
 
-    assert said in asyncio.run(drive())
+    assert said in await drive()
 
 
-def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> None:
+async def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> None:
     engine = ScriptedEngine()
 
     async def drive() -> tuple[str, str, str]:
         app = app_with(engine)
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             screen = await picker(pilot)
             await pilot.press(*"tales", "enter")
             await wait_for(pilot, "planned")
@@ -195,7 +191,7 @@ def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> None:
             await until(pilot, lambda: app.desk.loaded is not None)
             return asked, done, app.desk.settings.name
 
-    asked, done, name = asyncio.run(drive())
+    asked, done, name = await drive()
     assert "tales: 6.5 MB to download in 2 files" in asked
     assert "Enter downloads, Esc does not" in asked
     assert "tales: here, hashes right" in done
@@ -205,10 +201,10 @@ def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> None:
     assert Path(str(engine.loads[-1].draft)).read_bytes() == DRAFT
 
 
-def test_a_download_can_be_declined(hub: Server) -> None:
+async def test_a_download_can_be_declined(hub: Server) -> None:
     async def drive() -> tuple[str, bool]:
         app = app_with(ScriptedEngine())
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             screen = await picker(pilot)
             await pilot.press(*"tales", "enter")
             await wait_for(pilot, "planned")
@@ -216,18 +212,18 @@ def test_a_download_can_be_declined(hub: Server) -> None:
             await wait_for(pilot, "cancelled")
             return drawer(app), app.screen is screen
 
-    said, is_open = asyncio.run(drive())
+    said, is_open = await drive()
     assert "given up" in said
     assert is_open
     assert hub.sent == 0
 
 
-def test_a_download_goes_on_in_the_chat_and_is_cancelled_later(hub: Server) -> None:
+async def test_a_download_goes_on_in_the_chat_and_is_cancelled_later(hub: Server) -> None:
     hub.faults.rate = 1_000_000  # bytes a second
 
     async def drive() -> tuple[str, str, int]:
         app = app_with(ScriptedEngine())
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             await picker(pilot)
             await pilot.press(*"tales", "enter")
             await wait_for(pilot, "planned")
@@ -247,7 +243,7 @@ def test_a_download_goes_on_in_the_chat_and_is_cancelled_later(hub: Server) -> N
             await wait_for(pilot, "cancelled")
             return going, drawer(app), sum(path.stat().st_size for path in Cache().partials())
 
-    going, given_up, kept = asyncio.run(drive())
+    going, given_up, kept = await drive()
     assert "tales: " in going
     assert "MB of 6.5 MB" in going
     assert "storyteller-Q8_0.gguf" in going
@@ -255,10 +251,10 @@ def test_a_download_goes_on_in_the_chat_and_is_cancelled_later(hub: Server) -> N
     assert kept > 200_000
 
 
-def test_a_hub_that_fails_is_told_in_the_drawer_and_in_the_chat() -> None:
+async def test_a_hub_that_fails_is_told_in_the_drawer_and_in_the_chat() -> None:
     async def drive() -> tuple[str, list[str]]:
         app = app_with(ScriptedEngine())
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             await picker(pilot)
             await pilot.press(*"tales", "enter")
             await wait_for(pilot, "failed")
@@ -266,7 +262,7 @@ def test_a_hub_that_fails_is_told_in_the_drawer_and_in_the_chat() -> None:
             await until(pilot, lambda: bool(app._notifications))
             return said, [str(each.message) for each in app._notifications]
 
-    said, told = asyncio.run(drive())
+    said, told = await drive()
     assert "tales: " in said
     assert "Try:" in said
     assert told[0].startswith("tales: ")
@@ -285,14 +281,13 @@ def test_what_fits() -> None:
 
 
 @needs_pair
-def test_the_real_engine_changes_its_pair(hub: Server) -> None:
+async def test_the_real_engine_changes_its_pair(hub: Server) -> None:
     """Asked, downloaded, loaded by llama.cpp and answered, without leaving the app."""
 
     async def drive() -> tuple[str, str]:
         with Worker() as worker:
-            desk = desk_of(ScriptedEngine())
-            app = LocalspecApp(Desk(Bridge(worker), desk.settings, desk.request), settings=described(("chat",)))
-            async with app.run_test(size=(100, 30)) as pilot:
+            app = app_with(worker)
+            async with opened(app, (100, 30)) as pilot:
                 await picker(pilot)
                 await pilot.press(*"tales", "enter")
                 await wait_for(pilot, "planned")
@@ -309,12 +304,12 @@ def test_the_real_engine_changes_its_pair(hub: Server) -> None:
                 assert answer is not None
                 return app.desk.loaded.name, answer.text
 
-    name, text = asyncio.run(drive())
+    name, text = await drive()
     assert name.startswith("hf:tales/storyteller-GGUF@")
     assert text.strip()
 
 
-def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None:
+async def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None:
     class Dying(ScriptedEngine):
         def load(self, settings: Any) -> Iterator[Any]:
             if self.loads:
@@ -323,14 +318,14 @@ def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None:
 
     async def drive() -> str:
         app = app_with(Dying())
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             await picker(pilot)
             await pilot.press(*"storyteller", "enter")
             await until(pilot, lambda: app.screen is app.chat and app.desk.error is not None)
             await pilot.pause(0.2)
             return shown(app)
 
-    assert "the engine was killed (SIGKILL)" in asyncio.run(drive())
+    assert "the engine was killed (SIGKILL)" in await drive()
 
 
 @pytest.mark.parametrize("is_dark", [True, False], ids=["dark", "light"])

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from localspec.config import LoadSettings, Request, Sampling
+from localspec.config import Request, Sampling
 from localspec.errors import WorkerDiedError
 from localspec.tui.app import LocalspecApp
-from localspec.tui.bridge import Bridge
-from localspec.tui.desk import Desk
 from localspec.tui.race import Lane, Moment, Running
 from localspec.tui.screens.race import RaceScreen
 from localspec.worker import Worker
 from tests.cli.harness import needs_pair
-from tests.tui.desks import SIZES, WORDS, ScriptedEngine, app_of, desk_of, shown, until
+from tests.tui.desks import SIZES, WORDS, ScriptedEngine, app_of, opened, shown, until
 
 TIE = {"index": 6, "plain": 1, "other": 2, "margin": 0.003, "drift": 0.002, "is_tie": True}
 OTHER = [*WORDS[:6], *["queen", "of", "all", "the", "lands", "beyond", "the", "sea", "and", "sky"]]
@@ -40,16 +36,16 @@ async def race(pilot: Pilot[Any], text: str = "Tell me of a king") -> RaceScreen
     return screen
 
 
-def test_one_after_the_other_with_one_seed() -> None:
+async def test_one_after_the_other_with_one_seed() -> None:
     engine = ScriptedEngine()
 
     async def drive() -> str:
         app = app_of(engine)
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             await race(pilot)
             return shown(app)
 
-    screen = asyncio.run(drive())
+    screen = await drive()
     asked = [(one.speculation.method, one.max_tokens, one.cold) for one in engine.requests]
     assert asked == [("plain", 8, True), ("auto", 8, True), ("plain", 16, True), ("auto", 16, True)]
     assert len({one.sampling.seed for one in engine.requests[2:]}) == 1
@@ -59,23 +55,23 @@ def test_one_after_the_other_with_one_seed() -> None:
     assert screen.count("Once upon a time there was a king") == 2
 
 
-def test_a_fork_is_explained() -> None:
+async def test_a_fork_is_explained() -> None:
     async def drive() -> str:
         app = app_of(ScriptedEngine(other=OTHER, fork=TIE))
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             await race(pilot)
             return shown(app)
 
-    screen = asyncio.run(drive())
+    screen = await drive()
     assert "diverged at token 6: plain ' a', speculative ' queen': a numerical tie" in screen
 
 
-def test_six_rounds_turn_their_order_and_have_an_interval() -> None:
+async def test_six_rounds_turn_their_order_and_have_an_interval() -> None:
     engine = ScriptedEngine()
 
     async def drive() -> str:
         app = app_of(engine)
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             screen = await race(pilot)
             before = len(engine.requests)
             await pilot.press("f5")
@@ -85,19 +81,18 @@ def test_six_rounds_turn_their_order_and_have_an_interval() -> None:
             await pilot.pause(0.15)
             return shown(app)
 
-    screen = asyncio.run(drive())
+    screen = await drive()
     methods = [one.speculation.method for one in engine.requests[-12:]]
     assert methods == ["plain", "auto", "auto", "plain"] * 3
     assert "4.00 [4.00, 4.00]× plain, 6 rounds" in screen
 
 
-def test_escape_stops_the_race_and_then_goes_back() -> None:
+async def test_escape_stops_the_race_and_then_goes_back() -> None:
     engine = ScriptedEngine(pause=0.5)
 
     async def drive() -> tuple[str, bool]:
         app = app_of(engine)
-        async with app.run_test(size=(120, 40)) as pilot:
-            await until(pilot, lambda: app.desk.loaded is not None)
+        async with opened(app) as pilot:
             app.chat.composer.fill("Tell me")
             await pilot.press("f4")
             screen = app.screen
@@ -111,18 +106,18 @@ def test_escape_stops_the_race_and_then_goes_back() -> None:
             await until(pilot, lambda: app.screen is app.chat)
             return text, app.desk.bridge.is_busy
 
-    text, is_busy = asyncio.run(drive())
+    text, is_busy = await drive()
     assert "no round was finished" in text
     assert not is_busy
     assert len(engine.requests) == 1
 
 
-def test_a_dead_engine_is_a_card_and_the_next_race_loads_again() -> None:
+async def test_a_dead_engine_is_a_card_and_the_next_race_loads_again() -> None:
     engine = ScriptedEngine(error=WorkerDiedError("the engine was killed (SIGKILL)", hint="--ctx 512"))
 
     async def drive() -> tuple[str, str]:
         app = app_of(engine)
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             await race(pilot)
             failed = shown(app)
             engine.error, engine.pid = None, None
@@ -133,19 +128,19 @@ def test_a_dead_engine_is_a_card_and_the_next_race_loads_again() -> None:
             await pilot.pause(0.15)
             return failed, shown(app)
 
-    failed, then = asyncio.run(drive())
+    failed, then = await drive()
     assert "the engine was killed (SIGKILL)" in failed
     assert "Try: --ctx 512" in failed
     assert "identical output" in then
     assert len(engine.loads) == 2
 
 
-def test_the_conversation_is_what_is_raced_on() -> None:
+async def test_the_conversation_is_what_is_raced_on() -> None:
     engine = ScriptedEngine()
 
     async def drive() -> None:
         app = app_of(engine)
-        async with app.run_test(size=(80, 24)) as pilot:
+        async with opened(app, (80, 24)) as pilot:
             await until(pilot, lambda: app.desk.loaded is not None)
             for text in ("first", "second"):
                 app.chat.composer.fill(text)
@@ -160,7 +155,7 @@ def test_the_conversation_is_what_is_raced_on() -> None:
             await pilot.press("enter")
             await until(pilot, lambda: len(engine.requests) == 8)
 
-    asyncio.run(drive())
+    await drive()
     said = [[message.content for message in one.messages] for one in engine.requests]
     assert [len(one) for one in said] == [3] * 4 + [1] * 4
     assert said[0][0] == "first"
@@ -185,21 +180,18 @@ def test_what_a_ghost_had_at_a_moment() -> None:
 
 
 @needs_pair
-def test_a_race_of_the_bundled_pair() -> None:
+async def test_a_race_of_the_bundled_pair() -> None:
     """With the real engine, the same text at temperature 0.8, and a measured ratio."""
-    pair = desk_of(ScriptedEngine()).settings
-    assert isinstance(pair, LoadSettings)
 
     async def drive() -> tuple[Running, str]:
         with Worker() as worker:
-            request = Request(max_tokens=24, sampling=Sampling(seed=5))
-            app = LocalspecApp(Desk(Bridge(worker), pair, replace(request, template="none")))
-            async with app.run_test(size=(100, 30)) as pilot:
+            app = app_of(worker, max_tokens=24, sampling=Sampling(seed=5), template="none")
+            async with opened(app, (100, 30)) as pilot:
                 screen = await race(pilot, "Once upon a time")
                 assert screen.running is not None
                 return screen.running, shown(app)
 
-    running, screen = asyncio.run(drive())
+    running, screen = await drive()
     assert running.error is None
     assert running.found is not None
     (one,) = running.found.rounds

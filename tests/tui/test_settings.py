@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.form import HERE, Form
 from localspec.tui.screens.settings import Field, SettingsScreen
 from localspec.tui.themes import DARK, LIGHT
-from tests.tui.desks import SIZES, ScriptedEngine, desk_of, shown, until
+from tests.tui import desks
+from tests.tui.desks import SIZES, ScriptedEngine, desk_of, opened, shown, until
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +36,7 @@ def app_of(*, is_dark: bool = True) -> LocalspecApp:
     settings = described(("chat",))
     values = {each.name: each.value for each in settings}
     sampling = replace(Request().sampling, top_k=values["top-k"], min_p=values["min-p"])
-    desk = desk_of(ScriptedEngine(), sampling=sampling, max_tokens=None)
-    return LocalspecApp(desk, is_dark=is_dark, settings=settings, clock=lambda: 0.0)
+    return desks.app_of(ScriptedEngine(), is_dark=is_dark, form=settings, sampling=sampling, max_tokens=None)
 
 
 async def form(pilot: Pilot[Any]) -> SettingsScreen:
@@ -69,24 +68,24 @@ async def write(pilot: Pilot[Any], name: str, text: str) -> Field:
     return found
 
 
-def test_values_and_their_origins_are_shown() -> None:
+async def test_values_and_their_origins_are_shown() -> None:
     async def drive() -> list[str]:
         app = app_of()
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             await form(pilot)
             return shown(app).splitlines()
 
-    lines = [line.split() for line in asyncio.run(drive())]
+    lines = [line.split() for line in await drive()]
     assert ["top-k", "30", "config.toml:2"] in lines
     assert ["min-p", "0.1", "LOCALSPEC_MIN_P"] in lines
     assert ["temp", "0.8", "default"] in lines
     assert ["theme", "dark", "default"] in lines
 
 
-def test_a_value_is_taken_from_the_next_answer_on() -> None:
+async def test_a_value_is_taken_from_the_next_answer_on() -> None:
     async def drive() -> tuple[Request, str]:
         app = app_of()
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             screen = await form(pilot)
             for name, text in (("temp", "0.3"), ("tree", "static:3,2"), ("max-tokens", "50"), ("seed", "9")):
                 assert (await write(pilot, name, text)).problem == ""
@@ -95,7 +94,7 @@ def test_a_value_is_taken_from_the_next_answer_on() -> None:
             await until(pilot, lambda: app.screen is app.chat)
             return app.desk.request, origin
 
-    request, origin = asyncio.run(drive())
+    request, origin = await drive()
     assert (request.sampling.temperature, request.sampling.seed) == (0.3, 9)
     assert (request.speculation.tree, request.max_tokens) == ("static:3,2", 50)
     assert origin == HERE
@@ -115,10 +114,10 @@ def test_a_value_is_taken_from_the_next_answer_on() -> None:
         ("option", "colour=red", "has no option 'colour'"),
     ],
 )
-def test_what_cannot_be_is_said_and_not_taken(name: str, text: str, said: str) -> None:
+async def test_what_cannot_be_is_said_and_not_taken(name: str, text: str, said: str) -> None:
     async def drive() -> tuple[str, bool, str]:
         app = app_of()
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             screen = await form(pilot)
             before = app.desk.request
             found = await write(pilot, name, text)
@@ -130,17 +129,17 @@ def test_what_cannot_be_is_said_and_not_taken(name: str, text: str, said: str) -
             assert screen.form.text(name) != text
             return about, app.desk.request == before, app.theme
 
-    about, is_same, theme = asyncio.run(drive())
+    about, is_same, theme = await drive()
     assert said in about
     assert "not taken" in about
     assert is_same
     assert theme == DARK
 
 
-def test_keeping_writes_what_is_new_and_nothing_else() -> None:
+async def test_keeping_writes_what_is_new_and_nothing_else() -> None:
     async def drive() -> tuple[str, str, list[str]]:
         app = app_of()
-        async with app.run_test(size=(120, 40)) as pilot:
+        async with opened(app) as pilot:
             screen = await form(pilot)
             await write(pilot, "temp", "0.3")
             await write(pilot, "min-p", "0.2")
@@ -149,7 +148,7 @@ def test_keeping_writes_what_is_new_and_nothing_else() -> None:
             await pilot.pause(0.1)
             return app.theme, screen.form.origin("temp"), [str(each.message) for each in app._notifications]
 
-    theme, origin, told = asyncio.run(drive())
+    theme, origin, told = await drive()
     assert theme == LIGHT
     assert config_file().read_text() == '# mine\ntop-k = 30\ntemp = 0.3\nmin-p = 0.2\ntheme = "light"\n'
     assert origin == "config.toml:3"
@@ -158,7 +157,7 @@ def test_keeping_writes_what_is_new_and_nothing_else() -> None:
 
 
 def test_keeping_nothing_takes_a_value_out() -> None:
-    form = Form.of(desk_of(ScriptedEngine(), max_tokens=7), described(("chat",)), "dark")
+    form = Form.of(desk_of(ScriptedEngine(), max_tokens=7), described(("chat",)))
     config_file().write_text("max-tokens = 7\n")
     form.change("max-tokens", "none")
     assert form.keep() == ["max-tokens"]
@@ -167,7 +166,7 @@ def test_keeping_nothing_takes_a_value_out() -> None:
 
 
 def test_a_broken_file_is_told_and_left_alone() -> None:
-    form = Form.of(desk_of(ScriptedEngine()), described(("chat",)), "dark")
+    form = Form.of(desk_of(ScriptedEngine()), described(("chat",)))
     config_file().write_text("temp = \n")
     form.change("temp", "0.3")
     with pytest.raises(UsageError, match="is not TOML"):
@@ -176,10 +175,10 @@ def test_a_broken_file_is_told_and_left_alone() -> None:
     assert form.origin("temp") == HERE
 
 
-def test_the_default_comes_back_and_arrows_move() -> None:
+async def test_the_default_comes_back_and_arrows_move() -> None:
     async def drive() -> tuple[str, float, bool]:
         app = app_of()
-        async with app.run_test(size=(80, 24)) as pilot:
+        async with opened(app, (80, 24)) as pilot:
             screen = await form(pilot)
             await write(pilot, "temp", "0.3")
             field(screen, "temp").input.focus()
@@ -190,7 +189,7 @@ def test_the_default_comes_back_and_arrows_move() -> None:
             assert isinstance(focused, Input)
             return str(app.desk.request.sampling.temperature), 0.8, focused is field(screen, "temp").input
 
-    temperature, default, is_back = asyncio.run(drive())
+    temperature, default, is_back = await drive()
     assert float(temperature) == default
     assert is_back
 

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
 from localspec.events import Loading, Prefilled, Started, Warned
+from localspec.sanitize import sanitize
 from localspec.tui import figures
 from localspec.tui.bridge import Arrived, Ended
 from localspec.tui.desk import Desk
-from localspec.tui.dialogue import ASSISTANT, USER, Entry
+from localspec.tui.dialogue import Entry
 from localspec.tui.memory import resident
 from localspec.tui.provenance import View
+from localspec.tui.screens.turns import Turns
 from localspec.tui.widgets.bars import Top, TopBar
-from localspec.tui.widgets.card import ErrorCard, Note
+from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Asked, Spoken
 from localspec.tui.widgets.transcript import Transcript
-
-if TYPE_CHECKING:
-    from localspec.tui.app import LocalspecApp
 
 RATE = 20  # times a second that what has come is shown
 FIGURES = 0.25  # seconds between two versions of the figures
 PANE = 40  # columns of the figures
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(Turns):
     """Home. What has come from the engine is taken here, twenty times a second, while a job runs."""
 
-    app: LocalspecApp
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "stop", show=True),
         Binding("f2", "figures", "figures", show=True),
@@ -52,10 +50,8 @@ class ChatScreen(Screen[None]):
         Binding("home", "top", "first message", show=False),
     ]
 
-    def __init__(self, desk: Desk, history: list[str]) -> None:
-        super().__init__()
-        self.desk = desk
-        self._history = history
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
         self._view = View.OFF
         self._doing = ""
         self._pane = "full"  # full, strip or off: as F2 says
@@ -70,22 +66,25 @@ class ChatScreen(Screen[None]):
                 yield Static(id="chip", markup=False)
             yield Static(id="figures", markup=False)
         yield Static(id="strip", markup=False)
+        yield Static(id="attached", markup=False)
         with Horizontal(id="ask"):
             yield Static("›", id="prompt", markup=False)
-            yield Composer(self._history, id="composer")
-        yield Footer(compact=True, show_command_palette=False)
+            yield Composer(id="composer")
+            yield Static(id="cell", markup=False)
+        yield Footer(compact=True)
+        yield Static("terminal too small: Ctrl+C quits", id="small", markup=False)
 
-    def on_mount(self) -> None:
-        """Begin with the keyboard in the composer."""
+    async def on_mount(self) -> None:
+        """Begin with what was said, and the keyboard in the composer."""
+        await self.renew()
         self.composer.focus()
         self.set_interval(1 / RATE, self._tick)
         self.set_interval(1.0, self._second)
         self._show_figures()
 
-    @property
-    def composer(self) -> Composer:
-        """Where messages are written."""
-        return self.query_one(Composer)
+    def on_resize(self) -> None:
+        """Other figures may have room now."""
+        self.call_after_refresh(self._show_figures)
 
     @property
     def transcript(self) -> Transcript:
@@ -98,14 +97,16 @@ class ChatScreen(Screen[None]):
         self._doing = ""
         with self.app.batch_update():
             await self.transcript.remove_children()
-            await self.transcript.mount_all([self._widget(entry) for entry in path])
+            await self.transcript.mount_all([self._widget(entry) for entry in path] or [Welcome()])
         self.transcript.follow()
         self._show_figures()
 
     async def show(self, *entries: Entry) -> None:
         """Add messages at the end."""
+        await self.transcript.query(Welcome).remove()
         await self.transcript.mount_all([self._widget(entry) for entry in entries])
         self.transcript.follow()
+        self.show_attached()
 
     async def tell(self, text: str) -> None:
         """Add a line of the chat's own."""
@@ -116,6 +117,13 @@ class ChatScreen(Screen[None]):
         """Add a card that tells of an error."""
         await self.transcript.mount(ErrorCard(error))
         self.transcript.grown()
+
+    def show_attached(self) -> None:
+        """Tell above the input what goes with the next message."""
+        names = ", ".join(sanitize(each.name) for each in self.desk.attached)
+        line = self.query_one("#attached", Static)
+        line.display = bool(names)
+        line.update(Content(f"+ {names}"))
 
     def _widget(self, entry: Entry) -> Spoken:
         siblings = self.desk.dialogue.siblings(entry)
@@ -140,9 +148,9 @@ class ChatScreen(Screen[None]):
             await widget.feed(text)
         if self.desk.dialogue.first != first:
             await self.tell("The context is full: the oldest message and its answer are no longer sent.")
-        for item in items:
-            if isinstance(item, Ended):
-                await self._end(widget, item)
+        ended = [item for item in items if isinstance(item, Ended)]
+        if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer with less before it
+            await self._end(widget, ended[-1])
         self.transcript.grown()
         self._show_figures(is_due=bool(text))
 
@@ -158,8 +166,6 @@ class ChatScreen(Screen[None]):
                 await self.tell(message)
 
     async def _end(self, widget: Answered | None, item: Ended) -> None:
-        if self.desk.bridge.is_busy:  # the answer is asked for again, with less before it
-            return
         self._doing = ""
         if widget is not None:
             await widget.finish()
@@ -169,7 +175,6 @@ class ChatScreen(Screen[None]):
         if item.error is not None:
             await self.fail(item.error)
         self._show_figures()
-        self.app.answered()
 
     def _answer_of(self, entry: Entry | None) -> Answered | None:
         if entry is None:
@@ -180,6 +185,9 @@ class ChatScreen(Screen[None]):
         lost = self.desk.bridge.lost()
         if lost is not None:
             await self.fail(lost)
+        trouble = self.app.keeper.trouble()
+        if trouble is not None:
+            await self.fail(trouble)
         self._show_figures()
 
     def _show_figures(self, *, is_due: bool = False) -> None:
@@ -195,23 +203,16 @@ class ChatScreen(Screen[None]):
         strip = self.query_one("#strip", Static)
         if strip.display:
             strip.update(figures.strip(trace, self.size.width - 2))
+        cell = self.query_one("#cell", Static)
+        if cell.display:
+            cell.update(figures.cell(trace))
         state = "stopping…" if self.desk.bridge.is_stopping else self._doing
         used = trace.stats.context_n if trace is not None else 0
         memory = resident(self.desk.bridge.worker.pid)
         name = self.desk.settings.name or self.desk.settings.target
-        self.query_one(TopBar).show(Top(name, loaded, used, memory, state, self.app.saved()))
-
-    @on(Composer.Sent)
-    async def send(self, sent: Composer.Sent) -> None:
-        """Send a message, or obey a command."""
-        if self.desk.answering is not None:  # while a pair loads, the message waits for it
-            self.app.notify("an answer is being written; Esc stops it", markup=False)
-            return
-        self.composer.clear_sent()
-        answer = self.desk.ask(sent.text)
-        asked = self.desk.dialogue.parent(answer)
-        assert asked is not None
-        await self.show(asked, answer)
+        self.query_one(TopBar).show(
+            Top(name, loaded, used, memory, state, "autosaved" if self.app.keeper.is_saved else "not saved")
+        )
 
     @on(Transcript.Follow)
     def chip(self, follow: Transcript.Follow) -> None:
@@ -226,16 +227,27 @@ class ChatScreen(Screen[None]):
         if self.desk.bridge.is_busy:
             self.desk.bridge.stop()
             self._show_figures()
-        else:
+        elif not self.stop_editing():
             self.composer.focus()
 
-    async def action_regenerate(self) -> None:
-        """Answer the last message again, beside the answers it has."""
-        answer = self.desk.last_answer
-        if self.desk.answering is not None or answer is None:
+    @on(Answered.Copied)
+    def copy_block(self, copied: Answered.Copied) -> None:
+        """Copy a block of code."""
+        self.copy_text(copied.text, f"code block {copied.number} of {copied.of}")
+
+    def action_thinking(self) -> None:
+        """Show or hide the reasoning of all answers."""
+        for widget in self.transcript.query(Answered):
+            widget.action_unfold()
+
+    def action_speculation(self) -> None:
+        """Turn drafting off or on for the answers to come."""
+        try:
+            is_on = self.desk.switch_speculation()
+        except LocalspecError as error:
+            self.app.say(f"{error.message}; try: {error.hint}", is_wrong=True)
             return
-        self.desk.again(answer)
-        await self.renew()
+        self.app.say(f"speculation is {'on' if is_on else 'off'} from the next answer")
 
     async def action_origins(self) -> None:
         """Show where tokens came from: off, marks, full."""
@@ -266,6 +278,3 @@ class ChatScreen(Screen[None]):
             self.transcript.scroll_page_up(animate=False)
         else:
             self.transcript.scroll_page_down(animate=False)
-
-
-__all__ = ["ASSISTANT", "ChatScreen"]

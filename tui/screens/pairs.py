@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -27,10 +27,8 @@ from localspec.sanitize import sanitize
 from localspec.tui.desk import Desk
 from localspec.tui.downloads import Download
 from localspec.tui.drawer import drawn
+from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.fit import Memory, fit, this_machine
-
-if TYPE_CHECKING:
-    from localspec.tui.app import LocalspecApp
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
@@ -41,7 +39,7 @@ LEFT_OUT = ((100, ()), (76, ("licence",)), (0, ("licence", "draft", "tested"))) 
 class PairsScreen(Screen[None]):
     """Typing filters; Enter uses what is chosen, or any pair that is written down whole."""
 
-    app: LocalspecApp
+    app: Elsewhere
     CSS_PATH = "pairs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
@@ -188,7 +186,7 @@ class PairsScreen(Screen[None]):
         except LocalspecError as error:
             self._fail(error)
             return
-        self.app.notify(sanitize(f"loading {pair.name}"), markup=False, timeout=2.0)
+        self.app.say(sanitize(f"loading {pair.name}"))
         self.dismiss()
 
     def _ask(self, ref: str, missing: NotCachedError) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -17,12 +17,10 @@ from localspec.cli.summary import percent
 from localspec.config import Message, Request
 from localspec.sanitize import sanitize
 from localspec.tui.desk import Desk
+from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.race import Running
 from localspec.tui.widgets.card import card
 from localspec.worker import Worker
-
-if TYPE_CHECKING:
-    from localspec.tui.app import LocalspecApp
 
 N = 128  # tokens, where the settings name no number
 MANY = 6  # rounds: the fewest that give an interval
@@ -51,7 +49,7 @@ class Lane(Vertical):
 class RaceScreen(Screen[None]):
     """Runs a race when it is opened with a question, and whenever Enter is pressed."""
 
-    app: LocalspecApp
+    app: Elsewhere
     CSS_PATH = "race.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "stop, back"),
@@ -100,7 +98,7 @@ class RaceScreen(Screen[None]):
             return
         bridge = self.desk.bridge
         if bridge.is_stopping or self.desk.answering is not None:
-            self.app.notify("the engine is busy", markup=False)
+            self.app.say("the engine is busy")
             return
         if bridge.worker.pid is None and not bridge.is_busy:  # it died, or was never started
             bridge.load(self.desk.settings)

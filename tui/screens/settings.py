@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -17,11 +17,9 @@ from textual.widgets import Footer, Input, Static
 from localspec.configuration import config_file
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
+from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.form import THEME, Form
 from localspec.tui.themes import DARK, LIGHT
-
-if TYPE_CHECKING:
-    from localspec.tui.app import LocalspecApp
 
 THEMES = {"dark": DARK, "light": LIGHT}
 
@@ -58,13 +56,13 @@ class Field(Horizontal):
 class SettingsScreen(Screen[None]):
     """Enter or leaving a field takes its value; Ctrl+S writes what is new into config.toml."""
 
-    app: LocalspecApp
+    app: Elsewhere
     CSS_PATH = "settings.tcss"
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
-        Binding("up", "app.focus_previous", "up", show=False),
-        Binding("down", "app.focus_next", "down", show=False),
+        Binding("up", "app.focus_previous", "up", show=False, priority=True),
+        Binding("down", "app.focus_next", "down", show=False, priority=True),
         Binding("ctrl+s", "keep", "keep in config.toml", priority=True),
         Binding("ctrl+r", "reset", "default", priority=True),
     ]
@@ -129,14 +127,14 @@ class SettingsScreen(Screen[None]):
         try:
             names = self.form.keep()
         except LocalspecError as error:
-            self.app.notify(sanitize(f"{error.message}; try: {error.hint}"), severity="error", markup=False)
+            self.app.say(sanitize(f"{error.message}; try: {error.hint}"), is_wrong=True)
             return
         for field in self.query(Field):
             self._tell(field)
         kept = ", ".join(names) or "nothing new"
         over = self.form.overruled(names)
         more = f"; {', '.join(over)}: the environment or the command line still wins" if over else ""
-        self.app.notify(sanitize(f"{kept}: kept in {config_file()}{more}"), markup=False)
+        self.app.say(sanitize(f"{kept}: kept in {config_file()}{more}"))
 
     def action_reset(self) -> None:
         """Give the field that has the keyboard its default."""

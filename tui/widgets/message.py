@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
 from localspec.cli.summary import is_slower, stats_line
+from localspec.conversations.records import USER
 from localspec.sanitize import sanitize
-from localspec.tui.dialogue import USER, Entry
+from localspec.tui.dialogue import Entry
 from localspec.tui.provenance import View, legend, marked
 from localspec.tui.thinking import Thought, split
 from localspec.tui.trace import Trace
-from localspec.tui.widgets.flow import Flow
 from localspec.tui.widgets.reply import Reply
 
 FOLDED = 16  # lines of a user's message that are shown
@@ -24,6 +28,31 @@ _STATES = {"interrupted": "stopped", "failed": "failed", "streaming": "…"}
 
 class Spoken(Vertical, can_focus=True):
     """A message that can be focused; j and k go from one to the next."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "want('copy')", "copy"),
+        Binding("e", "want('edit')", "edit"),
+        Binding("r", "want('again')", "again"),
+        Binding("enter", "want('inspect')", "passes"),
+        Binding("f", "want('fork')", "fork", show=False),
+        Binding("x", "app.export", "export", show=False),
+        Binding("left_square_bracket", "want('back')", "branch before", show=False),
+        Binding("right_square_bracket", "want('on')", "next branch", show=False),
+        Binding("c", "code", "copy the next code block", show=False),
+        Binding("d", "reveal", "refused drafts", show=False),
+        Binding("t", "unfold", "reasoning", show=False),
+        Binding("j,down", "screen.focus_next('Spoken')", "next message", show=False),
+        Binding("k,up", "screen.focus_previous('Spoken')", "message before", show=False),
+        Binding("g", "screen.top", "first message", show=False),
+        Binding("G", "screen.follow", "last message", show=False),
+    ]
+
+    @dataclass
+    class Wanted(Message):
+        """Something is to be done with the message."""
+
+        entry: Entry
+        what: str
 
     def __init__(self, entry: Entry, branch: tuple[int, int]) -> None:
         super().__init__(classes=entry.role)
@@ -41,6 +70,10 @@ class Spoken(Vertical, can_focus=True):
         if self.entry.status in _STATES:
             parts.append((f"  {_STATES[self.entry.status]}", "$warning" if self.entry.status != "streaming" else ""))
         return Content.assemble(*parts)
+
+    def action_want(self, what: str) -> None:
+        """Hand a wish on to the screen."""
+        self.post_message(self.Wanted(self.entry, what))
 
     def set_branch(self, branch: tuple[int, int]) -> None:
         """Tell which of how many siblings this is."""
@@ -65,12 +98,21 @@ class Asked(Spoken):
 class Answered(Spoken):
     """An answer, whole or still coming. `trace` knows its tokens; there is none for one that was loaded."""
 
+    @dataclass
+    class Copied(Message):
+        """A block of code is to be copied."""
+
+        text: str
+        number: int
+        of: int
+
     def __init__(self, entry: Entry, branch: tuple[int, int], trace: Trace | None, view: View) -> None:
         super().__init__(entry, branch)
         self.trace = trace
         self.view = view
         self.is_revealed = False
         self.is_unfolded = False
+        self._block = -1  # of code, the last that was copied
         self._shown = sanitize(entry.text) if entry.status != "streaming" else ""
         self._thought = split(self._shown)
         self._reply = Reply(self._thought.answer)
@@ -121,15 +163,22 @@ class Answered(Spoken):
         if has_origins:
             self._show_origins()
 
-    def unfold(self) -> None:
+    def action_unfold(self) -> None:
         """Show or hide the reasoning."""
         self.is_unfolded = not self.is_unfolded
         self._show_thought()
 
-    def reveal(self) -> None:
+    def action_reveal(self) -> None:
         """Show or hide what was drafted and refused."""
         self.is_revealed = not self.is_revealed
         self._show_origins()
+
+    def action_code(self) -> None:
+        """Copy the next block of code, from the first after the last."""
+        blocks = self.entry.text.split("```")[1::2]
+        if blocks:
+            self._block = (self._block + 1) % len(blocks)
+            self.post_message(self.Copied(blocks[self._block].partition("\n")[2], self._block + 1, len(blocks)))
 
     async def _renew(self) -> None:
         old, self._reply = self._reply, Reply(self._thought.answer)
@@ -170,6 +219,3 @@ def _folded(thought: Thought, is_unfolded: bool) -> Content:
         last = thought.reasoning.rstrip().rpartition("\n")[2][-120:]
         parts.append((f"\n  {last}", "$muted"))
     return Content.assemble(*parts)
-
-
-__all__ = ["Answered", "Asked", "Flow", "Spoken"]
