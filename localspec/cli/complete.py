@@ -8,8 +8,11 @@ from collections.abc import Iterator
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
+from localspec.cli.console import one_line
+from localspec.config import conversations_file
 from localspec.errors import LocalspecError
 
+RECENT = 50  # conversations to choose from
 VARIABLE = "_LOCALSPEC_COMPLETE"  # click's scheme: the shell calls localspec with it
 
 
@@ -31,6 +34,21 @@ def axis_entries(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
     names = {name for axis in ("method", "tree", "length", "verify") for name in axis_names(axis)} - {"auto"}
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the conversations used last that begin with what was typed, with what they are about."""
+    from localspec.conversations.store import Store
+
+    path = conversations_file()
+    if not path.exists():
+        return []
+    try:
+        with Store.open(path) as store:
+            found = store.conversations(RECENT)
+    except LocalspecError:
+        return []  # nobody could be told
+    return [CompletionItem(each.id, help=one_line(each.title)) for each in found if each.id.startswith(incomplete)]
 
 
 def _pairs() -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from localspec.axes import axis_names, check_axis
-from localspec.cli.complete import pair_names
+from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.params import Positive, option, stacked
 from localspec.cli.settings import draft_length, key_value, layers_on, servers, token_bias, unescape
 from localspec.config import Request, Sampling, Speculation
@@ -219,7 +219,7 @@ def _conversation() -> list[Any]:
     add = partial(option, section="Conversation (see: localspec logs)")
     return [
         add("-c", "--continue", "is_continued", is_flag=True, help="Go on with the conversation used last."),
-        add("--session", metavar="ID", help="Go on with this one."),
+        add("--session", metavar="ID", shell_complete=conversation_ids, help="Go on with this one."),
         add("--save/--no-save", default=True, help="Keep what is said, or write nothing of it.  [default: save]"),
     ]
 

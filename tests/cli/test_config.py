@@ -18,7 +18,9 @@ from localspec.cli.configurable import options_of
 from localspec.cli.configured import ONCE
 from localspec.cli.described import described
 from localspec.cli.entry import outcome
+from localspec.config import conversations_file
 from localspec.configuration import config_file
+from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from tests.cli.harness import FAKE, ROOT, assert_one_line, environment, localspec
 
@@ -314,6 +316,10 @@ def test_completion_finds_names() -> None:
     assert complete("run", "-m", "./x") == ["file,./x"]
     assert complete("race", "storyt") == ["plain,storyteller"]
     assert complete("config", "set", "top-") == ["plain,top-k", "plain,top-p"]
+    with Store.open(conversations_file()) as store:
+        kept = [store.create("storyteller").id for _ in range(2)]
+    assert sorted(complete("chat", "--session", "")) == sorted(f"plain,{each}" for each in kept)
+    assert complete("logs", "show", kept[0]) == [f"plain,{kept[0]}"]
     assert complete("explain", "seq") == ["plain,sequoia"]
 
 
