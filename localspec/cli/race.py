@@ -12,6 +12,7 @@ from localspec.bench.answers import Answer
 from localspec.bench.race import Race, race
 from localspec.bench.table import aligned
 from localspec.cli.answer import load
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.inputs import Inputs, read_prompt
@@ -38,7 +39,7 @@ N = 128  # tokens, without -n
 
 
 @click.command("race", cls=Command)
-@click.argument("pair")
+@click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
         help="Rounds, each with a seed of its own, in turned order; six give an interval.  [default: 1]")  # fmt: skip
@@ -109,7 +110,7 @@ def _tell(found: Race, *, as_json: bool) -> None:
         return
     text = found.rounds[0].other.stats.text
     write_out((sanitize(text) if is_terminal(sys.stdout) else text) + "\n\n")
-    write_out("\n".join([*aligned(_lines(found)), *_verdict(found)]) + "\n")
+    write_out("\n".join([*aligned(_lines(found)), *map(sanitize, found.verdict())]) + "\n")
 
 
 def _lines(found: Race) -> list[tuple[str, ...]]:
@@ -131,19 +132,3 @@ def _lines(found: Race) -> list[tuple[str, ...]]:
                 )
             )
     return lines
-
-
-def _verdict(found: Race) -> list[str]:
-    """Return what people came for."""
-    ratio, same = found.ratio, found.same
-    if ratio is None:
-        speed = "the answers are too short to be timed"
-    else:
-        pays = "speculation pays" if ratio.median >= 1 else "speculation does not pay here"
-        n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-        speed = f"{ratio.spelt()}× plain{n}: {pays}"
-    if same is None:
-        text = "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
-    else:
-        text = sanitize(same.spelt())
-    return [speed, text]
