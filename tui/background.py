@@ -40,7 +40,7 @@ def darkness(answer: bytes) -> bool | None:
     if match is None:
         return None
     red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in match.groups())
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5
+    return bool(0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5)
 
 
 def _ask(source: int, sink: int) -> bytes:
