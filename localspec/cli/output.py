@@ -15,6 +15,7 @@ from localspec.cli.marks import Provenance, Span, marked
 from localspec.cli.result import result
 from localspec.cli.signals import INTERRUPTED, TIMED_OUT
 from localspec.config import LoadSettings, Request
+from localspec.conversations.current import Current
 from localspec.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.stats import Stats
@@ -98,8 +99,11 @@ class TextSink:
 class JsonSink:
     """One object at the end; on failure the object of the error."""
 
-    def __init__(self, live: Live, settings: LoadSettings, request: Request, *, has_tokens: bool = False) -> None:
+    def __init__(
+        self, live: Live, settings: LoadSettings, request: Request, current: Current, *, has_tokens: bool = False
+    ) -> None:
         self._live = live
+        self._current = current
         self._settings = settings
         self._request = request
         self._tokens: list[Wire] | None = [] if has_tokens else None
@@ -114,7 +118,7 @@ class JsonSink:
 
     def finish(self, stats: Stats) -> None:
         """Write the object."""
-        made = result(stats, self._settings, self._request)
+        made = result(stats, self._settings, self._request, self._current)
         self._live.erase()
         write_json(made if self._tokens is None else {**made, "tokens": self._tokens})
 

@@ -25,6 +25,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
 from localspec.cli.result import params, result
 from localspec.config import LoadSettings, Request
+from localspec.conversations.current import Current
 from localspec.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
 from localspec.stats import Stats
 
@@ -36,9 +37,15 @@ class EventsSink:
     """Writes every event as it comes. Of the many events of a load only every tenth part of a model is told."""
 
     def __init__(
-        self, live: Live, settings: LoadSettings, request: Request, clock: Callable[[], float] = time.monotonic
+        self,
+        live: Live,
+        settings: LoadSettings,
+        request: Request,
+        current: Current,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._live = live
+        self._current = current
         self._settings = settings
         self._request = request
         self._lines = Lines(clock)
@@ -69,7 +76,7 @@ class EventsSink:
     def finish(self, stats: Stats) -> None:
         """Write `end` with the object of --json."""
         tail = stats.finished.tail if stats.finished else ""
-        self._put("end", {"tail": tail, "result": result(stats, self._settings, self._request)})
+        self._put("end", {"tail": tail, "result": result(stats, self._settings, self._request, self._current)})
 
     def fail(self, error: Wire) -> None:
         """Write `error`."""

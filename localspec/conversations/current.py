@@ -98,7 +98,13 @@ class Current:
 
     def to_send(self) -> tuple[Sent, ...]:
         """Return the messages that have the last thing said answered, which is a person's."""
-        return to_send(self.path(), self._system, without=self._without)
+        *before, question = self.path()
+        assert question.role == USER, "the last word is a person's"
+        return to_send(before, self._system, question.content, without=self._without)
+
+    def to_send_with(self, content: str) -> tuple[Sent, ...]:
+        """Return the messages that would have `content` answered if it were said here."""
+        return to_send(self.path(), self._system, content, without=self._without)
 
     def forget_oldest(self) -> bool:
         """Send one turn less from now on; False if only the question is left."""
