@@ -16,7 +16,7 @@ from localspec.errors import UsageError
 
 COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
-    "chat": ("localspec.cli.chat:chat", "Talk to a pair, line by line."),
+    "chat": ("localspec.cli.chat:chat", "Talk to a pair, full-screen; line by line with --plain."),
     "logs": ("localspec.cli.logs:logs", "The conversations that are kept: list, show, search, export, delete."),
     "pull": ("localspec.cli.pull:pull", "Download a pair from the hub, checked."),
     "ls": ("localspec.cli.ls:list_models", "List the models in the hub's cache."),

@@ -4,7 +4,7 @@
     load     what is being loaded, frac of it in 0..1
     warn     code, message
     prefill  prompt_n, cache_n, ms, prepare_ms; seed, n_ctx and params as they were decided
-    step     one pass: i, pos, k, n_accepted, draft, out, text, ms, cum, why, expected (tokens, ms), probe
+    step     one pass: i, pos, k, n_accepted, draft, out, text, ms, cum, drafter, why, expected (tokens, ms), probe
     probe    plain_ms, ctx: a plain pass was measured
     end      tail (text held back until now), result (the object of --json)
     error    error (the error object of --json)
@@ -141,6 +141,7 @@ def _step(event: Committed) -> Wire:
         "out": [_token(piece) for piece in event.out],
         "text": event.text,
         "ms": {"draft": ms.draft, "verify": ms.verify, "sample": ms.sample, "other": ms.other},
+        "drafter": event.drafter,
         "why": event.why,
         "expected": event.expected_ms and {"tokens": event.expected_tokens, "ms": event.expected_ms},
         "probe": event.is_probe,

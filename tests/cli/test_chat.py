@@ -283,7 +283,7 @@ def test_one_message_that_is_too_long(talk: Talk) -> None:
 
 
 def chat_terminal(**env: str) -> Terminal:
-    terminal = Terminal(["chat", "--no-stats"], env=env)
+    terminal = Terminal(["chat", "--plain", "--no-stats"], env=env)
     terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
     return terminal
 
@@ -293,8 +293,9 @@ def ready(terminal: Terminal, n: int) -> bool:
     return terminal.text.count("You:") == n and terminal.lines[-1] == "You:"
 
 
-def test_bare_on_a_terminal_is_the_chat() -> None:
-    terminal = Terminal([])
+@pytest.mark.parametrize("env", [{"ACCESSIBLE": "1"}, {"TERM": "dumb"}, {"LOCALSPEC_PLAIN": "1"}])
+def test_bare_on_a_terminal_that_is_not_to_be_filled_is_the_line_chat(env: dict[str, str]) -> None:
+    terminal = Terminal([], env=env)
     terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
     terminal.type("\x04")
     assert terminal.wait() == 0
@@ -392,7 +393,7 @@ def test_a_script_with_a_broken_model_fails(tmp_path: Path) -> None:
 
 @needs_pair
 def test_the_real_engine_may_die_between_two_messages() -> None:
-    terminal = Terminal(["chat", "--no-stats", "-n", "8"], program=REAL)
+    terminal = Terminal(["chat", "--plain", "--no-stats", "-n", "8"], program=REAL)
     terminal.wait_for(lambda: ready(terminal, 1))
     terminal.type("Hello\n")
     terminal.wait_for(lambda: ready(terminal, 2))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localspec.cli.console import one_line, write_out
-from localspec.cli.settings import check, reference, target_reference, text_or_file
+from localspec.cli.settings import check, text_or_file
 from localspec.cli.summary import table
 from localspec.cli.talk import Chat
 from localspec.cli.tuning import SETTINGS, changed, shown
 from localspec.errors import UsageError
+from localspec.models.reference import reference, target_reference
 
 
 def show_stats(chat: Chat, _argument: str) -> None:

@@ -1,0 +1,43 @@
+"""Opening the chat: what the command line calls once everything it was told has been found right."""
+
+from __future__ import annotations
+
+from localspec.config import LoadSettings, Request
+from localspec.conversations.records import Conversation
+from localspec.conversations.store import Store
+from localspec.tui.app import LocalspecApp
+from localspec.tui.bridge import Bridge, Engine
+from localspec.tui.desk import Desk
+from localspec.tui.dialogue import Dialogue
+from localspec.tui.keeper import Keeper
+from localspec.tui.signals import leaving
+
+
+def open_chat(
+    worker: Engine,
+    store: Store,
+    settings: LoadSettings,
+    request: Request,
+    *,
+    system: str | None = None,
+    found: Conversation | None = None,
+) -> int:
+    """Run the chat until it is left, in a new conversation or in `found`; return the exit code.
+
+    Raises what the app failed of. Closes the store.
+    """
+    dialogue = Dialogue(system)
+    if found is not None:
+        said = system if system is not None else found.system
+        dialogue = Dialogue.restored(store.messages(found.id), system=said, key=found.id, leaf=found.leaf)
+    bridge, keeper = Bridge(worker), Keeper(store)
+    app = LocalspecApp(Desk(bridge, keeper, settings, request, dialogue), keeper)
+    try:
+        with leaving(app.leave):
+            code = app.run()
+    finally:
+        bridge.close()
+        keeper.close()
+    if app.bug is not None:
+        raise app.bug
+    return code or 0
