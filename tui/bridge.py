@@ -50,8 +50,9 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """An event, and when it came."""
+    """An event, when it came, and the number of its job."""
 
+    job: int
     at: float
     event: Event
 
@@ -60,6 +61,7 @@ class Arrived:
 class Ended:
     """A job is over; `error` says why if it failed."""
 
+    job: int
     at: float
     error: LocalspecError | None = None
 
@@ -73,8 +75,10 @@ class Bridge:
     def __init__(self, worker: Engine, clock: Callable[[], float] = time.monotonic) -> None:
         self.worker = worker
         self._clock = clock
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
         self._arrived: deque[Arrived | Ended] = deque()
+        self._apart: dict[int, deque[Arrived | Ended]] = {}  # of jobs that `run` started
+        self._started = 0  # jobs so far: the number of the latest
         self._open = 0  # jobs whose Ended was not taken
         self._is_stopping = False
         self._loaded: tuple[int | None, LoadSettings] | None = None  # the process and what it holds
@@ -90,33 +94,37 @@ class Bridge:
         """Whether the running job was asked to stop."""
         return self.is_busy and self._is_stopping
 
-    def load(self, settings: LoadSettings) -> None:
-        """Load a pair in place of the one that is loaded."""
-        self._start(lambda: self._load(settings))
+    def load(self, settings: LoadSettings) -> int:
+        """Load a pair in place of the one that is loaded; return the job's number, as all that start one do."""
+        return self._start(lambda: self._load(settings))
 
-    def answer(self, settings: LoadSettings, request: Request) -> None:
+    def answer(self, settings: LoadSettings, request: Request) -> int:
         """Answer a request; loads first if the process that held the pair is gone."""
-        self._start(lambda: self._answer(settings, request))
+        return self._start(lambda: self._answer(settings, request))
 
-    def run(self, job: Job) -> None:
-        """Run anything else that yields events of the worker."""
-        self._start(job)
+    def run(self, job: Job) -> int:
+        """Run anything else that yields events of the worker, which `take` then gives to who names the job."""
+        self._apart[self._started + 1] = deque()
+        return self._start(job)
 
     def stop(self) -> None:
         """Ask the running job to stop; a second time the process is ended, should it be deaf."""
         if self.is_stopping:
-            self.worker.close()
+            threading.Thread(target=self.worker.close, daemon=True).start()  # which may take a second
         elif self.is_busy:
             self._is_stopping = True
             self.worker.cancel()
 
-    def take(self) -> list[Arrived | Ended]:
-        """Return what has come since the last call, in order."""
+    def take(self, job: int | None = None) -> list[Arrived | Ended]:
+        """Return what has come since the last call, in order: of a job of `run`, else of loads and answers."""
+        arrived = self._arrived if job is None else self._apart.get(job, deque())
         taken = []
-        while self._arrived:
-            item = self._arrived.popleft()
+        while arrived:
+            item = arrived.popleft()
             taken.append(item)
-            self._open -= isinstance(item, Ended)
+            if isinstance(item, Ended):
+                self._open -= 1
+                self._apart.pop(item.job, None)
         return taken
 
     def lost(self) -> WorkerDiedError | None:
@@ -128,22 +136,26 @@ class Bridge:
         self._jobs.put(None)
         self.worker.close()
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: Job) -> int:
         self._open += 1
+        self._started += 1
         self._is_stopping = False
-        self._jobs.put(job)
+        self._jobs.put((self._started, job))
+        return self._started
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (item := self._jobs.get()) is not None:
+            number, job = item
+            arrived = self._apart.get(number, self._arrived)
             error: LocalspecError | None = None
             try:
                 for event in job():
-                    self._arrived.append(Arrived(self._clock(), event))
+                    arrived.append(Arrived(number, self._clock(), event))
             except LocalspecError as raised:
                 error = raised
             except Exception as raised:  # the thread must outlive it, and the screen must hear of it
                 error = InternalError(f"unexpected {type(raised).__name__}: {raised}", hint="please report it")
-            self._arrived.append(Ended(self._clock(), error))
+            arrived.append(Ended(number, self._clock(), error))
 
     def _load(self, settings: LoadSettings) -> Iterator[Event]:
         self._loaded = None
@@ -153,6 +165,9 @@ class Bridge:
                 self._loaded = (self.worker.pid, settings)
 
     def _answer(self, settings: LoadSettings, request: Request) -> Iterator[Event]:
+        if self._is_stopping:  # while another pair loaded
+            yield Finished("interrupted", "", 0.0, 0.0, 0)
+            return
         lost = self.worker.lost()
         if lost is not None:
             yield Warned("engine", f"{lost.message}; it loads again")

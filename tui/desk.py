@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from localspec.attachment import Attachment
 from localspec.cli.result import result
-from localspec.cli.settings import check
+from localspec.cli.settings import check, reference
 from localspec.config import LoadSettings, Request
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError, PromptTooLongError, UsageError
@@ -33,6 +33,7 @@ class Desk:
     loaded: Loaded | None = None
     traces: dict[int, Trace] = field(default_factory=dict)  # of answers, by the entry's id
     answering: Entry | None = None
+    job: int = 0  # the bridge's number of the answer
     attached: list[Attachment] = field(default_factory=list)  # goes with the next message
     error: LocalspecError | None = None  # why the last job failed
     was_plain: Request | None = None  # the request before speculation was switched off
@@ -85,7 +86,7 @@ class Desk:
             return self._end(item)
         if isinstance(item.event, Loaded):
             self.loaded = item.event
-        if self.answering is None:
+        if self.answering is None or item.job != self.job:
             return ""
         trace = self.traces[self.answering.id]
         shown = trace.observe(item.at, item.event)
@@ -149,16 +150,16 @@ class Desk:
 
     def renew(self) -> None:
         """Begin a new conversation under the same system message."""
-        self.open(Dialogue(self.dialogue.system))
+        self.open(Dialogue(self.dialogue.system, now=self.dialogue.now))
 
     def _send(self, asked: Entry) -> None:
         messages = self.dialogue.messages(asked)
-        self.bridge.answer(self.settings, replace(self.request, messages=messages, details=True))
+        self.job = self.bridge.answer(self.settings, replace(self.request, messages=messages, details=True))
 
     def _end(self, item: Ended) -> str:
         """Close the answer; one whose conversation does not fit is asked for again with less of it."""
         entry = self.answering
-        if entry is None:
+        if entry is None or item.job != self.job:
             self.error = item.error
             return ""
         asked = self.dialogue.parent(entry)

@@ -6,7 +6,7 @@ Invariant: `path` alternates user and assistant and follows, at each fork, the b
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -48,6 +48,7 @@ class Dialogue:
     system: str | None = None
     first: int = 0
     key: str | None = None
+    now: Callable[[], float] = time.time
     entries: dict[int, Entry] = field(default_factory=dict)
     _children: dict[int | None, list[int]] = field(default_factory=dict)
     _chosen: dict[int | None, int] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class Dialogue:
     def add(self, role: str, text: str = "", *, parent: Entry | None, status: str = "done", at: float = 0.0) -> Entry:
         """Append a message below `parent` (None: at the root) and choose it."""
         above = None if parent is None else parent.id
-        entry = Entry(len(self.entries) + 1, above, role, text, status, at or time.time())
+        entry = Entry(len(self.entries) + 1, above, role, text, status, at or self.now())
         self.entries[entry.id] = entry
         self._children.setdefault(above, []).append(entry.id)
         self._chosen[above] = entry.id

@@ -20,6 +20,10 @@ class Face(App[int]):
         self.keeper = keeper
         self.clock = clock  # monotonic seconds
 
+    def export(self, conversation: str) -> None:
+        """Ask where, and write a conversation there."""
+        raise NotImplementedError
+
     def say(self, text: str, *, is_wrong: bool = False) -> None:
         """Show a short notice; the text is never markup."""
         self.notify(text, markup=False, severity="warning" if is_wrong else "information")

@@ -138,6 +138,10 @@ def _baseline(stats: Stats) -> list[list[Part]]:
     return [[(f" plain {baseline.tok_per_s:.1f} tok/s, {age}", "$muted")]]
 
 
+def _ms(value: float) -> str:
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
 def _age(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else "hours"
 
@@ -148,7 +152,7 @@ def _passes(stats: Stats) -> list[list[Part]]:
     started = stats.started
     if started is None:
         return [head]
-    axes = f" {started.method} · {started.tree} · k {started.k} · {started.verify}"
+    axes = f" {started.method} k {started.k} · {started.tree} · {started.verify}"
     return [head, [(axes, "$muted")]]
 
 
@@ -175,7 +179,7 @@ def _time(time: Split, width: int) -> list[list[Part]]:
     bar = [(mark * cells[name], style) for name, mark, style in _SPLIT]
     words: list[Part] = [(" ", "")]
     for name, mark, style in _SPLIT:
-        words.append((f"{mark} {name} {values[name]:.1f}  ", style))
+        words.append((f"{mark}{name} {_ms(values[name])} ", style))
     return [[("TIME/PASS ", "bold $primary"), (f"{time.total:.1f} ms", "bold")], [(" ", ""), *bar], words]
 
 

@@ -6,16 +6,17 @@ written in the order in which it happened, and a store that fails costs the savi
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from localspec.conversations.records import USER
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.tui.dialogue import Dialogue, Entry
 
 Result = TypeVar("Result")
+RECENT = 20  # conversations whose messages Up brings back
 _REASONS = {"done": "stop", "interrupted": "interrupted", "failed": "error"}
 
 
@@ -83,10 +84,8 @@ class Keeper:
         return self._troubles.pop(0) if self._troubles else None
 
     def close(self) -> None:
-        """Write what is left and close the store."""
+        """Write what is left; the store is its opener's to close."""
         self._thread.shutdown(wait=True)
-        with contextlib.suppress(LocalspecError):
-            self._store.close()
 
     def _do(self, write: Callable[[], object]) -> None:
         def run() -> None:
@@ -105,3 +104,11 @@ class Keeper:
 def _key(entry: Entry) -> int:
     assert entry.key is not None, "what came before it was written"
     return entry.key
+
+
+def sent_before(store: Store) -> list[str]:
+    """Return what a person said in the latest conversations, the latest last."""
+    sent: list[str] = []
+    for conversation in reversed(store.conversations(RECENT)):
+        sent += [message.text for message in store.messages(conversation.id) if message.role == USER]
+    return sent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.config import LoadSettings, Request
+from localspec.config import LoadSettings, Message, Request
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
@@ -19,17 +19,18 @@ def open_chat(
     settings: LoadSettings,
     request: Request,
     *,
-    system: str | None = None,
+    system: tuple[Message, ...] = (),
     found: Conversation | None = None,
 ) -> int:
-    """Run the chat until it is left, in a new conversation or in `found`; return the exit code.
+    """Run the chat until it is left, going on with the conversation `found`; return the exit code.
 
-    Raises what the app failed of. Closes the store.
+    Raises what the app failed of.
     """
-    dialogue = Dialogue(system)
+    said = system[0].content if system else None
+    dialogue = Dialogue(said)
     if found is not None:
-        said = system if system is not None else found.system
-        dialogue = Dialogue.restored(store.messages(found.id), system=said, key=found.id, leaf=found.leaf)
+        messages = store.messages(found.id)
+        dialogue = Dialogue.restored(messages, system=said or found.system, key=found.id, leaf=found.leaf)
     bridge, keeper = Bridge(worker), Keeper(store)
     app = LocalspecApp(Desk(bridge, keeper, settings, request, dialogue), keeper)
     try:

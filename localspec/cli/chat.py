@@ -1,7 +1,6 @@
 """`localspec chat`: the full-screen chat on a terminal that can show it, else, or with --plain, the line chat.
 
-The line chat only ever appends, so that it works in any terminal, with a screen reader, in a script. Both keep the same
-conversations.
+The line chat only ever appends, so that it works in any terminal, with a screen reader, in a script.
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ from typing import Any
 
 import click
 
-from localspec.cli.console import Console, OutputGone, can_fill, is_terminal, write_out
+from localspec.cli.console import Console, OutputGone, is_terminal, wants_plain, write_out
 from localspec.cli.fetch import fetched, present_settings
 from localspec.cli.lines import Lines, history
 from localspec.cli.listing import YOU, about, count
 from localspec.cli.opened import place, store_for_talking, wanted
 from localspec.cli.options import (
     conversation_options,
-    face_options,
     model_options,
     reply_options,
     sampling_options,
     screen_options,
     speculation_options,
 )
-from localspec.cli.params import Command
+from localspec.cli.params import Command, option
 from localspec.cli.settings import load_settings, open_worker, promised_settings, request_settings, system_message
 from localspec.cli.signals import INTERRUPTED
 from localspec.cli.slash.table import obey
@@ -42,7 +40,7 @@ from localspec.errors import LocalspecError
 @speculation_options
 @sampling_options
 @screen_options
-@face_options
+@option("--plain", is_flag=True, section="Output", help="Line by line, as for screen readers, scripts and TERM=dumb.")
 @click.pass_obj
 def chat(console: Console, /, **values: Any) -> int:
     """Talk to a pair: full-screen, with live figures; F1 lists the keys.
@@ -58,24 +56,27 @@ def chat(console: Console, /, **values: Any) -> int:
         found = wanted(store, values)
         settings, missing = promised_settings(values)
         request = request_settings(values, settings)
-        message = system_message(values)
-        system = message[0].content if message else None
+        system = system_message(values)
         if missing is not None:  # the rest is right: now it is worth a download
             settings = load_settings(values, fetched(missing, values, console))
-        with open_worker(values) as worker:
-            if can_fill() and not (values["plain"] or console.quiet):
-                from localspec.tui.launch import open_chat  # late: it brings Textual
+        if not (wants_plain(values["plain"]) or console.quiet):
+            from localspec.tui.launch import open_chat  # late: it brings Textual
 
+            with open_worker(values) as worker:
                 return open_chat(worker, store, settings, request, system=system, found=found)
-            current = place(store, settings, system, found)
+        if hasattr(sys.stdin, "reconfigure"):
+            sys.stdin.reconfigure(errors="replace")
+        with open_worker(values) as worker, history(is_kept=values["save"]):
+            current = place(store, settings, system[0].content if system else None, found)
             talk = Chat(console, worker, settings, request, current, partial(_open_pair, values, console))
-            talk.has_marks, talk.control = values["tokens"], values["control_chars"]
+            talk.has_marks = values["tokens"]
+            talk.control = values["control_chars"]
             if values["stats"] is not None:
                 talk.has_stats = values["stats"]
+            talk.tell_trouble()
             if found is not None and is_terminal(sys.stdin) and not console.quiet:
                 console.say(f"{about(found)} · {count(found.n_messages)}", "dim")
-            with history(is_kept=values["save"]):
-                return converse(talk, Lines())
+            return converse(talk, Lines())
 
 
 def _open_pair(values: dict[str, Any], console: Console, pair: str) -> LoadSettings:
@@ -85,9 +86,6 @@ def _open_pair(values: dict[str, Any], console: Console, pair: str) -> LoadSetti
 
 def converse(chat: Chat, lines: Lines) -> int:
     """Read and answer until the end of input; return the exit code: of a script its last error's."""
-    if hasattr(sys.stdin, "reconfigure"):
-        sys.stdin.reconfigure(errors="replace")
-    chat.tell_trouble()
     if is_terminal(sys.stdin) and not chat.console.quiet:
         chat.console.say(f"localspec · {chat.settings.name} · /help, Ctrl-D to leave", "dim")
     was_interrupted, code = False, 0

@@ -28,10 +28,9 @@ _PATIENCE = 5.0  # seconds
 def copy(text: str) -> str:
     """Copy `text`; return what was done, for people. Raises NotFoundError where there is no clipboard."""
     data = text.encode("utf-8", "replace")
-    if not os.environ.get("SSH_CONNECTION"):
-        for variable, words in PROGRAMS:
-            if (not variable or os.environ.get(variable)) and shutil.which(words[0]) and _piped(words, data):
-                return f"copied {len(data)} bytes with {words[0]}"
+    done = by_program(data)
+    if done is not None:
+        return done
     if not is_terminal(sys.stdout) or is_dumb() or len(data) > LONGEST:
         raise NotFoundError("there is no clipboard to be reached from here", hint="/export FILE")
     sequence = f"\x1b]52;c;{base64.b64encode(data).decode('ascii')}\x07"
@@ -39,6 +38,15 @@ def copy(text: str) -> str:
         sequence = "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
     write_out(sequence)
     return f"sent {len(data)} bytes to the terminal, which may put them into the clipboard"
+
+
+def by_program(data: bytes) -> str | None:
+    """Copy with a program of this machine; return what was done, None where there is none."""
+    if not os.environ.get("SSH_CONNECTION"):
+        for variable, words in PROGRAMS:
+            if (not variable or os.environ.get(variable)) and shutil.which(words[0]) and _piped(words, data):
+                return f"copied {len(data)} bytes with {words[0]}"
+    return None
 
 
 def _piped(words: tuple[str, ...], data: bytes) -> bool:

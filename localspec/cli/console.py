@@ -95,10 +95,10 @@ def is_accessible() -> bool:
     return os.environ.get("ACCESSIBLE", "").lower() not in ("", "0", "false")
 
 
-def can_fill() -> bool:
-    """Whether there is a terminal that a full-screen app can fill, and a user who wants one."""
-    both = is_terminal(sys.stdin) and is_terminal(sys.stdout) and is_terminal(sys.stderr)
-    return both and not (is_dumb() or is_accessible())
+def wants_plain(is_asked: bool) -> bool:
+    """Whether talking is to be line by line: asked for, or nothing else could be shown or read here."""
+    has_screen = all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr)))
+    return is_asked or is_accessible() or is_dumb() or not has_screen
 
 
 def share_terminal() -> bool:

@@ -178,13 +178,6 @@ def _format() -> list[Any]:
     ]
 
 
-def _face() -> list[Any]:
-    add = partial(option, section="Output")
-    return [
-        add("--plain", is_flag=True, help="Line by line, without the full screen.  [also: ACCESSIBLE=1, TERM=dumb]"),
-    ]
-
-
 def _screen() -> list[Any]:
     add = partial(option, section="Output")
     return [
@@ -216,4 +209,3 @@ speculation_options = stacked(_speculation())
 sampling_options = stacked(_sampling())
 format_options = stacked(_format())
 screen_options = stacked(_screen())
-face_options = stacked(_face())

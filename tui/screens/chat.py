@@ -14,6 +14,7 @@ from textual.widgets import Footer, Static
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
 from localspec.events import Loading, Prefilled, Started, Warned
+from localspec.sanitize import sanitize
 from localspec.tui import figures
 from localspec.tui.bridge import Arrived, Ended
 from localspec.tui.desk import Desk
@@ -22,7 +23,7 @@ from localspec.tui.memory import resident
 from localspec.tui.provenance import View
 from localspec.tui.screens.turns import Turns
 from localspec.tui.widgets.bars import Top, TopBar
-from localspec.tui.widgets.card import ErrorCard, Note
+from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Asked, Spoken
 from localspec.tui.widgets.transcript import Transcript
@@ -49,9 +50,8 @@ class ChatScreen(Turns):
         Binding("home", "top", "first message", show=False),
     ]
 
-    def __init__(self, desk: Desk, history: list[str]) -> None:
+    def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self._history = history
         self._view = View.OFF
         self._doing = ""
         self._pane = "full"  # full, strip or off: as F2 says
@@ -66,13 +66,15 @@ class ChatScreen(Turns):
                 yield Static(id="chip", markup=False)
             yield Static(id="figures", markup=False)
         yield Static(id="strip", markup=False)
+        yield Static(id="attached", markup=False)
         with Horizontal(id="ask"):
             yield Static("›", id="prompt", markup=False)
-            yield Composer(self._history, id="composer")
-        yield Footer(compact=True, show_command_palette=False)
+            yield Composer(id="composer")
+        yield Footer(compact=True)
 
-    def on_mount(self) -> None:
-        """Begin with the keyboard in the composer."""
+    async def on_mount(self) -> None:
+        """Begin with what was said, and the keyboard in the composer."""
+        await self.renew()
         self.composer.focus()
         self.set_interval(1 / RATE, self._tick)
         self.set_interval(1.0, self._second)
@@ -89,14 +91,16 @@ class ChatScreen(Turns):
         self._doing = ""
         with self.app.batch_update():
             await self.transcript.remove_children()
-            await self.transcript.mount_all([self._widget(entry) for entry in path])
+            await self.transcript.mount_all([self._widget(entry) for entry in path] or [Welcome()])
         self.transcript.follow()
         self._show_figures()
 
     async def show(self, *entries: Entry) -> None:
         """Add messages at the end."""
+        await self.transcript.query(Welcome).remove()
         await self.transcript.mount_all([self._widget(entry) for entry in entries])
         self.transcript.follow()
+        self.show_attached()
 
     async def tell(self, text: str) -> None:
         """Add a line of the chat's own."""
@@ -107,6 +111,13 @@ class ChatScreen(Turns):
         """Add a card that tells of an error."""
         await self.transcript.mount(ErrorCard(error))
         self.transcript.grown()
+
+    def show_attached(self) -> None:
+        """Tell above the input what goes with the next message."""
+        names = ", ".join(sanitize(each.name) for each in self.desk.attached)
+        line = self.query_one("#attached", Static)
+        line.display = bool(names)
+        line.update(Content(f"+ {names}"))
 
     def _widget(self, entry: Entry) -> Spoken:
         siblings = self.desk.dialogue.siblings(entry)
@@ -131,9 +142,9 @@ class ChatScreen(Turns):
             await widget.feed(text)
         if self.desk.dialogue.first != first:
             await self.tell("The context is full: the oldest message and its answer are no longer sent.")
-        for item in items:
-            if isinstance(item, Ended):
-                await self._end(widget, item)
+        ended = [item for item in items if isinstance(item, Ended)]
+        if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer with less before it
+            await self._end(widget, ended[-1])
         self.transcript.grown()
         self._show_figures(is_due=bool(text))
 
@@ -149,8 +160,6 @@ class ChatScreen(Turns):
                 await self.tell(message)
 
     async def _end(self, widget: Answered | None, item: Ended) -> None:
-        if self.desk.bridge.is_busy:  # the answer is asked for again, with less before it
-            return
         self._doing = ""
         if widget is not None:
             await widget.finish()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingsMap, BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
@@ -39,7 +39,7 @@ class Help(Screen[None]):
         """Keys, then commands, then what the colours mean."""
         with VerticalScroll():
             for title, classes in self._sections:
-                rows = [(self._keys(each), each.description) for each in _bindings(classes)]
+                rows = [(each.key_display or each.key, each.description) for each in _bindings(classes)]
                 yield Static(_table(title, rows), markup=False, classes="help")
             rows = [(command.usage, command.help) for command in COMMANDS.values()]
             yield Static(_table("Commands, typed as a message", rows), markup=False, classes="help")
@@ -50,9 +50,6 @@ class Help(Screen[None]):
         """Let the keys scroll."""
         self.query_one(VerticalScroll).focus()
 
-    def _keys(self, binding: Binding) -> str:
-        return " ".join(self.app.get_key_display(each) for each in [binding])
-
 
 def _bindings(classes: Iterable[type[DOMNode]]) -> list[Binding]:
     """Return the bindings of classes, those with several keys once."""
@@ -61,7 +58,7 @@ def _bindings(classes: Iterable[type[DOMNode]]) -> list[Binding]:
         for declared in cls.__dict__.get("BINDINGS", ()):
             binding = declared if isinstance(declared, Binding) else Binding(*declared)
             if binding.description:
-                keys = [each.key for each in BindingsMap([binding]).key_to_bindings.values() for each in each]
+                keys = [each.key for each in Binding.make_bindings([binding])]
                 shown = Binding(keys[0], binding.action, binding.description, key_display=_shown(binding, keys))
                 found[binding.action, binding.description] = shown
     return list(found.values())

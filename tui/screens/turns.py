@@ -123,7 +123,7 @@ class Turns(Screen[None]):
 
     def copy_text(self, text: str, what: str) -> None:
         """Copy, and say how."""
-        self.app.say(copy(self.app, text, what))
+        self.app.say(f"{what}: {copy(self.app, text)}")
 
     def action_copy(self) -> None:
         """Copy the last answer as it was written, not as it is shown."""

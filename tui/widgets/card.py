@@ -23,6 +23,30 @@ class Note(Static):
         super().__init__(Content(sanitize(text)), markup=False, classes="note-card")
 
 
+class Welcome(Static):
+    """What is there before the first message: how to go on."""
+
+    def __init__(self) -> None:
+        super().__init__(Content.assemble(*_HINTS), markup=False, classes="welcome")
+
+
+_HINTS = (
+    ("A new conversation.\n\n", "$muted"),
+    ("Enter", "bold"),
+    (" sends · ", "$muted"),
+    ("Esc", "bold"),
+    (" stops · ", "$muted"),
+    ("F3", "bold"),
+    (" shows where each token comes from\n", "$muted"),
+    ("F8", "bold"),
+    (" earlier conversations · ", "$muted"),
+    ("Ctrl+P", "bold"),
+    (" everything · ", "$muted"),
+    ("F1", "bold"),
+    (" all keys", "$muted"),
+)
+
+
 class ErrorCard(Vertical):
     """What went wrong, why, and what to do; for an engine that died the end of its log and how to start it again."""
 

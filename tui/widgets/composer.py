@@ -31,6 +31,13 @@ class Composer(TextArea):
         Binding("delete", "delete_right", "delete", show=False),
         Binding("up", "up", "earlier message", show=False),
         Binding("down", "down", "later message", show=False),
+        # What a text area would keep to itself.
+        Binding("pageup", "screen.page(-1)", show=False),
+        Binding("pagedown", "screen.page(1)", show=False),
+        Binding("end", "end", show=False),
+        Binding("f6", "screen.speculation", show=False),
+        Binding("f7", "screen.copy", show=False),
+        Binding("ctrl+f", "app.attach", show=False),
     ]
 
     @dataclass
@@ -39,14 +46,19 @@ class Composer(TextArea):
 
         text: str
 
-    def __init__(self, sent: list[str] | None = None, *, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
             id=id, compact=True, highlight_cursor_line=False, placeholder="Ask something; /help lists the commands"
         )
-        self.sent = sent or []
-        self._at = len(self.sent)  # what of it is shown
+        self.sent: list[str] = []
+        self._at = 0  # what of it is shown
         self._draft = ""  # what was written before the history was looked at
         self._pasted: dict[str, str] = {}  # chip to text
+
+    def remember(self, sent: list[str]) -> None:
+        """Put what was sent earlier before what was sent here."""
+        before = sent[-HISTORY:]
+        self.sent, self._at = [*before, *self.sent], self._at + len(before)
 
     @property
     def message(self) -> str:
@@ -110,6 +122,13 @@ class Composer(TextArea):
             self._recall(self._at + 1)
         else:
             self.action_cursor_down()
+
+    async def action_end(self) -> None:
+        """Go to the end of the line, or of the transcript where nothing is written."""
+        if self.text:
+            self.action_cursor_line_end()
+        else:
+            await self.run_action("screen.follow")
 
     def _recall(self, at: int) -> None:
         if self._at == len(self.sent):

@@ -35,6 +35,7 @@ class Spoken(Vertical, can_focus=True):
         Binding("r", "want('again')", "again"),
         Binding("enter", "want('inspect')", "passes"),
         Binding("f", "want('fork')", "fork", show=False),
+        Binding("x", "app.export", "export", show=False),
         Binding("left_square_bracket", "want('back')", "branch before", show=False),
         Binding("right_square_bracket", "want('on')", "next branch", show=False),
         Binding("c", "code", "copy the next code block", show=False),
