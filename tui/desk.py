@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from localspec.attachment import Attachment
 from localspec.cli.result import result
-from localspec.cli.settings import check, reference
+from localspec.cli.settings import check
 from localspec.config import LoadSettings, Request
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError, PromptTooLongError, UsageError
