@@ -77,8 +77,8 @@ def test_branches_are_listed_and_gone_to(talk: Talk) -> None:
     talk.worker.passes = ["Other"]
     talk.say("/regen", "/edit two, better")
     first, second, third = talk.say("/branch").splitlines()[1:]
-    assert first == "   1. message 3 of 4, You: two" or first.startswith("   1. message 3 of 4")
-    assert second.startswith("   2. message 3 of 4")
+    assert first == f"   1. from message 3 of 4: two … {ANSWER}"
+    assert second == "   2. from message 3 of 4: two … Other"
     assert third == "*  3. here, 4 messages"
     shown = talk.say("/branch 1")
     assert "You: two\nAssistant: Once upon" in shown
@@ -92,7 +92,7 @@ def test_branches_are_listed_and_gone_to(talk: Talk) -> None:
 def test_what_was_taken_back_is_a_branch(talk: Talk) -> None:
     talk.say("one", "two")
     assert "taken back: two (/branch brings it back)" in talk.say("/undo")
-    assert "  1. message 3 of 4, You: two" in talk.say("/branch")
+    assert "  1. from message 3 of 4: two" in talk.say("/branch")
     talk.say("/branch 1")
     assert talk.said == ["one", ANSWER, "two", ANSWER]
     talk.say("/undo", "/undo")
