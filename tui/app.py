@@ -45,8 +45,8 @@ class LocalspecApp(Face):
     CSS_PATH = "tui.tcss"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
-    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-small"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (16, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-mini"), (30, "-tiny"), (60, "-narrow"), (72, "-small"), (100, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (8, "-flat"), (16, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "help", "help", show=True),
         Binding("ctrl+n", "new", "new conversation", show=False),
@@ -250,6 +250,7 @@ class LocalspecApp(Face):
         """Start the engine again after it died."""
         if not self.desk.bridge.is_busy:
             self.desk.bridge.load(self.desk.settings)
+        self.chat.composer.focus()
 
     def _handle_exception(self, error: Exception) -> None:
         """Keep the bug for the command line, which tells of it as of every other one."""

@@ -71,6 +71,11 @@ def strip(trace: Trace | None, width: int) -> Content:
     return _lines([first, second])
 
 
+def cell(trace: Trace | None) -> Content:
+    """Return the one figure for which a tiny terminal has room."""
+    return Content("" if trace is None or not trace.stats.passes else f" {_rate(trace)}")
+
+
 def verdict(trace: Trace) -> str:
     """Return what can be said of speculation in this answer, in words."""
     stats = trace.stats

@@ -39,7 +39,7 @@ def facts(path: str) -> ModelFacts:
 
 def committed(index: int, text: str, *, position: int = 0, k: int = K, accepted: int | None = None) -> Committed:
     """Return a pass that released `text`, one token a word, all but the last drafted; with `k` 0 it is one token."""
-    split = text.split(" ") if k else [text]
+    split = text.split(" ") if text.count(" ") <= k else [text]
     words = [word if i == 0 else f" {word}" for i, word in enumerate(split)]
     n_accepted = len(words) - 1 if accepted is None else accepted
     last = "plain" if k == 0 else "bonus" if n_accepted == k else "corrected"

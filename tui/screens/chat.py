@@ -70,7 +70,9 @@ class ChatScreen(Turns):
         with Horizontal(id="ask"):
             yield Static("›", id="prompt", markup=False)
             yield Composer(id="composer")
+            yield Static(id="cell", markup=False)
         yield Footer(compact=True)
+        yield Static("terminal too small: Ctrl+C quits", id="small", markup=False)
 
     async def on_mount(self) -> None:
         """Begin with what was said, and the keyboard in the composer."""
@@ -197,6 +199,9 @@ class ChatScreen(Turns):
         strip = self.query_one("#strip", Static)
         if strip.display:
             strip.update(figures.strip(trace, self.size.width - 2))
+        cell = self.query_one("#cell", Static)
+        if cell.display:
+            cell.update(figures.cell(trace))
         state = "stopping…" if self.desk.bridge.is_stopping else self._doing
         used = trace.stats.context_n if trace is not None else 0
         memory = resident(self.desk.bridge.worker.pid)

@@ -28,7 +28,6 @@ class Composer(TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "send", "send", show=True),
         Binding(",".join(NEWLINES), "newline", "newline", key_display="⇧⏎ ^J", show=True),
-        Binding("delete", "delete_right", "delete", show=False),
         Binding("up", "up", "earlier message", show=False),
         Binding("down", "down", "later message", show=False),
         # What a text area would keep to itself.
@@ -76,8 +75,11 @@ class Composer(TextArea):
 
     async def _on_key(self, event: events.Key) -> None:
         """Take Enter in its turn: a binding with priority would overtake the characters typed before it."""
-        if event.key == "ctrl+d" and not self.text:
-            return  # for the app: at the end of nothing it means to leave
+        if event.key == "ctrl+d" and not self.text:  # at the end of nothing it means to leave
+            event.stop()
+            event.prevent_default()
+            await self.run_action("app.quit_if_empty")
+            return
         act = {"enter": self.action_send, **dict.fromkeys(NEWLINES, self.action_newline)}.get(event.key)
         if act is None:
             await super()._on_key(event)
