@@ -66,7 +66,15 @@ class Current:
 
     def question(self) -> Message | None:
         """Return the last thing that a person said, None before the first."""
-        return next((message for message in reversed(self.path()) if message.role == USER), None)
+        path = self.path_to_question()
+        return path[-1] if path else None
+
+    def path_to_question(self) -> list[Message]:
+        """Return what was said up to the last thing that a person said, with that; nothing before the first."""
+        path = self.path()
+        while path and path[-1].role != USER:
+            path.pop()
+        return path
 
     def back_to_question(self) -> Message | None:
         """Go to the last thing that a person said, so that it is answered anew; None if there is none."""

@@ -206,6 +206,18 @@ def test_another_draft_drafts(talk: Talk) -> None:
     assert talk.worker.loads[-1].draft == "tiny"
 
 
+def test_a_race_keeps_nothing(talk: Talk) -> None:
+    talk.say("/race")
+    assert "nothing to answer in a race" in talk.errors
+    shown = talk.say("one", "/race", "two")
+    assert "tok/pass" in shown
+    assert "draft-model" in shown
+    assert [request.cold for request in talk.worker.requests[1:5]] == [True] * 4, "warmed up, then each of both"
+    assert [request.messages for request in talk.worker.requests[1:5]] == [talk.worker.requests[0].messages] * 4
+    assert talk.said == ["one", ANSWER, "two", ANSWER]
+    assert len(talk.worker.loads) == 1
+
+
 def test_copying(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[str] = []
     monkeypatch.setattr("localspec.cli.slash.said.copy", lambda text: copied.append(text) or "copied")
