@@ -10,7 +10,6 @@ from localspec.attachment import Attachment
 from localspec.config import LoadSettings
 from localspec.conversations.store import Store
 from localspec.tui.screens.conversations import Conversations
-from localspec.tui.widgets.message import Answered
 from tests.tui.scripted import ScriptedWorker, ask, opened, settled, shown, until
 
 MARKUP = ["[/INST]", "[/]", "[@click=app.quit]x[/]", "[link=http://x]y[/link]", "[bold", "[", "]]", "$primary", "{x}"]
@@ -46,33 +45,39 @@ def rows(app: object) -> str:
     return "\n".join("".join(segment.text for segment in strip if not segment.control) for strip in strips)
 
 
-@pytest.mark.parametrize("evil", [*MARKUP, *CONTROLS], ids=ascii)
-async def test_text_of_a_model_is_text(evil: str) -> None:
+@pytest.mark.parametrize("evils", [MARKUP, CONTROLS], ids=["markup", "controls"])
+async def test_text_of_a_model_is_text(evils: list[str]) -> None:
     """In every view, cut after every character."""
-    worker = ScriptedWorker(passes=["Before", *evil, "after"])
+    worker = ScriptedWorker(answers=[["Before", *evil, "after"] for evil in evils])
     async with opened(worker) as (pilot, app):
-        await ask(pilot, evil.encode("utf-8", "replace").decode() + "?")
-        for key in ("f3", "f3", "f3"):
-            assert not CONTROL.search(rows(app))
-            await pilot.press(key)
-            await settled(pilot)
-        app.chat.transcript.query(Answered).first().focus()
-        await pilot.press("enter")
-        await settled(pilot)
-        assert not CONTROL.search(rows(app))
+        for evil in evils:
+            await app.action_new()
+            await ask(pilot, evil.encode("utf-8", "replace").decode() + "?")
+            for _ in range(3):
+                assert not CONTROL.search(rows(app)), ascii(evil)
+                await app.chat.action_origins()
+                await pilot.pause()
+            app.chat.inspect(app.desk.dialogue.path()[-1])
+            await pilot.pause()
+            assert not CONTROL.search(rows(app)), ascii(evil)
+            await app.pop_screen()
         assert app.is_running
 
 
-@pytest.mark.parametrize("evil", [*FLOODS, *MARKDOWN], ids=lambda text: ascii(text[:12]))
-async def test_odd_shapes_are_shown_and_cost_nothing_but_their_room(evil: str) -> None:
-    pieces = [evil[i : i + 400] for i in range(0, len(evil), 400)]
-    async with opened(ScriptedWorker(passes=["Before", *pieces, "after"])) as (pilot, app):
-        await ask(pilot, "go")
-        assert shown(app)[-1] == f"Before{evil}after"
-        assert not CONTROL.search(rows(app))
-        await pilot.press("f3", "f3")
-        await settled(pilot)
-        assert not CONTROL.search(rows(app))
+@pytest.mark.parametrize("evils", [FLOODS, MARKDOWN], ids=["floods", "markdown"])
+async def test_odd_shapes_are_shown_and_cost_nothing_but_their_room(evils: list[str]) -> None:
+    pieces = [[evil[i : i + 400] for i in range(0, len(evil), 400)] for evil in evils]
+    async with opened(ScriptedWorker(answers=[["Before", *each, "after"] for each in pieces])) as (pilot, app):
+        for evil in evils:
+            await app.action_new()
+            await ask(pilot, "go")
+            assert shown(app)[-1] == f"Before{evil}after"
+            assert not CONTROL.search(rows(app)), ascii(evil[:20])
+            await app.chat.action_origins()
+            await app.chat.action_origins()
+            await pilot.pause()
+            assert not CONTROL.search(rows(app)), ascii(evil[:20])
+            await app.chat.action_origins()
 
 
 async def test_a_line_of_a_megabyte() -> None:

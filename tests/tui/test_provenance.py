@@ -46,7 +46,7 @@ def test_refused_drafts_are_struck_through_where_they_are_wanted() -> None:
 
 @pytest.mark.parametrize(
     ("drafter", "mark"),
-    [("draft-model", "There lived a king"), ("suffix", "‹There lived a›"), ("early-exit", "⟨There")],
+    [("draft-model", "There lived a"), ("suffix", "‹There lived a›"), ("early-exit", "⟨There lived a⟩")],
 )
 async def test_the_mark_tells_who_drafted(drafter: str, mark: str) -> None:
     worker = ScriptedWorker(passes=["First.", " There lived a king"], drafter=drafter)
@@ -54,7 +54,7 @@ async def test_the_mark_tells_who_drafted(drafter: str, mark: str) -> None:
         answer = await ask(pilot, "go")
         await pilot.press("f3")
         await until(pilot, lambda: answer.query_one(".origins", Static).display)
-        assert mark.split(" king")[0] in str(answer.query_one(".origins").render())
+        assert mark in str(answer.query_one(".origins").render())
         assert not answer.query_one("Reply").display
 
 
@@ -82,9 +82,7 @@ async def test_tokens_are_marked_while_they_come() -> None:
         await pilot.press("f3")
         app.chat.composer.fill("go")
         await pilot.press("enter")
-        await until(
-            pilot, lambda: bool(answers(app)) and "there" in str(answers(app)[0].query_one(".origins").render())
-        )
+        await until(pilot, lambda: app.desk.trace is not None and len(app.desk.trace.passes) == 2)
         assert "⟦there⟧" in str(answers(app)[0].query_one(".origins").render())
         worker.go.set()
         await until(pilot, lambda: app.desk.answering is None)

@@ -82,6 +82,10 @@ class ChatScreen(Turns):
         self.set_interval(1.0, self._second)
         self._show_figures()
 
+    def on_resize(self) -> None:
+        """Other figures may have room now."""
+        self.call_after_refresh(self._show_figures)
+
     @property
     def transcript(self) -> Transcript:
         """The messages."""
