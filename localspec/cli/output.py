@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from localspec.cli.console import Console, is_accessible, is_terminal, write_out
 from localspec.cli.live import Live
@@ -16,10 +16,12 @@ from localspec.cli.result import result
 from localspec.cli.sentences import Sentences
 from localspec.cli.signals import INTERRUPTED, TIMED_OUT
 from localspec.config import LoadSettings, Request
-from localspec.conversations.current import Current
 from localspec.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.stats import Stats
+
+if TYPE_CHECKING:
+    from localspec.conversations.current import Current
 
 Wire = dict[str, Any]
 

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec import __version__
 from localspec.cli.summary import ttft_ms
 from localspec.config import LoadSettings, Request
-from localspec.conversations.current import Current
 from localspec.stats import Stats
+
+if TYPE_CHECKING:
+    from localspec.conversations.current import Current
 
 SCHEMA = "localspec.result/1"
 

@@ -19,15 +19,17 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
 from localspec.cli.result import params, result
 from localspec.config import LoadSettings, Request
-from localspec.conversations.current import Current
 from localspec.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
 from localspec.stats import Stats
+
+if TYPE_CHECKING:
+    from localspec.conversations.current import Current
 
 VERSION = 1
 _PARTIAL = "\ufffd"  # a token that is no text alone, as one byte of a character
