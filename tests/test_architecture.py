@@ -17,7 +17,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "errors law text sanitize progress",  # depend on nothing
-        "draft config events options chooser",  # data and randomness
+        "draft config configuration events options chooser setting",  # data and randomness
         "acceptance protocols stats",  # the seams
         "context sampling verify trees control",  # one concern each, behind a seam
         "engine methods backends models",
@@ -47,8 +47,8 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "jinja2": ("localspec.chat_template", "localspec.template_sandbox"),
     "huggingface_hub": ("localspec.models.hub",),
     "filelock": ("localspec.models.hub",),
+    "tomlkit": ("localspec.models.user_catalog", "localspec.configuration"),
     "sqlite3": ("localspec.conversations",),
-    "tomlkit": ("localspec.models.user_catalog",),
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.config"),
     "numpy": ("localspec",),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,11 +13,12 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from localspec.errors import LocalspecError
+from localspec.setting import Setting
 from localspec.tui.commands import attach
 from localspec.tui.desk import Desk
 from localspec.tui.editor import edited
+from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.export import exported, suggested
-from localspec.tui.face import Face
 from localspec.tui.keeper import Keeper, sent_before
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.conversations import Conversations
@@ -38,7 +39,7 @@ KEYLESS = (
 )
 
 
-class LocalspecApp(Face):
+class LocalspecApp(Elsewhere):
     """The full-screen chat. Its result is an exit code."""
 
     TITLE = "localspec"
@@ -67,9 +68,10 @@ class LocalspecApp(Face):
         keeper: Keeper,
         *,
         is_dark: bool = True,
+        settings: Sequence[Setting] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(desk, keeper, clock)
+        super().__init__(desk, keeper, clock, settings)
         self.bug: Exception | None = None
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
@@ -101,8 +103,8 @@ class LocalspecApp(Face):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield everything that has a key, and what has none, for the palette."""
-        for source, prefix in ((self, "app"), (self._chat, "screen")):
-            for declared in type(source).BINDINGS:
+        for source, prefix in ((LocalspecApp, "app"), (Elsewhere, "app"), (ChatScreen, "screen")):
+            for declared in source.BINDINGS:
                 if isinstance(declared, Binding) and (prefix == "app" or screen is self._chat):
                     key = self.get_key_display(declared)
                     yield SystemCommand(_title(declared), key, self._runs(f"{prefix}.{declared.action}"))
@@ -117,6 +119,9 @@ class LocalspecApp(Face):
 
     def action_interrupt(self) -> None:
         """Copy what is selected, else stop the answer, else clear the input, else quit the second time."""
+        if self.screen is not self.chat and hasattr(self.screen, "action_back"):
+            self.screen.action_back()
+            return
         selected = self.screen.get_selected_text()
         composer = self.chat.composer
         if selected:
@@ -229,7 +234,7 @@ class LocalspecApp(Face):
         self.push_screen(
             Help(
                 [
-                    ("Everywhere", [LocalspecApp]),
+                    ("Everywhere", [LocalspecApp, Elsewhere]),
                     ("Writing", [Composer]),
                     ("The chat", [ChatScreen]),
                     ("On a message (Tab goes to the messages)", [Spoken]),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from localspec.config import LoadSettings, Message, Request
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
+from localspec.setting import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.bridge import Bridge, Engine
 from localspec.tui.desk import Desk
@@ -21,10 +24,12 @@ def open_chat(
     *,
     system: tuple[Message, ...] = (),
     found: Conversation | None = None,
+    form: Sequence[Setting] = (),
+    is_dark: bool = True,
 ) -> int:
     """Run the chat until it is left, going on with the conversation `found`; return the exit code.
 
-    Raises what the app failed of.
+    `form` are the settings that the request was made from, each with its origin. Raises what the app failed of.
     """
     said = system[0].content if system else None
     dialogue = Dialogue(said)
@@ -32,7 +37,7 @@ def open_chat(
         messages = store.messages(found.id)
         dialogue = Dialogue.restored(messages, system=said or found.system, key=found.id, leaf=found.leaf)
     bridge, keeper = Bridge(worker), Keeper(store)
-    app = LocalspecApp(Desk(bridge, keeper, settings, request, dialogue), keeper)
+    app = LocalspecApp(Desk(bridge, keeper, settings, request, dialogue), keeper, is_dark=is_dark, settings=form)
     try:
         with leaving(app.leave):
             code = app.run()

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from localspec.cli.complete import conversation_ids
 from localspec.cli.console import one_line, write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.listing import about, hits, rows, said
@@ -29,9 +30,9 @@ _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N",
 
 
 @click.group(invoke_without_command=True, no_args_is_help=False)
-@option("-c", "--continue", "is_latest", is_flag=True, envvar=None, section=_OUTPUT, help="Show the one used last.")
-@option("--session", metavar="ID", envvar=None, section=_OUTPUT, help="Show this one.")
-@option("--search", metavar="WORDS", envvar=None, section=_OUTPUT, help="The messages with all of these words.")
+@option("-c", "--continue", "is_latest", is_flag=True, is_own=True, section=_OUTPUT, help="Show the one used last.")
+@option("--session", metavar="ID", shell_complete=conversation_ids, is_own=True, section=_OUTPUT, help="Show this one.")
+@option("--search", metavar="WORDS", is_own=True, section=_OUTPUT, help="The messages with all of these words.")
 @_count
 @_json
 @click.pass_context
@@ -64,7 +65,7 @@ def list_command(count: int, as_json: bool) -> int:
 
 
 @logs.command("show", cls=Command)
-@click.argument("conversation", required=False, metavar="[ID]")
+@click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
 @_json
 def show_command(conversation: str | None, as_json: bool) -> int:
     """Show what was said in a conversation; without ID in the one used last. --json has every branch of it."""
@@ -81,7 +82,7 @@ def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
 
 
 @logs.command("export", cls=Command)
-@click.argument("conversation", required=False, metavar="[ID]")
+@click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
 @option("--format", "form", type=click.Choice(FORMATS), section=_OUTPUT,
         help="Markdown, HTML or JSON.  [default: what FILE ends in, else md]")  # fmt: skip
 @option("-o", "--output", metavar="FILE", section=_OUTPUT, help="Write it there.  [default: standard output]")
@@ -103,7 +104,7 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
 
 
 @logs.command("rm", cls=Command)
-@click.argument("conversations", nargs=-1, required=True, metavar="ID...")
+@click.argument("conversations", nargs=-1, required=True, metavar="ID...", shell_complete=conversation_ids)
 @option("--now", "is_for_good", is_flag=True, section="Removal", help="For good, at once.")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
 @_json
@@ -124,7 +125,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
 
 
 @logs.command("undo", cls=Command)
-@click.argument("conversation", required=False, metavar="[ID]")
+@click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
 @_json
 def undo_command(conversation: str | None, as_json: bool) -> int:
     """Bring back the conversation that was deleted last, or the one with this whole ID."""

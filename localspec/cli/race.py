@@ -12,6 +12,7 @@ from localspec.bench.answers import Answer
 from localspec.bench.race import Race, race
 from localspec.bench.table import aligned
 from localspec.cli.answer import load
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.inputs import Inputs, read_prompt
@@ -38,7 +39,7 @@ N = 128  # tokens, without -n
 
 
 @click.command("race", cls=Command)
-@click.argument("pair")
+@click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
         help="Rounds, each with a seed of its own, in turned order; six give an interval.  [default: 1]")  # fmt: skip
@@ -116,7 +117,7 @@ def _tell(found: Race, *, as_json: bool) -> None:
 
 def figures(found: Race) -> list[str]:
     """Return a line for each answer, and what people came for."""
-    return [*aligned(_lines(found)), *_verdict(found)]
+    return [*aligned(_lines(found)), *map(sanitize, found.verdict())]
 
 
 def _lines(found: Race) -> list[tuple[str, ...]]:
@@ -138,19 +139,3 @@ def _lines(found: Race) -> list[tuple[str, ...]]:
                 )
             )
     return lines
-
-
-def _verdict(found: Race) -> list[str]:
-    """Return what people came for."""
-    ratio, same = found.ratio, found.same
-    if ratio is None:
-        speed = "the answers are too short to be timed"
-    else:
-        pays = "speculation pays" if ratio.median >= 1 else "speculation does not pay here"
-        n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-        speed = f"{ratio.spelt()}× plain{n}: {pays}"
-    if same is None:
-        text = "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
-    else:
-        text = sanitize(same.spelt())
-    return [speed, text]

@@ -61,7 +61,10 @@ class Job:
     data: tuple[Attachment, ...]
 
 
-@click.command(cls=Command, epilog="Options can be set in the environment too: LOCALSPEC_TEMP=0, LOCALSPEC_MODEL=PAIR.")
+@click.command(
+    cls=Command,
+    epilog="Every option can be set in the environment too, LOCALSPEC_TEMP=0, or for good: localspec config --help.",
+)
 @click.argument("prompt", nargs=-1)
 @model_options
 @reply_options
