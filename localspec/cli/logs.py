@@ -11,6 +11,7 @@ from localspec.cli.complete import conversation_ids
 from localspec.cli.console import one_line, write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.listing import about, hits, rows, said
+from localspec.cli.listing import count as count_of
 from localspec.cli.logs_export import exported, write_export
 from localspec.cli.opened import kept_store
 from localspec.cli.output import write_json
@@ -168,7 +169,7 @@ def _show(typed: str | None, as_json: bool) -> int:
         return 0
     lines = [about(found), *([f"System: {one_line(found.system)}"] if found.system is not None else []), *said(path)]
     if len(messages) > len(path):
-        lines.append(f"({len(messages) - len(path)} more messages on other branches: --json shows them)")
+        lines.append(f"({count_of(len(messages) - len(path))} on other branches: --json shows them)")
     write_out("".join(f"{line}\n" for line in lines))
     return 0
 

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from localspec.cli.console import Console
-from localspec.cli.settings import reference
 from localspec.config import LoadSettings, conversations_file
 from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, UsageError
+from localspec.models.reference import reference
 
 
 @contextmanager
