@@ -91,6 +91,25 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool, 
     return axes
 
 
+def axis_names(axis: str) -> tuple[str, ...]:
+    """Return the names of an axis (method, tree, length, verify), `auto` first where it is one."""
+    known = {"method": registered(), "tree": TREES, "length": LENGTHS, "verify": VERIFIERS}[axis]
+    return (*(("auto",) if axis != "tree" else ()), *known)
+
+
+def check_axis(axis: str, spelling: str) -> None:
+    """Raise UsageError for what no model and no choice on another axis could make right."""
+    match axis:
+        case "method" if spelling != "auto":
+            _name("--method", spelling, registered())
+        case "verify" if spelling != "auto":
+            _rule(spelling.rstrip(":"))
+        case "tree":
+            resolve_axes(Speculation(method="draft-model", tree=spelling), has_draft=True, is_seeded=False)
+        case "length":
+            resolve_axes(Speculation(method="draft-model", length=spelling), has_draft=True, is_seeded=False)
+
+
 def _shaped(
     asked: Speculation, method: str, info: MethodInfo, options: Mapping[str, Value], usual_k: int
 ) -> tuple[TreePolicy, Shape]:

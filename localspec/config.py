@@ -140,6 +140,11 @@ def config_folder() -> Path:
     return _folder("config")
 
 
+def conversations_file() -> Path:
+    """Return where the chat keeps what was said. Neither the file nor its folder need exist."""
+    return _folder("data") / "conversations.db"
+
+
 def state_folder(name: str) -> Path:
     """Return where localspec keeps what it did, such as receipts. The folder need not exist."""
     return _folder("state") / name

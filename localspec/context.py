@@ -83,6 +83,7 @@ class Context:
         is_probe: bool = False,
         why: str = "",
         expects: tuple[float, float] | None = None,
+        drafter: str = "",
     ) -> Step:
         """Append the accepted run and the verdict's own token, cut where a stop rule says so.
 
@@ -110,6 +111,7 @@ class Context:
             is_probe=is_probe,
             why=why,
             expects=expects,
+            drafter=drafter,
         )
 
     def interrupt(self) -> None:

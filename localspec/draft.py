@@ -185,6 +185,7 @@ class Step:
     is_probe: bool = False
     why: str = ""
     expects: tuple[float, float] | None = None  # tokens and seconds, as the controller predicted
+    drafter: str = ""  # who drafted, "" where nothing was
 
     @property
     def n_drafted(self) -> int:

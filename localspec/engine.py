@@ -63,7 +63,13 @@ class Engine:
         )
         times = Times(drafted - planned, decoded - drafted, self.clock() - decoded, planned - lap)
         step = context.commit(
-            draft, verdict, times, is_probe=plan.is_probe, why=plan.why, expects=plan.expects if len(draft) else None
+            draft,
+            verdict,
+            times,
+            is_probe=plan.is_probe,
+            why=plan.why,
+            expects=plan.expects if len(draft) else None,
+            drafter=plan.drafter if len(draft) else "",
         )
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert self.target.length == len(context.tokens) - 1

@@ -120,6 +120,7 @@ class Committed:
     expected_tokens: float | None = None  # as the controller predicted the pass
     expected_ms: float | None = None
     drafted: tuple[Piece, ...] = ()
+    drafter: str = ""  # who drafted, "" where nothing was
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool)
         expected_tokens=None if step.expects is None else step.expects[0],
         expected_ms=None if step.expects is None else 1e3 * step.expects[1],
         drafted=_drafted(step, vocabulary) if details else (),
+        drafter=step.drafter,
     )
 
 

@@ -17,7 +17,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "errors law text sanitize progress",  # depend on nothing
-        "draft config events options chooser",  # data and randomness
+        "draft config configuration events options chooser setting",  # data and randomness
         "acceptance protocols stats",  # the seams
         "context sampling verify trees control",  # one concern each, behind a seam
         "engine methods backends models",
@@ -35,6 +35,7 @@ ONLY: dict[str, str] = {
     "control": "acceptance draft errors law options protocols",
     "backends": "config draft errors law protocols",  # config: where what was found out of the machine is kept
     "models": "config errors",
+    "conversations": "attachment config errors sanitize",
 }
 FORBIDDEN = {"methods": "backends engine models control context trees verify", "cli": "backends engine session"}
 # Third-party packages and the only places that may import them.
@@ -46,7 +47,8 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "jinja2": ("localspec.chat_template", "localspec.template_sandbox"),
     "huggingface_hub": ("localspec.models.hub",),
     "filelock": ("localspec.models.hub",),
-    "tomlkit": ("localspec.models.user_catalog",),
+    "tomlkit": ("localspec.models.user_catalog", "localspec.configuration"),
+    "sqlite3": ("localspec.conversations",),
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.config"),
     "numpy": ("localspec",),
 }

@@ -52,6 +52,19 @@ class Race:
         different = [one for one in found if not one.is_equal]
         return next(iter([*unexplained, *different, *found]), None)
 
+    def verdict(self) -> tuple[str, str]:
+        """Return what people came for, in words: how fast, and whether it is the same text."""
+        ratio, same = self.ratio, self.same
+        if ratio is None:
+            speed = "the answers are too short to be timed"
+        else:
+            pays = "speculation pays" if ratio.median >= 1 else "speculation does not pay here"
+            n = f", {ratio.n} rounds" if ratio.n > 1 else ""
+            speed = f"{ratio.spelt()}× plain{n}: {pays}"
+        if same is None:
+            return speed, "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
+        return speed, same.spelt()
+
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object."""
         first = self.rounds[0]

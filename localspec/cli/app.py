@@ -6,17 +6,21 @@ Invariant: --help and --version import neither numpy nor llama_cpp nor any inter
 from __future__ import annotations
 
 import difflib
+import os
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from localspec.cli.console import Console, is_terminal
 from localspec.errors import UsageError
 
 COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
-    "chat": ("localspec.cli.chat:chat", "Talk to a pair, line by line."),
+    "chat": ("localspec.cli.chat:chat", "Talk to a pair, full-screen; line by line with --plain."),
+    "logs": ("localspec.cli.logs:logs", "The conversations that are kept: list, show, search, export, delete."),
     "pull": ("localspec.cli.pull:pull", "Download a pair from the hub, checked."),
     "ls": ("localspec.cli.ls:list_models", "List the models in the hub's cache."),
     "rm": ("localspec.cli.ls:remove_models", "Remove models from the hub's cache."),
@@ -38,8 +42,10 @@ COMMANDS = {
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best for it: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain one of them: idea, formula, when it helps, when it hurts."),
+    "config": ("localspec.cli.config:config", "Settings in config.toml: show, get, set, unset, edit, path."),
+    "completions": ("localspec.cli.completions:completions", "Print what makes bash, zsh or fish complete localspec."),
 }
-ALIASES = {"generate": "run"}
+ALIASES = {"generate": "run", "completion": "completions"}
 
 
 class Group(click.Group):
@@ -63,12 +69,17 @@ class Group(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return names from the table, without importing what they stand for."""
+        names = [CompletionItem(name, help=summary) for name, (_, summary) in COMMANDS.items()]
+        return [item for item in names if item.value.startswith(incomplete)] or super().shell_complete(ctx, incomplete)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say what was probably meant: a word that is no command is never taken for a prompt."""
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
+        if self.get_command(ctx, name) is None and not (name.startswith("-") or ctx.resilient_parsing):
             # A command that removes is never what a misspelt word is taken for.
             safe = [each for each in (*COMMANDS, *ALIASES) if each != "rm"]
             near = difflib.get_close_matches(name, safe, n=1)
@@ -78,6 +89,18 @@ class Group(click.Group):
                 hint="localspec --help",
             )
         return super().resolve_command(ctx, args)
+
+
+def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command that does something with its path; imports them all."""
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield (name,), command
+        else:
+            yield from (((name, each), one) for each, one in inner.items())
 
 
 def _quoted(words: list[str]) -> str:
@@ -118,5 +141,11 @@ def cli(ctx: click.Context) -> int | None:
 
 def call(args: list[str], console: Console) -> int:
     """Run the command line; return its exit code, or raise what went wrong."""
+    if "_LOCALSPEC_COMPLETE" in os.environ:
+        from localspec.cli.complete import answer
+
+        code = answer(cli)
+        if code is not None:
+            return code
     with cli.make_context("localspec", args, obj=console) as ctx:
         return cli.invoke(ctx) or 0

@@ -17,6 +17,7 @@ from localspec.bench.result import read_result
 from localspec.bench.runner import Job
 from localspec.bench.suites import SAMPLES, choose, load_suite
 from localspec.cli.bench_run import Outputs, measure, publish
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.options import pair_options
@@ -33,11 +34,11 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 
 
 @click.command(cls=Command)
-@click.argument("words", nargs=-1, metavar="[PAIR | compare A.json B.json]")
+@click.argument("words", nargs=-1, metavar="[PAIR | compare A.json B.json]", shell_complete=pair_names)
 @option("--suite", default="stories", metavar="NAME|FILE", section=MEASURED,
         help=f"Prompts: {', '.join(SAMPLES)}, or a JSONL file (.gz too).  [default: stories]")  # fmt: skip
 @option("--column", metavar="NAME", section=MEASURED, help="The field of a line that holds the prompt.")
-@option("--prompts", envvar=None, type=click.IntRange(1, 10**6), metavar="N", section=MEASURED,
+@option("--prompts", is_own=True, type=click.IntRange(1, 10**6), metavar="N", section=MEASURED,
         help=f"How many, spread over the suite.  [default: {N_PROMPTS}]")  # fmt: skip
 @option("--raw/--chat", "is_raw", default=None, section=MEASURED,
         help="Continue the prompts, or ask them through the chat template.  [default: as the suite means]")  # fmt: skip
@@ -58,7 +59,7 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 @option("--preset", metavar="NAME", section=MEASURED,
         help="; ".join(f"{name}: {one.about}" for name, one in PRESETS.items()) + ".")  # fmt: skip
 @pair_options
-@option("--json", "json_file", envvar=None, metavar="FILE|-", section=OUTPUT, help="Everything as one JSON object.")
+@option("--json", "json_file", is_own=True, metavar="FILE|-", section=OUTPUT, help="Everything as one JSON object.")
 @option("--markdown", metavar="FILE", section=OUTPUT, help="The table with every column.")
 @option("--plots", metavar="FOLDER", section=OUTPUT, help="Figures as PNG and SVG; needs localspec[plots].")
 @option("--baseline", metavar="FILE", section=OUTPUT, help="A result of the same models to compare with.")

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from localspec.bench.answers import Surveyed, survey
 from localspec.cli.answer import load
 from localspec.cli.bandwidths import measure_machine
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
@@ -31,7 +32,7 @@ BOTH = "localspec calibrate PAIR, or localspec calibrate --machine"
 
 
 @click.command(cls=Command)
-@click.argument("words", nargs=-1, metavar="[PAIR]")
+@click.argument("words", nargs=-1, metavar="[PAIR]", shell_complete=pair_names)
 @option("--machine", is_flag=True, section="What", help="The memory and arithmetic of each device, without a pair.")
 @option("--seconds", type=Positive(86400), default=10.0, metavar="SEC", section="What",
         help="Time for the passes of a pair; loading takes its own.  [default: 10]")  # fmt: skip

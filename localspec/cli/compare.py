@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.fetch import is_offline
 from localspec.cli.live import Live
@@ -40,7 +41,7 @@ class Seen:
 
 
 @click.command(cls=Command)
-@click.argument("target")
+@click.argument("target", shell_complete=pair_names)
 @option("--limit", type=click.IntRange(0, 50), default=6, metavar="N", section="Search",
         help="Look at most at N models on the hub.  [default: 6]")  # fmt: skip
 @option("--offline", is_flag=True, section="Search", help="Only files on this machine.")
@@ -68,8 +69,8 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 
 
 @click.command(cls=Command)
-@click.argument("target")
-@click.argument("draft")
+@click.argument("target", shell_complete=pair_names)
+@click.argument("draft", shell_complete=pair_names)
 @option("--offline", is_flag=True, section="Search", help="Only files on this machine.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj

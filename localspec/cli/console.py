@@ -95,6 +95,12 @@ def is_accessible() -> bool:
     return os.environ.get("ACCESSIBLE", "").lower() not in ("", "0", "false")
 
 
+def wants_plain(is_asked: bool) -> bool:
+    """Whether talking is to be line by line: asked for, or nothing else could be shown or read here."""
+    has_screen = all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr)))
+    return is_asked or is_accessible() or is_dumb() or not has_screen
+
+
 def share_terminal() -> bool:
     """Whether stdout and stderr are one and the same terminal."""
     if not (is_terminal(sys.stdout) and is_terminal(sys.stderr)):

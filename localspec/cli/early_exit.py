@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.cli.live import Live
@@ -58,8 +59,10 @@ class Measured:
 
 
 @early_exit.command(cls=Command)
-@click.argument("model")
-@option("--prompts", metavar="FILE", section="Measurement", help="A prompt a line.  [default: story openings]")
+@click.argument("model", shell_complete=pair_names)
+@option(
+    "--prompts", is_own=True, metavar="FILE", section="Measurement", help="A prompt a line.  [default: story openings]"
+)
 @option(
     "-n",
     "--max-tokens",

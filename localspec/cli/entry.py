@@ -61,9 +61,11 @@ def _promised(args: list[str]) -> OnError | None:
         return lone_error_event
     if flags[:1] in ([], ["chat"]):  # which has neither option
         return None
-    if _is_on("LOCALSPEC_JSON"):
+    own = f"LOCALSPEC_{flags[0].upper().replace('-', '_')}_"
+    if _is_on("LOCALSPEC_JSON") or _is_on(f"{own}JSON"):
         return lone_error
-    return lone_error_event if _is_on("LOCALSPEC_EVENTS") and flags[0] in ("run", "generate") else None
+    is_run = flags[0] in ("run", "generate")
+    return lone_error_event if is_run and (_is_on("LOCALSPEC_EVENTS") or _is_on("LOCALSPEC_RUN_EVENTS")) else None
 
 
 def _is_on(variable: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from localspec.cli.complete import axis_entries
 from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
@@ -18,7 +19,7 @@ KINDS = {"method": "drafting method", "tree": "tree policy", "length": "length r
 
 
 @click.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=axis_entries)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def explain(console: Console, /, name: str, as_json: bool) -> int:

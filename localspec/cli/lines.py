@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from localspec.cli.console import is_terminal
+from localspec.config import state_folder
 from localspec.errors import PromptTooLongError
 
 QUOTES = '"""'
@@ -72,8 +72,11 @@ def _line(prompt: str) -> str | None:
 
 
 @contextmanager
-def history() -> Iterator[None]:
-    """Keep the lines typed here for the next time, readable by their owner alone; LOCALSPEC_NO_HISTORY=1 does not."""
+def history(*, is_kept: bool = True) -> Iterator[None]:
+    """Offer the lines typed earlier, and keep those typed here unless `is_kept` is False.
+
+    They are readable by their owner alone; LOCALSPEC_NO_HISTORY=1 does without.
+    """
     try:
         import readline
     except ImportError:  # not every Python has it: lines are then read without editing
@@ -82,22 +85,21 @@ def history() -> Iterator[None]:
     if os.environ.get("LOCALSPEC_NO_HISTORY") or not is_terminal(sys.stdin):
         yield
         return
-    path = _history_path()
+    path = state_folder("history")
+    readline.set_history_length(_KEPT)
     with contextlib.suppress(OSError):
         readline.read_history_file(path)
-    readline.set_history_length(_KEPT)
+    n_before = readline.get_current_history_length()
     try:
         yield
     finally:
-        # A home that cannot be written costs the history, never the chat.
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-            readline.write_history_file(path)
-
-
-def _history_path() -> Path:
-    from platformdirs import user_state_path
-
-    home = os.environ.get("LOCALSPEC_HOME")
-    return (Path(home) / "state" if home else user_state_path("localspec")) / "history"
+        n_typed = readline.get_current_history_length() - n_before
+        if is_kept and n_typed > 0:
+            # A home that cannot be written costs the history, never the chat.
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+                if hasattr(readline, "append_history_file"):
+                    readline.append_history_file(n_typed, path)  # others may have added theirs meanwhile
+                else:  # libedit
+                    readline.write_history_file(path)

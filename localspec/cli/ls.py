@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import click
 
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json
@@ -14,11 +14,11 @@ from localspec.cli.params import Command, option
 from localspec.cli.progress import gigabytes
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.hub.cache import Cache, CachedFile
-from localspec.models.hub.files import quant_of, select
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remove import Removal, plan_removal
 from localspec.models.hub.remove import carry_out as remove_files
 from localspec.models.names import DraftChoice, HubName, parse
+from localspec.models.shelf import whole_models
 from localspec.models.store import expand
 
 
@@ -28,7 +28,7 @@ from localspec.models.store import expand
 def list_models(console: Console, /, as_json: bool) -> int:
     """List the GGUF models in the Hugging Face cache, whoever downloaded them."""
     cache, receipts = Cache(), Receipts()
-    rows = [_row(name, files, receipts) for name, files in _models(cache)]
+    rows = [_row(name, files, receipts) for name, files in whole_models(cache)]
     left = [(path, path.stat().st_size) for path in cache.partials() if path.is_file()]
     if as_json:
         partials = [{"path": str(path), "bytes": size} for path, size in left]
@@ -50,31 +50,6 @@ def list_models(console: Console, /, as_json: bool) -> int:
     return 0
 
 
-def _models(cache: Cache) -> Iterable[tuple[HubName, list[CachedFile]]]:
-    """Yield what is in the cache as whole models, parts together; incomplete ones are left out."""
-    snapshots: dict[tuple[str, str], dict[str, CachedFile]] = {}
-    for file in cache.all():
-        snapshots.setdefault((file.repo, file.commit), {})[file.name] = file
-    for (repo, commit), files in snapshots.items():
-        left = dict(files)
-        while left:
-            first = min(left)
-            try:
-                parts = select(sorted(files), HubName(repo, commit, file=first))
-            except (UsageError, LookupError):
-                parts = (first,)
-            except Exception:  # a part is missing
-                del left[first]
-                continue
-            for part in parts:
-                left.pop(part, None)
-            quant = quant_of(first)
-            same = [name for name in files if quant_of(name) == quant and name not in parts]
-            is_clear = quant != "?" and not same
-            name = HubName(repo, commit[:7], quant if is_clear else None, None if is_clear else first)
-            yield name, [files[part] for part in parts]
-
-
 def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str, Any]:
     found = [receipts.of(file.blob) for file in files]
     return {
@@ -89,7 +64,7 @@ def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str
 
 
 @click.command("rm", cls=Command)
-@click.argument("names", nargs=-1, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=pair_names)
 @option("--dry-run", is_flag=True, section="Removal", help="Say what would be removed, and stop.")
 @option("--force", is_flag=True, section="Removal", help="Also what other programs downloaded.")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import click
 
+from localspec.axes import axis_names, check_axis
+from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.params import Positive, option, stacked
-from localspec.config import Sampling, Speculation
+from localspec.cli.settings import draft_length, key_value, layers_on, servers, token_bias, unescape
+from localspec.config import Request, Sampling, Speculation
 
+AXES = "Speculation (the four axes; see: localspec methods)"
 _INT = click.IntRange(1, 2**31 - 1)
 
 
@@ -20,6 +25,7 @@ def _model() -> list[Any]:
             "-m",
             "--model",
             metavar="PAIR",
+            shell_complete=pair_names,
             help="A pair's name (localspec pairs), TARGET.gguf, hf:ORG/REPO:QUANT, or TARGET+DRAFT of these.  "
             "[default: storyteller]",
         ),
@@ -28,15 +34,16 @@ def _model() -> list[Any]:
             "--draft",
             aliases=["--draft-model"],
             metavar="NAME",
+            shell_complete=pair_names,
             help="The draft model; 'auto' finds one, 'none' is none.",
         ),
         add("-y", "--yes", is_flag=True, help="Download a model that is not here without asking."),
         add("--offline", is_flag=True, help="Download nothing."),
         add("--ctx", type=_INT, metavar="N", help="Context in tokens.  [default: the model's own, at most 4096]"),
         add("--threads", type=click.IntRange(1, 512), metavar="N", help="CPU threads."),
-        add("--gpu", default="auto", metavar="auto|off|all|N", help="Target layers on a GPU."),
-        add("--draft-gpu", default="auto", metavar="auto|off|all|N", help="Draft layers on a GPU."),
-        add("--rpc", metavar="HOST:PORT,...", help="RPC servers whose devices take layers too."),
+        _layers("--gpu", "Target layers on a GPU."),
+        _layers("--draft-gpu", "Draft layers on a GPU."),
+        add("--rpc", metavar="HOST:PORT,...", check=servers, help="RPC servers whose devices take layers too."),
         add(
             "--kv",
             type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),
@@ -54,11 +61,24 @@ def _model() -> list[Any]:
     ]
 
 
+def _layers(name: str, help: str) -> Any:
+    return option(
+        name,
+        default="auto",
+        metavar="auto|off|all|N",
+        section="Model",
+        check=partial(layers_on, name),
+        names=lambda: ("auto", "off", "all"),
+        help=help,
+    )
+
+
 def _sampling() -> list[Any]:
     add = partial(option, section="Sampling (the target's law; speculation does not change it)")
     d = Sampling()
 
-    def number(*names: str, help: str, default: float | None, **more: Any) -> Any:
+    def number(*names: str, help: str, default: float | None, field: str = "", **more: Any) -> Any:
+        part = field or names[0].removeprefix("--").replace("-", "_")
         shown = "" if default is None else f"  [default: {default:g}]"
         kind = float if isinstance(default, float) else int
         return add(
@@ -66,12 +86,19 @@ def _sampling() -> list[Any]:
             type=kind,
             default=default,
             metavar="N" if kind is int else "F",
+            check=lambda value: Sampling(**{part: value}).check(),
             help=help + shown,
             **more,
         )
 
     return [
-        number("--temp", aliases=["--temperature"], default=d.temperature, help="Temperature; 0 takes the likeliest."),
+        number(
+            "--temp",
+            aliases=["--temperature"],
+            field="temperature",
+            default=d.temperature,
+            help="Temperature; 0 takes the likeliest.",
+        ),
         number("--top-k", default=d.top_k, help="Keep the k likeliest tokens; 0: all."),
         number("--top-p", default=d.top_p, help="Keep the likeliest up to this mass; 1: all."),
         number("--min-p", default=d.min_p, help="Drop what is less likely than this times the likeliest; 0: nothing."),
@@ -80,7 +107,13 @@ def _sampling() -> list[Any]:
         number("--presence-penalty", default=d.presence_penalty, help="Subtract once for a recent token; 0: off."),
         number("--frequency-penalty", default=d.frequency_penalty, help="Subtract for each time; 0: off."),
         number("--penalty-last-n", default=d.penalty_last_n, help="What counts as recent; -1: the whole text."),
-        add("--logit-bias", multiple=True, metavar="ID=BIAS", help="Add to a token's logit."),
+        add(
+            "--logit-bias",
+            multiple=True,
+            metavar="ID=BIAS",
+            check=lambda values: Sampling(logit_bias=tuple(map(token_bias, values))).check(),
+            help="Add to a token's logit.",
+        ),
         number(
             "--seed", default=None, help="Same seed, same text, whatever drafts, but for rounding.  [default: random]"
         ),
@@ -88,7 +121,7 @@ def _sampling() -> list[Any]:
 
 
 def _speculation() -> list[Any]:
-    add = partial(option, section="Speculation (the four axes; see: localspec methods)")
+    add = partial(option, section=AXES)
     d = Speculation()
     return [
         add(
@@ -97,21 +130,40 @@ def _speculation() -> list[Any]:
             aliases=["--num-draft-tokens", "--draft-max"],
             default="auto",
             metavar="N|auto",
+            check=lambda value: Speculation(k=draft_length(value)).check(),
+            names=lambda: ("auto",),
             help="Draft tokens per pass; 0: plain decoding.  [default: auto]",
         ),
-        add("--method", default=d.method, metavar="NAME", help="Who drafts.  [default: auto]"),
-        add("--tree", default=d.tree, metavar="SHAPE", help="Shape of the draft.  [default: chain]"),
-        add("--length", default=d.length, metavar="RULE", help="How long it is.  [default: auto]"),
-        add("--verify", default=d.verify, metavar="RULE", help="Who judges it.  [default: auto]"),
-        add("-o", "--option", multiple=True, metavar="KEY=VALUE", help="An option of the method."),
+        _axis("method", d.method, metavar="NAME", help="Who drafts.  [default: auto]"),
+        _axis("tree", d.tree, metavar="SHAPE", help="Shape of the draft.  [default: chain]"),
+        _axis("length", d.length, metavar="RULE", help="How long it is.  [default: auto]"),
+        _axis("verify", d.verify, metavar="RULE", help="Who judges it.  [default: auto]"),
+        add(
+            "-o",
+            "--option",
+            multiple=True,
+            metavar="KEY=VALUE",
+            check=_each(key_value),
+            help="An option of the method.",
+        ),
         add("--approximate", is_flag=True, help="Allow rules that change the output's distribution."),
         add(
             "--draft-temp",
             type=float,
             metavar="F",
+            check=lambda value: Sampling(draft_temperature=value).check(),
             help="Temperature of the draft; any is exact.  [default: --temp]",
         ),
     ]
+
+
+def _axis(name: str, default: str, **more: Any) -> Any:
+    check, names = partial(check_axis, name), partial(axis_names, name)
+    return option(f"--{name}", default=default, section=AXES, check=check, names=names, **more)
+
+
+def _each(check: Callable[[str], object]) -> Callable[[tuple[str, ...]], None]:
+    return lambda values: [*map(check, values)].clear()
 
 
 def _reply() -> list[Any]:
@@ -129,9 +181,16 @@ def _reply() -> list[Any]:
             aliases=["--predict"],
             type=int,
             metavar="N",
+            check=lambda value: Request(max_tokens=value).check(),
             help="Stop after N tokens.  [default: when the model does]",
         ),
-        add("--stop", multiple=True, metavar="TEXT", help=r"Stop before TEXT; \n is a newline."),
+        add(
+            "--stop",
+            multiple=True,
+            metavar="TEXT",
+            check=lambda values: Request(stop=tuple(map(unescape, values))).check(),
+            help=r"Stop before TEXT; \n is a newline.",
+        ),
     ]
 
 
@@ -153,6 +212,15 @@ def _prompt() -> list[Any]:
             metavar="SEC",
             help="Stop after this time, with exit code 124.",
         ),
+    ]
+
+
+def _conversation() -> list[Any]:
+    add = partial(option, section="Conversation (see: localspec logs)")
+    return [
+        add("-c", "--continue", "is_continued", is_flag=True, help="Go on with the conversation used last."),
+        add("--session", metavar="ID", shell_complete=conversation_ids, help="Go on with this one."),
+        add("--save/--no-save", default=True, help="Keep what is said, or write nothing of it.  [default: save]"),
     ]
 
 
@@ -194,6 +262,7 @@ def _screen() -> list[Any]:
 model_options = stacked(_model())
 pair_options = stacked(_model()[1:])  # where the pair is an argument
 reply_options = stacked(_reply())
+conversation_options = stacked(_conversation())
 prompt_options = stacked(_prompt())
 speculation_options = stacked(_speculation())
 sampling_options = stacked(_sampling())

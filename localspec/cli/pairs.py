@@ -7,14 +7,16 @@ from typing import Any
 import click
 
 from localspec.cli.compare import explain, suggest
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import NotFoundError
 from localspec.models.catalog import Catalog, load_catalog, user_path
 from localspec.models.catalog_file import Model, Pair
-from localspec.models.names import DraftChoice, PairName, parse
-from localspec.models.store import BUNDLED, NotCachedError, expand, locate
+from localspec.models.names import parse
+from localspec.models.shelf import is_here
+from localspec.models.store import BUNDLED, expand
 
 BUNDLED_NOTE = "Comes with localspec: a target of 4.7 and a draft of 1.1 million weights, for stories."
 
@@ -49,7 +51,7 @@ def search(console: Console, /, term: str, as_json: bool) -> int:
 
 
 @pairs.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=pair_names)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def show(console: Console, /, name: str, as_json: bool) -> int:
@@ -59,7 +61,7 @@ def show(console: Console, /, name: str, as_json: bool) -> int:
     if entry is None:
         expand(name)  # says what was probably meant, for what can be no name at all as well
         raise NotFoundError(f"'{one_line(name)}' is no name of the catalogue", hint="localspec pairs list")
-    entry = {**entry, "is_here": _is_here(expand(name))}
+    entry = {**entry, "is_here": is_here(expand(name))}
     if as_json:
         write_json(entry)
     else:
@@ -69,8 +71,8 @@ def show(console: Console, /, name: str, as_json: bool) -> int:
 
 
 @pairs.command(cls=Command)
-@click.argument("name")
-@click.argument("pair")
+@click.argument("name", shell_complete=pair_names)
+@click.argument("pair", shell_complete=pair_names)
 @option("--notes", default="", metavar="TEXT", section="Entry", help="A line of your own.")
 @option("--replace", is_flag=True, section="Entry", help="Give a name that is taken another meaning.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
@@ -90,7 +92,7 @@ def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as
 
 
 @pairs.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=pair_names)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def rm(console: Console, /, name: str, as_json: bool) -> int:
@@ -184,12 +186,3 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return one_line(str(value))
-
-
-def _is_here(pair: PairName) -> bool:
-    plain = PairName(pair.target, DraftChoice.NONE if pair.draft is DraftChoice.AUTO else pair.draft)
-    try:
-        locate(plain)
-    except (NotCachedError, NotFoundError):
-        return False
-    return True

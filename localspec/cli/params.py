@@ -1,15 +1,21 @@
-"""How options are declared: in sections of the help text, from the environment, with other programs' spellings.
+"""How options are declared: in sections of the help text, with other programs' spellings, and where values come from.
 
-Every single-valued option can be set in the environment as LOCALSPEC_ and its long name (LOCALSPEC_TEMP=0).
+An option that is not on the command line is looked up in the environment, as LOCALSPEC_COMMAND_OPTION and then as
+LOCALSPEC_OPTION, and then in config.toml; see `configured`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
+
+from localspec.cli.configurable import Configurable
+from localspec.cli.configured import defaults, origin, with_place
+from localspec.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,19 +34,33 @@ class Positive(click.FloatRange):
         return number
 
 
-class Option(click.Option):
+class Option(Configurable):
     """An option that belongs to a `section` of the help; `aliases` work and are not listed."""
 
     def __init__(
         self, declarations: Sequence[str], *, section: str = "Options", aliases: Sequence[str] = (), **attributes: Any
     ) -> None:
-        long = next(name for name in declarations if name.startswith("--")).split("/")[0].removeprefix("--")
-        if not attributes.get("multiple"):
-            # One variable for all commands; click's own scheme would want LOCALSPEC_RUN_TEMP.
-            attributes.setdefault("envvar", f"LOCALSPEC_{long.upper().replace('-', '_')}")
         super().__init__([*declarations, *aliases], **attributes)
         self.section = section
         self._aliases = frozenset(aliases)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Return the value and where it was found; config.toml is read when the first option wants it."""
+        if ctx.default_map is None and not ctx.resilient_parsing:
+            ctx.default_map = defaults(ctx)
+        return super().consume_value(ctx, opts)
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Read the value; one that cannot be meant is told with the place it was found in."""
+        try:
+            return super().handle_parse_result(ctx, opts, args)
+        except click.BadParameter as error:
+            place = origin(ctx, self).where
+            if not place:
+                raise
+            raise click.BadParameter(f"{error.message.rstrip('.')} (it is set in {place})", ctx, self) from None
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return click's record without the aliases."""
@@ -59,6 +79,13 @@ class Option(click.Option):
 
 class Command(click.Command):
     """A command whose help lists options by section, in the order of their declaration."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; an error about a value that is not from the command line tells where it was found."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            raise with_place(ctx, error) from error.__cause__
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one table per section, all with columns of the same width."""

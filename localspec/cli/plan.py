@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from localspec.cli.ask import ask
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
@@ -30,7 +31,7 @@ _PLAN, _MACHINE = "Plan", "Machine (the one it runs on, unless some of these des
 
 
 @click.command(cls=Command)
-@click.argument("pair")
+@click.argument("pair", shell_complete=pair_names)
 @option("-d", "--draft", metavar="FILE", section=_PLAN, help="The draft model, or 'none'.")
 @option("--ctx", type=click.IntRange(2, 2**31 - 1), metavar="N", section=_PLAN, help="Context in tokens.")
 @option(

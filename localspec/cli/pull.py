@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.fetch import ask, carry_out, hub_names, is_offline, make_plan_here
 from localspec.cli.output import write_json
@@ -22,7 +23,7 @@ from localspec.models.store import expand, locate
 
 
 @click.command(cls=Command)
-@click.argument("names", nargs=-1, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=pair_names)
 @option("--dry-run", is_flag=True, section="Download", help="Say what would be downloaded, and stop.")
 @option("-y", "--yes", is_flag=True, section="Download", help="Do not ask.")
 @option("--offline", is_flag=True, section="Download", help="Only say whether everything is here.")

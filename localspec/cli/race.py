@@ -12,6 +12,7 @@ from localspec.bench.answers import Answer
 from localspec.bench.race import Race, race
 from localspec.bench.table import aligned
 from localspec.cli.answer import load
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.inputs import Inputs, read_prompt
@@ -26,7 +27,7 @@ from localspec.cli.options import (
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, request_settings, stdin_limit, system_message
-from localspec.cli.signals import leave_at_once, stopping
+from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.cli.summary import live_line, percent
 from localspec.config import Message, Request
 from localspec.errors import UsageError
@@ -38,7 +39,7 @@ N = 128  # tokens, without -n
 
 
 @click.command("race", cls=Command)
-@click.argument("pair")
+@click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
         help="Rounds, each with a seed of its own, in turned order; six give an interval.  [default: 1]")  # fmt: skip
@@ -70,7 +71,7 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
                 live.status("starting the engine")
                 for _ in load(worker, settings, stop):
                     pass
-                found = None if stop.is_asked else _race(worker, request, values["repeat"], live, lambda: stop.is_asked)
+                found = None if stop.is_asked else shown_race(worker, request, values["repeat"], live, stop)
         finally:
             live.erase()
     if found is not None:
@@ -95,12 +96,14 @@ def _request(words: tuple[str, ...], values: dict[str, Any], request: Request, c
     return replace(request, prompt=text)
 
 
-def _race(worker: Worker, request: Request, repeats: int, live: Live, is_stopped: Any) -> Race | None:
+def shown_race(worker: Worker, request: Request, repeats: int, live: Live, stop: Stop) -> Race | None:
+    """Race with its progress in the status; None if it was stopped before a round was over."""
+
     def progress(what: str, answer: Answer | None) -> None:
         if answer is None or live.is_due:
             live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
 
-    return race(worker, request, repeats, is_stopped, progress)
+    return race(worker, request, repeats, lambda: stop.is_asked, progress)
 
 
 def _tell(found: Race, *, as_json: bool) -> None:
@@ -109,7 +112,12 @@ def _tell(found: Race, *, as_json: bool) -> None:
         return
     text = found.rounds[0].other.stats.text
     write_out((sanitize(text) if is_terminal(sys.stdout) else text) + "\n\n")
-    write_out("\n".join([*aligned(_lines(found)), *_verdict(found)]) + "\n")
+    write_out("\n".join(figures(found)) + "\n")
+
+
+def figures(found: Race) -> list[str]:
+    """Return a line for each answer, and what people came for."""
+    return [*aligned(_lines(found)), *map(sanitize, found.verdict())]
 
 
 def _lines(found: Race) -> list[tuple[str, ...]]:
@@ -131,19 +139,3 @@ def _lines(found: Race) -> list[tuple[str, ...]]:
                 )
             )
     return lines
-
-
-def _verdict(found: Race) -> list[str]:
-    """Return what people came for."""
-    ratio, same = found.ratio, found.same
-    if ratio is None:
-        speed = "the answers are too short to be timed"
-    else:
-        pays = "speculation pays" if ratio.median >= 1 else "speculation does not pay here"
-        n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-        speed = f"{ratio.spelt()}× plain{n}: {pays}"
-    if same is None:
-        text = "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
-    else:
-        text = sanitize(same.spelt())
-    return [speed, text]

@@ -51,8 +51,8 @@ def _load_settings(values: Values, target: str, draft: str | None, name: str) ->
         name=name,
         ctx=values["ctx"],
         threads=values["threads"],
-        gpu=_gpu("--gpu", values["gpu"]),
-        draft_gpu=_gpu("--draft-gpu", values["draft_gpu"]),
+        gpu=layers_on("--gpu", values["gpu"]),
+        draft_gpu=layers_on("--draft-gpu", values["draft_gpu"]),
         kv_type=values["kv"],
         flash_attn=values["flash_attn"],
         mmap=values["mmap"],
@@ -125,7 +125,7 @@ def sampling(values: Values) -> Sampling:
         presence_penalty=values["presence_penalty"],
         frequency_penalty=values["frequency_penalty"],
         penalty_last_n=values["penalty_last_n"],
-        logit_bias=tuple(_logit_bias(text) for text in values["logit_bias"]),
+        logit_bias=tuple(token_bias(text) for text in values["logit_bias"]),
         draft_temperature=values["draft_temp"],
         seed=values["seed"],
     )
@@ -190,13 +190,15 @@ def _template(text: str) -> str:
     return load_template(text.removeprefix("@"))
 
 
-def _gpu(name: str, text: str) -> str:
+def layers_on(name: str, text: str) -> str:
+    """Return --gpu as it is; raises UsageError for what is no choice and no number."""
     if text in ("auto", "off", "all") or (text.isascii() and text.isdigit()):
         return text
     raise UsageError(f"{name} {text!r} is neither auto, off, all nor a number of layers", hint=f"{name} auto")
 
 
-def _logit_bias(text: str) -> tuple[int, float]:
+def token_bias(text: str) -> tuple[int, float]:
+    """Split a logit bias at its '='; raises UsageError."""
     token, equals, bias = text.partition("=")
     try:
         if not equals or int(token) < 0:

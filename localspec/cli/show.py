@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
@@ -20,9 +21,10 @@ WIDE = 100
 
 
 @click.command(cls=Command)
-@click.argument("model")
+@click.argument("model", shell_complete=pair_names)
 @option("--sha256", "has_hash", is_flag=True, section="Output", help="Hash the whole file too.")
-@option("--template", "has_template", is_flag=True, section="Output", help="The whole chat template and nothing else.")
+@option("--template", "has_template", is_own=True, is_flag=True, section="Output",
+        help="The whole chat template and nothing else.")  # fmt: skip
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def show(console: Console, /, model: str, has_hash: bool, has_template: bool, as_json: bool) -> int:

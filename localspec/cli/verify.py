@@ -10,6 +10,7 @@ import click
 from localspec.bench.losslessness import Check, Verification
 from localspec.bench.suites import choose, load_suite
 from localspec.cli.answer import load
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
@@ -28,11 +29,11 @@ CHECKED, OUTPUT = "Check", "Output"
 
 
 @click.command("verify", cls=Command)
-@click.argument("pair", required=False)
+@click.argument("pair", required=False, shell_complete=pair_names)
 @option("--suite", default="stories", metavar="NAME|FILE", section=CHECKED,
         help="Prompts, as in localspec bench; they are continued as they are.  [default: stories]")  # fmt: skip
 @option("--column", metavar="NAME", section=CHECKED, help="The field of a line that holds the prompt.")
-@option("--prompts", envvar=None, type=click.IntRange(1, 1000), default=4, metavar="N", section=CHECKED,
+@option("--prompts", is_own=True, type=click.IntRange(1, 1000), default=4, metavar="N", section=CHECKED,
         help="How many, spread over the suite.  [default: 4]")  # fmt: skip
 @option("-n", "--max-tokens", type=click.IntRange(1, 2**31 - 1), default=64, metavar="N", section=CHECKED,
         help="Tokens of an answer.  [default: 64]")  # fmt: skip

@@ -31,7 +31,8 @@ needs_pair = pytest.mark.skipif(not list(PAIR.glob("draft*.gguf")), reason="the 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this environment without what would change the output, plus `extra`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOCALSPEC_", "NO_COLOR", "ACCESSIBLE", "FAKE_"))}
-    return {**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "LOCALSPEC_NO_HISTORY": "1", **(extra or {})}
+    ours = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"], "LOCALSPEC_NO_HISTORY": "1"}  # of this run of the tests
+    return {**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **ours, **(extra or {})}
 
 
 def localspec(

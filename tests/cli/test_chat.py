@@ -6,42 +6,14 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from localspec.cli.chat import converse
-from localspec.cli.console import Console
-from localspec.cli.lines import Lines
-from localspec.cli.talk import Chat
-from localspec.config import LoadSettings, Message, Request, Sampling
+from localspec.config import Message, Request, Sampling
 from localspec.errors import WorkerDiedError
-from tests.cli.fakes import FakeWorker
 from tests.cli.harness import FAKE, REAL, Terminal, localspec, needs_pair
-
-ANSWER = "Once upon a time there was a king."
-
-
-class Talk:
-    """A chat whose lines come from a list; `say` runs them and returns what was printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.worker = FakeWorker()
-        settings = LoadSettings("/t.gguf", "/d.gguf", "pair")
-        self.chat = Chat(Console(), self.worker, settings, Request())  # type: ignore[arg-type]
-        self._capsys = capsys
-
-    def say(self, *lines: str) -> str:
-        source: Iterator[str] = iter(lines)
-        self.code = converse(self.chat, Lines(lambda prompt: next(source, None)))
-        captured = self._capsys.readouterr()
-        self.errors = captured.err
-        return captured.out
-
-    @property
-    def sent(self) -> list[tuple[str, str]]:
-        return [(message.role, message.content) for message in self.worker.requests[-1].messages]
+from tests.cli.talking import ANSWER, Talk
 
 
 @pytest.fixture
@@ -134,7 +106,7 @@ def test_regenerate_replaces_the_answer(talk: Talk) -> None:
     talk.worker.passes = ["Other"]
     talk.say("/regen")
     assert talk.sent[-1] == ("user", "two")
-    assert [turn.assistant for turn in talk.chat.conversation.turns] == [ANSWER, "Other"]
+    assert talk.said == ["one", ANSWER, "two", "Other"]
 
 
 def test_regenerate_moves_a_fixed_seed_on(talk: Talk) -> None:
@@ -275,7 +247,7 @@ def test_one_message_that_is_too_long(talk: Talk) -> None:
 
 
 def chat_terminal(**env: str) -> Terminal:
-    terminal = Terminal(["chat", "--no-stats"], env=env)
+    terminal = Terminal(["chat", "--plain", "--no-stats"], env=env)
     terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
     return terminal
 
@@ -285,8 +257,9 @@ def ready(terminal: Terminal, n: int) -> bool:
     return terminal.text.count("You:") == n and terminal.lines[-1] == "You:"
 
 
-def test_bare_on_a_terminal_is_the_chat() -> None:
-    terminal = Terminal([])
+@pytest.mark.parametrize("env", [{"ACCESSIBLE": "1"}, {"TERM": "dumb"}, {"LOCALSPEC_PLAIN": "1"}])
+def test_bare_on_a_terminal_that_is_not_to_be_filled_is_the_line_chat(env: dict[str, str]) -> None:
+    terminal = Terminal([], env=env)
     terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
     terminal.type("\x04")
     assert terminal.wait() == 0
@@ -384,7 +357,7 @@ def test_a_script_with_a_broken_model_fails(tmp_path: Path) -> None:
 
 @needs_pair
 def test_the_real_engine_may_die_between_two_messages() -> None:
-    terminal = Terminal(["chat", "--no-stats", "-n", "8"], program=REAL)
+    terminal = Terminal(["chat", "--plain", "--no-stats", "-n", "8"], program=REAL)
     terminal.wait_for(lambda: ready(terminal, 1))
     terminal.type("Hello\n")
     terminal.wait_for(lambda: ready(terminal, 2))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.inputs import Data, Inputs, compose, fenced, read_prompt
+from localspec.attachment import Attachment, fenced
+from localspec.cli.inputs import Inputs, compose, read_parts, read_prompt
 from localspec.cli.settings import unescape
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 
@@ -18,24 +19,28 @@ def test_words_alone() -> None:
 
 
 def test_data_goes_before_the_words_in_a_fence() -> None:
-    assert compose("explain", [Data("", "a\nb\n")], is_raw=False) == "```\na\nb\n```\n\nexplain"
+    assert compose("explain", [Attachment("", "a\nb\n")], is_raw=False) == "```\na\nb\n```\n\nexplain"
 
 
-def test_data_alone_is_the_prompt() -> None:
-    assert compose("", [Data("", "Once")], is_raw=False) == "Once"
+def test_data_alone_is_the_prompt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Inputs, "stdin", lambda *_, **__: "Once\n")
+    assert read_parts((), (), Inputs(100)) == ("Once", [])
+    (tmp_path / "empty").touch()
+    assert read_parts((), ("-", str(tmp_path / "empty")), Inputs(100)) == ("Once", [])
+    assert read_parts(("explain",), (), Inputs(100)) == ("explain", [Attachment("", "Once\n")])
 
 
 def test_files_keep_their_names() -> None:
-    assert compose("", [Data("/x/notes.md", "n")], is_raw=False) == "```notes.md\nn\n```"
+    assert compose("", [Attachment("/x/notes.md", "n")], is_raw=False) == "```notes.md\nn\n```"
 
 
 def test_raw_joins_without_fences() -> None:
-    assert compose(" upon", [Data("", "Once")], is_raw=True) == "Once upon"
+    assert compose(" upon", [Attachment("", "Once")], is_raw=True) == "Once upon"
 
 
 @pytest.mark.parametrize("text", ["```", "a\n````\nb", "  ```` python\n```", "`````"])
 def test_data_cannot_close_its_fence(text: str) -> None:
-    made = fenced(Data("", text))
+    made = fenced(Attachment("", text))
     fence = made.split("\n", 1)[0]
     closing = re.compile(rf"^ {{0,3}}`{{{len(fence)},}}\s*$", re.MULTILINE)
     assert len(closing.findall(made)) == 2  # the first line and the last

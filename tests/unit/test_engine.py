@@ -217,6 +217,14 @@ def test_the_plans_reasons_reach_the_step() -> None:
 
     steps = list(engine(controller=Explained("d", PLAIN, Draw.COUPLED)).generate(context(max_tokens=3)))
     assert [(step.is_probe, step.why) for step in steps[1:]] == [(True, "because")] * 2
+    assert [step.drafter for step in steps] == ["", "", ""]  # nothing was drafted
+
+
+def test_who_drafted_reaches_the_step() -> None:
+    """The prompt's own pass has no drafter, every other one names its own."""
+    steps = list(engine().generate(context(max_tokens=4)))
+    assert steps[0].drafter == ""
+    assert {step.drafter for step in steps[1:] if len(step.draft)} == {"d"}
 
 
 def test_a_full_context_ends_the_text() -> None:

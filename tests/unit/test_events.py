@@ -40,6 +40,7 @@ COMMITTED = Committed(
     is_probe=False,
     why="fixed 4",
     drafted=(Piece(5, " a", "accepted", 0.25), Piece(6, "b", "rejected", 1e-9)),
+    drafter="suffix",
 )
 EVENTS = [
     Loading("target", 0.5),

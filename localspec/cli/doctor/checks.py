@@ -16,11 +16,13 @@ from typing import Any
 from localspec import __version__
 from localspec.cli.ask import Unanswered, ask
 from localspec.cli.console import is_dumb, is_terminal
+from localspec.cli.described import check_file
 from localspec.cli.doctor.gpus import Gpu, gpus
 from localspec.cli.doctor.rebuild import backend_for, missing_compiler, rebuild_line
 from localspec.cli.sizes import size
 from localspec.config import cache_folder
-from localspec.errors import LocalspecError
+from localspec.configuration import config_file, read_configuration
+from localspec.errors import LocalspecError, UsageError
 from localspec.models.plan import calibration
 
 IMPORTS = "from localspec.backends.survey import survey"
@@ -54,6 +56,7 @@ class Finding:
 def examine(servers: tuple[str, ...]) -> Iterator[Finding]:
     """Yield what is found, in the order in which one thing rests on another."""
     yield _versions()
+    yield _settings()
     facts: dict[str, Any] = {}
     try:
         facts = ask("survey()", IMPORTS)
@@ -69,6 +72,17 @@ def examine(servers: tuple[str, ...]) -> Iterator[Finding]:
         yield _figures(facts)
     yield from _disk()
     yield _terminal()
+
+
+def _settings() -> Finding:
+    file = config_file()
+    told = {"path": str(file)}
+    try:
+        check_file()
+    except UsageError as error:
+        return Finding("settings", "broken", error.message, error.hint, error.exit_code, told)
+    n = len(read_configuration(file).entries)
+    return Finding("settings", "ok", f"{n} in {file}" if n else f"none in {file}", facts=told)
 
 
 def _versions() -> Finding:

@@ -8,7 +8,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
+from localspec.cli.described import check_file
 from localspec.cli.doctor.checks import examine
 from localspec.cli.doctor.marks import line
 from localspec.cli.options import pair_options
@@ -22,7 +24,7 @@ WITHOUT_PAIR = {"rpc", "as_json", "quiet", "color"}
 
 
 @click.command(cls=Command)
-@click.argument("words", nargs=-1, metavar="[PAIR]")
+@click.argument("words", nargs=-1, metavar="[PAIR]", shell_complete=pair_names)
 @option("--seconds", type=Positive(86400), default=60.0, metavar="SEC", section="What",
         help="About how long to measure a pair, at 16 tokens an answer or more.  [default: 60]")  # fmt: skip
 @pair_options
@@ -35,8 +37,8 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     """Check this installation, or find out why speculation is slow on PAIR.
 
     Without PAIR: llama.cpp's build, GPUs it could use, RPC servers, memory, disk, terminal. What could be better comes
-    with the line to type. The exit code is 0 unless something is broken: 3 where llama.cpp does not load, 4 where a
-    server does not answer.
+    with the line to type. The exit code is 0 unless something is broken: 2 where config.toml is, 3 where llama.cpp
+    does not load, 4 where a server does not answer.
 
     With PAIR: passes of both models are timed, acceptance is measured at temperature 0 and 0.8, with the chat template
     and without (± is two standard errors), and auto races plain decoding. Each possible cause is one line with its
@@ -47,6 +49,7 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec doctor TARGET+DRAFT")
     if words:
+        _warn_of_settings(console)
         from localspec.cli.doctor.pair import examine_pair
         from localspec.cli.fetch import present_settings
 
@@ -56,6 +59,14 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
             spelt = f"--{name.replace('_', '-')}"
             raise UsageError(f"{spelt} is about a pair, and none is named", hint=f"localspec doctor PAIR {spelt}")
     return _installation(console, servers(values["rpc"]), as_json=values["as_json"])
+
+
+def _warn_of_settings(console: Console) -> None:
+    """Tell what is wrong with config.toml, which was left out."""
+    try:
+        check_file()
+    except UsageError as error:
+        console.warn(f"{error.message}; nothing of the file is used")
 
 
 def _installation(console: Console, endpoints: tuple[str, ...], *, as_json: bool) -> int:

@@ -1,0 +1,32 @@
+"""Text that goes with a message and is not its words: a file's or standard input's, fenced as data when it is sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_FENCE = re.compile(r"^ {0,3}(`{3,})", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """Text that a message is about; `name` is a file's, "" for standard input."""
+
+    name: str
+    text: str
+
+
+def fenced(attachment: Attachment) -> str:
+    """Return the text between fences that it cannot close itself."""
+    longest = max((len(fence) for fence in _FENCE.findall(attachment.text)), default=2)
+    fence = "`" * max(3, longest + 1)
+    end = "" if attachment.text.endswith("\n") else "\n"
+    return f"{fence}{Path(attachment.name).name}\n{attachment.text}{end}{fence}"
+
+
+def with_attachments(words: str, attachments: Sequence[Attachment]) -> str:
+    """Return what is sent: each attachment fenced, a blank line, the words."""
+    blocks = [fenced(attachment) for attachment in attachments]
+    return "\n\n".join([*blocks, words] if words or not blocks else blocks)

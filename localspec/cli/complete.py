@@ -1,0 +1,62 @@
+"""What a shell is told when it asks how a word may go on. Imports no engine and nothing of the hub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import click
+from click.shell_completion import CompletionItem, shell_complete
+
+from localspec.cli.console import one_line
+from localspec.config import conversations_file
+from localspec.errors import LocalspecError
+
+RECENT = 50  # conversations to choose from
+VARIABLE = "_LOCALSPEC_COMPLETE"  # click's scheme: the shell calls localspec with it
+
+
+def answer(cli: click.Command) -> int | None:
+    """Answer the shell if it is what asks; return the exit code, None if this is an ordinary call."""
+    instruction = os.environ.get(VARIABLE)
+    return None if not instruction else shell_complete(cli, {}, "localspec", VARIABLE, instruction)
+
+
+def pair_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the pairs that begin with what was typed; what is none of them is left to the shell, as a file."""
+    found = [CompletionItem(name) for name in sorted(_pairs()) if name.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def axis_entries(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names on all axes that begin with what was typed."""
+    from localspec.axes import axis_names
+
+    names = {name for axis in ("method", "tree", "length", "verify") for name in axis_names(axis)} - {"auto"}
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the conversations used last that begin with what was typed, with what they are about."""
+    from localspec.conversations.store import Store
+
+    path = conversations_file()
+    if not path.exists():
+        return []
+    try:
+        with Store.open(path) as store:
+            found = store.conversations(RECENT)
+    except LocalspecError:
+        return []  # nobody could be told
+    return [CompletionItem(each.id, help=one_line(each.title)) for each in found if each.id.startswith(incomplete)]
+
+
+def _pairs() -> Iterator[str]:
+    from localspec.models.catalog import load_catalog
+    from localspec.models.store import BUNDLED
+
+    yield from BUNDLED
+    try:
+        yield from load_catalog().names()
+    except LocalspecError:
+        return  # nobody could be told what is wrong with the user's own

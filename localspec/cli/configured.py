@@ -1,0 +1,161 @@
+"""Where a value that is not on the command line comes from: config.toml, checked against the options there are."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from localspec.cli.configurable import Configurable, options_of, path_of
+from localspec.configuration import Configuration, Entry, Key, read_configuration
+from localspec.errors import LocalspecError, UsageError
+from localspec.setting import Kind, Origin
+
+# What a person should say each time: what removes, replaces or downloads unasked, and what only a program reads.
+ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
+WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on any file
+TOLERANT = frozenset({("doctor",)})  # which tells what is wrong with it
+_FOUND = "localspec.configuration"  # where a context keeps what was read
+_NOUNS: dict[Kind, str] = {
+    "switch": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "choice": "a text",
+    "text": "a text or a number",
+    "texts": "a text or a list of texts",
+}
+_OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+
+
+def defaults(ctx: click.Context) -> dict[str, Any]:
+    """Return what config.toml says for this command, by parameter, for click's default map.
+
+    Raises UsageError for a file, or a part of it that concerns this command, which cannot be meant.
+    """
+    path = path_of(ctx)
+    if path[:1] in WITHOUT_FILE:
+        return {}
+    try:
+        file = read_configuration()
+        found = entries_for(file, path, ctx.command)
+    except LocalspecError:
+        if path[:1] in TOLERANT:
+            return {}
+        raise
+    ctx.meta[_FOUND] = {key: f"{file.file}:{entry.line}" for key, entry in found.items()}
+    options = options_of(ctx.command)
+    return {str(options[key].name): given(file, entry, options[key]) for key, entry in found.items()}
+
+
+def entries_for(file: Configuration, path: Key, command: click.Command) -> dict[str, Entry]:
+    """Return the values of the file that hold for a command, by key: its own table's over those at the top.
+
+    Raises UsageError for a key at the top that no command has, or one in the command's table that it has not.
+    """
+    from localspec.cli.app import COMMANDS
+
+    options = options_of(command)
+    found: dict[str, Entry] = {}
+    for entry in sorted(file.entries, key=lambda entry: len(entry.path)):
+        table, key = entry.path[:-1], entry.path[-1]
+        if table in ((), path) and key in options and not (options[key].is_own and not table):
+            found[key] = entry
+            if key in ONCE:
+                raise file.mistake(entry, once(options[key]).message, once(options[key]).hint)
+        elif not table or table[: len(path)] == path or table[0] not in COMMANDS:
+            try:
+                option_at(entry.path)
+            except UsageError as error:
+                raise file.mistake(entry, error.message) from None
+    return found
+
+
+def option_at(key: Key) -> Configurable:
+    """Return the option that a key stands for; raises UsageError with the nearest one. Imports every command."""
+    from localspec.cli.app import commands
+
+    everything = list(commands())
+    *tables, name = key
+    general: dict[str, Configurable] = {}
+    for _, command in everything:  # the first that has it says what it may be: localspec run
+        for each, option in options_of(command).items():
+            if not option.is_own:
+                general.setdefault(each, option)
+    spelt = " ".join(tables)
+    if not tables:
+        if name in general:
+            return general[name]
+        owners = [path for path, command in everything if name in options_of(command)]
+        if owners:
+            which = " and ".join(f"'{'.'.join((*path, name))}'" for path in owners)
+            raise UsageError(f"'{name}' means something else to each command: {which}", hint="localspec config --help")
+        raise UsageError(f"there is no option '{name}'{_perhaps(name, general)}", hint="localspec config show")
+    found = next((command for path, command in everything if path == tuple(tables)), None)
+    if found is None:
+        near = _perhaps(spelt, [" ".join(path) for path, _ in everything])
+        raise UsageError(f"there is no command '{spelt}' to set anything for{near}", hint="localspec --help")
+    options = options_of(found)
+    if name not in options:
+        raise UsageError(
+            f"localspec {spelt} has no option '{name}'{_perhaps(name, options)}", hint=f"localspec {spelt} --help"
+        )
+    return options[name]
+
+
+def once(option: Configurable) -> UsageError:
+    """Return the error for a key of `ONCE`."""
+    return UsageError(
+        f"'{option.key}' is for one command line and no setting", hint=f"--{option.key}, or {option.variable}=1"
+    )
+
+
+def _perhaps(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), list(known), n=1)
+    return f", perhaps '{near[0]}' was meant" if near else ""
+
+
+def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
+    """Return an entry's value as click is to read it; raises UsageError for one of the wrong type."""
+    kind, value = option.kind, entry.value
+    values = value if kind == "texts" and isinstance(value, list) else [value]
+    if not all(_fits(kind, each) for each in values):
+        spelt = str(value).lower() if isinstance(value, bool) else repr(value)
+        raise file.mistake(entry, f"{entry.path[-1]} = {spelt} is not {_NOUNS[kind]}")
+    if kind == "texts":
+        return [str(each) for each in values]
+    return str(value) if kind == "text" else value
+
+
+def _fits(kind: Kind, value: Any) -> bool:
+    if isinstance(value, bool) or kind == "switch":
+        return isinstance(value, bool) and kind == "switch"
+    if kind == "integer":
+        return isinstance(value, int)
+    if kind == "number":
+        return isinstance(value, int | float)
+    return isinstance(value, str) or (kind in ("text", "texts") and isinstance(value, int | float))
+
+
+def origin(ctx: click.Context, option: Configurable) -> Origin:
+    """Return where the value that a parsed context has for an option came from."""
+    source = ctx.get_parameter_source(str(option.name))
+    if source is ParameterSource.ENVIRONMENT:
+        return Origin("environment", next(name for name in option.variables(path_of(ctx)) if os.environ.get(name)))
+    if source is ParameterSource.DEFAULT_MAP:
+        return Origin("config", ctx.meta[_FOUND][option.key])
+    return Origin("command line" if source is ParameterSource.COMMANDLINE else "default")
+
+
+def with_place(ctx: click.Context, error: UsageError) -> UsageError:
+    """Return the error with the places of the options that it names, where they were not typed."""
+    named = set(_OPTION.findall(error.message))
+    places = [origin(ctx, option).where for option in options_of(ctx.command).values() if named & set(option.opts)]
+    found = ", ".join(dict.fromkeys(filter(None, places)))
+    if not found:
+        return error
+    return UsageError(f"{error.message} (it is set in {found})", hint=error.hint, detail=error.detail)

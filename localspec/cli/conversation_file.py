@@ -1,0 +1,93 @@
+"""The files of /save and /load: the turns of a path as JSON, which other programs can read and write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.cli.files import write_whole
+from localspec.conversations.records import USER, Message
+from localspec.errors import IntegrityError, NotFoundError, UsageError
+
+SCHEMA = "localspec.chat/1"
+MAX_FILE = 64 << 20  # bytes; a longer conversation fits no context
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message and its answer, None where there is none."""
+
+    user: str
+    assistant: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a file holds."""
+
+    system: str | None
+    turns: tuple[Turn, ...]
+
+
+def turns(path: Sequence[Message]) -> tuple[Turn, ...]:
+    """Return the turns of a path, in which a message may be without an answer."""
+    made = []
+    for i, message in enumerate(path):
+        if message.role == USER:
+            following = path[i + 1] if i + 1 < len(path) else None
+            answer = following.text if following is not None and following.role != USER else None
+            made.append(Turn(message.content, answer))
+    return tuple(made)
+
+
+def save(path: Path, saved: Saved, pair: str) -> None:
+    """Write a file in one step; refuses to replace one that is not of this kind."""
+    if path.exists() and not _is_ours(path):
+        raise UsageError(f"{path} exists and is not a localspec chat", hint="/save with another name")
+    said = [{"user": turn.user, "assistant": turn.assistant} for turn in saved.turns]
+    text = json.dumps({"schema": SCHEMA, "pair": pair, "system": saved.system, "turns": said}, indent=1)
+    write_whole(path, text + "\n", hint="/save with another name")
+
+
+def load(path: Path) -> Saved:
+    """Read what `save` wrote. Raises NotFoundError or IntegrityError."""
+    made = _read(path)
+    try:
+        said = tuple(Turn(_text(turn["user"]), _text_or_none(turn["assistant"])) for turn in made["turns"])
+        return Saved(_text_or_none(made["system"]), said)
+    except (KeyError, TypeError):
+        raise IntegrityError(f"{path} is a damaged localspec chat", hint="/load another file") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_FILE or not path.is_file():
+            raise ValueError
+        made = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise NotFoundError(f"cannot read {path}: {error.strerror}", hint="/load FILE that /save wrote") from None
+    except (ValueError, RecursionError):
+        made = None
+    if not isinstance(made, dict) or made.get("schema") != SCHEMA:
+        raise IntegrityError(f"{path} is not a localspec chat", hint="/load FILE that /save wrote")
+    return made
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return bool(_read(path))
+    except (NotFoundError, IntegrityError):
+        return False
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else _text(value)

@@ -1,0 +1,66 @@
+"""Conversations as lines for people: lists, hits of a search, and what was said. Everything in them is made safe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from localspec.cli.console import one_line
+from localspec.conversations.records import SENT, USER, Conversation, Hit, Message
+from localspec.sanitize import sanitize
+
+YOU, ASSISTANT = "You: ", "Assistant: "
+_SHORT = 60  # characters of a message in a list
+
+
+def rows(conversations: Sequence[Conversation], *, numbered: bool = False, here: str | None = None) -> list[str]:
+    """Return a line for each conversation; `numbered` begins with its number, and `here` is marked."""
+    return [
+        f"{f'{number:>3}. ' if numbered else ''}{each.id}  {when(each.updated)}  {count(each.n_messages):>12}  "
+        f"{short(each.title) or '(no title)'}{' (this one)' if each.id == here else ''}"
+        for number, each in enumerate(conversations, 1)
+    ]
+
+
+def hits(found: Sequence[Hit], *, numbered: bool = False) -> list[str]:
+    """Return a line for each message that was found."""
+    return [
+        f"{f'{number:>3}. ' if numbered else ''}{hit.conversation.id}  {when(hit.message.created)}  "
+        f"{YOU if hit.message.role == USER else ASSISTANT}{one_line(hit.excerpt)}"
+        for number, hit in enumerate(found, 1)
+    ]
+
+
+def about(conversation: Conversation) -> str:
+    """Return the line above a conversation that is shown."""
+    parts = (conversation.id, when(conversation.created), one_line(conversation.pair), one_line(conversation.title))
+    return " · ".join(part for part in parts if part)
+
+
+def said(path: Sequence[Message]) -> list[str]:
+    """Return what was said, with labels; an answer that was cut short says so."""
+    lines = []
+    for message in path:
+        lines.append(f"{YOU if message.role == USER else ASSISTANT}{sanitize(message.content)}")
+        if message.finish not in (SENT, "stop", "length"):
+            lines.append(f"({one_line(message.finish or 'still being written')})")
+    return lines
+
+
+def when(seconds: float) -> str:
+    """Return a time as it was here, to the minute."""
+    try:
+        return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
+    except (OverflowError, OSError, ValueError):
+        return "?" * 16
+
+
+def count(n: int) -> str:
+    """Return how many messages there are."""
+    return f"{n} message{'s' * (n != 1)}"
+
+
+def short(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    line = one_line(text[: 10 * _SHORT])
+    return line if len(line) <= _SHORT else f"{line[:_SHORT]}…"

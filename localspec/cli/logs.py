@@ -1,0 +1,205 @@
+"""`localspec logs`: the conversations that are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localspec.cli.complete import conversation_ids
+from localspec.cli.console import one_line, write_out
+from localspec.cli.fetch import confirmed
+from localspec.cli.listing import about, hits, rows, said
+from localspec.cli.listing import count as count_of
+from localspec.cli.logs_export import exported, write_export
+from localspec.cli.opened import kept_store
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, option
+from localspec.config import conversations_file
+from localspec.conversations.export import FORMATS, to_wire
+from localspec.conversations.records import Conversation
+from localspec.conversations.store import Store
+from localspec.errors import DeclinedError, NotFoundError, UsageError
+
+N = 20
+_OUTPUT = "Output"
+_json = option("--json", "as_json", is_flag=True, section=_OUTPUT, help="One JSON object.")
+_count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N", section=_OUTPUT,
+                help=f"At most so many; 0: all.  [default: {N}]")  # fmt: skip
+
+
+@click.group(invoke_without_command=True, no_args_is_help=False)
+@option("-c", "--continue", "is_latest", is_flag=True, is_own=True, section=_OUTPUT, help="Show the one used last.")
+@option("--session", metavar="ID", shell_complete=conversation_ids, is_own=True, section=_OUTPUT, help="Show this one.")
+@option("--search", metavar="WORDS", is_own=True, section=_OUTPUT, help="The messages with all of these words.")
+@_count
+@_json
+@click.pass_context
+def logs(ctx: click.Context, /, **values: Any) -> int:
+    """The conversations that are kept: list, show, search, export, rm, undo, path.
+
+    Without a command they are listed, those used last first. Nothing is kept of what runs with --no-save, or with
+    LOCALSPEC_SAVE=0 in the environment. An ID may be cut to its beginning or its end, where only one conversation has
+    that.
+    """
+    if ctx.invoked_subcommand is not None:
+        given = [name for name in ("is_latest", "session", "search") if values[name]]
+        if given:
+            raise UsageError(f"an option of `localspec logs` stands before {ctx.invoked_subcommand}",
+                             hint=f"localspec logs {ctx.invoked_subcommand} --help")  # fmt: skip
+        return 0
+    if values["search"] is not None:
+        return _search(values["search"], values["count"], values["as_json"])
+    if values["is_latest"] or values["session"]:
+        return _show(values["session"], values["as_json"])
+    return _list(values["count"], values["as_json"])
+
+
+@logs.command("list", cls=Command)
+@_count
+@_json
+def list_command(count: int, as_json: bool) -> int:
+    """List the conversations, those used last first."""
+    return _list(count, as_json)
+
+
+@logs.command("show", cls=Command)
+@click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
+@_json
+def show_command(conversation: str | None, as_json: bool) -> int:
+    """Show what was said in a conversation; without ID in the one used last. --json has every branch of it."""
+    return _show(conversation, as_json)
+
+
+@logs.command("search", cls=Command)
+@click.argument("words", nargs=-1, required=True)
+@_count
+@_json
+def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
+    """List the messages in which all of WORDS occur, the latest first."""
+    return _search(" ".join(words), count, as_json)
+
+
+@logs.command("export", cls=Command)
+@click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
+@option("--format", "form", type=click.Choice(FORMATS), section=_OUTPUT,
+        help="Markdown, HTML or JSON.  [default: what FILE ends in, else md]")  # fmt: skip
+@option("-o", "--output", metavar="FILE", section=_OUTPUT, help="Write it there.  [default: standard output]")
+@option("--force", is_flag=True, section=_OUTPUT, help="Also where FILE exists.")
+def export_command(conversation: str | None, form: str | None, output: str | None, force: bool) -> int:
+    """Write a conversation for other programs and people; without ID the one used last.
+
+    Markdown and HTML hold what was said last, without control characters; JSON has every branch, and the exact texts.
+    """
+    with kept_store() as store:
+        found = _named(store, conversation)
+        if output is None or output == "-":
+            write_out(exported(store, found.id, found.leaf, form or "md"))
+        else:
+            path = Path(output).expanduser()
+            write_export(store, found.id, found.leaf, path, form, hint="--force replaces it, or another name",
+                         force=force)  # fmt: skip
+    return 0
+
+
+@logs.command("rm", cls=Command)
+@click.argument("conversations", nargs=-1, required=True, metavar="ID...", shell_complete=conversation_ids)
+@option("--now", "is_for_good", is_flag=True, section="Removal", help="For good, at once.")
+@option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
+@_json
+def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool, as_json: bool) -> int:
+    """Delete conversations. For a week `localspec logs undo` brings them back, but for those deleted with --now."""
+    with kept_store() as store:
+        found = [store.find(typed) for typed in conversations]  # all of them are there before the first one goes
+        names = " and ".join(each.id for each in found)
+        if is_for_good and not yes and not confirmed(f"Delete {names} for good? [y/N] ", default=False):
+            raise DeclinedError(f"{names} would be deleted for good", hint="-y deletes without asking")
+        for each in found:
+            store.delete(each.id, now=is_for_good)
+    if as_json:
+        write_json({"deleted": [each.id for each in found], "for_good": is_for_good})
+    else:
+        write_out(f"deleted {names}{'' if is_for_good else '; localspec logs undo brings it back'}\n")
+    return 0
+
+
+@logs.command("undo", cls=Command)
+@click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
+@_json
+def undo_command(conversation: str | None, as_json: bool) -> int:
+    """Bring back the conversation that was deleted last, or the one with this whole ID."""
+    with kept_store() as store:
+        found = store.undelete(conversation)
+    if as_json:
+        write_json({"restored": found.id})
+    else:
+        write_out(f"{about(found)} is back\n")
+    return 0
+
+
+@logs.command("path", cls=Command)
+@_json
+def path_command(as_json: bool) -> int:
+    """Print the file in which conversations are kept."""
+    path = str(conversations_file())
+    if as_json:
+        write_json({"path": path})
+    else:
+        write_out(f"{one_line(path)}\n")
+    return 0
+
+
+def _list(count: int, as_json: bool) -> int:
+    with kept_store() as store:
+        found = store.conversations(count or -1)
+    if as_json:
+        write_json({"path": str(conversations_file()), "conversations": [_facts(each) for each in found]})
+    else:
+        write_out("".join(f"{line}\n" for line in rows(found) or ["no conversations are kept yet"]))
+    return 0
+
+
+def _show(typed: str | None, as_json: bool) -> int:
+    with kept_store() as store:
+        found = _named(store, typed)
+        messages, path = store.messages(found.id), store.path(found.leaf)
+    if as_json:
+        write_json(to_wire(found, messages))
+        return 0
+    lines = [about(found), *([f"System: {one_line(found.system)}"] if found.system is not None else []), *said(path)]
+    if len(messages) > len(path):
+        lines.append(f"({count_of(len(messages) - len(path))} on other branches: --json shows them)")
+    write_out("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def _search(words: str, count: int, as_json: bool) -> int:
+    with kept_store() as store:
+        found = store.search(words, count or -1)
+    if as_json:
+        hits_found = [
+            {"conversation": hit.conversation.id, "message": hit.message.id, "role": hit.message.role,
+             "excerpt": hit.excerpt}
+            for hit in found
+        ]  # fmt: skip
+        write_json({"search": words, "hits": hits_found})
+        return 0
+    if not found:
+        raise NotFoundError(f"nobody said '{one_line(words)}' in any conversation", hint="localspec logs")
+    write_out("".join(f"{line}\n" for line in hits(found)))
+    return 0
+
+
+def _named(store: Store, typed: str | None) -> Conversation:
+    if typed is not None:
+        return store.find(typed)
+    latest = store.conversations(1)
+    if not latest:
+        raise NotFoundError("no conversations are kept yet", hint="localspec chat")
+    return latest[0]
+
+
+def _facts(conversation: Conversation) -> dict[str, Any]:
+    return {name: getattr(conversation, name) for name in
+            ("id", "title", "pair", "created", "updated", "n_messages")}  # fmt: skip

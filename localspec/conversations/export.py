@@ -1,0 +1,99 @@
+"""A conversation as a document: Markdown or HTML for people, JSON for programs.
+
+What was said is other people's text, or a model's. In HTML it is text and nothing else: every character that means
+something there is escaped, and the page forbids itself scripts, links to elsewhere and pictures. No control character
+is in Markdown or HTML; JSON has every character as it was said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from localspec.conversations.records import ASSISTANT, SENT, USER, Conversation, Message
+from localspec.sanitize import sanitize
+
+SCHEMA = "localspec.conversation/1"
+FORMATS = ("md", "html", "json")
+_NAMES = {USER: "You", ASSISTANT: "Assistant"}
+_UNREMARKABLE = (SENT, "stop")
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1rem; margin: 1.5rem 0 0.3rem; }
+p.about { opacity: 0.75; font-size: 0.85rem; }
+div.text { white-space: pre-wrap; overflow-wrap: anywhere; }
+section.user { border-inline-start: 3px solid; padding-inline-start: 0.8rem; }
+"""
+
+
+def to_wire(conversation: Conversation, messages: Sequence[Message]) -> dict[str, Any]:
+    """Return the JSON object of a conversation with `messages`, which are all of its tree or a path."""
+    return {
+        "schema": SCHEMA,
+        **dataclasses.asdict(conversation),
+        "messages": [dataclasses.asdict(message) for message in messages],
+    }
+
+
+def markdown(conversation: Conversation, path: Sequence[Message]) -> str:
+    """Return the messages of a path under headings, as the model wrote them."""
+    parts = [f"# {_line(conversation.title) or 'Conversation'}", f"*{_line(_about(conversation))}*"]
+    if conversation.system is not None:
+        parts += ["## System", sanitize(conversation.system)]
+    for message in path:
+        parts += [f"## {_NAMES[message.role]}", sanitize(message.content)]
+        if message.finish not in _UNREMARKABLE:
+            parts.append(f"*({_end(message)})*")
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def page(conversation: Conversation, path: Sequence[Message]) -> str:
+    """Return the messages of a path as one HTML file."""
+    title = _escaped(_line(conversation.title) or "Conversation")
+    sections = []
+    if conversation.system is not None:
+        sections.append(_section("system", "System", conversation.system, ""))
+    for message in path:
+        end = "" if message.finish in _UNREMARKABLE else f"({_end(message)})"
+        sections.append(_section(message.role, _NAMES[message.role], message.content, end))
+    return f"""<!DOCTYPE html>
+<html lang="und">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p class="about">{_escaped(_line(_about(conversation)))}</p>
+{"".join(sections)}</body>
+</html>
+"""
+
+
+def _section(role: str, name: str, text: str, end: str) -> str:
+    shown = f'<p class="about">{_escaped(end)}</p>\n' if end else ""
+    return f'<section class="{role}">\n<h2>{name}</h2>\n<div class="text">{_escaped(text)}</div>\n{shown}</section>\n'
+
+
+def _escaped(text: str) -> str:
+    return html.escape(sanitize(text))
+
+
+def _line(text: str) -> str:
+    return " ".join(sanitize(text).split())
+
+
+def _about(conversation: Conversation) -> str:
+    begun = datetime.fromtimestamp(conversation.created).astimezone().isoformat(" ", "minutes")
+    return f"{conversation.pair} · {begun} · {conversation.id}"
+
+
+def _end(message: Message) -> str:
+    return _line(message.finish or "still being written")

@@ -1,0 +1,127 @@
+"""The open file: transactions, the text that comes in between, and memory in its place where it cannot be written."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from localspec.conversations import database, rows
+from localspec.conversations.database import Unsaved
+from localspec.conversations.stream import Stream
+from localspec.errors import LocalspecError
+
+Result = TypeVar("Result")
+
+
+class File:
+    """One connection, which threads take in turns. `path` None is memory, from the start or since trouble came.
+
+    Raises IntegrityError and IncompatibleError for a file that must not be touched.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.trouble: LocalspecError | None = None
+        self._lock = threading.RLock()
+        self._stream = Stream(self._flush_soon)
+        self._is_closed = False
+        try:
+            self._db = database.connect(path)
+        except Unsaved as trouble:
+            self._db = database.connect(None)
+            self.path, self.trouble = None, trouble
+            _copy_what_can_be_read(path, self._db)
+
+    @classmethod
+    def copied(cls, path: Path) -> File:
+        """Return memory that begins with what can be read of the file at `path`; trouble with that is left aside."""
+        file = cls(None)
+        with contextlib.suppress(LocalspecError):
+            _copy_what_can_be_read(path, file._db)
+        return file
+
+    def read(self, ask: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Ask something, of the text that has come too."""
+        with self._lock:
+            self._flush_soon()
+            with database.translated(self.path):
+                return ask(self._db)
+
+    def write(self, act: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Do something in a transaction, after the text that has come; in memory where the file does not take it."""
+        with self._lock:
+            taken = self._stream.take()
+            try:
+                try:
+                    return self._try(act, taken)
+                except Unsaved as trouble:
+                    self._go_on_in_memory(trouble)
+                return self._try(act, taken)
+            except BaseException:
+                self._stream.put_back(taken)
+                raise
+
+    def append(self, message: int, text: str) -> None:
+        """Take text of an open message; returns at once."""
+        self._stream.add(message, text)
+
+    def close(self) -> None:
+        """Write what has come and close the file; harmless when repeated."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._stream.close()
+            self._is_closed = True
+            try:
+                self.write(lambda db: None)
+            finally:
+                self._db.close()
+
+    def _try(self, act: Callable[[sqlite3.Connection], Result], taken: dict[int, str]) -> Result:
+        with database.translated(self.path), database.transaction(self._db):
+            for message, text in taken.items():
+                self._db.execute("UPDATE message SET text = text || ? WHERE id = ?", (rows.text(text), message))
+            return act(self._db)
+
+    def _flush_soon(self) -> None:
+        """Write what has come. What does not go through now, as while another process writes, is tried again."""
+        with self._lock:
+            taken = {} if self._is_closed else self._stream.take()
+            if not taken:
+                return
+            # The system keeps what a killed process wrote: for half a sentence the disk need not be waited for.
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            try:
+                self._try(lambda db: None, taken)
+            except LocalspecError as trouble:
+                self._stream.put_back(taken)
+                if isinstance(trouble, Unsaved) and not trouble.is_busy:
+                    self._go_on_in_memory(trouble)
+            finally:
+                self._db.execute("PRAGMA synchronous = FULL")
+
+    def _go_on_in_memory(self, trouble: Unsaved) -> None:
+        """Leave the file as it is and go on with a copy."""
+        if self.path is None:
+            raise trouble
+        copied = database.connect(None)
+        with database.translated(self.path):
+            self._db.backup(copied)
+        self._db.close()
+        self._db, self.path, self.trouble = copied, None, trouble
+
+
+def _copy_what_can_be_read(path: Path | None, into: sqlite3.Connection) -> None:
+    if path is None or not path.is_file():
+        return
+    try:
+        file = database.read_only(path)
+    except Unsaved:
+        return
+    with database.translated(path):
+        file.backup(into)
+    file.close()

@@ -1,0 +1,61 @@
+"""What the store hands out: frozen copies of rows, which do not change when the file does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.attachment import Attachment, with_attachments
+
+USER, ASSISTANT = "user", "assistant"
+SENT = "sent"  # the finish of what a person wrote, which is complete at once
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One node of a tree. `parent` None is a beginning; `finish` None is an answer that is still being written.
+
+    `finish` is otherwise "sent" for what a person wrote, and for an answer the reason it ended: stop, length, context,
+    timeout, interrupted, or error. `created` is in seconds since 1970. `stats` is the JSON object of the answer, as
+    `--json` prints it, None without one.
+    """
+
+    id: int
+    conversation: str
+    parent: int | None
+    role: str
+    text: str
+    created: float
+    finish: str | None
+    stats: dict[str, Any] | None = None
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """What is sent to the model: what is attached, fenced, and then the text."""
+        return with_attachments(self.text, self.attachments)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One tree; `leaf` is the end of the path that was looked at last, None before the first message."""
+
+    id: str
+    title: str
+    pair: str
+    system: str | None
+    created: float
+    updated: float
+    deleted_at: float | None
+    leaf: int | None
+    n_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A message that a search found, with an excerpt of its text in one line."""
+
+    conversation: Conversation
+    message: Message
+    excerpt: str

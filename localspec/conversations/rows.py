@@ -1,0 +1,97 @@
+"""Rows of the file and the records made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+
+from localspec.attachment import Attachment
+from localspec.conversations.records import INTERRUPTED, Conversation, Message
+
+TITLE = 60  # characters of a title that was taken from a message
+
+MESSAGE = "SELECT id, conversation, parent, role, text, created, finish, stats, attachments FROM message"
+CONVERSATION = """SELECT id, title, pair, system, created, updated, deleted_at, leaf,
+    (SELECT count(*) FROM message WHERE message.conversation = conversation.id) AS n_messages
+    FROM conversation"""
+# A parent is older than its children, so the order of the ids is that of the path.
+PATH = f"""WITH RECURSIVE line(node, above) AS (
+        SELECT id, parent FROM message WHERE id = ?
+        UNION ALL SELECT message.id, message.parent FROM message JOIN line ON message.id = line.above)
+    {MESSAGE} WHERE id IN (SELECT node FROM line) ORDER BY id"""
+# What was made last below a message ends the path that was taken last.
+TIP = """WITH RECURSIVE below(id) AS (
+        SELECT ? UNION ALL SELECT message.id FROM message JOIN below ON message.parent = below.id)
+    SELECT max(id) AS id FROM below"""
+
+
+def conversation(row: sqlite3.Row) -> Conversation:
+    """Return the record of a row of CONVERSATION."""
+    return Conversation(**dict(row))
+
+
+def message(row: sqlite3.Row) -> Message:
+    """Return the record of a row of MESSAGE."""
+    values = dict(row)
+    stats, attached = values["stats"], json.loads(values["attachments"])
+    values["stats"] = None if stats is None else json.loads(stats)
+    values["attachments"] = tuple(Attachment(each["name"], each["text"]) for each in attached)
+    return Message(**values)
+
+
+def copy(db: sqlite3.Connection, row: sqlite3.Row, conversation: str, parent: int | None) -> int:
+    """Write the message of `row` once more, into another conversation; return its id."""
+    made = db.execute(
+        "INSERT INTO message (conversation, parent, role, text, created, finish, stats, attachments)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (conversation, parent, row["role"], row["text"], row["created"], row["finish"] or INTERRUPTED, row["stats"],
+         row["attachments"]),
+    ).lastrowid  # fmt: skip
+    assert made is not None
+    return made
+
+
+def has_open(db: sqlite3.Connection) -> bool:
+    """Whether an answer is still being written, as far as the file says."""
+    return db.execute("SELECT 1 FROM message WHERE finish IS NULL LIMIT 1").fetchone() is not None
+
+
+def has_deleted(db: sqlite3.Connection, before: float) -> bool:
+    """Whether a conversation was deleted earlier than `before`, in seconds since 1970."""
+    return db.execute("SELECT 1 FROM conversation WHERE deleted_at < ? LIMIT 1", (before,)).fetchone() is not None
+
+
+def end_abandoned(db: sqlite3.Connection) -> None:
+    """Mark as interrupted what a process that has gone was still writing."""
+    open_rows = db.execute("SELECT DISTINCT writer FROM message WHERE finish IS NULL").fetchall()
+    for (writer,) in open_rows:
+        if writer is None or not _is_alive(writer):
+            sql = "UPDATE message SET finish = ? WHERE finish IS NULL AND writer IS ?"
+            db.execute(sql, (INTERRUPTED, writer))
+
+
+def text(value: str) -> str:
+    """Return what SQLite can hold of a text: half a surrogate pair is no character, and NUL would end it for some."""
+    return value.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
+
+
+def optional_text(value: str | None) -> str | None:
+    """Return None for None, else `text`."""
+    return None if value is None else text(value)
+
+
+def title_of(message_text: str) -> str:
+    """Return a title made of a message: its first words, in one line."""
+    line = " ".join(text(message_text[: 100 * TITLE]).split())
+    return line if len(line) <= TITLE else line[: TITLE - 1].rstrip() + "…"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return process > 0

@@ -1,0 +1,116 @@
+"""Finding conversations: by a part of their id, and by words that were said.
+
+The index of words is SQLite's own (FTS5, by groups of three characters, so that it finds parts of words in every
+script) and is brought up to date by the search itself: a chat that nobody searches pays nothing for it. Without FTS5
+every text is looked at; only capitals of other alphabets are then letters of their own.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from localspec.conversations import rows
+from localspec.conversations.database import transaction
+from localspec.conversations.identity import LENGTH, as_typed
+from localspec.conversations.records import Conversation, Hit
+from localspec.conversations.rows import CONVERSATION, MESSAGE
+from localspec.errors import NotFoundError, UsageError
+
+_GRAM = 3  # characters; the index knows no shorter word
+_BEFORE, _AFTER = 30, 60  # characters of an excerpt around what was found
+_INDEX = """CREATE VIRTUAL TABLE IF NOT EXISTS words
+    USING fts5(text, content='message', content_rowid='id', tokenize='trigram')"""
+_CATCH_UP = """INSERT INTO words(rowid, text) SELECT id, text FROM message
+    WHERE finish IS NOT NULL AND id NOT IN (SELECT id FROM words_docsize)"""
+
+
+def by_id(db: sqlite3.Connection, typed: str) -> Conversation:
+    """Return the conversation whose id, or only whose id's beginning or end, is `typed`.
+
+    Raises NotFoundError or UsageError.
+    """
+    meant = as_typed(typed)
+    for pattern in (f"{meant}%", f"%{meant}") if meant else ():
+        sql = f"{CONVERSATION} WHERE id LIKE ? AND deleted_at IS NULL ORDER BY id DESC LIMIT 3"
+        found = [rows.conversation(row) for row in db.execute(sql, (pattern,))]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = " and ".join(each.id for each in found[:2])
+            raise UsageError(f"{typed!r} is not one conversation: {names} are both meant", hint=f"all {LENGTH} of them")
+    raise NotFoundError(f"there is no conversation {typed!r}", hint="localspec logs")
+
+
+def messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
+    """Return at most `limit` messages that have every word of `query`, the latest first."""
+    words = query.split()
+    if not words:
+        raise UsageError("there is nothing to search for", hint="localspec logs --search WORDS")
+    conditions = ["conversation IN (SELECT id FROM conversation WHERE deleted_at IS NULL)"]
+    values: list[object] = []
+    long = [word for word in words if len(word) >= _GRAM]
+    if long and _index(db):
+        conditions.append("id IN (SELECT rowid FROM words WHERE words MATCH ?)")
+        values.append(" ".join(f'"{_quoted(word)}"' for word in long))
+        words = [word for word in words if word not in long]
+    for word in words:
+        conditions.append(r"text LIKE ? ESCAPE '\'")
+        values.append(f"%{_escaped(word)}%")
+    sql = f"{MESSAGE} WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
+    found = [rows.message(row) for row in db.execute(sql, (*values, limit))]
+    homes = {
+        row["id"]: rows.conversation(row)
+        for home in {each.conversation for each in found}
+        for row in db.execute(f"{CONVERSATION} WHERE id = ?", (home,))
+    }
+    return [Hit(homes[each.conversation], each, excerpt(each.text, query)) for each in found]
+
+
+def excerpt(text: str, query: str) -> str:
+    """Return the place where the first of the words stands, in one line."""
+    folded = text.casefold()
+    at = min((place for word in query.split() if (place := folded.find(word.casefold())) >= 0), default=0)
+    start, end = max(0, at - _BEFORE), at + _AFTER
+    line = " ".join(text[start:end].split())
+    return f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"
+
+
+def remove(db: sqlite3.Connection, which: str, values: Sequence[object]) -> None:
+    """Forget conversations for good, with every word of them that the index holds."""
+    if _has_index(db):
+        db.execute(
+            f"""INSERT INTO words(words, rowid, text) SELECT 'delete', id, text FROM message WHERE id IN
+                (SELECT id FROM words_docsize) AND conversation IN (SELECT id FROM conversation WHERE {which})""",
+            values,
+        )
+    db.execute(f"DELETE FROM conversation WHERE {which}", values)
+
+
+def _index(db: sqlite3.Connection) -> bool:
+    """Bring the index up to date, and make it if need be; False where this SQLite has none or the file is closed."""
+    try:
+        with transaction(db):
+            db.execute(_INDEX)
+            db.execute(_CATCH_UP)
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
+def _has_index(db: sqlite3.Connection) -> bool:
+    """Whether there is an index that this SQLite can change."""
+    try:
+        db.execute("SELECT count(*) FROM words_docsize").fetchone()
+        db.execute("SELECT rowid FROM words LIMIT 1").fetchone()
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
+def _quoted(word: str) -> str:
+    return word.replace('"', '""')
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

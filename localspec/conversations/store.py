@@ -1,0 +1,280 @@
+"""Conversations on disk while they happen. The only writer of their file, from however many processes.
+
+A conversation is a tree: answering again adds a sibling of the answer, editing a sibling of the message, and what was
+said before stays. What a person looks at is the path from a beginning to a leaf.
+
+Invariants: every method that returns has written, but for the text of an answer that is still coming, of which the last
+half second may be missing (`stream`). A file that cannot be written costs the saving and never the conversation: the
+store goes on in memory with everything that it had, and `trouble` tells why, once.
+
+Threads: any thread may call any method; calls take turns. `append_text` returns at once; the others take well under a
+millisecond for most, but may wait for the disk, and up to `database.PATIENCE` seconds for another process. So what must
+not wait, as the loop that draws a screen, leaves them to a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from localspec.attachment import Attachment
+from localspec.conversations import rows, search
+from localspec.conversations.file import File
+from localspec.conversations.identity import new_id
+from localspec.conversations.records import ASSISTANT, SENT, USER, Conversation, Hit, Message
+from localspec.conversations.rows import CONVERSATION, MESSAGE
+from localspec.errors import LocalspecError, NotFoundError
+
+KEPT_DELETED = 7 * 86400.0  # seconds in which a deletion can be undone
+
+
+class Store:
+    """The conversations of one file, or of memory. Make one with `open`; it is a context manager."""
+
+    def __init__(self, file: File, clock: Callable[[], float]) -> None:
+        self._file = file
+        self._clock = clock
+
+    @classmethod
+    def open(cls, path: Path | None, *, clock: Callable[[], float] = time.time) -> Store:
+        """Open the conversations at `path`, made if there are none; None keeps them in memory and saves nothing.
+
+        Raises IntegrityError for a damaged or foreign file and IncompatibleError for one of a newer version. Where the
+        file cannot be written, the store works on a copy in memory; see `trouble`.
+        """
+        store = cls(File(path), clock)
+        store._tidy()
+        return store
+
+    @classmethod
+    def copied(cls, path: Path, *, clock: Callable[[], float] = time.time) -> Store:
+        """Return a store in memory that begins with what can be read of the file at `path`, and never changes it."""
+        return cls(File.copied(path), clock)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether what is written here is in a file."""
+        return self._file.path is not None
+
+    def trouble(self) -> LocalspecError | None:
+        """Return why nothing is saved any more, once; None while it is, or if that was told."""
+        trouble, self._file.trouble = self._file.trouble, None
+        return trouble
+
+    def create(self, pair: str, *, system: str | None = None, title: str = "") -> Conversation:
+        """Begin a conversation with `pair`; without a title it takes one from its first message."""
+        now = self._clock()
+
+        def insert(db: sqlite3.Connection) -> str:
+            while True:
+                made = new_id(now)
+                if db.execute("SELECT 1 FROM conversation WHERE id = ?", (made,)).fetchone() is None:
+                    break
+            db.execute(
+                "INSERT INTO conversation (id, title, pair, system, created, updated) VALUES (?, ?, ?, ?, ?, ?)",
+                (made, rows.text(title), rows.text(pair), rows.optional_text(system), now, now),
+            )
+            return made
+
+        return self.get(self._file.write(insert))
+
+    def add_message(
+        self,
+        conversation: str,
+        parent: int | None,
+        role: str,
+        text: str = "",
+        *,
+        attachments: Iterable[Attachment] = (),
+    ) -> Message:
+        """Add a message below `parent` (None: a beginning) and look at it.
+
+        A user's is complete; an assistant's is open for `append_text` until `finish`.
+        """
+        now, is_open = self._clock(), role == ASSISTANT
+        attached = json.dumps([{"name": each.name, "text": each.text} for each in attachments])
+        values = (conversation, parent, role, rows.text(text), now, None if is_open else SENT, attached)
+
+        def insert(db: sqlite3.Connection) -> int:
+            _check(db, conversation, parent)
+            made = db.execute(
+                "INSERT INTO message (conversation, parent, role, text, created, finish, attachments, writer)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*values, os.getpid() if is_open else None),
+            ).lastrowid
+            assert made is not None
+            db.execute("UPDATE conversation SET leaf = ?, updated = ? WHERE id = ?", (made, now, conversation))
+            if role == USER:
+                title = rows.title_of(text)
+                db.execute("UPDATE conversation SET title = ? WHERE id = ? AND title = ''", (title, conversation))
+            return made
+
+        return self.message(self._file.write(insert))
+
+    def append_text(self, message: int, text: str) -> None:
+        """Add to the text of an open message; it is on disk within half a second."""
+        if text:
+            self._file.append(message, text)
+
+    def finish(self, message: int, reason: str, stats: dict[str, Any] | None = None) -> Message:
+        """Complete an open message; `reason` and `stats` as in `Message`."""
+        told = None if stats is None else json.dumps(stats)
+
+        def update(db: sqlite3.Connection) -> None:
+            db.execute("UPDATE message SET finish = ?, stats = ? WHERE id = ?", (reason, told, message))
+            db.execute(
+                "UPDATE conversation SET updated = ? WHERE id = (SELECT conversation FROM message WHERE id = ?)",
+                (self._clock(), message),
+            )
+
+        self._file.write(update)
+        return self.message(message)
+
+    def get(self, conversation: str) -> Conversation:
+        """Return a conversation by its whole id, deleted or not. Raises NotFoundError."""
+        found = self._file.read(lambda db: db.execute(f"{CONVERSATION} WHERE id = ?", (conversation,)).fetchone())
+        if found is None:
+            raise _unknown(conversation)
+        return rows.conversation(found)
+
+    def find(self, typed: str) -> Conversation:
+        """Return the conversation whose id a person typed, or its beginning or end where only one has it.
+
+        Deleted ones are not found. Raises NotFoundError for none, UsageError for several.
+        """
+        return self._file.read(lambda db: search.by_id(db, typed))
+
+    def conversations(self, limit: int = -1) -> list[Conversation]:
+        """Return the conversations that are not deleted, the last used first."""
+        sql = f"{CONVERSATION} WHERE deleted_at IS NULL ORDER BY updated DESC, id DESC LIMIT ?"
+        return [rows.conversation(row) for row in self._file.read(lambda db: db.execute(sql, (limit,)).fetchall())]
+
+    def message(self, message: int) -> Message:
+        """Return one message, with the text that has come so far. Raises NotFoundError."""
+        found = self._messages(f"{MESSAGE} WHERE id = ?", message)
+        if not found:
+            raise NotFoundError(f"there is no message {message}", hint="localspec logs")
+        return found[0]
+
+    def messages(self, conversation: str) -> list[Message]:
+        """Return every message of a conversation, in the order in which they were made."""
+        return self._messages(f"{MESSAGE} WHERE conversation = ? ORDER BY id", conversation)
+
+    def path(self, leaf: int | None) -> list[Message]:
+        """Return the messages from a beginning down to `leaf`; none for None."""
+        return self._messages(rows.PATH, leaf)
+
+    def children(self, conversation: str, parent: int | None) -> list[Message]:
+        """Return what follows a message, the oldest first; for None the beginnings."""
+        return self._messages(f"{MESSAGE} WHERE conversation = ? AND parent IS ? ORDER BY id", conversation, parent)
+
+    def siblings(self, message: int) -> list[Message]:
+        """Return the message and its alternatives, the oldest first."""
+        here = self.message(message)
+        return self.children(here.conversation, here.parent)
+
+    def tip(self, message: int) -> int:
+        """Return the end of the path that was taken last below a message, to which a switch to it leads."""
+        return int(self._file.read(lambda db: db.execute(rows.TIP, (message,)).fetchone())["id"])
+
+    def set_leaf(self, conversation: str, leaf: int | None) -> None:
+        """Look at another path; None is before the first message. Nothing is lost."""
+
+        def update(db: sqlite3.Connection) -> None:
+            _check(db, conversation, leaf)
+            db.execute("UPDATE conversation SET leaf = ? WHERE id = ?", (leaf, conversation))
+
+        self._file.write(update)
+
+    def rename(self, conversation: str, title: str) -> None:
+        """Give a conversation a title."""
+        self._set(conversation, "title", rows.title_of(title))
+
+    def set_system(self, conversation: str, system: str | None) -> None:
+        """Change the system message."""
+        self._set(conversation, "system", rows.optional_text(system))
+
+    def set_pair(self, conversation: str, pair: str) -> None:
+        """Note that another pair answers from now on."""
+        self._set(conversation, "pair", rows.text(pair))
+
+    def search(self, query: str, limit: int = 20) -> list[Hit]:
+        """Return the messages in which every word of `query` occurs, the latest first; deleted ones are left out."""
+        return self._file.read(lambda db: search.messages(db, rows.text(query), limit))
+
+    def fork(self, message: int) -> Conversation:
+        """Begin a conversation that has said what was said up to `message`; the old one stays as it is."""
+        here = self.message(message)
+        old = self.get(here.conversation)
+        made = self.create(old.pair, system=old.system, title=old.title)
+
+        def copy(db: sqlite3.Connection) -> None:
+            parent = None
+            for row in db.execute(rows.PATH, (message,)).fetchall():
+                parent = rows.copy(db, row, made.id, parent)
+            db.execute("UPDATE conversation SET leaf = ? WHERE id = ?", (parent, made.id))
+
+        self._file.write(copy)
+        return self.get(made.id)
+
+    def delete(self, conversation: str, *, now: bool = False) -> None:
+        """Delete a conversation: for a week `undelete` brings it back, unless it is to go `now`."""
+        if not now:
+            self._set(conversation, "deleted_at", self._clock())
+            return
+        self._file.write(lambda db: search.remove(db, "id = ?", (conversation,)))
+
+    def undelete(self, conversation: str | None = None) -> Conversation:
+        """Bring a deleted conversation back, None the last one. Raises NotFoundError if there is none."""
+        sql = f"{CONVERSATION} WHERE deleted_at IS NOT NULL AND id = ifnull(?, id) ORDER BY deleted_at DESC LIMIT 1"
+        row = self._file.read(lambda db: db.execute(sql, (conversation,)).fetchone())
+        if row is None:
+            raise NotFoundError("no conversation was deleted in the last week", hint="localspec logs")
+        self._set(row["id"], "deleted_at", None)
+        return self.get(row["id"])
+
+    def close(self) -> None:
+        """Write what is left and close the file. A message that is still open counts as interrupted from then on."""
+        self._file.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _messages(self, sql: str, *values: object) -> list[Message]:
+        return [rows.message(row) for row in self._file.read(lambda db: db.execute(sql, values).fetchall())]
+
+    def _tidy(self) -> None:
+        """End what processes that are gone left open, and forget what was deleted long ago; mostly there is neither."""
+        before = self._clock() - KEPT_DELETED
+        if self._file.read(rows.has_open):
+            self._file.write(rows.end_abandoned)
+        if self._file.read(lambda db: rows.has_deleted(db, before)):
+            self._file.write(lambda db: search.remove(db, "deleted_at < ?", (before,)))
+
+    def _set(self, conversation: str, column: str, value: object) -> None:
+        def update(db: sqlite3.Connection) -> None:
+            _check(db, conversation, None)
+            db.execute(f"UPDATE conversation SET {column} = ? WHERE id = ?", (value, conversation))
+
+        self._file.write(update)
+
+
+def _check(db: sqlite3.Connection, conversation: str, message: int | None) -> None:
+    """Raise NotFoundError unless the conversation is there, with the message in it."""
+    if db.execute("SELECT 1 FROM conversation WHERE id = ?", (conversation,)).fetchone() is None:
+        raise _unknown(conversation)
+    sql = "SELECT 1 FROM message WHERE id = ? AND conversation = ?"
+    if message is not None and db.execute(sql, (message, conversation)).fetchone() is None:
+        raise NotFoundError(f"conversation {conversation} has no message {message}", hint="localspec logs")
+
+
+def _unknown(conversation: str) -> NotFoundError:
+    return NotFoundError(f"there is no conversation {conversation}", hint="localspec logs")

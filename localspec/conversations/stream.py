@@ -1,0 +1,59 @@
+"""Text of answers on its way to the file: collected as it comes, written about twice a second.
+
+Whatever comes is written within `INTERVAL`, also where nothing follows it, so that a process that is killed loses less
+than a second of text. A transaction for every token would cost more than the token.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+INTERVAL = 0.5  # seconds
+
+
+class Stream:
+    """Pieces of text by message. Any thread may add; `write` is called from a thread of the stream's own."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write = write
+        self._pieces: dict[int, list[str]] = {}
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+
+    def add(self, message: int, text: str) -> None:
+        """Take a piece of a message's text; returns at once."""
+        with self._lock:
+            self._pieces.setdefault(message, []).append(text)
+            if self._timer is None:
+                self._timer = threading.Timer(INTERVAL, self._due)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def take(self) -> dict[int, str]:
+        """Return what has come of each message since the last time."""
+        with self._lock:
+            taken = {message: "".join(pieces) for message, pieces in self._pieces.items()}
+            self._pieces.clear()
+            return taken
+
+    def put_back(self, taken: dict[int, str]) -> None:
+        """Take again what could not be written; it stands before what came since, and is tried again."""
+        for message, text in taken.items():
+            with self._lock:
+                later = self._pieces.pop(message, [])
+                self._pieces[message] = [text]
+            for piece in later or [""]:
+                self.add(message, piece)
+
+    def close(self) -> None:
+        """Write nothing any more."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _due(self) -> None:
+        with self._lock:
+            self._timer = None
+        self._write()

@@ -1,0 +1,59 @@
+"""What a setting is to whoever shows or changes it: name, kind, value, and where that value came from.
+
+The command line makes these of its options; a form renders them and knows no option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+OriginKind = Literal["default", "config", "environment", "command line"]
+Kind = Literal["switch", "integer", "number", "choice", "text", "texts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from. `where` is FILE:LINE, the name of the variable, or "" where there is no place."""
+
+    kind: OriginKind = "default"
+    where: str = ""
+
+    def __str__(self) -> str:
+        return self.where or self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `name` is its key in config.toml; `choices` are the values it may have, or such as are meant often.
+
+    `value` and `default` are None where nothing is set. `read` turns what was typed into a value, or raises UsageError.
+    """
+
+    name: str
+    section: str
+    help: str
+    kind: Kind
+    choices: tuple[str, ...]
+    default: Any
+    value: Any
+    origin: Origin
+    read: Callable[[str], Any] = field(compare=False)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the setting as a JSON object."""
+        names = ("name", "section", "help", "kind", "choices", "default", "value")
+        origin = {"kind": self.origin.kind, "where": self.origin.where or None}
+        return {**{name: getattr(self, name) for name in names}, "origin": origin}
+
+
+def spelled(value: Any) -> str:
+    """Return a value as it may be typed; "" for nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,191 @@
+"""What a person can choose from: pairs of the catalogue, models of the hub's cache, files of a folder.
+
+Sizes of what is not here are the catalogue's, which are approximate. Nothing here touches the network or opens a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.models.catalog import Catalog
+from localspec.models.catalog_file import Model, Pair
+from localspec.models.hub.cache import Cache, CachedFile
+from localspec.models.hub.files import is_model, part_number, quant_of, select
+from localspec.models.names import DraftChoice, HubName, PairName
+from localspec.models.store import BUNDLED, PairRef, expand, locate
+
+Where = Literal["here", "hub"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One pair. `ref` is what to type for it; sizes are in bytes, 0 where nothing is known, and `is_about` a guess.
+
+    `where` is "here" if all its files are on this machine. `draft` is what would draft, in words.
+    """
+
+    name: str
+    ref: str
+    origin: str  # yours, bundled, catalogue, cache, file
+    where: Where
+    target_bytes: int
+    draft_bytes: int
+    is_about: bool
+    quant: str = ""
+    draft: str = ""
+    license: str = ""
+    context: int = 0
+    is_tested: bool = False
+    notes: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """The size of both models."""
+        return self.target_bytes + self.draft_bytes
+
+    def has(self, words: Iterable[str]) -> bool:
+        """Whether each of the words, in small letters, occurs in what is known of it."""
+        told = " ".join((self.name, self.ref, self.origin, self.where, self.draft, self.license, self.notes)).casefold()
+        return all(word in told for word in words)
+
+
+def offers(catalog: Catalog, folder: Path | None = None) -> list[Offer]:
+    """Return everything there is: the user's own, the bundled pair, what is here, then the rest of the catalogue."""
+    models = [(model, _model(model, catalog)) for model in catalog.models.values()]
+    here = [offer for _, offer in models if offer.where == "here"]
+    known = {model.repo.lower() for model, offer in models if offer.where == "here"}
+    cached = [_cached(name, files) for name, files in whole_models(Cache()) if name.repo.lower() not in known]
+    return [
+        *(_pair(pair) for pair in catalog.pairs.values()),
+        *map(_bundled, BUNDLED),
+        *here,
+        *cached,
+        *_files(folder),
+        *(offer for _, offer in models if offer.where != "here"),
+    ]
+
+
+def whole_models(cache: Cache) -> Iterator[tuple[HubName, list[CachedFile]]]:
+    """Yield what is in the cache as whole models, parts together; incomplete ones are left out."""
+    snapshots: dict[tuple[str, str], dict[str, CachedFile]] = {}
+    for file in cache.all():
+        snapshots.setdefault((file.repo, file.commit), {})[file.name] = file
+    for (repo, commit), files in snapshots.items():
+        left = dict(files)
+        while left:
+            first = min(left)
+            try:
+                parts = select(sorted(files), HubName(repo, commit, file=first))
+            except (UsageError, LookupError):
+                parts = (first,)
+            except Exception:  # a part is missing
+                del left[first]
+                continue
+            for part in parts:
+                left.pop(part, None)
+            quant = quant_of(first)
+            same = [name for name in files if quant_of(name) == quant and name not in parts]
+            is_clear = quant != "?" and not same
+            name = HubName(repo, commit[:7], quant if is_clear else None, None if is_clear else first)
+            yield name, [files[part] for part in parts]
+
+
+def is_here(pair: PairName) -> bool:
+    """Whether target and draft, if one is named, are on this machine. Raises IntegrityError for a changed file."""
+    plain = PairName(pair.target, DraftChoice.NONE if pair.draft is DraftChoice.AUTO else pair.draft)
+    try:
+        locate(plain)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _where(pair: PairName) -> Where:
+    try:
+        return "here" if is_here(pair) else "hub"
+    except LocalspecError:
+        return "hub"  # pulling it again mends it
+
+
+def find(ref: str) -> PairRef:
+    """Find the files of an offer or of any pair that is written down; where it names no draft, one that fits is taken.
+
+    Raises as `parse_pair`.
+    """
+    pair = expand(ref)
+    if pair.draft is DraftChoice.UNSET:
+        with suppress(NotFoundError):
+            return locate(PairName(pair.target, DraftChoice.AUTO))
+    return locate(pair)
+
+
+def _model(model: Model, catalog: Catalog) -> Offer:
+    drafts = [catalog.models[name] for name in model.drafts]
+    pair = catalog.pair(model.name)
+    assert pair is not None, "it is an entry"
+    return Offer(
+        name=model.name,
+        ref=model.name,
+        origin="yours" if model.is_users else "catalogue",
+        where=_where(pair),
+        target_bytes=round(1e9 * model.size_gb),
+        draft_bytes=round(1e9 * drafts[0].size_gb) if drafts else 0,
+        is_about=True,
+        quant=next(iter(model.about_gb)),
+        draft=drafts[0].name if drafts else model.builtin,
+        license=model.license,
+        context=model.context,
+        is_tested=model.tested,
+        notes=model.notes,
+    )
+
+
+def _pair(pair: Pair) -> Offer:
+    sizes = _sizes(pair.pair)
+    return Offer(
+        name=pair.name,
+        ref=pair.name,
+        origin="yours" if pair.is_users else "catalogue",
+        where=_where(pair.pair),
+        target_bytes=sizes[0],
+        draft_bytes=sizes[1],
+        is_about=False,
+        draft="" if isinstance(pair.pair.draft, DraftChoice) else str(pair.pair.draft),
+        is_tested=pair.tested,
+        notes=pair.notes,
+    )
+
+
+def _bundled(name: str) -> Offer:
+    target, draft = _sizes(expand(name))
+    return Offer(name, name, "bundled", "here", target, draft, False, "Q8_0", "its own", "mit", is_tested=True,
+                 notes="Comes with localspec, for stories.")  # fmt: skip
+
+
+def _cached(name: HubName, files: list[CachedFile]) -> Offer:
+    size = sum(file.size for file in files)
+    return Offer(str(name), str(name), "cache", "here", size, 0, False, quant_of(files[0].name))
+
+
+def _files(folder: Path | None) -> list[Offer]:
+    found = []
+    with suppress(OSError):
+        for path in sorted(folder.iterdir()) if folder is not None else ():
+            if is_model(path.name) and path.is_file() and part_number(path.name) == 1:
+                ref, size = str(path), path.stat().st_size
+                found.append(Offer(path.name, ref, "file", "here", size, 0, False, quant_of(path.name)))
+    return found
+
+
+def _sizes(pair: PairName) -> tuple[int, int]:
+    """Return the sizes of the files that are here, 0 for others. A split model's first part stands for all."""
+    try:
+        found = locate(pair)
+        return found.target.stat().st_size, 0 if found.draft is None else found.draft.stat().st_size
+    except (LocalspecError, OSError):
+        return 0, 0

@@ -1,0 +1,352 @@
+"""Settings from config.toml and the environment: who wins, what is refused and where that is said, and completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.cli.app import COMMANDS, commands
+from localspec.cli.configurable import options_of
+from localspec.cli.configured import ONCE
+from localspec.cli.described import described
+from localspec.cli.entry import outcome
+from localspec.config import conversations_file
+from localspec.configuration import config_file
+from localspec.conversations.store import Store
+from localspec.errors import UsageError
+from tests.cli.harness import FAKE, ROOT, assert_one_line, environment, localspec
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in os.environ:
+        if name.startswith("LOCALSPEC_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    (tmp_path / "config").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Return the program as a function: exit code, stdout, stderr."""
+
+    def run(*args: str) -> tuple[int, str, str]:
+        code = outcome(list(args))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def write(text: str) -> None:
+    config_file().write_text(text)
+
+
+def seen(path: tuple[str, ...], name: str) -> tuple[Any, str]:
+    """Return an option's value in force, and where it comes from without the folder."""
+    setting = next(each for each in described(path) if each.name == name)
+    return setting.value, str(setting.origin).removeprefix(str(config_file().parent) + "/")
+
+
+def test_who_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seen(("run",), "temp") == (0.8, "default")
+    write("temp = 0.1\n")
+    assert seen(("run",), "temp") == (0.1, "config.toml:1")
+    write("temp = 0.1\n[run]\ntemp = 0.2\n")
+    assert seen(("run",), "temp") == (0.2, "config.toml:3")
+    assert seen(("chat",), "temp") == (0.1, "config.toml:1")
+    monkeypatch.setenv("LOCALSPEC_TEMP", "0.3")
+    assert seen(("run",), "temp") == (0.3, "LOCALSPEC_TEMP")
+    monkeypatch.setenv("LOCALSPEC_RUN_TEMP", "0.4")
+    assert seen(("run",), "temp") == (0.4, "LOCALSPEC_RUN_TEMP")
+    assert seen((), "temp") == (0.3, "LOCALSPEC_TEMP")
+    assert seen((), "run.temp") == (0.4, "LOCALSPEC_RUN_TEMP")
+
+
+def test_the_program_obeys_in_the_same_order() -> None:
+    write("seed = 1\n[run]\nseed = 2\n")
+    own = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]}
+
+    def seed(*args: str, **env: str) -> int:
+        done = localspec("run", "--json", "hi", *args, program=FAKE, env={**own, **env})
+        return int(json.loads(done.stdout)["seed"])
+
+    assert seed() == 2
+    assert seed(LOCALSPEC_SEED="3") == 3
+    assert seed("--seed", "4", LOCALSPEC_SEED="3") == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "toml", "value"),
+    [
+        ("temp", "0", 0),
+        ("top-k", "7", 7),
+        ("draft-tokens", "4", "4"),
+        ("gpu", '"all"', "all"),
+        ("mmap", "false", False),
+        ("kv", '"q8_0"', "q8_0"),
+        ("stop", '["a b", "c"]', ["a b", "c"]),
+        ("stop", '"a b"', ["a b"]),
+        ("logit-bias", '["13=-100"]', ["13=-100"]),
+        ("model", '"storyteller"', "storyteller"),
+    ],
+)
+def test_values_of_every_type(key: str, toml: str, value: object) -> None:
+    write(f"{key} = {toml}\n")
+    assert seen(("run",), key) == (value, "config.toml:1")
+
+
+def test_a_variable_holds_several_values_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_STOP", "a b\nc")
+    assert seen(("run",), "stop") == (["a b", "c"], "LOCALSPEC_STOP")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("tmep = 1\n", 1, "there is no option 'tmep', perhaps 'temp' was meant"),
+        ("top_k = 1\n", 1, "perhaps 'top-k' was meant"),
+        ("temp = 'warm'\n", 1, "temp = 'warm' is not a number"),
+        ("temp = true\n", 1, "temp = true is not a number"),
+        ("top-k = 0.5\n", 1, "top-k = 0.5 is not an integer"),
+        ("mmap = 'no'\n", 1, "mmap = 'no' is not true or false"),
+        ("model = ['a']\n", 1, "model = ['a'] is not a text or a number"),
+        ("stop = [['a']]\n", 1, "is not a text or a list of texts"),
+        ("\n[rnu]\ntemp = 1\n", 3, "there is no command 'rnu' to set anything for, perhaps 'run' was meant"),
+        ("[run]\nseeed = 1\n", 2, "localspec run has no option 'seeed', perhaps 'seed' was meant"),
+        ("yes = true\n", 1, "'yes' is for one command line and no setting"),
+        ("[run.deep]\nseed = 1\n", 2, "there is no command 'run deep'"),
+        ("prompts = 3\n", 1, "'bench.prompts' and 'verify.prompts'"),
+        ("run = 3\n", 1, "there is no option 'run'"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_said_with_its_line(
+    text: str, line: int, words: str, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    write(text)
+    for command in (("run", "hi"), ("config", "show")):
+        code, out, err = call(*command)
+        assert (code, out) == (2, "")
+        assert f"{config_file()}:{line}: " in err
+        assert words in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("temp = -1\n", ["--temp -1", "config.toml:1"]),
+        ("kv = 'f64'\n", ["'f64'", "config.toml:1"]),
+        ("\ntree = 'bush'\n", ["'bush'", "config.toml:2"]),
+        ("gpu = 'some'\n", ["--gpu 'some'", "config.toml:1"]),
+    ],
+)
+def test_a_value_out_of_range_is_said_with_its_place(
+    text: str, words: list[str], call: Callable[..., tuple[int, str, str]]
+) -> None:
+    write(text)
+    code, _, err = call("run", "hi")
+    assert code == 2
+    assert [word for word in words if word not in err] == []
+    code, _, err = call("config", "show")
+    assert code == 2
+    assert words[-1] in err
+
+
+def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, call: Callable[..., tuple[int, str, str]]) -> None:
+    monkeypatch.setenv("LOCALSPEC_TEMP", "warm")
+    code, _, err = call("run", "hi")
+    assert code == 2
+    assert "it is set in LOCALSPEC_TEMP" in err
+
+
+def test_a_broken_file_leaves_the_way_out_open(call: Callable[..., tuple[int, str, str]]) -> None:
+    write("temp = \n")
+    assert call("run", "hi")[0] == 2
+    assert call("config", "path")[:2] == (0, f"{config_file()}\n")
+    assert call("run", "--help")[0] == 0
+    assert call("--version")[0] == 0
+    assert call("completions", "bash")[0] == 0
+    code, out, _ = call("doctor")
+    assert code == 2
+    assert f"BROKEN  settings  {config_file()}:1" in out
+    assert call("config", "set", "temp", "1")[0] == 2
+    assert config_file().read_text() == "temp = \n"
+
+
+@pytest.mark.parametrize(
+    ("words", "toml"),
+    [
+        (["temp", "0.5"], "temp = 0.5\n"),
+        (["frequency-penalty", "-0.5"], "frequency-penalty = -0.5\n"),
+        (["mmap", "off"], "mmap = false\n"),
+        (["draft-tokens", "4"], "draft-tokens = 4\n"),
+        (["stop", "a b", "c"], 'stop = ["a b", "c"]\n'),
+        (["run.max-tokens", "20"], "[run]\nmax-tokens = 20\n"),
+        (["early-exit.tune.skips", "1"], "[early-exit.tune]\nskips = 1\n"),
+        (["bench.prompts", "3"], "[bench]\nprompts = 3\n"),
+        (["tree", "static:3,2"], 'tree = "static:3,2"\n'),
+    ],
+)
+def test_set_writes_what_it_reads_back(words: list[str], toml: str, call: Callable[..., tuple[int, str, str]]) -> None:
+    assert call("config", "set", *words) == (0, "", "")
+    assert config_file().read_text() == toml
+    code, out, _ = call("config", "get", "--json", words[0])
+    told = json.loads(out)
+    assert (code, told["origin"]["kind"]) == (0, "config")
+    assert call("config", "unset", words[0])[0] == 0
+    assert config_file().read_text().strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["temp", "-1"], 2, "--temp -1"),
+        (["temp", "warm"], 2, "'warm' is not a valid float"),
+        (["temp", "1", "2"], 2, "temp takes one value, 2 were given"),
+        (["temp"], 2, "VALUE"),
+        (["tmep", "1"], 2, "perhaps 'temp' was meant"),
+        (["seed", "-1"], 2, "--seed -1"),
+        (["max-tokens", "0"], 2, "--max-tokens 0"),
+        (["method", "sufix"], 2, "--method suffix"),
+        (["tree", "static:0"], 2, "static:0"),
+        (["length", "long"], 2, "'long'"),
+        (["verify", "bloc"], 2, "--verify block"),
+        (["draft-tokens", "some"], 2, "-k 'some'"),
+        (["gpu", "some"], 2, "--gpu 'some'"),
+        (["rpc", "there"], 2, "HOST:PORT"),
+        (["logit-bias", "x"], 2, "ID=BIAS"),
+        (["option", "colour"], 2, "KEY=VALUE"),
+        (["stop", ""], 2, "--stop"),
+        (["yes", "true"], 2, "is for one command line"),
+    ],
+)
+def test_set_refuses_and_writes_nothing(
+    words: list[str], code: int, said: str, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    found, out, err = call("config", "set", *words)
+    assert (found, out) == (code, "")
+    assert said in err
+    assert not config_file().exists()
+
+
+def test_unset_names_the_nearest(call: Callable[..., tuple[int, str, str]]) -> None:
+    write("temp = 1\ncolour = 2\n")
+    code, _, err = call("config", "unset", "tepm")
+    assert code == 3
+    assert "localspec config unset temp" in err
+    assert call("config", "unset", "colour")[0] == 0, "what nobody knows can be taken out"
+    assert config_file().read_text() == "temp = 1\n"
+
+
+def test_show_as_json_has_every_setting_with_its_origin(call: Callable[..., tuple[int, str, str]]) -> None:
+    write("top-k = 3\n")
+    told = json.loads(call("config", "show", "--json")[1])
+    settings = {each["name"]: each for each in told["settings"]}
+    assert settings["top-k"]["value"] == 3
+    assert settings["top-k"]["origin"] == {"kind": "config", "where": f"{config_file()}:1"}
+    assert settings["top-p"]["origin"] == {"kind": "default", "where": None}
+    assert settings["kv"]["choices"] == ["f32", "f16", "q8_0", "q4_0"]
+    assert {"model", "method", "tree", "verify", "stop"} <= settings.keys()
+
+
+def test_edit_opens_the_editor_and_checks_afterwards(tmp_path: Path) -> None:
+    script = tmp_path / "editor"
+    script.write_text('#!/bin/sh\nprintf "temp = 1\\ntmep = 2\\n" > "$1"\n')
+    script.chmod(0o755)
+    env = {"LOCALSPEC_HOME": str(tmp_path), "VISUAL": str(script)}
+    assert_one_line(localspec("config", "edit", env=env), 2, f"{config_file()}:2", "'tmep'")
+    assert config_file().read_text() == "temp = 1\ntmep = 2\n"
+    assert_one_line(localspec("config", "edit", env={**env, "VISUAL": "", "EDITOR": ""}), 11, "no terminal")
+    assert_one_line(localspec("config", "edit", env={**env, "VISUAL": "/none/there"}), 2, "/none/there")
+
+
+def test_no_two_variables_are_the_same() -> None:
+    """A variable for one command is never the one of another option for all."""
+    general, own = set(), set()
+    for path, command in commands():
+        for option in options_of(command).values():
+            names = option.variables(path)
+            own.add(names[0])
+            general |= set(names[1:])
+    assert len(own) > len(general) > 50
+    assert not own & general
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    """A key at the top of the file is for all commands, so the kinds must agree, but for those that are their own."""
+    kinds: dict[str, set[str]] = {}
+    for _, command in commands():
+        for key, option in options_of(command).items():
+            if not option.is_own:
+                kinds.setdefault(key, set()).add(option.kind)
+    kinds["gpu"].discard("choice")  # early-exit tune takes no number of layers
+    assert {key: found for key, found in kinds.items() if len(found) > 1} == {}
+
+
+def test_commands_have_the_names_of_the_table() -> None:
+    assert {path[0] for path, _ in commands()} == COMMANDS.keys()
+
+
+def complete(*words: str) -> list[str]:
+    """Return what bash would offer for the last word."""
+    env = environment({"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"], "_LOCALSPEC_COMPLETE": "bash_complete",
+                       "COMP_WORDS": " ".join(["localspec", *words]), "COMP_CWORD": str(len(words))})  # fmt: skip
+    done = subprocess.run([sys.executable, "-m", "localspec"], env=env, cwd=ROOT, capture_output=True, check=True)
+    assert done.stderr == b""
+    return done.stdout.decode().splitlines()
+
+
+def test_completion_finds_names() -> None:
+    write("temp = \n")  # a broken file is no hindrance
+    assert complete("r") == ["plain,run", "plain,rm", "plain,rpc-serve", "plain,race"]
+    assert complete("run", "--method", "s") == ["plain,suffix"]
+    assert complete("run", "--tree", "dy") == ["plain,dyspec", "plain,dyspec-layered"]
+    assert "plain,traversal" in complete("chat", "--verify", "t")
+    assert complete("run", "-m", "storyt") == ["plain,storyteller"]
+    assert complete("run", "-m", "./x") == ["file,./x"]
+    assert complete("race", "storyt") == ["plain,storyteller"]
+    assert complete("config", "set", "top-") == ["plain,top-k", "plain,top-p"]
+    with Store.open(conversations_file()) as store:
+        kept = [store.create("storyteller").id for _ in range(2)]
+    assert sorted(complete("chat", "--session", "")) == sorted(f"plain,{each}" for each in kept)
+    assert complete("logs", "show", kept[0]) == [f"plain,{kept[0]}"]
+    assert complete("explain", "seq") == ["plain,sequoia"]
+
+
+def test_completion_needs_no_engine(tmp_path: Path) -> None:
+    code = (
+        "import sys; from localspec.cli.entry import outcome; outcome([]);"
+        "print(sorted({'llama_cpp', 'textual', 'huggingface_hub'} & set(sys.modules)), file=sys.stderr)"
+    )
+    env = environment({"_LOCALSPEC_COMPLETE": "bash_complete", "COMP_WORDS": "localspec run -m st", "COMP_CWORD": "3"})
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout == b"plain,storyteller\n"
+    assert done.stderr == b"[]\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_sound(shell: str, call: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    code, out, _ = call("completions", shell)
+    assert code == 0
+    assert "_LOCALSPEC_COMPLETE" in out
+    if shutil.which(shell):
+        script = tmp_path / "script"
+        script.write_text(out)
+        assert subprocess.run([shell, "-n", str(script)], check=False).returncode == 0
+
+
+def test_what_is_said_once_is_no_setting() -> None:
+    names = {each.name for each in described(("run",))}
+    assert not names & ONCE
+    with pytest.raises(UsageError, match="no command 'walk'"):
+        described(("walk",))

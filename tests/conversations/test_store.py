@@ -1,0 +1,320 @@
+"""The tree of messages: what is added, looked at, switched, forked, found, deleted and brought back."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec.attachment import Attachment
+from localspec.conversations import search
+from localspec.conversations.identity import LENGTH, as_typed, new_id
+from localspec.conversations.records import Message
+from localspec.conversations.sending import to_send
+from localspec.conversations.store import KEPT_DELETED, Store
+from localspec.errors import NotFoundError, UsageError
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    now = 1.8e9
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "data" / "conversations.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store.open(path, clock=Clock()) as store:
+        yield store
+
+
+def say(store: Store, conversation: str, parent: int | None, *texts: str) -> list[Message]:
+    """Add turns below `parent`, a person's first; return the messages."""
+    made = []
+    for i, text in enumerate(texts):
+        message = store.add_message(conversation, parent, "assistant" if i % 2 else "user", "" if i % 2 else text)
+        if i % 2:
+            store.append_text(message.id, text)
+            message = store.finish(message.id, "stop", {"text": text})
+        made.append(message)
+        parent = message.id
+    return made
+
+
+def texts(messages: list[Message]) -> list[str]:
+    return [message.text for message in messages]
+
+
+def test_a_conversation_is_there_again(store: Store, path: Path) -> None:
+    made = store.create("big+small", system="Be brief")
+    question = Attachment("notes.txt", "a\nb\n")
+    asked = store.add_message(made.id, None, "user", "What is\nthis?", attachments=[question])
+    said = store.add_message(made.id, asked.id, "assistant")
+    store.append_text(said.id, "Notes")
+    store.append_text(said.id, ", two lines")
+    store.finish(said.id, "stop", {"seed": 7})
+    store.close()
+    with Store.open(path) as again:
+        (found,) = again.conversations()
+        assert (found.id, found.pair, found.system, found.leaf) == (made.id, "big+small", "Be brief", said.id)
+        assert (found.title, found.n_messages) == ("What is this?", 2)
+        first, second = again.path(found.leaf)
+        assert first.attachments == (question,)
+        assert first.content == "```notes.txt\na\nb\n```\n\nWhat is\nthis?"
+        assert (first.finish, second.finish, second.text) == ("sent", "stop", "Notes, two lines")
+        assert second.stats == {"seed": 7}
+
+
+def test_files_are_their_owners_alone(store: Store, path: Path) -> None:
+    say(store, store.create("p").id, None, "secret")
+    modes = {stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    assert len(list(path.parent.iterdir())) == 3  # the file, what readers share, and the write-ahead log
+    assert modes == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_answers_and_edits_are_siblings(store: Store) -> None:
+    home = store.create("p").id
+    one, first, two, second = say(store, home, None, "one", "1", "two", "2")
+    other = store.add_message(home, two.id, "assistant")
+    edited, answer = say(store, home, first.id, "two, better", "2b")
+    assert [m.id for m in store.siblings(second.id)] == [second.id, other.id]
+    assert [m.id for m in store.siblings(edited.id)] == [two.id, edited.id]
+    assert [m.id for m in store.children(home, None)] == [one.id]
+    assert store.children(home, answer.id) == []
+    assert store.get(home).leaf == answer.id
+    assert texts(store.path(answer.id)) == ["one", "1", "two, better", "2b"]
+    assert store.tip(two.id) == other.id
+    assert store.tip(one.id) == answer.id
+    store.set_leaf(home, second.id)
+    assert texts(store.path(store.get(home).leaf)) == ["one", "1", "two", "2"]
+    store.set_leaf(home, None)
+    assert store.path(store.get(home).leaf) == []
+    assert len(store.messages(home)) == 7
+
+
+def test_a_fork_is_a_conversation_of_its_own(store: Store) -> None:
+    home = store.create("p", system="S").id
+    _, first, _, _ = say(store, home, None, "one", "1", "two", "2")
+    fork = store.fork(first.id)
+    assert (fork.pair, fork.system, fork.title, fork.n_messages) == ("p", "S", "one", 2)
+    say(store, fork.id, fork.leaf, "three", "3")
+    assert texts(store.path(store.get(fork.id).leaf)) == ["one", "1", "three", "3"]
+    assert texts(store.messages(home)) == ["one", "1", "two", "2"]
+    assert store.path(store.get(fork.id).leaf)[1].stats == {"text": "1"}
+    store.delete(home, now=True)
+    assert len(store.path(store.get(fork.id).leaf)) == 4
+
+
+def test_a_message_belongs_to_one_conversation(store: Store) -> None:
+    here, there = store.create("p").id, store.create("p").id
+    (message,) = say(store, here, None, "one")
+    with pytest.raises(NotFoundError, match="has no message"):
+        store.add_message(there, message.id, "assistant")
+    with pytest.raises(NotFoundError, match="has no message"):
+        store.set_leaf(there, message.id)
+    with pytest.raises(NotFoundError, match="no conversation"):
+        store.add_message("00000000", None, "user", "x")
+    assert store.messages(there) == []
+
+
+def test_text_that_came_before_a_refused_write_stays(store: Store) -> None:
+    home = store.create("p").id
+    message = store.add_message(home, None, "assistant")
+    store.append_text(message.id, "so far")
+    with pytest.raises(NotFoundError):
+        store.set_leaf("00000000", None)
+    assert store.message(message.id).text == "so far"
+
+
+def test_what_is_coming_is_read_too(store: Store) -> None:
+    home = store.create("p").id
+    message = store.add_message(home, None, "assistant")
+    store.append_text(message.id, "so far")
+    assert store.message(message.id).text == "so far"
+    assert store.message(message.id).finish is None
+
+
+def test_text_reaches_the_file_without_another_call(store: Store, path: Path) -> None:
+    """Whatever comes after the last piece, and if nothing does, the piece is written."""
+    home = store.create("p").id
+    message = store.add_message(home, None, "assistant")
+    store.append_text(message.id, "so far")
+    with Store.open(path) as other:
+        deadline = time.monotonic() + 30
+        while not (seen := other.message(message.id)).text and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert seen.text == "so far"
+        assert seen.finish is None, "its writer lives: it is not interrupted"
+
+
+def test_names_and_titles(store: Store) -> None:
+    home = store.create("p").id
+    say(store, home, None, "word " * 100)
+    assert len(store.get(home).title) <= 60
+    assert store.get(home).title.endswith("…")
+    store.rename(home, "A \n better one")
+    assert store.get(home).title == "A better one"
+    store.set_system(home, "S")
+    store.set_pair(home, "q")
+    assert (store.get(home).system, store.get(home).pair) == ("S", "q")
+    store.set_system(home, None)
+    assert store.get(home).system is None
+
+
+def test_texts_that_are_no_unicode_are_kept_as_far_as_possible(store: Store) -> None:
+    home = store.create("p\ud800", system="\udcff").id
+    (message,) = say(store, home, None, "a\0b\ud800c")
+    assert store.message(message.id).text == "a\ufffdb?c"
+    assert store.search("b?c\udc00") == []
+
+
+def test_the_last_used_is_the_first(store: Store) -> None:
+    one, two = store.create("p").id, store.create("p").id
+    assert [each.id for each in store.conversations()] == [two, one]
+    say(store, one, None, "again")
+    assert [each.id for each in store.conversations()] == [one, two]
+    assert [each.id for each in store.conversations(1)] == [one]
+
+
+def test_deleting_and_bringing_back(store: Store, path: Path) -> None:
+    one, two = store.create("p").id, store.create("p").id
+    say(store, one, None, "needle", "hay")
+    assert len(store.search("needle")) == 1
+    store.delete(one)
+    store.delete(two)
+    assert store.conversations() == []
+    assert store.search("needle") == []
+    with pytest.raises(NotFoundError):
+        store.find(one)
+    assert store.undelete().id == two
+    assert store.undelete(one).id == one
+    with pytest.raises(NotFoundError, match="was deleted"):
+        store.undelete()
+    assert len(store.search("needle")) == 1
+    store.delete(one)
+    store.close()
+    later = Clock()
+    later.now += KEPT_DELETED + 1000
+    with Store.open(path, clock=later) as again:
+        with pytest.raises(NotFoundError):
+            again.get(one)
+        assert again.get(two).id == two
+        assert again.messages(one) == []
+
+
+def test_what_is_deleted_now_leaves_no_trace(store: Store, path: Path) -> None:
+    home = store.create("p").id
+    say(store, home, None, "needle in a haystack", "found")
+    store.search("needle")
+    store.delete(home, now=True)
+    store.close()
+    assert b"haystack" not in path.read_bytes()
+
+
+def test_a_long_conversation(store: Store) -> None:
+    """Deeper than SQLite lets triggers call each other."""
+    home = store.create("p").id
+    parent = None
+    for i in range(1200):
+        parent = store.add_message(home, parent, "user", f"{i}").id
+    assert texts(store.path(parent)) == [f"{i}" for i in range(1200)]
+    assert store.fork(parent or 0).n_messages == 1200
+    store.delete(home, now=True)
+    assert len(store.conversations()) == 1
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("tower", ["The TOWER of stone", "a tower"]),
+        ("tow stone", ["The TOWER of stone"]),
+        ("of", ["The TOWER of stone"]),
+        ("of tower", ["The TOWER of stone"]),
+        ("100%", ["100% _sure_"]),
+        ("_", ["100% _sure_"]),
+        ('"', ['say "when"']),
+        ("when AND", []),
+        ("NOT tower", []),
+        ("天空", ["为什么天空是蓝色的"]),
+        ("天空是", ["为什么天空是蓝色的"]),
+        ("* OR 1=1; --", []),
+        ("nothing", []),
+    ],
+)
+def test_search(
+    store: Store, monkeypatch: pytest.MonkeyPatch, has_index: bool, query: str, expected: list[str]
+) -> None:
+    home = store.create("p").id
+    say(store, home, None, "a tower", "no", "The TOWER of stone", "100% _sure_", 'say "when"', "为什么天空是蓝色的")
+    if not has_index:
+        monkeypatch.setattr(search, "_index", lambda db: False)
+    assert [hit.message.text for hit in store.search(query)] == expected
+    say(store, home, None, query)
+    assert store.search(query)[0].message.text == query, "what came since is found too"
+
+
+def test_search_wants_words_and_shows_where_they_stand(store: Store) -> None:
+    home = store.create("p").id
+    say(store, home, None, "x " * 500 + "the needle \n here" + " y" * 500)
+    (hit,) = store.search("NEEDLE")
+    assert hit.excerpt.startswith("…")
+    assert hit.excerpt.endswith("…")
+    assert "the needle here" in hit.excerpt
+    assert hit.conversation.id == home
+    with pytest.raises(UsageError, match="nothing to search for"):
+        store.search(" ")
+
+
+def test_ids_are_short_in_order_and_forgiving() -> None:
+    ids = [new_id(1.8e9 + second) for second in range(0, 10**8, 10**6)]
+    assert ids == sorted(ids)
+    assert {len(each) for each in ids} == {LENGTH}
+    assert as_typed(" 1O0IL ") == "10011"
+    assert [as_typed(text) for text in ("", "u", "%", "123456789", "ü")] == [""] * 5
+
+
+def test_ids_may_be_abbreviated(store: Store) -> None:
+    ids = [store.create("p").id for _ in range(20)]
+    assert store.find(ids[3]).id == ids[3]
+    assert store.find(ids[3].upper()).id == ids[3]
+    assert store.find(ids[3][-5:]).id == ids[3]
+    with pytest.raises(UsageError, match="is not one conversation"):
+        store.find(ids[3][:3])
+    for text in ("zzzzzzzz", "", "%", "_", "no such thing"):
+        with pytest.raises(NotFoundError, match="no conversation"):
+            store.find(text)
+
+
+def test_what_is_sent(store: Store) -> None:
+    home = store.create("p", system="S").id
+    path = say(store, home, None, "one", "1", "two", "2", "three")
+    dead = store.finish(store.add_message(home, path[-1].id, "assistant").id, "error")
+    path = [*path, dead, *say(store, home, dead.id, "four")]
+    sent = [(message.role, message.content) for message in to_send(path[:-1], "S", path[-1].content)]
+    answered = [("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2")]
+    assert sent == [("system", "S"), *answered, ("user", "four")]
+    assert [message.content for message in to_send(path[:-1], None, "four", without=1)] == ["two", "2", "four"]
+
+
+def test_memory_keeps_everything_but_no_file(tmp_path: Path) -> None:
+    with Store.open(None) as store:
+        home = store.create("p").id
+        say(store, home, None, "needle", "1")
+        assert not store.is_saved
+        assert store.trouble() is None
+        assert len(store.search("needle")) == 1
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,275 @@
+"""Files that must not be touched, files that cannot be written, several processes, and processes that are killed."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from localspec.conversations import database
+from localspec.conversations.store import Store
+from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, ResourceError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "conversations.db"
+
+
+def python(code: str, *args: object) -> subprocess.Popen[bytes]:
+    """Run `code` in a process of its own."""
+    start = "import sys, time\nfrom pathlib import Path\nfrom localspec.conversations.store import Store\n"
+    words = [sys.executable, "-c", start + code, *map(str, args)]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE)
+
+
+def with_one_message(path: Path) -> str:
+    with Store.open(path) as store:
+        home = store.create("p").id
+        store.add_message(home, None, "user", "one")
+    return home
+
+
+def damage(path: Path) -> None:
+    with_one_message(path)
+    data = bytearray(path.read_bytes())
+    data[4096 + 100 :] = b"\xff" * (len(data) - 4096 - 100)
+    path.write_bytes(data)
+
+
+def make_foreign(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE recipes (name)")
+    db.close()
+
+
+def make_newer(path: Path) -> None:
+    with_one_message(path)
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version = {database.VERSION + 1}")
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "error", "words"),
+    [
+        (lambda path: path.write_bytes(b"not a database " * 100), IntegrityError, "file is not a database"),
+        (damage, IntegrityError, "malformed"),
+        (make_foreign, IntegrityError, "belongs to another program"),
+        (make_newer, IncompatibleError, "newer localspec"),
+    ],
+    ids=["no database", "damaged", "another program's", "newer"],
+)
+def test_a_file_that_must_not_be_touched(path: Path, prepare: object, error: type[LocalspecError], words: str) -> None:
+    prepare(path)  # type: ignore[operator]
+    before = path.read_bytes()
+    with pytest.raises(error, match=words) as caught, Store.open(path) as store:
+        store.path(1)
+    assert str(path) in caught.value.message
+    assert "--no-save" in caught.value.hint
+    assert path.read_bytes() == before
+
+
+def test_an_empty_file_is_begun(path: Path) -> None:
+    path.touch()
+    assert with_one_message(path)
+
+
+@pytest.mark.parametrize("what", ["a folder", "below a file", "a device"])
+def test_a_place_that_holds_no_file_costs_the_saving_alone(tmp_path: Path, what: str) -> None:
+    (tmp_path / "file").touch()
+    places = {"a folder": tmp_path, "below a file": tmp_path / "file" / "x", "a device": Path("/dev/full")}
+    with Store.open(places[what]) as store:
+        home = store.create("p").id
+        store.add_message(home, None, "user", "one")
+        assert len(store.messages(home)) == 1
+        assert not store.is_saved
+        trouble = store.trouble()
+        assert isinstance(trouble, ResourceError)
+        assert trouble.message.startswith("conversations are not saved: ")
+        assert store.trouble() is None, "it is told once"
+
+
+def test_a_file_that_cannot_be_written_can_be_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the folder is another's too; root may write everything, so the system's answer is put in its mouth."""
+    home = with_one_message(path)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(database, "_prepare", refuse)
+    with Store.open(path) as store:
+        assert not store.is_saved
+        assert [message.text for message in store.messages(home)] == ["one"]
+        store.add_message(home, None, "user", "two")
+        assert "Permission denied" in str(store.trouble())
+    monkeypatch.undo()
+    with Store.open(path) as store:
+        assert len(store.messages(home)) == 1
+
+
+def test_a_full_disk_costs_the_saving_and_no_word() -> None:
+    """The system refuses to let the file grow; everything that was said is still there, and can be gone on with."""
+    code = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 17, resource.RLIM_INFINITY))
+with Store.open(Path(sys.argv[1])) as store:
+    home, parent, said = store.create("p").id, None, []
+    for i in range(100):
+        asked = store.add_message(home, parent, "user", f"question {i} " + "long " * 300)
+        answer = store.add_message(home, asked.id, "assistant")
+        for word in ("answer", " ", str(i)):
+            store.append_text(answer.id, word)
+        store.finish(answer.id, "stop")
+        parent = answer.id
+    trouble = store.trouble()
+    texts = [message.text for message in store.path(parent) if message.role == "assistant"]
+    print(store.is_saved, texts == [f"answer {i}" for i in range(100)], trouble is not None)
+"""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c.db"
+        done = python(code, path)
+        assert done.communicate(timeout=60)[0].decode().split() == ["False", "True", "True"]
+        with Store.open(path) as store:
+            (home,) = store.conversations()
+            n = home.n_messages
+            kept = [message.text for message in store.messages(home.id)]
+    assert 0 < n < 200
+    assert all(kept[:-1])
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1 << 17
+
+
+def test_text_that_comes_on_a_full_disk_stays(path: Path) -> None:
+    """Also if it is the clock that writes it, and nobody calls."""
+    with Store.open(path) as store:
+        home = store.create("p").id
+        message = store.add_message(home, None, "assistant")
+        pages = store._file._db.execute("PRAGMA page_count").fetchone()[0]
+        store._file._db.execute(f"PRAGMA max_page_count = {pages}")
+        store.append_text(message.id, "long " * 10_000)
+        deadline = time.monotonic() + 30
+        while store.is_saved and time.monotonic() < deadline:
+            time.sleep(0.05)
+        store.append_text(message.id, "end")
+        assert store.finish(message.id, "stop").text == "long " * 10_000 + "end"
+        assert "full" in str(store.trouble())
+
+
+def test_text_waits_for_another_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is held for a moment is written later, and the store stays with it."""
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    with Store.open(path) as store:
+        home = store.create("p").id
+        message = store.add_message(home, None, "assistant")
+        with sqlite3.connect(path, isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            store.append_text(message.id, "so")
+            time.sleep(1.0)
+            store.append_text(message.id, " far")
+            other.execute("COMMIT")
+        other.close()
+        assert store.finish(message.id, "stop").text == "so far"
+        assert store.is_saved
+        assert store.trouble() is None
+
+
+def test_a_file_that_is_held_for_long_costs_the_saving(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    with Store.open(path) as store, sqlite3.connect(path, isolation_level=None) as other:
+        home = store.create("p").id
+        other.execute("BEGIN IMMEDIATE")
+        store.add_message(home, None, "user", "one")
+        assert len(store.messages(home)) == 1
+        assert not store.is_saved
+        assert "locked" in str(store.trouble())
+        other.execute("ROLLBACK")
+    other.close()
+
+
+def test_processes_share_the_file(path: Path) -> None:
+    """Each in a conversation of its own, and all in one, from the making of the file on."""
+    code = """
+with Store.open(Path(sys.argv[1])) as store:
+    own = store.create("p").id
+    for home in (own, *[each.id for each in store.conversations() if each.title == "all"]):
+        parent = None
+        for i in range(15):
+            asked = store.add_message(home, parent, "user", f"{i}")
+            answer = store.add_message(home, asked.id, "assistant")
+            store.append_text(answer.id, f"answer {i}")
+            parent = store.finish(answer.id, "stop").id
+        assert len(store.path(parent)) == 30
+        store.search("answer")
+    assert store.is_saved and store.trouble() is None
+"""
+    with Store.open(path) as store:
+        store.rename(store.create("p").id, "all")
+    processes = [python(code, path) for _ in range(4)]
+    assert [process.wait(60) for process in processes] == [0] * 4
+    with Store.open(path) as store:
+        assert store._file._db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        assert sorted(each.n_messages for each in store.conversations()) == [30] * 4 + [120]
+        assert len(store.search("answer", limit=1000)) == 2 * 4 * 15
+
+
+def test_processes_make_the_file_at_once(path: Path) -> None:
+    code = "with Store.open(Path(sys.argv[1])) as store: store.create('p'); assert store.is_saved"
+    processes = [python(code, path) for _ in range(6)]
+    assert [process.wait(60) for process in processes] == [0] * 6
+    with Store.open(path) as store:
+        assert len(store.conversations()) == 6
+
+
+def test_a_killed_process_loses_less_than_a_second(path: Path) -> None:
+    code = """
+store = Store.open(Path(sys.argv[1]))
+answer = store.add_message(store.create("p").id, None, "assistant").id
+while True:
+    store.append_text(answer, f"{time.monotonic()} ")
+    time.sleep(0.002)
+"""
+    process = python(code, path)
+    time.sleep(2.5)
+    process.send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    process.wait(60)
+    with Store.open(path) as store:
+        (home,) = store.conversations()
+        (message,) = store.messages(home.id)
+        assert message.finish == "interrupted"
+        written = [float(word) for word in message.text.split()]
+        assert len(written) > 10
+        assert killed - written[-1] < 1.0
+
+
+def test_a_migration_is_done_once_and_keeps_everything(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = with_one_message(path)
+    added = (*database.MIGRATIONS, ("ALTER TABLE conversation ADD COLUMN colour TEXT",))
+    monkeypatch.setattr(database, "MIGRATIONS", added)
+    monkeypatch.setattr(database, "VERSION", len(added))
+    for _ in range(2):
+        with Store.open(path) as store:
+            assert len(store.messages(home)) == 1
+            assert store._file._db.execute("PRAGMA user_version").fetchone()[0] == len(added)
+            assert store._file._db.execute("SELECT colour FROM conversation").fetchone()[0] is None
+
+
+def test_closing_twice_and_after_trouble_is_harmless(path: Path) -> None:
+    store = Store.open(path)
+    home = store.create("p").id
+    answer = store.add_message(home, None, "assistant")
+    store.append_text(answer.id, "so far")
+    store.close()
+    store.close()
+    with Store.open(path) as again:
+        assert again.message(answer.id).text == "so far"

@@ -1,0 +1,159 @@
+"""A scripted worker, and the app around it: every pass is under the test's control."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from textual.pilot import Pilot
+
+from localspec.config import LoadSettings, Request
+from localspec.conversations.store import Store
+from localspec.errors import LocalspecError
+from localspec.events import Committed, Event, Finished, Piece
+from localspec.tui.app import LocalspecApp
+from localspec.tui.bridge import Bridge
+from localspec.tui.desk import Desk
+from localspec.tui.dialogue import Dialogue
+from localspec.tui.keeper import Keeper
+from localspec.tui.widgets.message import Answered, Asked, Spoken
+from tests.cli.fakes import FakeWorker
+
+PATIENCE = 20.0  # seconds
+NOON = 1_700_049_600.0  # 14 November 2023, 12:00 UTC
+SETTINGS = LoadSettings("/models/target.gguf", "/models/draft.gguf", name="storyteller")
+
+
+@dataclass
+class ScriptedWorker(FakeWorker):
+    """Answers with `passes`, or the next of `answers`; waits before pass `hold_at` until `go` is set or it is stopped.
+
+    `drafter` is who drafts; pass 1 refuses a draft of " wrong".
+    """
+
+    answers: list[list[str]] = field(default_factory=list)
+    hold_at: int | None = None
+    load_error: LocalspecError | None = None
+    drafter: str = "draft-model"
+    go: threading.Event = field(default_factory=threading.Event)
+    is_held: threading.Event = field(default_factory=threading.Event)
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Load, or fail with `load_error`."""
+        if self.load_error is not None:
+            raise self.load_error
+        for event in super().load(settings):
+            self.pid = 1 << 30 | len(self.loads)  # no process of any system
+            yield event
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer with the script."""
+        if self.answers:
+            self.passes = self.answers.pop(0)
+        for event in super().generate(request):
+            if isinstance(event, Committed):
+                if event.index == self.hold_at:
+                    self.is_held.set()
+                    while not (self.go.wait(0.005) or self.is_cancelled):
+                        pass
+                    if self.is_cancelled:
+                        yield Finished("interrupted", "", 100.0, 20.0, 1 << 26)
+                        return
+                refused = (Piece(7, " wrong", "rejected", 0.5),) if event.index == 1 else ()
+                event = replace(event, drafted=refused, drafter=self.drafter if event.k else "", why="fixed 4")
+            yield event
+
+
+def made(worker: FakeWorker, *, is_dark: bool = True, store: Store | None = None, **settings: object) -> LocalspecApp:
+    """Return the app around a worker."""
+    keeper = Keeper(store or Store.open(None, clock=lambda: NOON))
+    dialogue = Dialogue(now=lambda: NOON)
+    request = Request(**settings)  # type: ignore[arg-type]
+    desk = Desk(Bridge(worker, clock=lambda: 1000.0), keeper, SETTINGS, request, dialogue, clock=lambda: 1000.0)
+    return LocalspecApp(desk, keeper, is_dark=is_dark)
+
+
+@asynccontextmanager
+async def opened(
+    worker: FakeWorker | None = None,
+    *,
+    size: tuple[int, int] = (120, 40),
+    app: LocalspecApp | None = None,
+    store: Store | None = None,
+    **settings: object,
+) -> AsyncIterator[tuple[Pilot[int], LocalspecApp]]:
+    """Run the app until the pair is loaded, then the test."""
+    app = app or made(worker or ScriptedWorker(), store=store, **settings)
+    try:
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: app.desk.loaded is not None and not app.desk.bridge.is_busy)
+            yield pilot, app
+    finally:
+        app.desk.bridge.close()
+        app.keeper.close()
+
+
+async def until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:
+    """Let the app go on until `condition` holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if app_of(pilot).bug is not None:
+            raise RuntimeError("the app has failed") from app_of(pilot).bug
+        assert time.monotonic() < deadline, "the condition never came true"
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+async def say(pilot: Pilot[int], text: str) -> None:
+    """Type a message and send it."""
+    app = app_of(pilot)
+    app.chat.composer.fill(text)
+    await pilot.press("enter")
+    await pilot.pause()
+
+
+async def ask(pilot: Pilot[int], text: str) -> Answered:
+    """Send a message and wait for the whole answer."""
+    app = app_of(pilot)
+    n = len(app.desk.dialogue.entries)
+    await say(pilot, text)
+    await until(pilot, lambda: len(app.desk.dialogue.entries) > n and app.desk.answering is None)
+    await until(pilot, lambda: not app.desk.bridge.is_busy)
+    return answers(app)[-1]
+
+
+def app_of(pilot: Pilot[int]) -> LocalspecApp:
+    assert isinstance(pilot.app, LocalspecApp)
+    return pilot.app
+
+
+def answers(app: LocalspecApp) -> list[Answered]:
+    """Return the answers that are shown, in order."""
+    return list(app.chat.transcript.query(Answered))
+
+
+def shown(app: LocalspecApp) -> list[str]:
+    """Return what the messages on the screen say."""
+    return [each.entry.text for each in app.chat.transcript.query(Spoken)]
+
+
+def plain(widget: Asked | Answered, part: str) -> str:
+    """Return what a part of a message shows."""
+    return str(widget.query_one(f".{part}").render())
+
+
+def markdown_text(answer: Answered) -> str:
+    """Return what the blocks of an answer show, one a line: what a person reads, not the source."""
+    blocks = answer.query("MarkdownParagraph, MarkdownFence Label, MarkdownHeader, MarkdownTableCellContents")
+    return "\n".join(str(block.render()) for block in blocks)
+
+
+async def settled(pilot: Pilot[int]) -> None:
+    """Let a few frames pass."""
+    for _ in range(3):
+        await pilot.pause()
+    await asyncio.sleep(0)

@@ -1,0 +1,120 @@
+"""Writing a message: newlines, history, and what is pasted."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from textual import events
+
+from localspec.tui.widgets.composer import Composer
+from tests.tui.scripted import ScriptedWorker, ask, opened, plain, shown, until
+
+
+async def paste(composer: Composer, text: str) -> None:
+    """Paste as a terminal does."""
+    await composer._on_paste(events.Paste(text))
+
+
+@pytest.mark.parametrize("key", ["shift+enter", "ctrl+j", "alt+enter"])
+async def test_keys_for_a_newline(key: str) -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        await pilot.press("a", key, "b")
+        assert app.chat.composer.text == "a\nb"
+        assert not worker.requests
+
+
+async def test_a_backslash_before_enter_goes_on_in_the_next_line() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        await pilot.press("a", "backslash", "enter", "b")
+        await pilot.pause()
+        assert app.chat.composer.text == "a\nb"
+        assert not worker.requests
+
+
+async def test_blank_messages_are_not_sent() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        await pilot.press("enter", "space", "enter")
+        assert not worker.requests
+        assert shown(app) == []
+
+
+async def test_history_keeps_what_was_being_written() -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "first")
+        await ask(pilot, "second\nof two lines")
+        app.chat.composer.fill("draft")
+        seen = []
+        for key in ("up", "up", "up", "up", "down", "down", "down", "down"):
+            await pilot.press(key)
+            seen.append(app.chat.composer.text)
+        assert seen[0] == "second\nof two lines"
+        assert seen[2] == "first"
+        assert seen[-1] == "draft"
+
+
+async def test_a_short_paste_is_text_and_sends_nothing() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (_pilot, app):
+        await paste(app.chat.composer, "two\r\nlines\n")
+        assert app.chat.composer.text == "two\nlines\n"
+        assert not worker.requests
+
+
+async def test_a_paste_cannot_steer_the_terminal() -> None:
+    async with opened() as (_pilot, app):
+        await paste(app.chat.composer, "a\x1b]52;c;AAAA\x07b\u202ec")
+        assert app.chat.composer.text == "a␛]52;c;AAAA␇b\\u{202e}c"
+
+
+async def test_long_pastes_become_chips_that_are_sent_whole() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        text = "\n".join(f"line {n}" for n in range(143))
+        await paste(app.chat.composer, text)
+        assert app.chat.composer.text == "[Pasted 143 lines]"
+        await paste(app.chat.composer, text + "!")
+        assert app.chat.composer.text == "[Pasted 143 lines][Pasted 143 lines, 2]"
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(worker.requests) and app.desk.answering is None)
+        assert worker.requests[0].messages[0].content == text + text + "!"
+        assert "more lines" in plain(app.chat.query("Asked").first(), "note")  # type: ignore[arg-type]
+
+
+async def test_200_kb_in_one_line_leave_the_keyboard_quick() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        began = time.monotonic()
+        await paste(app.chat.composer, "x" * 200_000)
+        await pilot.press(*"abcdefgh")
+        assert app.chat.composer.text == "[Pasted 200000 characters]abcdefgh"
+        assert len(app.chat.composer.message) == 200_008
+        assert time.monotonic() - began < 10  # a text area that held it all would take as long for a few keys
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(worker.requests) and app.desk.answering is None)
+        assert len(worker.requests[0].messages[0].content) == 200_008
+
+
+async def test_control_d_leaves_only_where_nothing_is_written() -> None:
+    async with opened() as (pilot, app):
+        await pilot.press("a", "left", "ctrl+d")
+        await pilot.pause()
+        assert app.is_running
+        assert app.chat.composer.text == ""
+        await pilot.press("ctrl+d")
+        await pilot.pause()
+        assert app.return_value == 0
+
+
+async def test_control_c_clears_then_leaves() -> None:
+    async with opened() as (pilot, app):
+        await pilot.press("a", "ctrl+c")
+        assert app.chat.composer.text == ""
+        await pilot.press("ctrl+c")
+        assert app.return_value is None
+        await pilot.press("ctrl+c")
+        await pilot.pause()
+        assert app.return_value == 130

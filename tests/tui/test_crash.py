@@ -1,0 +1,109 @@
+"""What goes wrong with the engine becomes a card in the transcript, and the chat goes on."""
+
+from __future__ import annotations
+
+from textual.widgets import Button
+
+from localspec.config import LoadSettings
+from localspec.errors import IntegrityError, NotFoundError, UsageError, WorkerDiedError
+from localspec.tui.widgets.card import ErrorCard
+from tests.tui.scripted import ScriptedWorker, ask, opened, say, shown, until
+
+LOG = "ggml.c:123: GGML_ASSERT(ne != 0) failed\n\x1b]0;evil\x07 [/INST]"
+STORY = "Once upon a time there was a king."
+
+
+def died() -> WorkerDiedError:
+    detail = {"signal": "SIGABRT", "log": LOG}
+    return WorkerDiedError("The engine aborted (SIGABRT) while generating", hint="--log-file FILE", detail=detail)
+
+
+async def test_a_dead_engine_is_a_card_with_the_log_and_a_button() -> None:
+    worker = ScriptedWorker()
+    worker.fails[2] = died()
+    async with opened(worker) as (pilot, app):
+        await ask(pilot, "go")
+        card = app.chat.query_one(ErrorCard)
+        text = str(card.query_one("Static").render())
+        assert "SIGABRT" in text
+        assert "GGML_ASSERT" in text
+        assert "\x1b" not in text
+        assert shown(app) == ["go", "Once upon a time there"]
+        n = len(worker.loads)
+        await pilot.click(card.query_one(Button))
+        await until(pilot, lambda: len(worker.loads) == n + 1 and not app.desk.bridge.is_busy)
+        await ask(pilot, "again")
+        assert shown(app)[-1] == STORY
+
+
+async def test_the_next_message_starts_the_engine_too() -> None:
+    worker = ScriptedWorker()
+    worker.fails[1] = died()
+    async with opened(worker) as (pilot, app):
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        assert len(worker.loads) == 2
+        assert shown(app)[-1] == STORY
+
+
+async def test_a_death_between_two_messages_is_told_at_once() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        worker.died_idle = died()
+        await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        assert "SIGABRT" in str(app.chat.query_one(ErrorCard).query_one("Static").render())
+
+
+async def test_a_pair_that_does_not_load_is_a_card_and_another_one_helps() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        worker.load_error = IntegrityError("bad.gguf is not GGUF", hint="another file")
+        app.desk.switch_pair(LoadSettings("/models/bad.gguf", name="bad"))
+        await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        assert "bad.gguf is not GGUF" in str(app.chat.query_one(ErrorCard).query_one("Static").render())
+        assert not app.chat.query(Button)
+        worker.load_error = None
+        app.desk.switch_pair(LoadSettings("/models/good.gguf", name="good"))
+        await until(pilot, lambda: not app.desk.bridge.is_busy)
+        await ask(pilot, "go")
+        assert shown(app) == ["go", STORY]
+
+
+async def test_the_pair_is_switched_without_leaving() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        await ask(pilot, "one")
+        app.desk.switch_pair(LoadSettings("/models/other.gguf", name="other"))
+        await until(pilot, lambda: not app.desk.bridge.is_busy)
+        await ask(pilot, "two")
+        assert [settings.name for settings in worker.loads] == ["storyteller", "other"]
+        assert [message.content for message in worker.requests[-1].messages] == ["one", STORY, "two"]
+        assert " other" in str(app.chat.query_one("TopBar").render())
+
+
+async def test_a_load_is_stopped_and_the_message_with_it() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        worker.load_pause = 5.0
+        app.desk.switch_pair(LoadSettings("/models/slow.gguf", name="slow"))
+        await say(pilot, "go")
+        await pilot.press("escape")
+        await until(pilot, lambda: not app.desk.bridge.is_busy)
+        assert app.desk.dialogue.path()[-1].status == "interrupted"
+        assert not worker.requests
+
+
+async def test_wrong_commands_are_cards_and_lose_nothing() -> None:
+    async with opened() as (pilot, app):
+        for text, kind, hint in (
+            ("/tmep 3", UsageError, "/temp"),
+            ("/temp hot", UsageError, "/set temp"),
+            ("/set top-p 7", UsageError, "localspec run --help"),
+            ("/read /no/such/file", NotFoundError, "the name of a text file"),
+        ):
+            await say(pilot, text)
+            await until(pilot, lambda text=text: app.chat.composer.text == "")  # type: ignore[misc]
+            card = app.chat.query(ErrorCard).last()
+            assert isinstance(card.error, kind)
+            assert hint in card.error.hint
+        assert app.desk.request.sampling.temperature == 0.8

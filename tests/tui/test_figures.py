@@ -1,0 +1,166 @@
+"""The figures beside the chat are those of `Stats`, and what was not measured is said to be so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from localspec.cli.summary import stats_line
+from localspec.events import Committed, Finished, Probed, Started
+from localspec.stats import Stats
+from localspec.tui.figures import pane, strip, verdict
+from localspec.tui.meter import Meter
+from localspec.tui.thinking import Thought, split
+from localspec.tui.trace import Trace
+from tests.cli.fakes import committed
+from tests.tui.scripted import ScriptedWorker, ask, opened
+
+
+def trace(*, probes: float | None = 30.0, drafting: bool = True) -> Trace:
+    """Return an answer of ten passes of two tokens, 11 ms each."""
+    made = Trace(Stats(clock=lambda: 100.0))
+    made.observe(0.0, Started("draft-model", "chain", "fixed", 4 if drafting else 0, "block", 1, False, 16))
+    for index in range(10):
+        made.observe(0.1 * index, committed(index, "one two", k=4 if drafting and index else 0, position=2 * index))
+    for _ in range(2 if probes else 0):
+        made.observe(1.0, Probed(probes or 0.0, 30))
+    return made
+
+
+def test_the_pane_tells_what_stats_counted() -> None:
+    made = trace()
+    text = pane(made, None, 36).plain
+    stats = made.stats
+    assert f"PASSES {stats.passes}" in text
+    assert f"{stats.tokens_per_pass:.2f} tok/pass" in text
+    assert f"{stats.accepted}/{stats.drafted} drafted" in text
+    assert f"{stats.speedup:.2f}× plain" in text
+    assert "plain 33.3 tok/s, probed now" in text
+    assert "TIME/PASS 11.0 ms" in text
+    assert f"acc {stats.by_source['accepted']}" in text
+    assert all(len(line) <= 36 for line in text.split("\n"))
+
+
+def test_a_speedup_that_was_not_measured_is_not_shown() -> None:
+    text = pane(trace(probes=None), None, 36).plain
+    assert "×" not in text
+    assert "speed-up not measured" in text
+    assert "not judged" in text
+
+
+def test_plain_decoding_claims_nothing() -> None:
+    made = trace(probes=None, drafting=False)
+    assert "plain decoding" in pane(made, None, 36).plain
+    assert "×" not in strip(made, 80).plain
+
+
+@pytest.mark.parametrize(
+    ("plain_ms", "words"),
+    [(30.0, "paying off"), (5.5, "about even"), (3.0, "slower than plain here")],
+)
+def test_the_verdict_in_words(plain_ms: float, words: str) -> None:
+    assert words in verdict(trace(probes=plain_ms))
+
+
+def test_the_controllers_own_verdict_goes_first() -> None:
+    made = trace()
+    made.observe(2.0, Finished("stop", "", 100.0, 10.0, 0, verdict="drafting pays: 2.1 tokens a pass\x1b"))
+    assert verdict(made) == "drafting pays: 2.1 tokens a pass␛"
+
+
+def test_the_strip_has_two_lines_that_fit() -> None:
+    for width in (72, 80, 100):
+        lines = strip(trace(), width).plain.split("\n")
+        assert len(lines) == 2
+        assert all(len(line) <= width for line in lines)
+
+
+def test_the_rate_is_of_the_window_and_a_pause_is_no_decoding() -> None:
+    meter = Meter()
+    for tick in range(100):
+        meter.observe(tick * 0.1, 2)
+    assert meter.rate == pytest.approx(20.0, rel=0.1)
+    meter.observe(1000.0, 2)
+    assert meter.rate is None
+    meter.observe(1000.1, 2)
+    assert meter.rate == pytest.approx(20.0, rel=0.1)
+    assert set(meter.sparkline(8)) <= set("▁▂▃▄▅▆▇█")
+
+
+async def test_the_app_shows_what_the_line_below_an_answer_says() -> None:
+    async with opened(ScriptedWorker()) as (pilot, app):
+        answer = await ask(pilot, "go")
+        stats = app.desk.traces[answer.entry.id].stats
+        assert str(answer.query_one(".note").render()) == stats_line(stats)
+        figures = str(app.chat.query_one("#figures").render())
+        assert f"{stats.tok_per_s:.1f} tok/s" in figures
+        assert f"{stats.speedup:.2f}× plain" in figures
+
+
+async def test_the_figures_give_way_to_small_terminals() -> None:
+    async with opened(ScriptedWorker()) as (pilot, app):
+        await ask(pilot, "go")
+        seen = {}
+        for size in ((120, 40), (80, 24), (60, 20), (50, 20), (80, 12), (20, 5)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            names = ("top", "figures", "strip", "cell", "composer", "small")
+            seen[size] = [name for name in names if app.chat.query_one(f"#{name}").region.area]
+        assert seen == {
+            (120, 40): ["top", "figures", "composer"],
+            (80, 24): ["top", "strip", "composer"],
+            (60, 20): ["top", "composer"],
+            (50, 20): ["cell", "composer"],
+            (80, 12): ["cell", "composer"],
+            (20, 5): ["small"],
+        }
+
+
+async def test_f2_hides_the_figures() -> None:
+    async with opened(ScriptedWorker()) as (pilot, app):
+        await ask(pilot, "go")
+        seen = []
+        for _ in range(3):
+            await pilot.press("f2")
+            await pilot.pause()
+            seen.append([name for name in ("figures", "strip") if app.chat.query_one(f"#{name}").region.area])
+        assert seen == [["strip"], [], ["figures"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "thought"),
+    [
+        ("plain", Thought("", "plain")),
+        ("<think>\nhm\n</think>\n\nYes.", Thought("hm", "Yes.")),
+        ("<think>hm", Thought("hm", "", is_open=True)),
+        ("<thi", Thought("", "", is_open=True)),
+        ("hm</think>Yes.", Thought("hm", "Yes.")),
+        ("a < b", Thought("", "a < b")),
+        ("I say <think> is a tag</think>", Thought("", "I say <think> is a tag</think>")),
+    ],
+)
+def test_reasoning_is_told_apart(text: str, thought: Thought) -> None:
+    assert split(text) == thought
+
+
+async def test_reasoning_is_folded_and_unfolds() -> None:
+    passes = ["<think>", "Let me", " think.", "</think>", "\n\nYes", ", it is."]
+    async with opened(ScriptedWorker(passes=passes)) as (pilot, app):
+        answer = await ask(pilot, "go")
+        folded = str(answer.query_one(".thought").render())
+        assert "thought, 3 words" in folded
+        assert "Let me" not in folded
+        answer.focus()
+        await pilot.press("t")
+        await pilot.pause()
+        assert "Let me think." in str(answer.query_one(".thought").render())
+        assert app.desk.last_answer is not None
+        assert app.desk.last_answer.text == "".join(passes)
+
+
+def test_a_pass_that_only_drafted_is_counted_as_stats_does() -> None:
+    event: Committed = replace(committed(1, "a b"), n_accepted=1)
+    made = Trace(Stats())
+    made.observe(0.0, event)
+    assert [origin.source for origin in made.origins] == ["draft", "corrected"]

@@ -1,0 +1,339 @@
+"""The pair picker: filtering, switching without leaving the chat, and downloads against a real hub on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from localspec.cli.described import described
+from localspec.errors import WorkerDiedError
+from localspec.models.hub.cache import Cache
+from localspec.models.names import parse
+from localspec.models.user_catalog import add
+from localspec.tui.app import LocalspecApp
+from localspec.tui.fit import Fit, Memory, fit
+from localspec.tui.screens.pairs import PairsScreen
+from localspec.worker import Worker
+from tests.cli.harness import PAIR as STORYTELLER
+from tests.cli.harness import needs_pair
+from tests.hub.models import DRAFT, TARGET, whole
+from tests.hub.server import Server, serving
+from tests.tui.desks import SIZES, ScriptedEngine, app_of, opened, shown, until
+
+TALES = "hf:tales/storyteller-GGUF:Q8_0+hf:tales/draft-GGUF:Q8_0"
+MEMORY = Memory(16_000_000_000, (8_000_000_000,))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with nothing on it, and a pair of its own in the catalogue."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    point_at("http://127.0.0.1:9", monkeypatch)  # where nobody listens
+    monkeypatch.setenv("HF_TOKEN", "")
+    add("tales", parse(TALES))
+    return tmp_path
+
+
+def point_at(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the hub's library, which read its settings when it was imported, talk to another server."""
+    template = endpoint + constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with serving(whole()) as server:
+        point_at(server.endpoint, monkeypatch)
+        yield server
+
+
+def app_with(engine: Any, *, is_dark: bool = True) -> LocalspecApp:
+    return app_of(engine, is_dark=is_dark, form=described(("chat",)))
+
+
+async def picker(pilot: Pilot[Any], folder: Path | None = None) -> PairsScreen:
+    """Open the picker of a machine whose memory is known."""
+    app = pilot.app
+    assert isinstance(app, LocalspecApp)
+    await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
+    screen = PairsScreen(app.desk, lambda: MEMORY, folder)
+    app.push_screen(screen)
+    await until(pilot, lambda: screen.is_mounted and screen.chosen is not None)
+    await pilot.pause(0.1)
+    return screen
+
+
+def names(screen: PairsScreen) -> list[str]:
+    return [offer.name for offer in screen._seen]
+
+
+def drawer(app: LocalspecApp) -> str:
+    return " ".join(shown(app).split())
+
+
+async def wait_for(pilot: Pilot[Any], *phases: str) -> None:
+    app = pilot.app
+    assert isinstance(app, LocalspecApp)
+
+    await until(pilot, lambda: app.download is not None and app.download.phase in (*phases, "failed"))
+    assert app.download is not None
+    assert app.download.phase in phases, app.download.error
+    await pilot.pause(0.3)
+
+
+async def test_typing_filters() -> None:
+    async def drive() -> tuple[list[str], list[str], str]:
+        app = app_with(ScriptedEngine())
+        async with opened(app) as pilot:
+            screen = await picker(pilot)
+            everything = names(screen)
+            await pilot.press(*"QWEN3 8b")
+            await pilot.pause(0.1)
+            return everything, names(screen), shown(app)
+
+    everything, found, screen = await drive()
+    assert everything[:2] == ["tales", "storyteller"]
+    assert found[0] == "qwen3-8b"
+    assert len(found) < len(everything) / 4
+    assert "to be downloaded · fits on a GPU" in screen
+
+
+async def test_ctrl_o_opens_it_with_the_files_of_the_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "here").mkdir()
+    (home / "here" / "mine-Q8_0.gguf").symlink_to(STORYTELLER / "target-q8_0.gguf")
+    monkeypatch.chdir(home / "here")
+
+    async def drive() -> list[str]:
+        app = app_with(ScriptedEngine())
+        async with opened(app) as pilot:
+            await until(pilot, lambda: app.desk.loaded is not None)
+            await pilot.press("ctrl+o")
+            await until(pilot, lambda: isinstance(app.screen, PairsScreen) and bool(names(app.screen)))
+            assert isinstance(app.screen, PairsScreen)
+            return names(app.screen)
+
+    assert "mine-Q8_0.gguf" in await drive()
+
+
+@needs_pair
+async def test_choosing_switches_and_the_conversation_stays() -> None:
+    engine = ScriptedEngine()
+
+    async def drive() -> tuple[str, int]:
+        app = app_with(engine)
+        async with opened(app) as pilot:
+            app.chat.composer.fill("Tell me")
+            await pilot.press("enter")
+            await until(pilot, lambda: not app.desk.bridge.is_busy)
+            screen = await picker(pilot)
+            screen.query_one(Input).value = str(STORYTELLER / "draft-q8_0.gguf")
+            await pilot.press("enter")
+            await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
+            return app.desk.settings.name, len(app.desk.dialogue.path())
+
+    name, messages = await drive()
+    assert name == "draft-q8_0.gguf"
+    assert messages == 2
+    assert [Path(each.target).name for each in engine.loads] == ["target-q8_0.gguf", "draft-q8_0.gguf"]
+    assert engine.loads[1].ctx == 512
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no-such-pair", "there is no pair called 'no-such-pair'"),
+        ("./no.gguf", "./no.gguf does not exist"),
+        ("hf:org", "hf:org"),
+        ("[/INST]", "[/INST]"),
+    ],
+)
+async def test_what_cannot_be_used_is_said(text: str, said: str) -> None:
+    async def drive() -> str:
+        app = app_with(ScriptedEngine())
+        async with opened(app) as pilot:
+            screen = await picker(pilot)
+            await pilot.press(*text, "enter")
+            await until(pilot, lambda: screen._error is not None)
+            await pilot.pause(0.05)
+            assert app.screen is screen
+            return shown(app)
+
+    assert said in await drive()
+
+
+async def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> None:
+    engine = ScriptedEngine()
+
+    async def drive() -> tuple[str, str, str]:
+        app = app_with(engine)
+        async with opened(app) as pilot:
+            screen = await picker(pilot)
+            await pilot.press(*"tales", "enter")
+            await wait_for(pilot, "planned")
+            asked = drawer(app)
+            assert not list(Cache().all())
+            await pilot.press("enter")
+            await wait_for(pilot, "done")
+            done = drawer(app)
+            assert screen.chosen is not None
+            assert screen.chosen.where == "here"
+            await pilot.press("enter")
+            await until(pilot, lambda: app.screen is app.chat)
+            await until(pilot, lambda: app.desk.loaded is not None)
+            return asked, done, app.desk.settings.name
+
+    asked, done, name = await drive()
+    assert "tales: 6.5 MB to download in 2 files" in asked
+    assert "Enter downloads, Esc does not" in asked
+    assert "tales: here, hashes right" in done
+    assert sorted(file.link.read_bytes() == TARGET for file in Cache().all()) == [False, True]
+    assert name.startswith("hf:tales/storyteller-GGUF@")
+    assert Path(engine.loads[-1].target).read_bytes() == TARGET
+    assert Path(str(engine.loads[-1].draft)).read_bytes() == DRAFT
+
+
+async def test_a_download_can_be_declined(hub: Server) -> None:
+    async def drive() -> tuple[str, bool]:
+        app = app_with(ScriptedEngine())
+        async with opened(app) as pilot:
+            screen = await picker(pilot)
+            await pilot.press(*"tales", "enter")
+            await wait_for(pilot, "planned")
+            await pilot.press("escape")
+            await wait_for(pilot, "cancelled")
+            return drawer(app), app.screen is screen
+
+    said, is_open = await drive()
+    assert "given up" in said
+    assert is_open
+    assert hub.sent == 0
+
+
+async def test_a_download_goes_on_in_the_chat_and_is_cancelled_later(hub: Server) -> None:
+    hub.faults.rate = 1_000_000  # bytes a second
+
+    async def drive() -> tuple[str, str, int]:
+        app = app_with(ScriptedEngine())
+        async with opened(app) as pilot:
+            await picker(pilot)
+            await pilot.press(*"tales", "enter")
+            await wait_for(pilot, "planned")
+            await pilot.press("enter")
+            await wait_for(pilot, "running")
+            download = app.download
+            assert download is not None
+            await until(pilot, lambda: download.bytes > 200_000)
+            await pilot.pause(0.3)
+            going = drawer(app)
+            await pilot.press("escape")
+            await until(pilot, lambda: app.screen is app.chat)
+            before = download.bytes
+            await until(pilot, lambda: download.bytes > before)
+            await picker(pilot)
+            await pilot.press("ctrl+x")
+            await wait_for(pilot, "cancelled")
+            return going, drawer(app), sum(path.stat().st_size for path in Cache().partials())
+
+    going, given_up, kept = await drive()
+    assert "tales: " in going
+    assert "MB of 6.5 MB" in going
+    assert "storyteller-Q8_0.gguf" in going
+    assert "what has come is kept" in given_up
+    assert kept > 200_000
+
+
+async def test_a_hub_that_fails_is_told_in_the_drawer_and_in_the_chat() -> None:
+    async def drive() -> tuple[str, list[str]]:
+        app = app_with(ScriptedEngine())
+        async with opened(app) as pilot:
+            await picker(pilot)
+            await pilot.press(*"tales", "enter")
+            await wait_for(pilot, "failed")
+            said = drawer(app)
+            await until(pilot, lambda: bool(app._notifications))
+            return said, [str(each.message) for each in app._notifications]
+
+    said, told = await drive()
+    assert "tales: " in said
+    assert "Try:" in said
+    assert told[0].startswith("tales: ")
+
+
+def test_what_fits() -> None:
+    told = [fit(size, MEMORY) for size in (0, 10**9, 10**10, 2 * 10**10, 10**11)]
+    assert told == [
+        Fit("", ""),
+        Fit("✓", "fits on a GPU"),
+        Fit("✓", "fits in main memory"),
+        Fit("!", "fits on GPU and main memory together"),
+        Fit("✗", "does not fit in the memory that is free"),
+    ]
+    assert fit(10**9, Memory()) == Fit("", "")
+
+
+@needs_pair
+async def test_the_real_engine_changes_its_pair(hub: Server) -> None:
+    """Asked, downloaded, loaded by llama.cpp and answered, without leaving the app."""
+
+    async def drive() -> tuple[str, str]:
+        with Worker() as worker:
+            app = app_with(worker)
+            async with opened(app, (100, 30)) as pilot:
+                await picker(pilot)
+                await pilot.press(*"tales", "enter")
+                await wait_for(pilot, "planned")
+                await pilot.press("enter")
+                await wait_for(pilot, "done")
+                await pilot.press("enter")
+                await until(pilot, lambda: app.screen is app.chat)
+                await until(pilot, lambda: app.desk.loaded is not None or app.desk.error is not None)
+                app.chat.composer.fill("Once upon a time")
+                await pilot.press("enter")
+                await until(pilot, lambda: app.desk.answering is None and not app.desk.bridge.is_busy)
+                assert app.desk.loaded is not None
+                answer = app.desk.last_answer
+                assert answer is not None
+                return app.desk.loaded.name, answer.text
+
+    name, text = await drive()
+    assert name.startswith("hf:tales/storyteller-GGUF@")
+    assert text.strip()
+
+
+async def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None:
+    class Dying(ScriptedEngine):
+        def load(self, settings: Any) -> Iterator[Any]:
+            if self.loads:
+                raise WorkerDiedError("the engine was killed (SIGKILL)", hint="--ctx 512")
+            yield from super().load(settings)
+
+    async def drive() -> str:
+        app = app_with(Dying())
+        async with opened(app) as pilot:
+            await picker(pilot)
+            await pilot.press(*"storyteller", "enter")
+            await until(pilot, lambda: app.screen is app.chat and app.desk.error is not None)
+            await pilot.pause(0.2)
+            return shown(app)
+
+    assert "the engine was killed (SIGKILL)" in await drive()
+
+
+@pytest.mark.parametrize("is_dark", [True, False], ids=["dark", "light"])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_picture(size: tuple[int, int], is_dark: bool, snap_compare: Any) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        await picker(pilot)
+        await pilot.press(*"qwen 8b", "down")
+        await pilot.pause(0.3)
+
+    assert snap_compare(app_with(ScriptedEngine(), is_dark=is_dark), terminal_size=size, run_before=before)

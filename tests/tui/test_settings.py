@@ -1,0 +1,211 @@
+"""The settings form: typed, checked as it is written, each value with its origin, kept on demand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from localspec.cli.described import described
+from localspec.config import Request
+from localspec.configuration import config_file
+from localspec.errors import UsageError
+from localspec.tui.app import LocalspecApp
+from localspec.tui.form import HERE, Form
+from localspec.tui.screens.settings import Field, SettingsScreen
+from localspec.tui.themes import DARK, LIGHT
+from tests.tui import desks
+from tests.tui.desks import SIZES, ScriptedEngine, desk_of, opened, shown, until
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    (tmp_path / "config").mkdir()
+    config_file().write_text("# mine\ntop-k = 30\n")
+    monkeypatch.setenv("LOCALSPEC_MIN_P", "0.1")
+    return tmp_path
+
+
+def app_of(*, is_dark: bool = True) -> LocalspecApp:
+    """Return the app as the command line opens it under those settings."""
+    settings = described(("chat",))
+    values = {each.name: each.value for each in settings}
+    sampling = replace(Request().sampling, top_k=values["top-k"], min_p=values["min-p"])
+    return desks.app_of(ScriptedEngine(), is_dark=is_dark, form=settings, sampling=sampling, max_tokens=None)
+
+
+async def form(pilot: Pilot[Any]) -> SettingsScreen:
+    """Open the form."""
+    app = pilot.app
+    assert isinstance(app, LocalspecApp)
+    await until(pilot, lambda: app.screen is app.chat)
+    await pilot.press("f9")
+    await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+    await pilot.pause(0.1)
+    screen = app.screen
+    assert isinstance(screen, SettingsScreen)
+    return screen
+
+
+def field(screen: SettingsScreen, name: str) -> Field:
+    return next(each for each in screen.query(Field) if each.key == name)
+
+
+async def write(pilot: Pilot[Any], name: str, text: str) -> Field:
+    """Write a value into a field as a person does, and leave it."""
+    screen = pilot.app.screen
+    assert isinstance(screen, SettingsScreen)
+    found = field(screen, name)
+    found.input.focus()
+    found.input.value = ""
+    await pilot.press(*text, "enter")
+    await pilot.pause(0.05)
+    return found
+
+
+async def test_values_and_their_origins_are_shown() -> None:
+    async def drive() -> list[str]:
+        app = app_of()
+        async with opened(app) as pilot:
+            await form(pilot)
+            return shown(app).splitlines()
+
+    lines = [line.split() for line in await drive()]
+    assert ["top-k", "30", "config.toml:2"] in lines
+    assert ["min-p", "0.1", "LOCALSPEC_MIN_P"] in lines
+    assert ["temp", "0.8", "default"] in lines
+    assert ["theme", "dark", "default"] in lines
+
+
+async def test_a_value_is_taken_from_the_next_answer_on() -> None:
+    async def drive() -> tuple[Request, str]:
+        app = app_of()
+        async with opened(app) as pilot:
+            screen = await form(pilot)
+            for name, text in (("temp", "0.3"), ("tree", "static:3,2"), ("max-tokens", "50"), ("seed", "9")):
+                assert (await write(pilot, name, text)).problem == ""
+            origin = screen.form.origin("temp")
+            await pilot.press("escape")
+            await until(pilot, lambda: app.screen is app.chat)
+            return app.desk.request, origin
+
+    request, origin = await drive()
+    assert (request.sampling.temperature, request.sampling.seed) == (0.3, 9)
+    assert (request.speculation.tree, request.max_tokens) == ("static:3,2", 50)
+    assert origin == HERE
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("temp", "-1", "--temp -1.0 is out of range"),
+        ("temp", "warm", "'warm' is not a"),
+        ("top-k", "0.5", "'0.5' is not a"),
+        ("method", "sufix", "--method 'sufix' does not exist"),
+        ("tree", "static:0", "static:0 is not a list"),
+        ("verify", "typical", "changes the distribution"),
+        ("draft-tokens", "some", "is not a number of draft tokens"),
+        ("theme", "pink", "'pink'"),
+        ("option", "colour=red", "has no option 'colour'"),
+    ],
+)
+async def test_what_cannot_be_is_said_and_not_taken(name: str, text: str, said: str) -> None:
+    async def drive() -> tuple[str, bool, str]:
+        app = app_of()
+        async with opened(app) as pilot:
+            screen = await form(pilot)
+            before = app.desk.request
+            found = await write(pilot, name, text)
+            found.input.focus()
+            await pilot.pause(0.05)
+            about = " ".join(shown(app).split())
+            await pilot.press("escape")
+            await until(pilot, lambda: app.screen is app.chat)
+            assert screen.form.text(name) != text
+            return about, app.desk.request == before, app.theme
+
+    about, is_same, theme = await drive()
+    assert said in about
+    assert "not taken" in about
+    assert is_same
+    assert theme == DARK
+
+
+async def test_keeping_writes_what_is_new_and_nothing_else() -> None:
+    async def drive() -> tuple[str, str, list[str]]:
+        app = app_of()
+        async with opened(app) as pilot:
+            screen = await form(pilot)
+            await write(pilot, "temp", "0.3")
+            await write(pilot, "min-p", "0.2")
+            await write(pilot, "theme", "light")
+            await pilot.press("ctrl+s")
+            await pilot.pause(0.1)
+            return app.theme, screen.form.origin("temp"), [str(each.message) for each in app._notifications]
+
+    theme, origin, told = await drive()
+    assert theme == LIGHT
+    assert config_file().read_text() == '# mine\ntop-k = 30\ntemp = 0.3\nmin-p = 0.2\ntheme = "light"\n'
+    assert origin == "config.toml:3"
+    assert len(told) == 1
+    assert "min-p: the environment or the command line still wins" in told[0]
+
+
+def test_keeping_nothing_takes_a_value_out() -> None:
+    form = Form.of(desk_of(ScriptedEngine(), max_tokens=7), described(("chat",)))
+    config_file().write_text("max-tokens = 7\n")
+    form.change("max-tokens", "none")
+    assert form.keep() == ["max-tokens"]
+    assert config_file().read_text().strip() == ""
+    assert form.keep() == []
+
+
+def test_a_broken_file_is_told_and_left_alone() -> None:
+    form = Form.of(desk_of(ScriptedEngine()), described(("chat",)))
+    config_file().write_text("temp = \n")
+    form.change("temp", "0.3")
+    with pytest.raises(UsageError, match="is not TOML"):
+        form.keep()
+    assert config_file().read_text() == "temp = \n"
+    assert form.origin("temp") == HERE
+
+
+async def test_the_default_comes_back_and_arrows_move() -> None:
+    async def drive() -> tuple[str, float, bool]:
+        app = app_of()
+        async with opened(app, (80, 24)) as pilot:
+            screen = await form(pilot)
+            await write(pilot, "temp", "0.3")
+            field(screen, "temp").input.focus()
+            await pilot.press("ctrl+r", "enter")
+            await pilot.pause(0.05)
+            await pilot.press("up", "up", "down")
+            focused = screen.focused
+            assert isinstance(focused, Input)
+            return str(app.desk.request.sampling.temperature), 0.8, focused is field(screen, "temp").input
+
+    temperature, default, is_back = await drive()
+    assert float(temperature) == default
+    assert is_back
+
+
+@pytest.mark.parametrize("is_dark", [True, False], ids=["dark", "light"])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_picture(
+    size: tuple[int, int], is_dark: bool, snap_compare: Any, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config_file().unlink()  # whose place would be in the picture
+
+    async def before(pilot: Pilot[Any]) -> None:
+        screen = await form(pilot)
+        await write(pilot, "temp", "0.3")
+        await write(pilot, "top-p", "2")
+        field(screen, "top-p").input.focus()
+        await pilot.pause(0.05)
+
+    assert snap_compare(app_of(is_dark=is_dark), terminal_size=size, run_before=before)

@@ -1,0 +1,127 @@
+"""What is seen of the transcript while text comes: following, letting go, resizing, very long answers."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Markdown, Static
+
+from localspec.tui.widgets.flow import Flow, wrap
+from localspec.tui.widgets.reply import MOST
+from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say, settled, shown, until
+
+LINES = [f"Line {n}.\n\n" for n in range(60)]
+
+
+def is_at_end(app: object) -> bool:
+    transcript = app.chat.transcript  # type: ignore[attr-defined]
+    return bool(transcript.max_scroll_y - transcript.scroll_y <= 2)
+
+
+async def test_the_end_is_followed_until_a_person_goes_up() -> None:
+    worker = ScriptedWorker(passes=LINES, hold_at=30)
+    async with opened(worker) as (pilot, app):
+        await say(pilot, "go")
+        await until(pilot, worker.is_held.is_set)
+        await until(pilot, lambda: app.chat.transcript.max_scroll_y > 10 and is_at_end(app))
+        await pilot.press("pageup")
+        await pilot.pause()
+        here = app.chat.transcript.scroll_y
+        worker.go.set()
+        await until(pilot, lambda: app.desk.answering is None)
+        await settled(pilot)
+        assert app.chat.transcript.scroll_y == here
+        chip = app.chat.query_one("#chip", Static)
+        assert chip.display
+        assert "new lines (End)" in str(chip.render())
+        await pilot.press("end")
+        await until(pilot, lambda: is_at_end(app))
+        assert not chip.display
+
+
+async def test_the_end_is_followed_again_once_it_is_reached() -> None:
+    worker = ScriptedWorker(passes=LINES, hold_at=30)
+    async with opened(worker) as (pilot, app):
+        await say(pilot, "go")
+        await until(pilot, worker.is_held.is_set)
+        await until(pilot, lambda: app.chat.transcript.max_scroll_y > 10 and is_at_end(app))
+        await pilot.press("pageup", "pagedown", "pagedown")
+        await until(pilot, lambda: is_at_end(app))
+        worker.go.set()
+        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: is_at_end(app))
+        assert app.chat.transcript.is_following
+
+
+@pytest.mark.parametrize("is_following", [True, False])
+async def test_resizing_while_text_comes_loses_neither_text_nor_place(is_following: bool) -> None:
+    worker = ScriptedWorker(passes=LINES, hold_at=40)
+    async with opened(worker) as (pilot, app):
+        await say(pilot, "go")
+        await until(pilot, worker.is_held.is_set)
+        await until(pilot, lambda: app.chat.transcript.max_scroll_y > 10 and is_at_end(app))
+        if not is_following:
+            await pilot.press("pageup")
+        for size in ((80, 24), (60, 20), (40, 12), (25, 6), (12, 3), (200, 60), (120, 30)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        worker.go.set()
+        await until(pilot, lambda: app.desk.answering is None)
+        await settled(pilot)
+        assert shown(app)[-1] == "".join(LINES)
+        assert app.chat.transcript.is_following is is_following
+        assert is_at_end(app) is is_following
+
+
+async def test_a_reply_of_ten_thousand_lines() -> None:
+    """It is shown as plain rows, all of them, and the app stays usable."""
+    text = [f"This is line {n} of very many.\n" * 10 for n in range(1000)]
+    worker = ScriptedWorker(passes=text)
+    async with opened(worker) as (pilot, app):
+        answer = await ask(pilot, "go")
+        flow = answer.query_one(Flow)
+        assert flow.size.height >= 10_000
+        assert not answer.query(Markdown)
+        assert shown(app)[-1] == "".join(text)
+        await until(pilot, lambda: is_at_end(app))
+        rows = ["".join(part.text for part in strip) for strip in app.screen._compositor.render_strips()]
+        assert any("This is line 999 of very many." in row for row in rows)
+
+
+async def test_what_was_streamed_is_parsed_once_more_when_it_is_whole() -> None:
+    """A table and a fence, cut anywhere: in the end they are what a whole parse makes of them."""
+    text = "| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nprint('x')\n```\n\nDone, *really*."
+    for size in (1, 3, 7):
+        pieces = [text[i : i + size] for i in range(0, len(text), size)]
+        async with opened(ScriptedWorker(passes=pieces)) as (pilot, app):
+            answer = await ask(pilot, "go")
+            whole = Markdown(text)
+            await app.chat.mount(whole)
+            await pilot.pause()
+            assert markdown_text(answer) == markdown_text(whole)  # type: ignore[arg-type]
+            assert "print('x')" in markdown_text(answer)
+
+
+async def test_a_text_that_outgrows_markdown_goes_on_as_plain_rows() -> None:
+    text = ["word " * 200 + "\n"] * (MOST // 1000 + 5)
+    async with opened(ScriptedWorker(passes=text)) as (pilot, app):
+        answer = await ask(pilot, "go")
+        assert answer.query(Flow)
+        assert shown(app)[-1] == "".join(text)
+        assert len(answers(app)) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "rows"),
+    [
+        ("", 10, [""]),
+        ("one two", 10, ["one two"]),
+        ("one two three", 8, ["one two ", "three"]),
+        ("abcdefghij", 4, ["abcd", "efgh", "ij"]),
+        ("a bcdefgh i", 4, ["a ", "bcde", "fgh ", "i"]),
+        ("日本語です", 4, ["日本", "語で", "す"]),
+        ("日本語", 3, ["日", "本", "語"]),
+    ],
+)
+def test_rows(line: str, width: int, rows: list[str]) -> None:
+    assert wrap(line, width) == rows
+    assert "".join(rows) == line

@@ -1,0 +1,173 @@
+"""Sending, stopping, answering again, editing, branches: with a scripted worker, on the real app."""
+
+from __future__ import annotations
+
+from localspec.errors import PromptTooLongError
+from localspec.tui.widgets.card import ErrorCard, Note
+from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say, shown, until
+
+STORY = "Once upon a time there was a king."
+
+
+async def test_a_message_is_answered_and_its_numbers_stand_below() -> None:
+    async with opened() as (pilot, app):
+        answer = await ask(pilot, "Tell me a story")
+        assert shown(app) == ["Tell me a story", STORY]
+        assert markdown_text(answer) == STORY
+        assert "tok/s" in str(answer.query_one(".note").render())
+        assert app.chat.composer.text == ""
+
+
+async def test_what_is_typed_before_enter_is_sent_with_it() -> None:
+    """All of it in one read of the terminal, as a paste of keys or a slow machine brings it."""
+    async with opened() as (pilot, app):
+        await pilot.press(*"Hi you", "enter")
+        await until(pilot, lambda: len(shown(app)) == 2 and app.desk.answering is None)
+        assert shown(app)[0] == "Hi you"
+
+
+async def test_the_conversation_is_sent_with_the_next_message() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, _app):
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        sent = [(message.role, message.content) for message in worker.requests[-1].messages]
+        assert sent == [("user", "one"), ("assistant", STORY), ("user", "two")]
+
+
+async def test_text_is_shown_while_it_comes() -> None:
+    worker = ScriptedWorker(hold_at=2)
+    async with opened(worker) as (pilot, app):
+        await say(pilot, "go")
+        await until(pilot, lambda: bool(answers(app)) and "there" in markdown_text(answers(app)[0]))
+        assert markdown_text(answers(app)[0]) == "Once upon a time there"
+        assert app.desk.answering is not None
+        worker.go.set()
+        await until(pilot, lambda: app.desk.answering is None)
+        assert markdown_text(answers(app)[0]) == STORY
+
+
+async def test_escape_stops_and_keeps_what_there_is() -> None:
+    worker = ScriptedWorker(hold_at=2)
+    async with opened(worker) as (pilot, app):
+        await say(pilot, "go")
+        await until(pilot, worker.is_held.is_set)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.desk.answering is None)
+        assert shown(app)[-1] == "Once upon a time there"
+        assert app.desk.dialogue.path()[-1].status == "interrupted"
+        assert "stopped" in str(answers(app)[0].query_one(".head").render())
+
+
+async def test_a_stop_is_acknowledged_while_the_prompt_is_read() -> None:
+    worker = ScriptedWorker(hold_at=0)
+    async with opened(worker) as (pilot, app):
+        await say(pilot, "go")
+        await until(pilot, worker.is_held.is_set)
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: app.desk.answering is None)
+        assert app.desk.dialogue.path()[-1].status == "interrupted"
+        assert app.is_running
+
+
+async def test_nothing_is_sent_while_an_answer_is_written() -> None:
+    worker = ScriptedWorker(hold_at=1)
+    async with opened(worker) as (pilot, app):
+        await say(pilot, "one")
+        await until(pilot, worker.is_held.is_set)
+        await say(pilot, "two")
+        assert app.chat.composer.text == "two"
+        assert len(worker.requests) == 1
+        worker.go.set()
+        await until(pilot, lambda: app.desk.answering is None)
+
+
+async def test_answering_again_adds_a_branch() -> None:
+    worker = ScriptedWorker(answers=[["The first", " answer."], ["The second", " answer."]])
+    async with opened(worker) as (pilot, app):
+        await ask(pilot, "go")
+        await pilot.press("f5")
+        await until(pilot, lambda: len(worker.requests) == 2 and app.desk.answering is None)
+        assert shown(app) == ["go", "The second answer."]
+        assert "2/2" in str(answers(app)[0].query_one(".head").render())
+        answers(app)[0].focus()
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: shown(app) == ["go", "The first answer."])
+        assert "1/2" in str(answers(app)[0].query_one(".head").render())
+        assert markdown_text(answers(app)[0]) == "The first answer."
+
+
+async def test_a_fixed_seed_moves_on_when_answering_again() -> None:
+    from localspec.config import Sampling
+
+    worker = ScriptedWorker()
+    async with opened(worker, sampling=Sampling(seed=5)) as (pilot, app):
+        await ask(pilot, "go")
+        await pilot.press("f5")
+        await until(pilot, lambda: len(worker.requests) == 2 and app.desk.answering is None)
+        assert [request.sampling.seed for request in worker.requests] == [5, 6]
+
+
+async def test_an_edit_is_a_branch_and_the_old_one_stays() -> None:
+    worker = ScriptedWorker(answers=[["One."], ["Two."], ["Three."]])
+    async with opened(worker) as (pilot, app):
+        await ask(pilot, "first")
+        await ask(pilot, "second")
+        app.chat.transcript.query("Asked").first().focus()
+        await pilot.press("e")
+        await pilot.pause()
+        assert app.chat.composer.text == "first"
+        await ask(pilot, "first, edited")
+        assert shown(app) == ["first, edited", "Three."]
+        assert [message.content for message in worker.requests[-1].messages] == ["first, edited"]
+        app.chat.transcript.query("Asked").first().focus()
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: shown(app) == ["first", "One.", "second", "Two."])
+        assert len(app.desk.dialogue.entries) == 6
+
+
+async def test_escape_gives_an_edit_up() -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "first")
+        app.chat.transcript.query("Asked").first().focus()
+        await pilot.press("e", "escape")
+        assert app.chat.composer.text == ""
+        await ask(pilot, "next")
+        assert shown(app) == ["first", STORY, "next", STORY]
+
+
+async def test_undo_takes_the_message_back_into_the_input() -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "a question")
+        await say(pilot, "/undo")
+        await until(pilot, lambda: shown(app) == [])
+        assert app.chat.composer.text == "a question"
+
+
+async def test_a_conversation_that_does_not_fit_forgets_its_oldest_turn_and_says_so() -> None:
+    worker = ScriptedWorker(max_messages=3)
+    async with opened(worker) as (pilot, app):
+        for text in ("one", "two", "three"):
+            await ask(pilot, text)
+        assert [message.content for message in worker.requests[-1].messages] == ["two", STORY, "three"]
+        assert any("no longer sent" in str(note.render()) for note in app.chat.query(Note))
+        assert shown(app)[0] == "one"
+
+
+async def test_one_message_that_is_too_long_is_an_error_with_the_next_step() -> None:
+    worker = ScriptedWorker(max_messages=0)
+    async with opened(worker) as (pilot, app):
+        await ask(pilot, "one")
+        card = app.chat.query_one(ErrorCard)
+        assert isinstance(card.error, PromptTooLongError)
+        assert "--ctx 2048" in str(card.query_one("Static").render())
+
+
+async def test_a_seeded_speculation_is_switched_off_and_on() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, _app):
+        await pilot.press("f6")
+        await ask(pilot, "plain")
+        await pilot.press("f6")
+        await ask(pilot, "drafted")
+        assert [request.speculation.k for request in worker.requests] == [0, None]

@@ -1,0 +1,271 @@
+"""The app: themes, what is the same on every screen, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from localspec.errors import LocalspecError
+from localspec.setting import Setting
+from localspec.tui.commands import attach
+from localspec.tui.desk import Desk
+from localspec.tui.editor import edited
+from localspec.tui.elsewhere import Elsewhere
+from localspec.tui.export import exported, suggested
+from localspec.tui.keeper import Keeper, sent_before
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.conversations import Conversations
+from localspec.tui.screens.dialog import Ask, AskText
+from localspec.tui.screens.help import Help
+from localspec.tui.screens.log import LogScreen
+from localspec.tui.screens.turns import BUSY
+from localspec.tui.themes import DARK, LIGHT, THEMES
+from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.message import Spoken
+
+AGAIN = 2.0  # seconds in which a second Ctrl+C quits
+
+KEYLESS = (
+    ("theme", "Light or dark"),
+    ("export", "Export the conversation"),
+    ("restart", "Restart the engine"),
+)
+
+
+class LocalspecApp(Elsewhere):
+    """The full-screen chat. Its result is an exit code."""
+
+    TITLE = "localspec"
+    CSS_PATH = "tui.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    HORIZONTAL_BREAKPOINTS = [(0, "-mini"), (30, "-tiny"), (60, "-narrow"), (72, "-small"), (100, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (8, "-flat"), (16, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f1", "help", "help", show=True),
+        Binding("ctrl+n", "new", "new conversation", show=False),
+        Binding("f8,ctrl+r", "conversations", "conversations", show=False),
+        Binding("ctrl+s", "system", "system message", show=False),
+        Binding("ctrl+f", "attach", "attach a text file", show=False),
+        Binding("ctrl+g", "editor", "write in $EDITOR", show=False),
+        Binding("f12", "log", "the engine's log", show=False),
+        Binding("ctrl+l", "redraw", "draw the screen anew", show=False),
+        Binding("ctrl+c", "interrupt", "copy selection, stop, clear, quit", show=False, priority=True),
+        Binding("ctrl+d", "quit_if_empty", "quit, if nothing is written", show=False),
+        Binding("ctrl+q", "quit", "quit", show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        desk: Desk,
+        keeper: Keeper,
+        *,
+        is_dark: bool = True,
+        settings: Sequence[Setting] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(desk, keeper, clock, settings)
+        self.bug: Exception | None = None
+        for theme in THEMES:  # before the style sheet is read: it names their variables
+            self.register_theme(theme)
+        self.theme = self.first_theme = DARK if is_dark else LIGHT
+        self._interrupted_at = -AGAIN
+        self._chat = ChatScreen(desk)
+
+    async def on_mount(self) -> None:
+        """Show the chat and load the pair while the first message is being written."""
+        await self.push_screen(self._chat)
+        self.desk.bridge.load(self.desk.settings)
+        self.run_worker(self._recall_sent(), exit_on_error=False)
+
+    async def _recall_sent(self) -> None:
+        """Let Up bring back what was sent in earlier conversations."""
+        sent = await asyncio.wrap_future(self.keeper.ask(sent_before))
+        self.chat.composer.remember(sent)
+
+    @property
+    def chat(self) -> ChatScreen:
+        """The home screen."""
+        return self._chat
+
+    def leave(self, code: int) -> None:
+        """End the app from a signal handler."""
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self.exit, code, code)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Yield everything that has a key, and what has none, for the palette."""
+        for source, prefix in ((LocalspecApp, "app"), (Elsewhere, "app"), (ChatScreen, "screen")):
+            for declared in source.BINDINGS:
+                if isinstance(declared, Binding) and (prefix == "app" or screen is self._chat):
+                    key = self.get_key_display(declared)
+                    yield SystemCommand(_title(declared), key, self._runs(f"{prefix}.{declared.action}"))
+        for action, title in KEYLESS:
+            yield SystemCommand(title, "", self._runs(f"app.{action}"))
+
+    def _runs(self, action: str) -> Callable[[], object]:
+        async def run() -> None:
+            await self.run_action(action)
+
+        return run
+
+    def action_interrupt(self) -> None:
+        """Copy what is selected, else stop the answer, else clear the input, else quit the second time."""
+        if self.screen is not self.chat and hasattr(self.screen, "action_back"):
+            self.screen.action_back()
+            return
+        selected = self.screen.get_selected_text()
+        composer = self.chat.composer
+        if selected:
+            self.chat.copy_text(selected, "the selection")
+            self.screen.clear_selection()
+        elif self.desk.answering is not None:
+            self.chat.action_stop()
+        elif composer.text:
+            composer.fill("")
+        elif self.clock() - self._interrupted_at < AGAIN:
+            self.exit(130, 130)
+        else:
+            self._interrupted_at = self.clock()
+            self.say("Ctrl+C again to quit")
+
+    def action_quit_if_empty(self) -> None:
+        """Quit, unless something is written."""
+        if not self.chat.composer.text:
+            self.exit(0)
+
+    async def action_quit(self) -> None:
+        """Quit."""
+        self.exit(0)
+
+    async def action_new(self) -> None:
+        """Begin a new conversation."""
+        if self.desk.answering is not None:
+            self.say(BUSY)
+            return
+        self.desk.renew()
+        await self.chat.renew()
+        self.chat.composer.focus()
+
+    def action_conversations(self) -> None:
+        """Choose a conversation to go on with."""
+        if self.desk.answering is not None:
+            self.say(BUSY)
+            return
+
+        async def take(conversation: str | None) -> None:
+            if conversation is not None:
+                await self.chat.open(conversation)
+
+        self.push_screen(Conversations(), take)
+
+    def action_system(self) -> None:
+        """Change the system message."""
+
+        def take(text: str | None) -> None:
+            if text is not None:
+                self.desk.set_system(text.strip())
+
+        self.push_screen(AskText("System message, from the next answer on", self.desk.dialogue.system or ""), take)
+
+    def action_attach(self) -> None:
+        """Attach a text file to the next message."""
+
+        async def take(name: str | None) -> None:
+            if name:
+                try:
+                    made = attach(self.desk.attached, name)
+                except LocalspecError as error:
+                    await self.chat.fail(error)
+                    return
+                self.chat.show_attached()
+                self.say(f"{made.name} goes with your next message")
+
+        self.push_screen(Ask("Attach a text file", hint="Enter attaches it to your next message"), take)
+
+    def action_export(self) -> None:
+        """Write the conversation to a file."""
+        if self.desk.dialogue.key is None:
+            self.say("nothing was said yet", is_wrong=True)
+        else:
+            self.export(self.desk.dialogue.key)
+
+    def export(self, conversation: str) -> None:
+        """Ask where, and write a conversation there: Markdown, HTML or JSON by the name's ending."""
+
+        async def take(name: str | None) -> None:
+            if not name:
+                return
+            path = Path(name).expanduser()
+            try:
+                await asyncio.wrap_future(self.keeper.ask(lambda store: exported(store, conversation, path)))
+            except LocalspecError as error:
+                self.say(f"{error.message}; try: {error.hint}", is_wrong=True)
+                return
+            self.say(f"written to {path}")
+
+        hint = "Enter writes it; .md, .html or .json says how"
+        self.push_screen(Ask("Export to", str(suggested(conversation)), hint=hint), take)
+
+    def action_editor(self) -> None:
+        """Write the message in $EDITOR."""
+        try:
+            with self.suspend():
+                text = edited(self.chat.composer.message)
+        except LocalspecError as error:
+            self.say(f"{error.message}; try: {error.hint}", is_wrong=True)
+            return
+        self.chat.composer.fill(text)
+
+    def action_theme(self) -> None:
+        """Change between light and dark."""
+        self.theme = LIGHT if self.theme == DARK else DARK
+
+    def action_help(self) -> None:
+        """Show keys and commands."""
+        self.push_screen(
+            Help(
+                [
+                    ("Everywhere", [LocalspecApp, Elsewhere]),
+                    ("Writing", [Composer]),
+                    ("The chat", [ChatScreen]),
+                    ("On a message (Tab goes to the messages)", [Spoken]),
+                    ("Conversations", [Conversations]),
+                ]
+            )
+        )
+
+    def action_log(self) -> None:
+        """Show the engine's log."""
+        self.push_screen(LogScreen(self.desk.bridge.worker.log_tail(500)))
+
+    def action_redraw(self) -> None:
+        """Draw everything anew."""
+        self.refresh(repaint=True, layout=True)
+
+    def action_restart(self) -> None:
+        """Start the engine again after it died."""
+        if not self.desk.bridge.is_busy:
+            self.desk.bridge.load(self.desk.settings)
+        self.chat.composer.focus()
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Keep the bug for the command line, which tells of it as of every other one."""
+        self.bug = error
+        super()._handle_exception(error)
+
+    def _print_error_renderables(self) -> None:
+        """Print nothing: Textual's traceback would stand where one line should."""
+        self._exit_renderables.clear()
+
+
+def _title(binding: Binding) -> str:
+    return binding.description[:1].upper() + binding.description[1:]

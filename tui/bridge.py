@@ -1,0 +1,190 @@
+"""From the worker's iterators to a screen's timer: a thread reads events, the screen takes what has come.
+
+Nothing of Textual is here. The screen pulls, so that a slow screen takes larger bites and never falls behind; a
+thread that pushed would fill the screen's queue. Every event carries the time of its arrival in the thread: rates are
+computed from those, not from when the screen got round to them.
+
+Invariant: every job that was started ends in exactly one `Ended`, whatever the worker does.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from localspec.config import LoadSettings, Request
+from localspec.errors import InternalError, LocalspecError, WorkerDiedError
+from localspec.events import Event, Finished, Loaded, Warned
+
+
+class Engine(Protocol):
+    """What is used of `localspec.worker.Worker`."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process that holds the models, None without one."""
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Load a pair; ends after Loaded, or Finished where it was cancelled."""
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer; ends after Finished."""
+
+    def cancel(self) -> None:
+        """Ask what is running to stop."""
+
+    def close(self) -> None:
+        """End the process."""
+
+    def lost(self) -> WorkerDiedError | None:
+        """Return what happened to a process that died with nothing to do."""
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the last lines of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """An event, when it came, and the number of its job."""
+
+    job: int
+    at: float
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job is over; `error` says why if it failed."""
+
+    job: int
+    at: float
+    error: LocalspecError | None = None
+
+
+Job = Callable[[], Iterator[Event]]
+
+
+class Bridge:
+    """Runs one job after another on a worker. All methods are for the screen's thread."""
+
+    def __init__(self, worker: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+        self.worker = worker
+        self._clock = clock
+        self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
+        self._arrived: deque[Arrived | Ended] = deque()
+        self._apart: dict[int, deque[Arrived | Ended]] = {}  # of jobs that `run` started
+        self._started = 0  # jobs so far: the number of the latest
+        self._open = 0  # jobs whose Ended was not taken
+        self._is_stopping = False
+        self._loaded: tuple[int | None, LoadSettings] | None = None  # the process and what it holds
+        threading.Thread(target=self._run, name="bridge", daemon=True).start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job runs, or its end was not taken yet."""
+        return self._open > 0
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the running job was asked to stop."""
+        return self.is_busy and self._is_stopping
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `take` has something to give."""
+        return bool(self._arrived)
+
+    def load(self, settings: LoadSettings) -> int:
+        """Load a pair in place of the one that is loaded; return the job's number, as all that start one do."""
+        return self._start(lambda: self._load(settings))
+
+    def answer(self, settings: LoadSettings, request: Request) -> int:
+        """Answer a request; loads first if the process that held the pair is gone."""
+        return self._start(lambda: self._answer(settings, request))
+
+    def run(self, job: Job) -> int:
+        """Run anything else that yields events of the worker, which `take` then gives to who names the job."""
+        self._apart[self._started + 1] = deque()
+        return self._start(job)
+
+    def stop(self) -> None:
+        """Ask the running job to stop; a second time the process is ended, should it be deaf."""
+        if self.is_stopping:
+            threading.Thread(target=self.worker.close, daemon=True).start()  # which may take a second
+        elif self.is_busy:
+            self._is_stopping = True
+            self.worker.cancel()
+
+    def take(self, job: int | None = None) -> list[Arrived | Ended]:
+        """Return what has come since the last call, in order: of a job of `run`, else of loads and answers."""
+        arrived = self._arrived if job is None else self._apart.get(job, deque())
+        taken = []
+        while arrived:
+            item = arrived.popleft()
+            taken.append(item)
+            if isinstance(item, Ended):
+                self._open -= 1
+                self._apart.pop(item.job, None)
+        return taken
+
+    def lost(self) -> WorkerDiedError | None:
+        """Return what happened to a process that died between two jobs."""
+        return None if self.is_busy else self.worker.lost()
+
+    def close(self) -> None:
+        """End the process and the thread."""
+        self._jobs.put(None)
+        self.worker.close()
+
+    def _start(self, job: Job) -> int:
+        self._open += 1
+        self._started += 1
+        self._is_stopping = False
+        self._jobs.put((self._started, job))
+        return self._started
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            number, job = item
+            arrived = self._apart.get(number, self._arrived)
+            error: LocalspecError | None = None
+            try:
+                for event in job():
+                    arrived.append(Arrived(number, self._clock(), event))
+            except LocalspecError as raised:
+                error = raised
+            except Exception as raised:  # the thread must outlive it, and the screen must hear of it
+                error = InternalError(f"unexpected {type(raised).__name__}: {raised}", hint="please report it")
+            arrived.append(Ended(number, self._clock(), error))
+
+    def _load(self, settings: LoadSettings) -> Iterator[Event]:
+        self._loaded = None
+        for event in self.worker.load(settings):
+            yield event
+            if isinstance(event, Loaded):
+                self._loaded = (self.worker.pid, settings)
+
+    def _answer(self, settings: LoadSettings, request: Request) -> Iterator[Event]:
+        if self._is_stopping:  # while another pair loaded
+            yield Finished("interrupted", "", 0.0, 0.0, 0)
+            return
+        lost = self.worker.lost()
+        if lost is not None:
+            yield Warned("engine", f"{lost.message}; it loads again")
+        if self._loaded is None or self._loaded != (self.worker.pid, settings):
+            for event in self._load(settings):
+                yield event
+                if isinstance(event, Finished):
+                    return
+            if self._is_stopping:  # too late to stop the load itself
+                yield Finished("interrupted", "", 0.0, 0.0, 0)
+                return
+        events = self.worker.generate(request)
+        if self._is_stopping:
+            self.worker.cancel()
+        yield from events

@@ -1,0 +1,190 @@
+"""The commands of the chat that are typed: everything that begins with a slash. // sends a literal one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localspec.attachment import Attachment
+from localspec.cli.inputs import MAX_FILE, Inputs
+from localspec.cli.settings import text_or_file
+from localspec.cli.summary import table
+from localspec.cli.tuning import SETTINGS, changed, shown
+from localspec.conversations.records import USER
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.tui.screens.turns import Turns
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """One command: what it does with its argument, how it is written, what the help says."""
+
+    act: Callable[[Turns, str], Awaitable[None]]
+    usage: str
+    help: str
+
+
+def is_command(text: str) -> bool:
+    """Whether a message is a command."""
+    return text.startswith("/") and not text.startswith("//") and "\n" not in text.strip()
+
+
+async def obey(chat: Turns, line: str) -> None:
+    """Run the command that `line` holds; raises UsageError for one that does not exist."""
+    name, _, argument = line.strip()[1:].partition(" ")
+    name = ALIASES.get(name.lower(), name.lower())
+    command = COMMANDS.get(name)
+    if command is None:
+        near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
+        hint = f"/{near[0]}" if near else "/help"
+        raise UsageError(f"there is no command /{name}", hint=f"{hint}, or // to send a slash")
+    await command.act(chat, argument.strip())
+
+
+def action(name: str) -> Callable[[Turns, str], Awaitable[None]]:
+    """Return a command that does what a key does."""
+
+    async def act(chat: Turns, _argument: str) -> None:
+        await chat.run_action(name)
+
+    return act
+
+
+def setting(name: str) -> Callable[[Turns, str], Awaitable[None]]:
+    """Return a command that changes one setting."""
+
+    async def act(chat: Turns, argument: str) -> None:
+        await _set(chat, f"{name} {argument}".rstrip())
+
+    return act
+
+
+async def _set(chat: Turns, argument: str) -> None:
+    name, _, value = argument.partition(" ")
+    request = chat.desk.request
+    if not name:
+        await chat.tell("\n".join(f"{each:<18} {shown(request, each)}" for each in SETTINGS))
+        return
+    if value:
+        request = changed(request, name, value.strip())
+        chat.desk.change(request)
+    elif name not in SETTINGS:
+        changed(request, name, "")  # raises, with the nearest name
+    await chat.tell(f"{name} {shown(request, name.lstrip('-'))}")
+
+
+async def _system(chat: Turns, argument: str) -> None:
+    if argument:
+        chat.desk.set_system(None if argument == "none" else text_or_file("/system", argument))
+        await chat.tell(f"system message: {chat.desk.dialogue.system or 'none'}")
+    else:
+        await chat.run_action("app.system")
+
+
+async def _read(chat: Turns, argument: str) -> None:
+    if not argument:
+        await chat.run_action("app.attach")
+        return
+    attach(chat.desk.attached, argument)
+    await chat.tell(f"{argument} goes with your next message")
+
+
+def attach(attached: list[Attachment], name: str) -> Attachment:
+    """Read a text file and attach it to the next message. Raises NotFoundError or PromptTooLongError."""
+    path = Path(name).expanduser()
+    text = Inputs(MAX_FILE).regular(str(path))
+    attached.append(Attachment(path.name, text))
+    return attached[-1]
+
+
+async def _stats(chat: Turns, _argument: str) -> None:
+    trace = chat.desk.trace
+    await chat.tell("nothing was answered yet" if trace is None else table(trace.stats))
+
+
+async def _undo(chat: Turns, _argument: str) -> None:
+    if chat.is_answering():
+        return
+    asked = chat.desk.undo()
+    if asked is None:
+        raise UsageError("there is nothing to undo", hint="send a message first")
+    await chat.renew()
+    chat.composer.fill(asked.text)
+
+
+async def _edit(chat: Turns, _argument: str) -> None:
+    asked = next((entry for entry in reversed(chat.desk.dialogue.path()) if entry.role == USER), None)
+    if asked is None:
+        raise UsageError("there is nothing to edit", hint="send a message first")
+    if not chat.is_answering():
+        chat.edit(asked)
+
+
+async def _fork(chat: Turns, _argument: str) -> None:
+    path = chat.desk.dialogue.path()
+    if not path:
+        raise UsageError("there is nothing to fork", hint="send a message first")
+    await chat.fork(path[-1])
+
+
+async def _title(chat: Turns, argument: str) -> None:
+    key = chat.desk.dialogue.key
+    if not argument or key is None:
+        raise UsageError("/title needs a title, and a conversation", hint="/title TEXT, after the first message")
+    chat.app.keeper.ask(lambda store: store.rename(key, argument))
+    await chat.tell(f"title: {argument}")
+
+
+async def _copy(chat: Turns, argument: str) -> None:
+    answer = chat.desk.last_answer
+    if answer is None:
+        raise UsageError("there is nothing to copy", hint="send a message first")
+    if argument == "code":
+        fences = answer.text.split("```")[1::2]
+        if not fences:
+            raise UsageError("the last answer has no code", hint="/copy")
+        chat.copy_text("\n".join(fence.partition("\n")[2] for fence in fences), "its code")
+    elif argument == "all":
+        chat.copy_text("\n\n".join(entry.text for entry in chat.desk.dialogue.path()), "the conversation")
+    else:
+        chat.copy_text(answer.text, "the answer")
+
+
+COMMANDS: dict[str, Typed] = {
+    "set": Typed(_set, "/set [NAME VALUE]", "change a setting; alone, list them"),
+    "temp": Typed(setting("temp"), "/temp F", "temperature"),
+    "seed": Typed(setting("seed"), "/seed N", "seed; none: a new one each time"),
+    "k": Typed(setting("k"), "/k N", "draft tokens per pass; 0: plain decoding"),
+    "system": Typed(_system, "/system [TEXT|@FILE]", "system message; none removes it"),
+    "read": Typed(_read, "/read [FILE]", "attach a text to the next message"),
+    "regen": Typed(action("regenerate"), "/regen", "answer the last message again"),
+    "undo": Typed(_undo, "/undo", "take the last message back"),
+    "new": Typed(action("app.new"), "/new", "begin a new conversation"),
+    "load": Typed(action("app.conversations"), "/load", "go on with another conversation"),
+    "edit": Typed(_edit, "/edit", "write the last message anew, as another branch"),
+    "fork": Typed(_fork, "/fork", "go on in a copy of the conversation"),
+    "title": Typed(_title, "/title TEXT", "give the conversation a title"),
+    "model": Typed(action("app.pairs"), "/model", "choose the pair, or download one"),
+    "race": Typed(action("app.race"), "/race", "plain against speculative on one prompt"),
+    "settings": Typed(action("app.settings"), "/settings", "every setting, and where it comes from"),
+    "copy": Typed(_copy, "/copy [code|all]", "copy the last answer, its code, or everything"),
+    "export": Typed(action("app.export"), "/export", "write the conversation to a file"),
+    "stats": Typed(_stats, "/stats", "every number of the last answer"),
+    "tokens": Typed(action("origins"), "/tokens", "show where each token comes from"),
+    "restart": Typed(action("app.restart"), "/restart", "start the engine anew"),
+    "help": Typed(action("app.help"), "/help", "keys and commands"),
+    "bye": Typed(action("app.quit"), "/bye", "leave"),
+}
+ALIASES = {
+    "clear": "new",
+    **dict.fromkeys(("exit", "quit", "q"), "bye"),
+    **dict.fromkeys(("resume", "list", "search"), "load"),
+    **dict.fromkeys(("pair", "draft"), "model"),
+    "?": "help",
+    "save": "export",
+}

@@ -1,0 +1,181 @@
+"""What the chat is about, apart from the screen: the pair, the settings of the next answer, the conversation.
+
+The screens change it and show it; nothing of Textual is here. Invariant: at most one answer is being written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from localspec.attachment import Attachment
+from localspec.cli.result import result
+from localspec.cli.settings import check
+from localspec.config import LoadSettings, Request
+from localspec.conversations.records import ASSISTANT, USER
+from localspec.errors import LocalspecError, PromptTooLongError, UsageError
+from localspec.events import Committed, Finished, Loaded
+from localspec.models.reference import reference
+from localspec.tui.bridge import Arrived, Bridge, Ended
+from localspec.tui.dialogue import Dialogue, Entry
+from localspec.tui.keeper import Keeper
+from localspec.tui.trace import Trace
+
+
+@dataclass(slots=True)
+class Desk:
+    """The chat's state. `request` is the next answer's without its messages."""
+
+    bridge: Bridge
+    keeper: Keeper
+    settings: LoadSettings
+    request: Request
+    dialogue: Dialogue = field(default_factory=Dialogue)
+    loaded: Loaded | None = None
+    traces: dict[int, Trace] = field(default_factory=dict)  # of answers, by the entry's id
+    answering: Entry | None = None
+    job: int = 0  # the bridge's number of the answer
+    attached: list[Attachment] = field(default_factory=list)  # goes with the next message
+    error: LocalspecError | None = None  # why the last job failed
+    clock: Callable[[], float] = time.monotonic
+    was_plain: Request | None = None  # the request before speculation was switched off
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of the answer that is being written, else of the last on the path."""
+        entries = [self.answering] if self.answering else reversed(self.dialogue.path())
+        for entry in entries:
+            if entry.id in self.traces:
+                return self.traces[entry.id]
+        return None
+
+    @property
+    def last_answer(self) -> Entry | None:
+        """The last answer on the path."""
+        return next((entry for entry in reversed(self.dialogue.path()) if entry.role == ASSISTANT), None)
+
+    def ask(self, text: str, *, instead_of: Entry | None = None) -> Entry:
+        """Add a message of the user, at the end or as another branch of one that was said, and answer it."""
+        path = self.dialogue.path()
+        parent = self.dialogue.parent(instead_of) if instead_of else (path[-1] if path else None)
+        asked = self.dialogue.add(USER, text, parent=parent)
+        asked.attachments, self.attached = tuple(self.attached), []
+        self.keeper.say(self.dialogue, asked, reference(self.settings))
+        return self.answer(asked)
+
+    def answer(self, asked: Entry) -> Entry:
+        """Begin an answer to a message, beside those it has."""
+        assert asked.role == USER
+        entry = self.dialogue.add(ASSISTANT, parent=asked, status="streaming")
+        self.traces[entry.id] = Trace.begin(self.loaded, self.clock)
+        self.answering, self.error = entry, None
+        self.keeper.say(self.dialogue, entry, reference(self.settings))
+        self._send(asked)
+        return entry
+
+    def again(self, answer: Entry) -> Entry:
+        """Answer anew what `answer` answers; a fixed seed moves on, or the text would be the same."""
+        seed = self.request.sampling.seed
+        if seed is not None:
+            self.request = replace(self.request, sampling=replace(self.request.sampling, seed=(seed + 1) % 2**64))
+        asked = self.dialogue.parent(answer)
+        assert asked is not None
+        return self.answer(asked)
+
+    def observe(self, item: Arrived | Ended) -> str:
+        """Take what has come into account; return what it adds to the shown text of the answer."""
+        if isinstance(item, Ended):
+            return self._end(item)
+        if isinstance(item.event, Loaded):
+            self.loaded = item.event
+        if self.answering is None or item.job != self.job:
+            return ""
+        trace = self.traces[self.answering.id]
+        shown = trace.observe(item.at, item.event)
+        if isinstance(item.event, Committed):
+            self.keeper.append(self.answering, item.event.text)
+        if isinstance(item.event, Finished):
+            self.keeper.append(self.answering, item.event.tail)
+            stopped = item.event.reason in ("interrupted", "timeout")
+            self.answering.status = "interrupted" if stopped else "done"
+        return shown
+
+    def change(self, request: Request) -> None:
+        """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong."""
+        check(request, self.settings)
+        self.request = request
+
+    def switch_speculation(self) -> bool:
+        """Turn drafting off, or on again as it was; return whether it is on."""
+        if self.was_plain is not None:
+            was, self.was_plain = self.was_plain.speculation, None
+            self.change(replace(self.request, speculation=was))
+            return True
+        self.was_plain = self.request
+        plain = replace(self.request.speculation, k=0)
+        try:
+            self.change(replace(self.request, speculation=plain))
+        except UsageError:
+            self.was_plain = None
+            raise
+        return False
+
+    def switch_pair(self, settings: LoadSettings) -> None:
+        """Load another pair; the conversation goes on."""
+        check(self.request, settings)
+        self.settings, self.loaded, self.error = settings, None, None
+        self.keeper.change(self.dialogue, pair=reference(settings))
+        self.bridge.load(settings)
+
+    def open(self, dialogue: Dialogue) -> None:
+        """Go on with another conversation."""
+        self.dialogue = dialogue
+        self.traces.clear()
+
+    def set_system(self, text: str | None) -> None:
+        """Change the system message from the next answer on."""
+        self.dialogue.system = text or None
+        self.keeper.change(self.dialogue)
+
+    def choose(self, entry: Entry) -> None:
+        """Look at another branch."""
+        self.dialogue.choose(entry)
+        self.keeper.look_at(self.dialogue)
+
+    def undo(self) -> Entry | None:
+        """Look at the conversation without its last message, and return that; nothing is lost."""
+        asked = next((entry for entry in reversed(self.dialogue.path()) if entry.role == USER), None)
+        if asked is not None:
+            self.dialogue.hide(asked)
+            self.keeper.look_at(self.dialogue)
+        return asked
+
+    def renew(self) -> None:
+        """Begin a new conversation under the same system message."""
+        self.open(Dialogue(self.dialogue.system, now=self.dialogue.now))
+
+    def _send(self, asked: Entry) -> None:
+        messages = self.dialogue.messages(asked)
+        self.job = self.bridge.answer(self.settings, replace(self.request, messages=messages, details=True))
+
+    def _end(self, item: Ended) -> str:
+        """Close the answer; one whose conversation does not fit is asked for again with less of it."""
+        entry = self.answering
+        if entry is None or item.job != self.job:
+            self.error = item.error
+            return ""
+        asked = self.dialogue.parent(entry)
+        assert asked is not None
+        trace = self.traces[entry.id]
+        if isinstance(item.error, PromptTooLongError) and self.dialogue.forget_oldest(asked):
+            self._send(asked)
+            return ""
+        entry.text, self.answering, self.error = trace.stats.text, None, item.error
+        if item.error is not None:
+            entry.status = "failed"
+        elif trace.stats.finished is None:  # the process was ended on purpose
+            entry.status = "interrupted"
+        reason = trace.stats.finished.reason if trace.stats.finished is not None and item.error is None else None
+        self.keeper.finish(entry, reason, result(trace.stats, self.settings, self.request))
+        return ""

@@ -1,0 +1,28 @@
+"""Writing a message in the editor of one's choice."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+from localspec.errors import NotFoundError
+
+
+def edited(text: str) -> str:
+    """Let $VISUAL or $EDITOR change `text`; return what it has become. Raises NotFoundError where that fails."""
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.NamedTemporaryFile("w", suffix=".md", encoding="utf-8", delete=False) as file:
+        file.write(text)
+    path = Path(file.name)
+    try:
+        done = subprocess.run([*shlex.split(command), str(path)], check=False)
+        if done.returncode:
+            raise NotFoundError(f"{command} left with status {done.returncode}", hint="EDITOR=nano localspec chat")
+        return path.read_text("utf-8", "replace").removesuffix("\n")
+    except (OSError, ValueError) as error:
+        raise NotFoundError(f"{command} cannot be run: {error}", hint="EDITOR=nano localspec chat") from None
+    finally:
+        path.unlink(missing_ok=True)

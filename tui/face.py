@@ -1,0 +1,30 @@
+"""What the screens may ask of the app, so that they need not know it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from textual.app import App
+
+from localspec.tui.desk import Desk
+from localspec.tui.keeper import Keeper
+
+
+class Face(App[int]):
+    """The app as its screens see it: the desk, what keeps the conversation, the clock."""
+
+    def __init__(self, desk: Desk, keeper: Keeper, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self.desk = desk
+        self.keeper = keeper
+        self.clock = clock  # monotonic seconds
+        self.first_theme = ""  # the one that the app began with
+
+    def export(self, conversation: str) -> None:
+        """Ask where, and write a conversation there."""
+        raise NotImplementedError
+
+    def say(self, text: str, *, is_wrong: bool = False) -> None:
+        """Show a short notice; the text is never markup."""
+        self.notify(text, markup=False, severity="warning" if is_wrong else "information")

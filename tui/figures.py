@@ -1,0 +1,226 @@
+"""The numbers beside the chat, as lines of text. Each is one of `Stats`; what was not measured is said to be so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from localspec.cli.summary import percent
+from localspec.events import Loaded
+from localspec.sanitize import sanitize
+from localspec.stats import Stats
+from localspec.tui.trace import Trace
+
+Part = tuple[str, str]  # text and style
+POSITIONS = 8  # levels of the draft that get a bar
+EVEN = 0.02  # speed-ups nearer to 1 are called even
+SOURCES = (("accepted", "acc"), ("corrected", "cor"), ("bonus", "bon"), ("plain", "plain"))
+_SPLIT = (("draft", "▒", "$origin-draft"), ("verify", "█", "$primary"), ("host", "░", "$muted"))
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Milliseconds of a pass: who took them. `host` is what neither model takes."""
+
+    draft: float
+    verify: float
+    host: float
+
+    @property
+    def total(self) -> float:
+        """Milliseconds of the pass."""
+        return self.draft + self.verify + self.host
+
+
+def split(stats: Stats) -> Split | None:
+    """Return the mean pass, None before there was one; the prompt's own pass is timed with the prompt."""
+    n = stats.passes - 1
+    if n < 1:
+        return None
+    return Split(stats.draft_ms / n, stats.verify_ms / n, (stats.sample_ms + stats.other_ms) / n)
+
+
+def pane(trace: Trace | None, loaded: Loaded | None, width: int) -> Content:
+    """Return every figure, in lines of at most `width` cells."""
+    if trace is None or not trace.stats.passes:
+        return _lines(_pair(loaded, width))
+    stats = trace.stats
+    lines = [*_speed(trace, width), [], *_passes(stats), [], *_accepted(stats, width)]
+    time = split(stats)
+    if time is not None:
+        lines += [[], *_time(time, width)]
+    lines += [[], *_tokens(stats), [], *_verdict(trace, width)]
+    return _lines(lines)
+
+
+def strip(trace: Trace | None, width: int) -> Content:
+    """Return the most wanted figures in two lines, for a small terminal; empty where there are none yet."""
+    if trace is None or not trace.stats.passes:
+        return Content("")
+    stats = trace.stats
+    first: list[Part] = [(_rate(trace), "bold $foreground")]
+    first += [(" ", ""), *_speedup(stats)]
+    first += [(f" {trace.meter.sparkline(max(0, min(16, width - 40)))}", "$primary")]
+    time = split(stats)
+    second: list[Part] = [(f"acc {percent(stats.acceptance)}", "$origin-draft")]
+    rates = "·".join("-" if rate is None else f"{100 * rate:.0f}" for rate in stats.conditional[:5])
+    second += [(f" {rates}" if rates else "", "$muted"), (f" │ {stats.tokens_per_pass or 0:.1f}/pass", "$muted")]
+    if time is not None:
+        second += [(f" │ draft {time.draft:.1f} verify {time.verify:.1f} host {time.host:.1f} ms", "$muted")]
+    return _lines([first, second])
+
+
+def cell(trace: Trace | None) -> Content:
+    """Return the one figure for which a tiny terminal has room."""
+    return Content("" if trace is None or not trace.stats.passes else f" {_rate(trace)}")
+
+
+def verdict(trace: Trace) -> str:
+    """Return what can be said of speculation in this answer, in words."""
+    stats = trace.stats
+    if stats.finished is not None and stats.finished.verdict:
+        return sanitize(stats.finished.verdict)
+    if stats.started is not None and stats.started.k == 0:
+        return "plain decoding: nothing drafts"
+    if stats.speedup is None:
+        return "not judged: plain decoding was not measured yet"
+    if stats.speedup > 1 + EVEN:
+        return "speculation is paying off"
+    if stats.speedup < 1 - EVEN:
+        return "slower than plain here; F6 turns it off"
+    return "about even with plain decoding"
+
+
+def _lines(lines: list[list[Part]]) -> Content:
+    return Content("\n").join([Content.assemble(*line) for line in lines])
+
+
+def _pair(loaded: Loaded | None, width: int) -> list[list[Part]]:
+    if loaded is None:
+        return [[("no pair is loaded", "$muted")]]
+    lines: list[list[Part]] = []
+    for title, model in (("TARGET", loaded.target), ("DRAFT", loaded.draft)):
+        lines.append([(title, "bold $primary")])
+        if model is None:
+            lines.append([(" none", "$muted")])
+        else:
+            name = sanitize(model.path.rsplit("/", 1)[-1])
+            lines.append([(f" {name[: width - 1]}", "")])
+            size = f" {_count(model.n_params)} parameters · {sanitize(model.quant)} · {model.bytes / 1e6:.0f} MB"
+            lines.append([(size, "$muted")])
+            lines.append([(f" {model.n_layer} layers on {', '.join(map(sanitize, model.devices))}", "$muted")])
+        lines.append([])
+    lines.append([("The figures of the next answer", "$muted")])
+    lines.append([("will be here.", "$muted")])
+    return lines
+
+
+def _speed(trace: Trace, width: int) -> list[list[Part]]:
+    bars = trace.meter.sparkline(max(0, width - 16))
+    rate: list[Part] = [(f" {_rate(trace):<13}", "bold $foreground"), (bars, "$primary")]
+    return [[("SPEED", "bold $primary")], rate, [(" ", ""), *_speedup(trace.stats)], *_baseline(trace.stats)]
+
+
+def _rate(trace: Trace) -> str:
+    rate = None if trace.stats.finished is not None else trace.meter.rate
+    rate = rate or trace.stats.tok_per_s
+    return "- tok/s" if rate is None else f"{rate:.1f} tok/s"
+
+
+def _speedup(stats: Stats) -> list[Part]:
+    if stats.speedup is None:
+        drafts = stats.started is not None and stats.started.k > 0
+        return [("speed-up not measured" if drafts else "plain decoding", "$muted")]
+    style = "$warning" if stats.speedup < 1 else "$success"
+    return [(f"{stats.speedup:.2f}× plain", f"bold {style}")]
+
+
+def _baseline(stats: Stats) -> list[list[Part]]:
+    baseline = stats.baseline
+    if baseline is None:
+        return []
+    age = "probed now" if baseline.age_s < 1 else f"probed {_age(baseline.age_s)} ago"
+    return [[(f" plain {baseline.tok_per_s:.1f} tok/s, {age}", "$muted")]]
+
+
+def _ms(value: float) -> str:
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def _age(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else "hours"
+
+
+def _passes(stats: Stats) -> list[list[Part]]:
+    head: list[Part] = [("PASSES ", "bold $primary"), (f"{stats.passes}", "bold"), ("  ", "")]
+    head += [(f"{stats.tokens_per_pass or 0:.2f} tok/pass", "")]
+    started = stats.started
+    if started is None:
+        return [head]
+    axes = f" {started.method} k {started.k} · {started.tree} · {started.verify}"
+    return [head, [(axes, "$muted")]]
+
+
+def _accepted(stats: Stats, width: int) -> list[list[Part]]:
+    head: list[Part] = [("ACCEPTED ", "bold $primary"), (percent(stats.acceptance), "bold")]
+    head += [(f"  {stats.accepted}/{stats.drafted} drafted", "$muted")]
+    lines = [head]
+    for position, rate in enumerate(stats.conditional[:POSITIONS], 1):
+        if rate is None:
+            continue
+        room = max(4, width - 10)
+        filled = round(rate * room)
+        bar = [("━" * filled, "$origin-draft"), ("─" * (room - filled), "$muted")]
+        lines.append([(f" {position} ", "$muted"), *bar, (f" {percent(rate):>5}", "")])
+    if len(lines) > 1:
+        lines.append([(" by position, after the one before", "$muted")])
+    return lines
+
+
+def _time(time: Split, width: int) -> list[list[Part]]:
+    room = max(8, width - 3)
+    values = {"draft": time.draft, "verify": time.verify, "host": time.host}
+    cells = {name: round(room * value / time.total) if time.total else 0 for name, value in values.items()}
+    bar = [(mark * cells[name], style) for name, mark, style in _SPLIT]
+    words: list[Part] = [(" ", "")]
+    for name, mark, style in _SPLIT:
+        words.append((f"{mark}{name} {_ms(values[name])} ", style))
+    return [[("TIME/PASS ", "bold $primary"), (f"{time.total:.1f} ms", "bold")], [(" ", ""), *bar], words]
+
+
+def _tokens(stats: Stats) -> list[list[Part]]:
+    counts = [(f" {short} {stats.by_source.get(name, 0)} ", "") for name, short in SOURCES]
+    return [[("TOKENS ", "bold $primary"), (f"{stats.emitted}", "bold")], counts]
+
+
+def _verdict(trace: Trace, width: int) -> list[list[Part]]:
+    lines: list[list[Part]] = []
+    plan = sanitize(trace.passes[-1].why) if trace.passes else ""
+    if plan and trace.stats.finished is None:
+        lines.append([("PLAN ", "bold $primary"), *_first(plan, width - 6)])
+    lines.append([("VERDICT", "bold $primary")])
+    lines += [[(f" {line}", "")] for line in wrapped(verdict(trace), width - 2)]
+    return lines
+
+
+def _first(text: str, width: int) -> list[Part]:
+    return [(text if len(text) <= width else f"{text[: width - 1]}…", "")]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return `text` in lines of at most `width` characters, broken at spaces where there are any."""
+    lines, line = [], ""
+    for word in text.split():
+        if line and len(line) + 1 + len(word) > width:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}" if line else word
+    return [*lines, line] if line else lines
+
+
+def _count(n: int) -> str:
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if n >= size:
+            return f"{n / size:.1f}{unit}"
+    return str(n)

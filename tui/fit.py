@@ -1,0 +1,60 @@
+"""Whether a pair would fit on this machine, from the sizes of its files alone.
+
+A sketch for choosing: what a load really takes, `localspec plan` and the load itself say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.cli.ask import ask
+from localspec.errors import LocalspecError
+
+BESIDE = 1.15  # of the weights: caches and buffers
+LEAST = 200_000_000  # bytes of them
+IMPORTS = "from localspec.backends.survey import survey"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Free bytes: main memory (None: not known) and those of the devices that take layers."""
+
+    ram: int | None = None
+    devices: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Memory:
+        """Return what a survey of this machine says."""
+        return cls(facts["ram"], tuple(one["free"] for one in facts["all"] if one["takes_layers"]))
+
+
+def this_machine() -> Memory:
+    """Ask llama.cpp, in a process of its own, what there is; nothing is known where it does not answer."""
+    try:
+        return Memory.of(ask("survey()", IMPORTS))
+    except LocalspecError:
+        return Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A mark and the words for it."""
+
+    mark: str
+    words: str
+
+
+def fit(n_bytes: int, memory: Memory) -> Fit:
+    """Return whether models of so many bytes fit."""
+    if not n_bytes or memory.ram is None:
+        return Fit("", "")
+    needed = n_bytes * BESIDE + LEAST
+    if any(needed <= free for free in memory.devices):
+        return Fit("✓", "fits on a GPU")
+    if needed <= memory.ram:
+        return Fit("✓", "fits in main memory")
+    if needed <= memory.ram + sum(memory.devices):
+        return Fit("!", "fits on GPU and main memory together")
+    return Fit("✗", "does not fit in the memory that is free")

@@ -1,0 +1,130 @@
+"""The settings of the next answers as fields: their values now, where each comes from, and changing or keeping them.
+
+Nothing of Textual is here. A field's text is what /set would take; whether it may be is decided by the option's own
+type and then by all settings together, so that no field can leave the chat with settings it cannot obey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from localspec.cli.tuning import changed, shown
+from localspec.config import Request
+from localspec.configuration import assign, read_configuration, remove
+from localspec.setting import Origin, Setting
+from localspec.tui.desk import Desk
+
+SPECULATION = ("method", "tree", "draft-tokens", "length", "verify", "option", "approximate", "draft-temp")
+SAMPLING = (
+    "temp", "top-k", "top-p", "min-p", "typical-p", "repeat-penalty", "presence-penalty", "frequency-penalty",
+    "penalty-last-n", "seed",
+)  # fmt: skip
+THEME = "theme"
+GROUPS = {
+    "Who drafts, and who judges it": SPECULATION,
+    "The target's law": SAMPLING,
+    "Answer": ("max-tokens",),
+    "Look": (THEME,),
+}
+HERE = "this chat"
+_NAMES = {"draft-tokens": "k", "option": "options"}  # as /set calls them
+_NOTHING = ("", "none", "auto", "random")
+
+
+@dataclass(slots=True)
+class Form:
+    """`began` and `began_theme` are what the settings had made when the chat was opened, or what was kept since."""
+
+    desk: Desk
+    settings: dict[str, Setting]
+    began: Request
+    theme: str = ""
+    began_theme: str = ""
+    kept: dict[str, Origin] = field(default_factory=dict)  # what was written into the file meanwhile
+
+    @classmethod
+    def of(cls, desk: Desk, settings: Sequence[Setting]) -> Form:
+        """Return the form of these settings, which the desk's request was just made from."""
+        found = {each.name: each for each in settings}
+        theme = str(found[THEME].value) if THEME in found else ""
+        return cls(desk, found, desk.request, theme, theme)
+
+    def names(self) -> dict[str, list[str]]:
+        """Return the fields by group, as far as they are known."""
+        return {group: [name for name in names if name in self.settings] for group, names in GROUPS.items()}
+
+    def text(self, name: str) -> str:
+        """Return a field's value as it may be typed."""
+        return self.theme if name == THEME else _text(self.desk.request, name)
+
+    def origin(self, name: str) -> str:
+        """Return where a field's value comes from; of a file its name alone, for there is one."""
+        if self.text(name) != (self.began_theme if name == THEME else _text(self.began, name)):
+            return HERE
+        return str(self.kept.get(name, self.settings[name].origin)).rpartition("/")[2]
+
+    def is_on(self, name: str) -> bool:
+        """Whether a switch was on when the chat was opened."""
+        return name in self.settings and bool(self.settings[name].value)
+
+    def is_new(self, name: str) -> bool:
+        """Whether the value was chosen in this conversation and is kept nowhere."""
+        return self.origin(name) == HERE
+
+    def check(self, name: str, text: str) -> None:
+        """Raise UsageError for a text that cannot be this field's value, whatever the other settings are."""
+        if name == THEME or text.strip().lower() not in _NOTHING:
+            self.settings[name].read(text)
+        if name != THEME:
+            _changed(self.desk.request, name, text).check()
+
+    def change(self, name: str, text: str) -> None:
+        """Take a field's value from the next answer on; raises UsageError, and keeps the old one, if it cannot be."""
+        self.check(name, text)
+        if name == THEME:
+            self.theme = text
+        else:
+            self.desk.change(_changed(self.desk.request, name, text))
+
+    def default(self, name: str) -> str:
+        """Return the value that a field has where nothing is set."""
+        return str(self.settings[name].default) if name == THEME else _text(Request(), name)
+
+    def keep(self) -> list[str]:
+        """Write what was chosen in this conversation into config.toml; return the names.
+
+        Raises UsageError for a file that cannot be read, ResourceError for one that cannot be written.
+        """
+        names = [name for group in self.names().values() for name in group if self.is_new(name)]
+        for name in names:
+            self._keep(name, self.text(name))
+        return names
+
+    def _keep(self, name: str, text: str) -> None:
+        """Write one value, or take it out where it is none; the file is read first, which tells what is wrong there."""
+        was = read_configuration().get((name,))
+        nothing = text.lower() in _NOTHING and text != self.settings[name].default
+        if not nothing:
+            assign((name,), self.settings[name].read(text))
+        elif was is not None:
+            remove((name,))
+        now = read_configuration()
+        entry = now.get((name,))
+        self.kept[name] = Origin() if entry is None else Origin("config", f"{now.file}:{entry.line}")
+        if name == THEME:
+            self.began_theme = text
+        else:
+            self.began = _changed(self.began, name, text)
+
+    def overruled(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names that a variable or the command line sets, which wins over the file."""
+        return [name for name in names if self.settings[name].origin.kind in ("environment", "command line")]
+
+
+def _text(request: Request, name: str) -> str:
+    return shown(request, _NAMES.get(name, name))
+
+
+def _changed(request: Request, name: str, text: str) -> Request:
+    return changed(request, _NAMES.get(name, name), text.strip() or "none")

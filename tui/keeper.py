@@ -1,0 +1,114 @@
+"""The conversation on disk while it happens: every change goes to the store in a thread of its own, in order.
+
+The store may wait for the disk or for another process, and the screen must not. Invariants: what is handed over is
+written in the order in which it happened, and a store that fails costs the saving and never the conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from localspec.conversations.records import USER
+from localspec.conversations.store import Store
+from localspec.errors import LocalspecError
+from localspec.tui.dialogue import Dialogue, Entry
+
+Result = TypeVar("Result")
+RECENT = 20  # conversations whose messages Up brings back
+_REASONS = {"done": "stop", "interrupted": "interrupted", "failed": "error"}
+
+
+class Keeper:
+    """Writes what happens in a dialogue to `store`. A conversation is made with its first message."""
+
+    def __init__(self, store: Store) -> None:
+        self.is_saved = store.is_saved
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, "keeper")
+        self._troubles: list[LocalspecError] = []
+
+    def say(self, dialogue: Dialogue, entry: Entry, pair: str) -> None:
+        """Keep a message: a user's is complete, an answer is open for `append`."""
+        parent, text, attached = dialogue.parent(entry), entry.text, entry.attachments
+        system = dialogue.system
+
+        def write() -> None:
+            if dialogue.key is None:
+                dialogue.key = self._store.create(pair, system=system).id
+            above = None if parent is None else parent.key
+            made = self._store.add_message(dialogue.key, above, entry.role, text, attachments=attached)
+            entry.key = made.id
+
+        self._do(write)
+
+    def append(self, entry: Entry, text: str) -> None:
+        """Keep what came of an answer."""
+        if text:
+            self._do(lambda: self._store.append_text(_key(entry), text))
+
+    def finish(self, entry: Entry, reason: str | None, stats: dict[str, Any] | None) -> None:
+        """Keep that an answer has ended, why, and its figures."""
+        told = reason or _REASONS[entry.status]
+        self._do(lambda: self._store.finish(_key(entry), told, stats))
+
+    def look_at(self, dialogue: Dialogue) -> None:
+        """Keep which path is looked at."""
+        path = dialogue.path()
+
+        def write() -> None:
+            if dialogue.key is not None:
+                self._store.set_leaf(dialogue.key, path[-1].key if path else None)
+
+        self._do(write)
+
+    def change(self, dialogue: Dialogue, *, pair: str | None = None) -> None:
+        """Keep another system message, and the pair that answers from now on."""
+        system = dialogue.system
+
+        def write() -> None:
+            if dialogue.key is not None:
+                self._store.set_system(dialogue.key, system)
+                if pair is not None:
+                    self._store.set_pair(dialogue.key, pair)
+
+        self._do(write)
+
+    def ask(self, question: Callable[[Store], Result]) -> Future[Result]:
+        """Ask the store something, after all that was handed over before."""
+        return self._thread.submit(question, self._store)
+
+    def trouble(self) -> LocalspecError | None:
+        """Return why nothing is saved any more, once."""
+        return self._troubles.pop(0) if self._troubles else None
+
+    def close(self) -> None:
+        """Write what is left; the store is its opener's to close."""
+        self._thread.shutdown(wait=True)
+
+    def _do(self, write: Callable[[], object]) -> None:
+        def run() -> None:
+            try:
+                write()
+            except LocalspecError as error:
+                self._troubles.append(error)
+            trouble = self._store.trouble()
+            if trouble is not None:
+                self._troubles.append(trouble)
+            self.is_saved = self._store.is_saved
+
+        self._thread.submit(run)
+
+
+def _key(entry: Entry) -> int:
+    assert entry.key is not None, "what came before it was written"
+    return entry.key
+
+
+def sent_before(store: Store) -> list[str]:
+    """Return what a person said in the latest conversations, the latest last."""
+    sent: list[str] = []
+    for conversation in reversed(store.conversations(RECENT)):
+        sent += [message.text for message in store.messages(conversation.id) if message.role == USER]
+    return sent

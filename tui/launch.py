@@ -1,0 +1,55 @@
+"""Opening the chat: what the command line calls once everything it was told has been found right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.config import LoadSettings, Message, Request
+from localspec.conversations.records import Conversation
+from localspec.conversations.store import Store
+from localspec.setting import Setting
+from localspec.tui.app import LocalspecApp
+from localspec.tui.background import is_dark
+from localspec.tui.bridge import Bridge, Engine
+from localspec.tui.desk import Desk
+from localspec.tui.dialogue import Dialogue
+from localspec.tui.keeper import Keeper
+from localspec.tui.signals import leaving
+
+
+def open_chat(
+    worker: Engine,
+    store: Store,
+    settings: LoadSettings,
+    request: Request,
+    *,
+    system: tuple[Message, ...] = (),
+    found: Conversation | None = None,
+    form: Sequence[Setting] = (),
+    theme: str = "auto",
+) -> int:
+    """Run the chat until it is left, going on with the conversation `found`; return the exit code.
+
+    `form` are the settings that the request was made from, each with its origin. Raises what the app failed of.
+    """
+    said = system[0].content if system else None
+    dialogue = Dialogue(said)
+    if found is not None:
+        messages = store.messages(found.id)
+        dialogue = Dialogue.restored(messages, system=said or found.system, key=found.id, leaf=found.leaf)
+    bridge, keeper = Bridge(worker), Keeper(store)
+    app = LocalspecApp(
+        Desk(bridge, keeper, settings, request, dialogue),
+        keeper,
+        is_dark=is_dark() if theme == "auto" else theme == "dark",
+        settings=form,
+    )
+    try:
+        with leaving(app.leave):
+            code = app.run()
+    finally:
+        bridge.close()
+        keeper.close()
+    if app.bug is not None:
+        raise app.bug
+    return code or 0

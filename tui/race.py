@@ -1,0 +1,107 @@
+"""A race as a screen shows it: what has come of each side, and what the other side had at the same time.
+
+The two are never run at once, for they would take time from each other. What ran first is recorded with the time of
+every pass, and is the ghost that the second is seen to run against. Nothing of Textual is here.
+
+Written by the engine's thread and read by the screen's: lists only grow, and each number is replaced at once.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from localspec.bench.answers import Answer
+from localspec.bench.race import Race, race
+from localspec.config import Request
+from localspec.errors import LocalspecError
+from localspec.events import Event
+from localspec.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """`seconds` after its request one side had `tokens`, whose text has `characters`."""
+
+    seconds: float
+    tokens: int
+    characters: int
+
+
+@dataclass(slots=True)
+class Lane:
+    """One answer on its way."""
+
+    answer: Answer
+    moments: list[Moment] = field(default_factory=lambda: [Moment(0.0, 0, 0)])
+    text: str = ""
+    is_over: bool = False
+
+    def add(self, seconds: float) -> None:
+        """Take what the answer has now."""
+        self.text = self.answer.stats.text
+        self.is_over = self.answer.stats.finished is not None
+        self.moments.append(Moment(seconds, len(self.answer.tokens), len(self.text)))
+
+    def at(self, seconds: float) -> Moment:
+        """Return what there was after so many seconds."""
+        return self.moments[bisect.bisect_right(self.moments, seconds, key=lambda one: one.seconds) - 1]
+
+    @property
+    def last(self) -> Moment:
+        """What there is."""
+        return self.moments[-1]
+
+
+@dataclass(slots=True)
+class Running:
+    """One race. `lanes` are those of the round that runs: True plain, False speculative."""
+
+    request: Request
+    repeats: int
+    clock: Callable[[], float] = time.monotonic
+    doing: str = ""
+    lanes: dict[bool, Lane] = field(default_factory=dict)
+    found: Race | None = None
+    error: LocalspecError | None = None
+    is_over: bool = False
+    is_stopped: bool = False
+    _begin: float = 0.0
+
+    def job(self, worker: Worker) -> Iterator[Event]:
+        """Run it; yields nothing, for nobody else is told of these answers."""
+        try:
+            self.found = race(worker, self.request, self.repeats, lambda: self.is_stopped, self._progress)
+        except LocalspecError as error:
+            self.error = error
+        finally:
+            self.is_over = True
+        yield from ()
+
+    @property
+    def live(self) -> bool | None:
+        """Which side is running: True plain, False speculative, None neither."""
+        return next((side for side, lane in self.lanes.items() if not (lane.is_over or self.is_over)), None)
+
+    def seen(self, side: bool) -> Moment:
+        """Return what is to be seen of a side: all of it, or, as a ghost, what it had when the other was there."""
+        lane, live = self.lanes[side], self.live
+        if live is None or live == side or not lane.is_over:
+            return lane.last
+        return lane.at(self.lanes[live].last.seconds)
+
+    def _progress(self, what: str, answer: Answer | None) -> None:
+        self.doing = what
+        if answer is None:
+            return
+        side = what.endswith("plain")
+        lane = self.lanes.get(side)
+        if lane is None or lane.answer is not answer:
+            if len(self.lanes) == 2:  # another round
+                self.lanes = {}
+            lane = Lane(answer)
+            self.lanes = {**self.lanes, side: lane}
+            self._begin = self.clock()
+        lane.add(self.clock() - self._begin)

@@ -1,0 +1,288 @@
+"""The chat: transcript, figures, and the line to write in."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widgets import Footer, Static
+
+from localspec.conversations.records import USER
+from localspec.errors import LocalspecError
+from localspec.events import Loading, Prefilled, Started, Warned
+from localspec.sanitize import sanitize
+from localspec.tui import figures
+from localspec.tui.bridge import Arrived, Ended
+from localspec.tui.desk import Desk
+from localspec.tui.dialogue import Entry
+from localspec.tui.memory import resident
+from localspec.tui.provenance import View
+from localspec.tui.screens.turns import Turns
+from localspec.tui.widgets.bars import Top, TopBar
+from localspec.tui.widgets.card import ErrorCard, Note, Welcome
+from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.message import Answered, Asked, Spoken
+from localspec.tui.widgets.transcript import Transcript
+
+RATE = 20  # times a second that what has come is shown
+FIGURES = 0.25  # seconds between two versions of the figures
+PANE = 40  # columns of the figures
+
+
+class ChatScreen(Turns):
+    """Home. What has come from the engine is taken here, twenty times a second, while a job runs."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "stop", show=True),
+        Binding("f2", "figures", "figures", show=True),
+        Binding("f3", "origins", "colours", show=True),
+        Binding("f5", "regenerate", "again", show=True),
+        Binding("f6", "speculation", "speculation on or off", show=False),
+        Binding("f7", "copy", "copy the last answer", show=False),
+        Binding("ctrl+t", "thinking", "show or hide reasoning", show=False),
+        Binding("pageup", "page(-1)", "page up", show=False),
+        Binding("pagedown", "page(1)", "page down", show=False),
+        Binding("end", "follow", "follow the end", show=False),
+        Binding("home", "top", "first message", show=False),
+    ]
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._view = View.OFF
+        self._doing = ""
+        self._pane = "full"  # full, strip or off: as F2 says
+        self._figures_at = 0.0
+        self._is_awake = False  # a tick is on its way
+
+    def compose(self) -> ComposeResult:
+        """Top line, transcript beside figures, strip, input, keys."""
+        yield TopBar()
+        with Horizontal(id="middle"):
+            with Vertical(id="left"):
+                yield Transcript(id="transcript")
+                yield Static(id="chip", markup=False)
+            yield Static(id="figures", markup=False)
+        yield Static(id="strip", markup=False)
+        yield Static(id="attached", markup=False)
+        with Horizontal(id="ask"):
+            yield Static("›", id="prompt", markup=False)
+            yield Composer(id="composer")
+            yield Static(id="cell", markup=False)
+        yield Footer(compact=True)
+        yield Static("terminal too small: Ctrl+C quits", id="small", markup=False)
+
+    async def on_mount(self) -> None:
+        """Begin with what was said, and the keyboard in the composer."""
+        await self.renew()
+        self.composer.focus()
+        # A timer calls back in a task of its own; what changes the screen waits its turn among the messages.
+        self.set_interval(1 / RATE, self._wake)
+        self.set_interval(1.0, lambda: self.call_later(self._second))
+        self._show_figures()
+
+    def on_resize(self) -> None:
+        """Other figures may have room now."""
+        self.call_after_refresh(self._show_figures)
+
+    @property
+    def transcript(self) -> Transcript:
+        """The messages."""
+        return self.query_one(Transcript)
+
+    async def renew(self) -> None:
+        """Show the whole path anew: after a branch was switched, a conversation opened or begun."""
+        path = self.desk.dialogue.path()
+        self._doing = ""
+        with self.app.batch_update():
+            await self.transcript.remove_children()
+            await self.transcript.mount_all([self._widget(entry) for entry in path] or [Welcome()])
+        self.transcript.follow()
+        self._show_figures()
+
+    async def show(self, *entries: Entry) -> None:
+        """Add messages at the end."""
+        await self.transcript.query(Welcome).remove()
+        await self.transcript.mount_all([self._widget(entry) for entry in entries])
+        self.transcript.follow()
+        self.show_attached()
+
+    async def tell(self, text: str) -> None:
+        """Add a line of the chat's own."""
+        await self.transcript.mount(Note(text))
+        self.transcript.grown()
+
+    async def fail(self, error: LocalspecError) -> None:
+        """Add a card that tells of an error."""
+        await self.transcript.mount(ErrorCard(error))
+        self.transcript.grown()
+
+    def show_attached(self) -> None:
+        """Tell above the input what goes with the next message."""
+        names = ", ".join(sanitize(each.name) for each in self.desk.attached)
+        line = self.query_one("#attached", Static)
+        line.display = bool(names)
+        line.update(Content(f"+ {names}"))
+
+    def _widget(self, entry: Entry) -> Spoken:
+        siblings = self.desk.dialogue.siblings(entry)
+        branch = siblings.index(entry) + 1, len(siblings)
+        if entry.role == USER:
+            return Asked(entry, branch)
+        return Answered(entry, branch, self.desk.traces.get(entry.id), self._view)
+
+    def _wake(self) -> None:
+        if self.desk.bridge.has_news and not self._is_awake:
+            self._is_awake = True
+            self.call_later(self._tick)
+
+    async def _tick(self) -> None:
+        """Take what has come and show it: one append however many passes."""
+        self._is_awake = False
+        items = self.desk.bridge.take()
+        if not items:
+            return
+        entry, text = self.desk.answering, ""
+        first = self.desk.dialogue.first
+        for item in items:
+            text += self.desk.observe(item)
+            if isinstance(item, Arrived):
+                await self._tell_of(item)
+        widget = self._answer_of(entry)
+        if widget is not None:
+            await widget.feed(text)
+        if self.desk.dialogue.first != first:
+            await self.tell("The context is full: the oldest message and its answer are no longer sent.")
+        ended = [item for item in items if isinstance(item, Ended)]
+        if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer with less before it
+            await self._end(widget, ended[-1])
+        self.transcript.grown()
+        self._show_figures(is_due=bool(text))
+
+    async def _tell_of(self, item: Arrived) -> None:
+        match item.event:
+            case Loading(what, fraction):
+                self._doing = f"loading the {what} {fraction:.0%}"
+            case Started(prompt_n=n):
+                self._doing = f"reading {n} tokens"
+            case Prefilled():
+                self._doing = "answering"
+            case Warned(message=message):
+                await self.tell(message)
+
+    async def _end(self, widget: Answered | None, item: Ended) -> None:
+        self._doing = ""
+        if widget is not None:
+            await widget.finish()
+            stats = self.desk.traces[widget.entry.id].stats
+            if stats.finished is not None and stats.finished.reason == "context":
+                await self.tell("The context is full: the answer ends here. Ctrl+N begins a new conversation.")
+        if item.error is not None:
+            await self.fail(item.error)
+        self._show_figures()
+
+    def _answer_of(self, entry: Entry | None) -> Answered | None:
+        if entry is None:
+            return None
+        return next((each for each in self.transcript.query(Answered) if each.entry is entry), None)
+
+    async def _second(self) -> None:
+        lost = self.desk.bridge.lost()
+        if lost is not None:
+            await self.fail(lost)
+        trouble = self.app.keeper.trouble()
+        if trouble is not None:
+            await self.fail(trouble)
+        self._show_figures()
+
+    def _show_figures(self, *, is_due: bool = False) -> None:
+        """Draw the figures; with `is_due` only if that is long enough ago."""
+        now = self.app.clock()
+        if is_due and now - self._figures_at < FIGURES:
+            return
+        self._figures_at = now
+        trace, loaded = self.desk.trace, self.desk.loaded
+        pane = self.query_one("#figures", Static)
+        if pane.display:
+            pane.update(figures.pane(trace, loaded, PANE - 4))
+        strip = self.query_one("#strip", Static)
+        if strip.display:
+            strip.update(figures.strip(trace, self.size.width - 2))
+        cell = self.query_one("#cell", Static)
+        if cell.display:
+            cell.update(figures.cell(trace))
+        state = "stopping…" if self.desk.bridge.is_stopping else self._doing
+        used = trace.stats.context_n if trace is not None else 0
+        memory = resident(self.desk.bridge.worker.pid)
+        name = self.desk.settings.name or self.desk.settings.target
+        self.query_one(TopBar).show(
+            Top(name, loaded, used, memory, state, "autosaved" if self.app.keeper.is_saved else "not saved")
+        )
+
+    @on(Transcript.Follow)
+    def chip(self, follow: Transcript.Follow) -> None:
+        """Tell how much is below the window."""
+        chip = self.query_one("#chip", Static)
+        chip.display = follow.rows > 0
+        lines = f"{follow.rows} new line{'s' * (follow.rows != 1)}"
+        chip.update(Content(f" ↓ {lines} (End) "))
+
+    def action_stop(self) -> None:
+        """Stop the answer; without one, go back to the composer."""
+        if self.desk.bridge.is_busy:
+            self.desk.bridge.stop()
+            self._show_figures()
+        elif not self.stop_editing():
+            self.composer.focus()
+
+    @on(Answered.Copied)
+    def copy_block(self, copied: Answered.Copied) -> None:
+        """Copy a block of code."""
+        self.copy_text(copied.text, f"code block {copied.number} of {copied.of}")
+
+    def action_thinking(self) -> None:
+        """Show or hide the reasoning of all answers."""
+        for widget in self.transcript.query(Answered):
+            widget.action_unfold()
+
+    def action_speculation(self) -> None:
+        """Turn drafting off or on for the answers to come."""
+        try:
+            is_on = self.desk.switch_speculation()
+        except LocalspecError as error:
+            self.app.say(f"{error.message}; try: {error.hint}", is_wrong=True)
+            return
+        self.app.say(f"speculation is {'on' if is_on else 'off'} from the next answer")
+
+    async def action_origins(self) -> None:
+        """Show where tokens came from: off, marks, full."""
+        self._view = self._view.next()
+        for widget in self.transcript.query(Answered):
+            await widget.show(self._view)
+        self.transcript.grown()
+
+    def action_figures(self) -> None:
+        """Show the figures beside the chat, as a strip below it, or not at all."""
+        order = ["full", "strip", "off"]
+        self._pane = order[(order.index(self._pane) + 1) % 3]
+        for name in order:
+            self.set_class(name == self._pane, f"-figures-{name}")
+        self._show_figures()
+
+    def action_follow(self) -> None:
+        """Go to the end."""
+        self.transcript.follow()
+
+    def action_top(self) -> None:
+        """Go to the first message."""
+        self.transcript.scroll_home(animate=False)
+
+    def action_page(self, direction: int) -> None:
+        """Scroll by a page."""
+        if direction < 0:
+            self.transcript.scroll_page_up(animate=False)
+        else:
+            self.transcript.scroll_page_down(animate=False)

@@ -1,0 +1,61 @@
+"""A question in a box: a line, or a text, and a word on what it is for."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static, TextArea
+
+from localspec.sanitize import sanitize
+
+
+class Ask(ModalScreen[str | None]):
+    """Asks for a line; Enter gives it, Esc gives None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "never mind")]
+
+    def __init__(self, title: str, text: str = "", *, hint: str = "") -> None:
+        super().__init__()
+        self._title, self._text, self._hint = title, sanitize(text), hint
+
+    def compose(self) -> ComposeResult:
+        """The box."""
+        with Vertical(classes="box"):
+            yield Static(Content.styled(self._title, "bold $primary"), markup=False)
+            yield Input(self._text, compact=True)
+            yield Static(Content.styled(self._hint or "Enter takes it, Esc does not", "$muted"), markup=False)
+
+    @on(Input.Submitted)
+    def take(self, submitted: Input.Submitted) -> None:
+        """Give the line."""
+        self.dismiss(submitted.value)
+
+
+class AskText(ModalScreen[str | None]):
+    """Asks for a text of several lines; Ctrl+S gives it, Esc gives None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "never mind"),
+        Binding("ctrl+s", "take", "take it", priority=True),
+    ]
+
+    def __init__(self, title: str, text: str = "") -> None:
+        super().__init__()
+        self._title, self._text = title, sanitize(text)
+
+    def compose(self) -> ComposeResult:
+        """The box."""
+        with Vertical(classes="box -text"):
+            yield Static(Content.styled(self._title, "bold $primary"), markup=False)
+            yield TextArea(self._text, compact=True, highlight_cursor_line=False)
+            yield Static(Content.styled("Ctrl+S takes it, Esc does not; an empty one is none", "$muted"), markup=False)
+
+    def action_take(self) -> None:
+        """Give the text."""
+        self.dismiss(self.query_one(TextArea).text)

@@ -1,0 +1,105 @@
+"""Keys and commands, made from the bindings and the table of commands: nothing is listed that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from localspec.tui.commands import COMMANDS
+from localspec.tui.provenance import LEGEND
+
+MARKS = {
+    "draft": "guessed by the draft model, accepted by the target",
+    "copied": "copied from what the text said before, accepted",
+    "early": "guessed by the target itself: early exit, lookahead; accepted",
+    "corrected": "the target's own, in place of a guess it refused",
+    "bonus": "the target's own, after a guess that was right to the end",
+    "plain": "the target's own, where nothing was drafted",
+}
+
+
+class Help(Screen[None]):
+    """One long page. `sections` are titles with the classes whose bindings belong there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1", "dismiss", "back", show=True)]
+
+    def __init__(self, sections: Sequence[tuple[str, Sequence[type[DOMNode]]]]) -> None:
+        super().__init__()
+        self._sections = sections
+
+    def compose(self) -> ComposeResult:
+        """Keys, then commands, then what the colours mean."""
+        with VerticalScroll():
+            for title, classes in self._sections:
+                rows = [(each.key_display or each.key, each.description) for each in _bindings(classes)]
+                yield Static(_table(title, rows), markup=False, classes="help")
+            rows = [(command.usage, command.help) for command in COMMANDS.values()]
+            yield Static(_table("Commands, typed as a message", rows), markup=False, classes="help")
+            yield Static(_marks(), markup=False, classes="help")
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Let the keys scroll."""
+        self.query_one(VerticalScroll).focus()
+
+
+def _bindings(classes: Iterable[type[DOMNode]]) -> list[Binding]:
+    """Return the bindings of classes, those with several keys once."""
+    found: dict[tuple[str, str], Binding] = {}
+    for cls in classes:
+        for declared in cls.__dict__.get("BINDINGS", ()):
+            binding = declared if isinstance(declared, Binding) else Binding(*declared)
+            if binding.description:
+                keys = [each.key for each in Binding.make_bindings([binding])]
+                shown = Binding(keys[0], binding.action, binding.description, key_display=_shown(binding, keys))
+                found[binding.action, binding.description] = shown
+    return list(found.values())
+
+
+def _shown(binding: Binding, keys: Sequence[str]) -> str:
+    return binding.key_display or "  ".join(map(_short, keys))
+
+
+_NAMES = {
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "escape": "Esc",
+    "enter": "Enter",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "upper_g": "G",
+    "question_mark": "?",
+}
+
+
+def _short(key: str) -> str:
+    *modifiers, name = key.split("+")
+    name = _NAMES.get(name, name.upper() if name[:1] == "f" and name[1:].isdigit() else name)
+    if not modifiers:
+        return name if len(name) <= 3 else name.capitalize()
+    return "+".join([*(each.capitalize() for each in modifiers), name.upper() if len(name) == 1 else name])
+
+
+def _table(title: str, rows: Sequence[tuple[str, str]]) -> Content:
+    width = max((len(key) for key, _ in rows), default=0) + 2
+    parts = [(f"{title}\n", "bold $primary")]
+    for key, text in rows:
+        parts += [(f"  {key:<{width}}", "bold"), (f"{text}\n", "")]
+    return Content.assemble(*parts)
+
+
+def _marks() -> Content:
+    parts = [("Where a token came from (F3)\n", "bold $primary")]
+    for source, mark in LEGEND:
+        parts += [(f"  {mark:<14}", f"$origin-{source}"), (f"{MARKS[source]}\n", "")]
+    parts += [("  ", ""), ("refused", "$origin-rejected strike")]
+    parts.append(("       guessed and refused (d on an answer, in the colours)\n", ""))
+    return Content.assemble(*parts)

@@ -1,0 +1,68 @@
+"""The passes of one answer, one a row: what was drafted, what stands, what it cost, and why."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Static
+
+from localspec.events import Committed
+from localspec.sanitize import sanitize
+from localspec.tui.trace import Trace
+
+MOST = 5000  # passes that are listed
+COLUMNS = ("pass", "at", "drafter", "k", "kept", "text", "refused", "draft", "verify", "host ms", "why")
+
+
+class Inspector(Screen[None]):
+    """A table of passes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "back", show=True)]
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self._trace = trace
+
+    def compose(self) -> ComposeResult:
+        """A head line and the table."""
+        stats = self._trace.stats
+        head = f"Passes {stats.passes}  ·  {stats.emitted} tokens  ·  accepted {stats.accepted}/{stats.drafted} drafted"
+        yield Static(Content.styled(f" {head}", "bold"), classes="title", markup=False)
+        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Fill the table; cells are never markup."""
+        table = self.query_one(DataTable)
+        table.add_columns(*COLUMNS)
+        for event in self._trace.passes[:MOST]:
+            table.add_row(*map(Text, _row(event)))
+        table.focus()
+
+
+def _row(event: Committed) -> list[str]:
+    ms = event.ms
+    refused = "".join(piece.text for piece in event.drafted if piece.source == "rejected")
+    return [
+        f"{event.index}{' probe' if event.is_probe else ''}",
+        str(event.position),
+        sanitize(event.drafter) or "-",
+        str(event.k),
+        str(event.n_accepted),
+        _cell("".join(piece.text for piece in event.out), 36),
+        _cell(refused, 24),
+        f"{ms.draft:.1f}",
+        f"{ms.verify:.1f}",
+        f"{ms.sample + ms.other:.1f}",
+        _cell(event.why, 60),
+    ]
+
+
+def _cell(text: str, most: int) -> str:
+    text = sanitize(text).replace("\n", "↵").replace("\t", "→")
+    return text if len(text) <= most else f"{text[: most - 1]}…"

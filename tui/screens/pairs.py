@@ -1,0 +1,310 @@
+"""The pair picker: everything that can be run, whether it is here and would fit, and downloading what is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Input, Static
+from textual.worker import get_current_worker
+
+from localspec.errors import LocalspecError, NotFoundError
+from localspec.models.candidates import look
+from localspec.models.catalog import load_catalog
+from localspec.models.hub.cache import must_stay_offline
+from localspec.models.pairs import check_pair
+from localspec.models.shelf import Offer, find, offers
+from localspec.models.store import NotCachedError, PairRef
+from localspec.sanitize import sanitize
+from localspec.tui.desk import Desk
+from localspec.tui.downloads import Download
+from localspec.tui.drawer import drawn
+from localspec.tui.elsewhere import Elsewhere
+from localspec.tui.fit import Memory, fit, this_machine
+
+RATE = 5  # times a second that a download is drawn
+REST = 0.2  # seconds a row is looked at before its files are
+COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
+LEFT_OUT = ((100, ()), (76, ("licence",)), (0, ("licence", "draft", "tested")))  # columns, by the screen's width
+
+
+class PairsScreen(Screen[None]):
+    """Typing filters; Enter uses what is chosen, or any pair that is written down whole."""
+
+    app: Elsewhere
+    CSS_PATH = "pairs.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "back"),
+        Binding("enter", "use", "use, download", priority=True),
+        Binding("ctrl+x", "cancel", "cancel download", priority=True),
+        Binding("up", "move(-1)", "up", show=False),
+        Binding("down", "move(1)", "down", show=False),
+        Binding("pageup", "move(-10)", "page up", show=False),
+        Binding("pagedown", "move(10)", "page down", show=False),
+    ]
+
+    def __init__(self, desk: Desk, survey: Callable[[], Memory] = this_machine, folder: Path | None = None) -> None:
+        super().__init__()
+        self.desk = desk
+        self._survey = survey
+        self._folder = folder
+        self._memory = Memory()
+        self._offers: list[Offer] = []
+        self._seen: list[Offer] = []
+        self._verdict = ""
+        self._error: LocalspecError | None = None
+
+    def compose(self) -> ComposeResult:
+        """The filter, the table, what is known of the chosen row, and the download below."""
+        yield Static("pairs · type to filter, or a path, or hf:ORG/REPO:QUANT", id="said", markup=False)
+        yield Input(placeholder="filter", compact=True, id="filter")
+        yield DataTable[Content](id="offers", cursor_type="row", zebra_stripes=False, cell_padding=1)
+        yield Static(id="about", markup=False)
+        yield Static(id="drawer", markup=False)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """List what there is; what fits follows when the machine has answered."""
+        self.query_one("#filter", Input).focus()
+        self.table.can_focus = False
+        self.read()
+        self.survey()
+        self.set_interval(1 / RATE, self._draw_download)
+        self._draw_download()
+
+    def on_resize(self) -> None:
+        """Show as many columns as there is room for."""
+        self._fill()
+
+    @property
+    def table(self) -> DataTable[Content]:
+        """The rows."""
+        return self.query_one("#offers", DataTable)
+
+    @property
+    def chosen(self) -> Offer | None:
+        """The row under the cursor."""
+        return self._seen[self.table.cursor_row] if 0 <= self.table.cursor_row < len(self._seen) else None
+
+    def read(self) -> None:
+        """Look again at what there is."""
+        try:
+            self._offers = offers(load_catalog(), self._folder)
+        except LocalspecError as error:  # a mistake in the user's catalogue
+            self._offers, self._error = [], error
+        self._fill()
+
+    @work(thread=True)
+    def survey(self) -> None:
+        """Ask what memory there is."""
+        memory = self._survey()
+        if not get_current_worker().is_cancelled:
+            self.app.call_from_thread(self._took_memory, memory)
+
+    @on(Input.Changed)
+    def filter(self) -> None:
+        """Show what has all of the words."""
+        self._error = None
+        self._fill()
+
+    @on(DataTable.RowHighlighted)
+    def look(self) -> None:
+        """Tell of the row, and of how its models go together once it has been looked at for a moment."""
+        self._verdict = ""
+        self._about()
+        offer = self.chosen
+        if offer is not None and offer.where == "here":
+            self.compare(offer)
+
+    @work(thread=True, exclusive=True, group="compare")
+    def compare(self, offer: Offer) -> None:
+        """Compare the vocabularies of a pair that is here."""
+        worker = get_current_worker()
+        time.sleep(REST)
+        if worker.is_cancelled:
+            return
+        try:
+            words = _compared(find(offer.ref))
+        except LocalspecError as error:
+            words = error.message
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._took_verdict, offer, words)
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor from the filter."""
+        last = max(0, len(self._seen) - 1)
+        self.table.move_cursor(row=min(last, max(0, self.table.cursor_row + rows)))
+
+    def action_use(self) -> None:
+        """Use the row, or what is written; agree to the download that was asked about."""
+        download = self.app.download
+        if download is not None and download.phase == "planned":
+            download.begin()
+            self._draw_download()
+            return
+        written = self.query_one("#filter", Input).value.strip()
+        ref = self.chosen.ref if self.chosen is not None else written
+        if ref:
+            self.open(ref)
+
+    @work(thread=True, exclusive=True, group="open")
+    def open(self, ref: str) -> None:
+        """Find a pair's files."""
+        try:
+            self.app.call_from_thread(self._switch, find(ref))
+        except NotCachedError as missing:
+            self.app.call_from_thread(self._ask, ref, missing)
+        except LocalspecError as error:
+            self.app.call_from_thread(self._fail, error)
+
+    def action_cancel(self) -> None:
+        """Give up the download; what has come is kept."""
+        if self.app.download is not None:
+            self.app.download.cancel()
+
+    def action_back(self) -> None:
+        """Decline a download that was asked about; otherwise go back to the chat, whatever is on its way."""
+        download = self.app.download
+        if download is not None and download.phase in ("asking", "planned"):
+            download.cancel()
+        else:
+            self.dismiss()
+
+    def _switch(self, pair: PairRef) -> None:
+        draft = None if pair.draft is None else str(pair.draft.absolute())
+        settings = replace(self.desk.settings, target=str(pair.target.absolute()), draft=draft, name=pair.name)
+        try:
+            self.desk.switch_pair(settings)
+        except LocalspecError as error:
+            self._fail(error)
+            return
+        self.app.say(sanitize(f"loading {pair.name}"))
+        self.dismiss()
+
+    def _ask(self, ref: str, missing: NotCachedError) -> None:
+        """Ask the hub what it would take, unless something is on its way or the network is not to be used."""
+        download = self.app.download
+        if download is not None and not download.is_over:
+            self._fail(NotFoundError(f"{missing.message}; one download at a time", hint="Ctrl+X cancels the other"))
+        elif must_stay_offline() or self.app.form.is_on("offline"):
+            self._fail(NotFoundError(f"{missing.message}, and the network is not to be used", hint=missing.hint))
+        else:
+            self._error = None
+            self.app.download = Download(ref, missing.wanted)
+            self.app.download.start()
+            self.app.watch_download()
+            self._draw_download()
+
+    def _fail(self, error: LocalspecError) -> None:
+        self._error = error
+        self._about()
+
+    def _took_memory(self, memory: Memory) -> None:
+        self._memory = memory
+        self._fill()
+
+    def _took_verdict(self, offer: Offer, words: str) -> None:
+        if self.chosen == offer:
+            self._verdict = words
+            self._about()
+
+    def _fill(self) -> None:
+        """Fill the table with what has the words, the cursor where it was."""
+        words = self.query_one("#filter", Input).value.casefold().split()
+        was = self.chosen
+        found = [offer for offer in self._offers if offer.has(words)]
+        self._seen = sorted(found, key=lambda offer: not all(word in offer.name.casefold() for word in words))
+        table = self.table
+        table.clear(columns=True)
+        hidden = next(names for width, names in LEFT_OUT if self.size.width >= width)
+        for name, width in COLUMNS.items():
+            if name not in hidden:
+                table.add_column(name, width=width)
+        for offer in self._seen:
+            cells = _cells(offer, self._memory)
+            table.add_row(*(cells[name] for name in COLUMNS if name not in hidden))
+        if was in self._seen:
+            table.move_cursor(row=self._seen.index(was))
+        self._about()
+
+    def _about(self) -> None:
+        about = self.query_one("#about", Static)
+        if self._error is not None:
+            hint = f"\nTry: {self._error.hint}" if self._error.hint else ""
+            about.update(Content.assemble((sanitize(self._error.message), "$error"), sanitize(hint)))
+        elif self.chosen is None:
+            about.update(Content("Nothing has these words; Enter takes them for a path or a name of the hub."))
+        else:
+            about.update(_described(self.chosen, self._memory, self._verdict))
+
+    def _draw_download(self) -> None:
+        drawer, download = self.query_one("#drawer", Static), self.app.download
+        drawer.display = download is not None
+        if download is not None:
+            drawer.update(drawn(download, self.size.width - 2))
+            if download.phase == "done" and any(offer.where != "here" for offer in self._offers):
+                self._took_files(download)
+
+    def _took_files(self, download: Download) -> None:
+        """Look again, once, when a download is done."""
+        if not download.is_told:
+            download.is_told = True
+            self.read()
+
+
+def _cells(offer: Offer, memory: Memory) -> dict[str, Content]:
+    about = "~" if offer.is_about else ""
+    suits = fit(offer.bytes, memory)
+    style = {"✓": "$success", "!": "$warning", "✗": "$error"}.get(suits.mark, "")
+    return {
+        "pair": Content(sanitize(offer.name)),
+        "size": Content(f"{about}{_size(offer.bytes)}"),
+        "draft": Content.styled(sanitize(offer.draft), "$muted"),
+        "fit": Content.styled(suits.mark, style) if style else Content(""),
+        "where": Content("here") if offer.where == "here" else Content.styled("hub", "$muted"),
+        "tested": Content("yes" if offer.is_tested else ""),
+        "licence": Content.styled(sanitize(offer.license), "$muted"),
+    }
+
+
+def _described(offer: Offer, memory: Memory, verdict: str) -> Content:
+    """Return what is known of a row in a few lines."""
+    about = "about " if offer.is_about else ""
+    first = [offer.ref, offer.quant, f"{about}{_size(offer.target_bytes)}" if offer.target_bytes else ""]
+    if offer.draft:
+        first.append(f"+ {offer.draft}" + (f", {about}{_size(offer.draft_bytes)}" if offer.draft_bytes else ""))
+    second = [
+        offer.origin,
+        "on this machine" if offer.where == "here" else "to be downloaded",
+        fit(offer.bytes, memory).words,
+        f"{offer.context} tokens" if offer.context else "",
+        offer.license,
+        "" if offer.is_tested else "not tested by localspec",
+    ]
+    lines = [" · ".join(filter(None, first)), " · ".join(filter(None, second))]
+    rest = " · ".join(filter(None, (verdict, offer.notes)))
+    return Content.assemble(
+        (sanitize(lines[0]), "bold"), "\n", (sanitize(lines[1]), "$muted"), f"\n{sanitize(rest)}" if rest else ""
+    )
+
+
+def _compared(pair: PairRef) -> str:
+    """Return whether a draft fits its target, in words."""
+    if pair.draft is None:
+        return "no draft: only methods that copy or look ahead"
+    report = check_pair(look(pair.target), look(pair.draft))
+    return "the draft fits" if report.fits else f"the draft does not fit: {report.reasons[0]}"
+
+
+def _size(n_bytes: int) -> str:
+    if not n_bytes:
+        return "–"
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"

@@ -1,0 +1,204 @@
+"""The race: one prompt, plainly and with speculation, never both at once; and whether it came to the same text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, cast
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Input, Static
+
+from localspec.cli.summary import percent
+from localspec.config import Message, Request
+from localspec.sanitize import sanitize
+from localspec.tui.desk import Desk
+from localspec.tui.elsewhere import Elsewhere
+from localspec.tui.race import Running
+from localspec.tui.widgets.card import card
+from localspec.worker import Worker
+
+N = 128  # tokens, where the settings name no number
+MANY = 6  # rounds: the fewest that give an interval
+RATE = 10  # times a second that the lanes are drawn
+BAR = 24  # cells
+NAMES = {True: "PLAIN", False: "SPECULATIVE"}
+
+
+class Lane(Vertical):
+    """One side: how far it is, and its text."""
+
+    def compose(self) -> ComposeResult:
+        """A line for the name, one for the figures, and the text below."""
+        yield Static(classes="name", markup=False)
+        with VerticalScroll(classes="text", can_focus=False):
+            yield Static(markup=False)
+
+    def show(self, head: Content, text: Content) -> None:
+        """Draw it; the end of the text stays in sight."""
+        self.query_one(".name", Static).update(head)
+        scroll = self.query_one(".text", VerticalScroll)
+        scroll.query_one(Static).update(text)
+        scroll.scroll_end(animate=False)
+
+
+class RaceScreen(Screen[None]):
+    """Runs a race when it is opened with a question, and whenever Enter is pressed."""
+
+    app: Elsewhere
+    CSS_PATH = "race.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "stop, back"),
+        Binding("f4", "again(1)", "race again"),
+        Binding("f5", "again(6)", "six rounds"),
+    ]
+
+    def __init__(self, desk: Desk, question: str, messages: tuple[Message, ...]) -> None:
+        """`messages` are what the chat would send for `question`; another question goes without them."""
+        super().__init__()
+        self.desk = desk
+        self._question = question
+        self._messages = messages
+        self.running: Running | None = None
+        self._drawn = ""
+
+    def compose(self) -> ComposeResult:
+        """What is going on, the question, both sides, the verdict."""
+        yield Static(id="said", markup=False)
+        with Horizontal(id="prompt-line"):
+            yield Static("question", markup=False)
+            yield Input(self._question, placeholder="what both are to answer", compact=True, select_on_focus=False)
+        with Horizontal(id="lanes"):
+            yield Lane(id="plain")
+            yield Lane(id="other")
+        yield Static(id="verdict", markup=False)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin at once where the chat has a question."""
+        self.query_one(Input).focus()
+        self.set_interval(1 / RATE, self._tick)
+        if self._question:
+            self.action_again(1)
+        self._draw()
+
+    @on(Input.Submitted)
+    def race(self) -> None:
+        """Race with the question that is written."""
+        self.action_again(1)
+
+    def action_again(self, rounds: int) -> None:
+        """Begin a race, unless one is on or the engine has something else to do."""
+        text = self.query_one(Input).value.strip()
+        if not text or (self.running is not None and not self.running.is_over):
+            return
+        bridge = self.desk.bridge
+        if bridge.is_stopping or self.desk.answering is not None:
+            self.app.say("the engine is busy")
+            return
+        if bridge.worker.pid is None and not bridge.is_busy:  # it died, or was never started
+            bridge.load(self.desk.settings)
+        self.running = running = Running(self._request(text), rounds, self.app.clock)
+        bridge.run(lambda: running.job(cast(Worker, bridge.worker)))
+        self._draw()
+
+    def action_back(self) -> None:
+        """Stop the race; without one, go back to the chat."""
+        if self.running is None or self.running.is_over:
+            self.dismiss()
+        elif not self.running.is_stopped:
+            self.running.is_stopped = True
+            self.desk.bridge.stop()
+            self._draw()
+
+    def _request(self, text: str) -> Request:
+        messages = self._messages
+        if text != self._question or not messages:
+            system = [] if not self.desk.dialogue.system else [Message("system", self.desk.dialogue.system)]
+            messages = (*system, Message("user", text))
+        request = self.desk.request
+        return replace(request, messages=messages, max_tokens=request.max_tokens or N, details=False)
+
+    def _tick(self) -> None:
+        """Draw what has changed."""
+        running = self.running
+        if running is None:
+            return
+        state = f"{running.doing}{running.is_over}{running.is_stopped}" + "".join(
+            f"{side}{lane.last.tokens}{lane.is_over}" for side, lane in running.lanes.items()
+        )
+        if state != self._drawn:
+            self._drawn = state
+            self._draw()
+
+    def _draw(self) -> None:
+        running = self.running
+        self.query_one("#said", Static).update(said(running))
+        for side, name in ((True, "#plain"), (False, "#other")):
+            self.query_one(name, Lane).show(head(running, side), text(running, side))
+        self.query_one("#verdict", Static).update(verdict(running))
+
+
+def said(running: Running | None) -> Content:
+    """Return the line on top: what is going on."""
+    if running is None:
+        return Content("race · Enter runs the question plainly, then with speculation against its ghost")
+    if running.is_over:
+        words = "stopped" if running.is_stopped else "done"
+        return Content(f"race · {words} · Enter again, F5 six rounds, Esc back")
+    words = "stopping…" if running.is_stopped else running.doing or "waiting for the engine"
+    return Content(f"race · {words}")
+
+
+def head(running: Running | None, side: bool) -> Content:
+    """Return the name of a side and its figures."""
+    name = Content.styled(NAMES[side], "bold $primary" if not side else "bold")
+    if running is None or side not in running.lanes:
+        why = "" if running is None or running.is_over else "waits: one at a time, or they would slow each other down"
+        return Content.assemble(name, "\n", (why, "$muted"))
+    lane, seen = running.lanes[side], running.seen(side)
+    is_ghost = lane.is_over and running.live is not None and running.live != side
+    speed = lane.answer.stats.tok_per_s
+    rate = "" if speed is None else f" {speed:.1f} tok/s"
+    kind = " (ghost: what it had at this moment)" if is_ghost else ""
+    limit = running.request.max_tokens or N
+    filled = round(BAR * min(1.0, seen.tokens / limit))
+    bar = "━" * filled + "─" * (BAR - filled)
+    figures = f" {seen.tokens} tok · {seen.seconds:.2f} s"
+    stats = lane.answer.stats
+    if not side and stats.acceptance is not None:
+        figures += f" · accepted {percent(stats.acceptance)}"
+    style = "$muted" if is_ghost or side else "$primary"
+    return Content.assemble(name, rate, (kind, "$muted"), "\n", (bar, style), figures)
+
+
+def text(running: Running | None, side: bool) -> Content:
+    """Return the text of a side; once both are there, what differs is marked."""
+    if running is None or side not in running.lanes:
+        return Content("")
+    shown = running.lanes[side].text[: running.seen(side).characters]
+    if not (running.is_over and len(running.lanes) == 2):
+        return Content(sanitize(shown))
+    other = running.lanes[not side].text
+    same = next((i for i, (a, b) in enumerate(zip(shown, other, strict=False)) if a != b), min(len(shown), len(other)))
+    return Content.assemble(sanitize(shown[:same]), (sanitize(shown[same:]), "$accent underline"))
+
+
+def verdict(running: Running | None) -> Content:
+    """Return what it came to."""
+    if running is None or not running.is_over:
+        return Content.styled("Plain first, then speculation against its ghost, from empty caches, one seed.", "$muted")
+    if running.error is not None:
+        return card(running.error)
+    if running.found is None:
+        return Content("no round was finished" if running.is_stopped else "the race failed: the chat tells why")
+    speed, same = running.found.verdict()
+    compared = running.found.same
+    sign, style = (
+        ("", "$muted") if compared is None else ("✓ ", "$success") if compared.is_explained else ("✗ ", "$error")
+    )
+    return Content.assemble((speed, "bold"), "\n", (f"{sign}{sanitize(same)}", style))

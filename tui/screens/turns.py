@@ -1,0 +1,182 @@
+"""What is done with the turns of a conversation: send, answer again, edit, go to another branch, copy, fork."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+
+from textual import on
+from textual.screen import Screen
+
+from localspec.conversations.records import ASSISTANT, USER
+from localspec.errors import LocalspecError
+from localspec.tui.clipboard import copy
+from localspec.tui.commands import is_command, obey
+from localspec.tui.desk import Desk
+from localspec.tui.dialogue import Dialogue, Entry
+from localspec.tui.face import Face
+from localspec.tui.screens.inspector import Inspector
+from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.message import Spoken
+
+BUSY = "an answer is being written; Esc stops it"
+
+
+class Turns(Screen[None]):
+    """The actions of the chat; what is drawn is left to `ChatScreen`."""
+
+    app: Face
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self.desk = desk
+        self._editing: Entry | None = None  # what the next message takes the place of
+
+    @abstractmethod
+    async def renew(self) -> None:
+        """Show the whole path anew."""
+
+    @abstractmethod
+    async def show(self, *entries: Entry) -> None:
+        """Add messages at the end."""
+
+    @abstractmethod
+    async def tell(self, text: str) -> None:
+        """Add a line of the chat's own."""
+
+    @abstractmethod
+    async def fail(self, error: LocalspecError) -> None:
+        """Add a card that tells of an error."""
+
+    @property
+    def composer(self) -> Composer:
+        """Where messages are written."""
+        return self.query_one(Composer)
+
+    @on(Composer.Sent)
+    async def send(self, sent: Composer.Sent) -> None:
+        """Send a message, or obey a command; what cannot be sent stays where it is."""
+        if is_command(sent.text):
+            self.composer.clear_sent()
+            try:
+                await obey(self, sent.text)
+            except LocalspecError as error:
+                await self.fail(error)
+            return
+        if self.is_answering():
+            return
+        self.composer.clear_sent()
+        text = sent.text[1:] if sent.text.startswith("//") else sent.text
+        edited, self._editing = self._editing, None
+        answer = self.desk.ask(text, instead_of=edited)
+        if edited is not None:
+            await self.renew()
+            return
+        asked = self.desk.dialogue.parent(answer)
+        assert asked is not None
+        await self.show(asked, answer)
+
+    def is_answering(self) -> bool:
+        """Whether an answer is being written, which is then said."""
+        if self.desk.answering is not None:  # while a pair loads, a message may wait for it
+            self.app.say(BUSY)
+        return self.desk.answering is not None
+
+    async def action_regenerate(self) -> None:
+        """Answer the last message again, beside the answers it has."""
+        path = self.desk.dialogue.path()
+        if not path or self.is_answering():
+            return
+        await self.again(path[-1])
+
+    async def again(self, entry: Entry) -> None:
+        """Answer anew: what `entry` says, or what it answers."""
+        if entry.role == ASSISTANT:
+            self.desk.again(entry)
+        else:
+            self.desk.answer(entry)
+        await self.renew()
+
+    def edit(self, entry: Entry) -> None:
+        """Let a message be written anew; it then stands beside the old one, with all that followed."""
+        asked = entry if entry.role == USER else self.desk.dialogue.parent(entry)
+        assert asked is not None
+        self._editing = asked
+        self.composer.fill(asked.text)
+        self.composer.focus()
+        self.app.say("Enter sends it as another branch; Esc keeps the old one")
+
+    def stop_editing(self) -> bool:
+        """Forget that a message was to be written anew; whether one was."""
+        was, self._editing = self._editing is not None, None
+        if was:
+            self.composer.fill("")
+        return was
+
+    async def step(self, entry: Entry, by: int) -> None:
+        """Go to a branch beside this one."""
+        siblings = self.desk.dialogue.siblings(entry)
+        at = siblings.index(entry) + by
+        if 0 <= at < len(siblings) and not self.is_answering():
+            self.desk.choose(siblings[at])
+            await self.renew()
+
+    def copy_text(self, text: str, what: str) -> None:
+        """Copy, and say how."""
+        self.app.say(f"{what}: {copy(self.app, text)}")
+
+    def action_copy(self) -> None:
+        """Copy the last answer as it was written, not as it is shown."""
+        answer = self.desk.last_answer
+        if answer is not None:
+            self.copy_text(answer.text, "the answer")
+
+    def inspect(self, entry: Entry) -> None:
+        """Show the passes of an answer."""
+        trace = self.desk.traces.get(entry.id)
+        if trace is not None and trace.passes:
+            self.app.push_screen(Inspector(trace))
+        else:
+            self.app.say("the passes of this answer were not kept: only its text was")
+
+    async def fork(self, entry: Entry) -> None:
+        """Begin a conversation that has said what was said up to here; the old one stays."""
+        if self.is_answering() or entry.key is None:
+            return
+        key = entry.key
+        made = await asyncio.wrap_future(self.app.keeper.ask(lambda store: store.fork(key)))
+        await self.open(made.id)
+        self.app.say("a fork: the conversation it came from is unchanged")
+
+    async def open(self, conversation: str) -> None:
+        """Go on with a conversation that was kept."""
+        try:
+            found = await asyncio.wrap_future(
+                self.app.keeper.ask(lambda store: (store.get(conversation), store.messages(conversation)))
+            )
+        except LocalspecError as error:
+            await self.fail(error)
+            return
+        kept, messages = found
+        self.desk.open(Dialogue.restored(messages, system=kept.system, key=kept.id, leaf=kept.leaf))
+        await self.renew()
+
+    @on(Spoken.Wanted)
+    async def act(self, wanted: Spoken.Wanted) -> None:
+        """Do what a key on a message asks for."""
+        entry = wanted.entry
+        match wanted.what:
+            case "copy":
+                self.copy_text(entry.text, "the message")
+            case "edit" if not self.is_answering():
+                self.edit(entry)
+            case "again" if not self.is_answering():
+                await self.again(entry)
+            case "inspect":
+                self.inspect(entry)
+            case "fork":
+                await self.fork(entry)
+            case "back":
+                await self.step(entry, -1)
+            case "on":
+                await self.step(entry, 1)

@@ -1,0 +1,87 @@
+"""Everything that is known of one answer: its counters, its passes, and where each token came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from localspec.cli.marks import Provenance
+from localspec.events import Committed, Event, Finished, Loaded
+from localspec.sanitize import Sanitizer
+from localspec.stats import Stats
+from localspec.tui.meter import Meter
+
+COPIERS = ("suffix", "prompt-lookup", "ngram-cache")  # they draft what the text said before
+EARLY = ("early-exit", "lookahead")  # the target drafts for itself
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Text from one source: draft, copied, early, corrected, bonus, plain, or rejected (which is not in the text)."""
+
+    text: str  # safe to show
+    source: str
+
+
+@dataclass(slots=True)
+class Trace:
+    """One answer as it comes. `observe` its events in order, with their times of arrival."""
+
+    stats: Stats
+    meter: Meter = field(default_factory=Meter)
+    passes: list[Committed] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    _provenance: Provenance = field(default_factory=Provenance)
+    _sanitizer: Sanitizer = field(default_factory=Sanitizer)
+
+    @classmethod
+    def begin(cls, loaded: Loaded | None, clock: Callable[[], float]) -> Trace:
+        """Return the trace of an answer by the pair that is loaded."""
+        return cls(Stats(clock, loaded=loaded))
+
+    def observe(self, at: float, event: Event) -> str:
+        """Take an event into account; return what it adds to the shown text."""
+        self.stats.observe(event)
+        if isinstance(event, Committed):
+            self.meter.observe(at, len(event.out))
+            self.passes.append(event)
+            return self._show(event)
+        if isinstance(event, Finished):
+            self.meter.history.append(self.meter.rate or 0.0)
+            shown = "".join(self._add(span.text, span.source) for span in self._provenance.release(event.tail))
+            rest = self._sanitizer.finish()
+            return shown + rest
+        return ""
+
+    def _show(self, event: Committed) -> str:
+        shown, was_rejected = [], False
+        for span in self._provenance.feed(event):
+            source = span.source
+            if source == "accepted":
+                source = "copied" if event.drafter in COPIERS else "early" if event.drafter in EARLY else "draft"
+            elif not was_rejected:
+                was_rejected = True
+                self._reject(event)
+            shown.append(self._add(span.text, source))
+        return "".join(shown)
+
+    def _reject(self, event: Committed) -> None:
+        """Note what was drafted for the place of the target's own token: of a tree, the first that was refused."""
+        rejected = [piece.text for piece in event.drafted if piece.source == "rejected"]
+        if rejected:
+            self.origins.append(Origin(_safe("".join(rejected[:8])), "rejected"))
+
+    def _add(self, text: str, source: str) -> str:
+        text = self._sanitizer.feed(text)
+        if text:
+            self.origins.append(Origin(text, source))
+        return text
+
+    def kept(self) -> Iterator[Origin]:
+        """Yield the origins of the text itself."""
+        return (origin for origin in self.origins if origin.source != "rejected")
+
+
+def _safe(text: str) -> str:
+    sanitizer = Sanitizer()
+    return sanitizer.feed(text) + sanitizer.finish()

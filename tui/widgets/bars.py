@@ -1,0 +1,78 @@
+"""The line on top: the pair, where it runs, how full the context is, and whether the conversation is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.content import Content
+from textual.widgets import Static
+
+from localspec.events import Loaded
+from localspec.sanitize import sanitize
+
+METER = 8  # cells of the context's bar
+FULL = 0.9  # share of the context from which it is shown as a warning
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """What the line shows. `memory` is the engine's resident size in bytes, 0 where it is not known."""
+
+    name: str
+    loaded: Loaded | None
+    used: int
+    memory: int
+    state: str  # what is going on, in a word or two
+    saved: str  # autosaved, not saved, or ""
+
+
+class TopBar(Static):
+    """One row."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, id="top")
+        self._top: Top | None = None
+
+    def show(self, top: Top) -> None:
+        """Draw it anew if it has changed."""
+        if top != self._top:
+            self._top = top
+            self.refresh()
+
+    def render(self) -> Content:
+        """Return the row: what matters least is left out where there is no room."""
+        if self._top is None:
+            return Content("")
+        left, right = _left(self._top, self.size.width), _right(self._top)
+        gap = self.size.width - left.cell_length - right.cell_length
+        if gap < 1:
+            return left.truncate(self.size.width)
+        return Content.assemble(left, " " * gap, right)
+
+
+def _left(top: Top, width: int) -> Content:
+    parts = [(" localspec ", "bold $primary"), (sanitize(top.name), "bold")]
+    loaded = top.loaded
+    if loaded is not None:
+        if width >= 100:
+            quants = loaded.target.quant + (f" + {loaded.draft.quant}" if loaded.draft else "")
+            parts.append((f" {sanitize(quants)} · {sanitize(', '.join(loaded.target.devices))}", "$muted"))
+        share = top.used / loaded.n_ctx
+        filled = round(METER * share)
+        style = "$warning" if share >= FULL else "$muted"
+        bar = f" {'━' * filled}{'─' * (METER - filled)}" if width >= 72 else ""
+        parts.append((f" · ctx {top.used}/{loaded.n_ctx}{bar} {share:.0%}", style))
+        if top.memory and width >= 90:
+            parts.append((f" · {_size(top.memory)}", "$muted"))
+    return Content.assemble(*parts)
+
+
+def _right(top: Top) -> Content:
+    parts = [(f"{top.state} ", "$accent")] if top.state else []
+    if top.saved:
+        parts.append((f"{'●' if top.saved == 'autosaved' else '○'} {top.saved} ", "$muted"))
+    return Content.assemble(*parts)
+
+
+def _size(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.0f} MB"

@@ -1,0 +1,76 @@
+"""A card in the transcript: an error with what to do next, or a note on what was done."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Button, Static
+
+from localspec.errors import LocalspecError, WorkerDiedError
+from localspec.sanitize import sanitize
+
+LINES = 12  # of the log
+
+
+class Note(Static):
+    """A line of the chat's own."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Content(sanitize(text)), markup=False, classes="note-card")
+
+
+class Welcome(Static):
+    """What is there before the first message: how to go on."""
+
+    def __init__(self) -> None:
+        super().__init__(Content.assemble(*_HINTS), markup=False, classes="welcome")
+
+
+_HINTS = (
+    ("A new conversation.\n\n", "$muted"),
+    ("Enter", "bold"),
+    (" sends · ", "$muted"),
+    ("Esc", "bold"),
+    (" stops · ", "$muted"),
+    ("F3", "bold"),
+    (" shows where each token comes from\n", "$muted"),
+    ("F8", "bold"),
+    (" earlier conversations · ", "$muted"),
+    ("Ctrl+P", "bold"),
+    (" everything · ", "$muted"),
+    ("F1", "bold"),
+    (" all keys", "$muted"),
+)
+
+
+class ErrorCard(Vertical):
+    """What went wrong, why, and what to do; for an engine that died the end of its log and how to start it again."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "app.restart", "restart the engine")]
+
+    def __init__(self, error: LocalspecError) -> None:
+        super().__init__(classes="error-card")
+        self.error = error
+
+    def compose(self) -> ComposeResult:
+        """Show the error, and the button where it is of use."""
+        yield Static(card(self.error), markup=False)
+        if isinstance(self.error, WorkerDiedError):
+            yield Button("Restart the engine (r)", action="app.restart", compact=True)
+
+
+def card(error: LocalspecError) -> Content:
+    """Return the text of an error."""
+    parts = [(sanitize(error.message), "bold $error")]
+    if error.hint:
+        parts.append((f"\nTry: {sanitize(error.hint)}", ""))
+    if isinstance(error, WorkerDiedError):
+        log = str(error.detail.get("log", "")).rstrip()
+        if log:
+            parts.append(("\n" + "\n".join(f"  {line}" for line in sanitize(log).split("\n")[-LINES:]), "$muted"))
+        parts.append(("\nThe conversation is intact; your next message starts the engine as well.", ""))
+    return Content.assemble(*parts)

@@ -1,0 +1,162 @@
+"""Where messages are written. Enter sends; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter.
+
+What is pasted never sends anything, and a large paste becomes a chip in the text: a text area of 200 KB takes most of
+a second for every key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+
+from localspec.sanitize import sanitize
+
+LONG = 2048  # characters of a paste that become a chip
+MANY = 12  # lines of it
+HISTORY = 500
+NEWLINES = ("shift+enter", "ctrl+j", "alt+enter")
+
+
+class Composer(TextArea):
+    """A text area that sends."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "send", "send", show=True),
+        Binding(",".join(NEWLINES), "newline", "newline", key_display="⇧⏎ ^J", show=True),
+        Binding("up", "up", "earlier message", show=False),
+        Binding("down", "down", "later message", show=False),
+        # What a text area would keep to itself.
+        Binding("pageup", "screen.page(-1)", show=False),
+        Binding("pagedown", "screen.page(1)", show=False),
+        Binding("end", "end", show=False),
+        Binding("f6", "screen.speculation", show=False),
+        Binding("f7", "screen.copy", show=False),
+        Binding("ctrl+f", "app.attach", show=False),
+    ]
+
+    @dataclass
+    class Sent(Message):
+        """A message is to be sent."""
+
+        text: str
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(
+            id=id, compact=True, highlight_cursor_line=False, placeholder="Ask something; /help lists the commands"
+        )
+        self.sent: list[str] = []
+        self._at = 0  # what of it is shown
+        self._draft = ""  # what was written before the history was looked at
+        self._pasted: dict[str, str] = {}  # chip to text
+
+    def remember(self, sent: list[str]) -> None:
+        """Put what was sent earlier before what was sent here."""
+        before = sent[-HISTORY:]
+        self.sent, self._at = [*before, *self.sent], self._at + len(before)
+
+    @property
+    def message(self) -> str:
+        """The text with every chip replaced by what was pasted."""
+        text = self.text
+        for chip, pasted in self._pasted.items():
+            text = text.replace(chip, pasted)
+        return text
+
+    def fill(self, text: str) -> None:
+        """Replace the text, large ones by a chip, with the cursor at its end."""
+        self._pasted.clear()
+        self.text = self._chip(text) if _is_large(text) else sanitize(text)
+        self.move_cursor(self.document.end)
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Take Enter in its turn: a binding with priority would overtake the characters typed before it."""
+        if event.key == "ctrl+d" and not self.text:  # at the end of nothing it means to leave
+            event.stop()
+            event.prevent_default()
+            await self.run_action("app.quit_if_empty")
+            return
+        act = {"enter": self.action_send, **dict.fromkeys(NEWLINES, self.action_newline)}.get(event.key)
+        if act is None:
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+        act()
+
+    def action_send(self) -> None:
+        """Send what is written; a backslash at the end goes on in the next line instead."""
+        row, column = self.cursor_location
+        if self.document[row][:column].endswith("\\"):
+            self.replace("\n", (row, column - 1), (row, column))
+            return
+        text = self.message
+        if text.strip():
+            self.post_message(self.Sent(text))
+
+    def clear_sent(self) -> None:
+        """Empty the area after its text was taken, and remember it."""
+        text = self.message
+        if text.strip() and text not in self.sent[-1:]:
+            self.sent = [*self.sent, text][-HISTORY:]
+        self._at, self._draft = len(self.sent), ""
+        self._pasted.clear()
+        self.text = ""
+
+    def action_newline(self) -> None:
+        """Begin a line."""
+        self.insert("\n")
+
+    def action_up(self) -> None:
+        """Go up a line, from the first to the message before."""
+        if self.cursor_at_first_line and self._at > 0:
+            self._recall(self._at - 1)
+        else:
+            self.action_cursor_up()
+
+    def action_down(self) -> None:
+        """Go down a line, from the last to the message after."""
+        if self.cursor_at_last_line and self._at < len(self.sent):
+            self._recall(self._at + 1)
+        else:
+            self.action_cursor_down()
+
+    async def action_end(self) -> None:
+        """Go to the end of the line, or of the transcript where nothing is written."""
+        if self.text:
+            self.action_cursor_line_end()
+        else:
+            await self.run_action("screen.follow")
+
+    def _recall(self, at: int) -> None:
+        if self._at == len(self.sent):
+            self._draft = self.message
+        self._at = at
+        self.fill(self._draft if at == len(self.sent) else self.sent[at])
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """Insert what was pasted, as a chip if it is large; control characters are shown, not obeyed."""
+        event.stop()
+        event.prevent_default()
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        self.replace(self._chip(text) if _is_large(text) else sanitize(text), *self.selection)
+        self.focus()
+
+    def _chip(self, text: str) -> str:
+        lines = text.count("\n") + 1
+        what = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        chip = f"[Pasted {what}]"
+        n = 1
+        while chip in self._pasted:
+            n += 1
+            chip = f"[Pasted {what}, {n}]"
+        self._pasted[chip] = text
+        return chip
+
+
+def _is_large(text: str) -> bool:
+    return len(text) >= LONG or text.count("\n") + 1 >= MANY

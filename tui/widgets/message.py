@@ -1,0 +1,221 @@
+"""One message of the transcript: who said it and when, the text, and below an answer its numbers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from localspec.cli.summary import is_slower, stats_line
+from localspec.conversations.records import USER
+from localspec.sanitize import sanitize
+from localspec.tui.dialogue import Entry
+from localspec.tui.provenance import View, legend, marked
+from localspec.tui.thinking import Thought, split
+from localspec.tui.trace import Trace
+from localspec.tui.widgets.reply import Reply
+
+FOLDED = 16  # lines of a user's message that are shown
+_STATES = {"interrupted": "stopped", "failed": "failed", "streaming": "…"}
+
+
+class Spoken(Vertical, can_focus=True):
+    """A message that can be focused; j and k go from one to the next."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "want('copy')", "copy"),
+        Binding("e", "want('edit')", "edit"),
+        Binding("r", "want('again')", "again"),
+        Binding("enter", "want('inspect')", "passes"),
+        Binding("f", "want('fork')", "fork", show=False),
+        Binding("x", "app.export", "export", show=False),
+        Binding("left_square_bracket", "want('back')", "branch before", show=False),
+        Binding("right_square_bracket", "want('on')", "next branch", show=False),
+        Binding("c", "code", "copy the next code block", show=False),
+        Binding("d", "reveal", "refused drafts", show=False),
+        Binding("t", "unfold", "reasoning", show=False),
+        Binding("j,down", "screen.focus_next('Spoken')", "next message", show=False),
+        Binding("k,up", "screen.focus_previous('Spoken')", "message before", show=False),
+        Binding("g", "screen.top", "first message", show=False),
+        Binding("G", "screen.follow", "last message", show=False),
+    ]
+
+    @dataclass
+    class Wanted(Message):
+        """Something is to be done with the message."""
+
+        entry: Entry
+        what: str
+
+    def __init__(self, entry: Entry, branch: tuple[int, int]) -> None:
+        super().__init__(classes=entry.role)
+        self.entry = entry
+        self.branch = branch  # which of how many siblings
+
+    def head(self) -> Content:
+        """Return the line above the text."""
+        who = "You" if self.entry.role == USER else "Assistant"
+        parts = [(who, "bold $primary" if self.entry.role == USER else "bold $origin-draft")]
+        parts.append((time.strftime("  %H:%M", time.localtime(self.entry.at)), "$muted"))
+        n, count = self.branch
+        if count > 1:
+            parts.append((f"  ‹ {n}/{count} ›", "$accent"))
+        if self.entry.status in _STATES:
+            parts.append((f"  {_STATES[self.entry.status]}", "$warning" if self.entry.status != "streaming" else ""))
+        return Content.assemble(*parts)
+
+    def action_want(self, what: str) -> None:
+        """Hand a wish on to the screen."""
+        self.post_message(self.Wanted(self.entry, what))
+
+    def set_branch(self, branch: tuple[int, int]) -> None:
+        """Tell which of how many siblings this is."""
+        if branch != self.branch:
+            self.branch = branch
+            self.query_one(".head", Static).update(self.head())
+
+
+class Asked(Spoken):
+    """What the user said. A long text is folded; all of it is sent."""
+
+    def compose(self) -> ComposeResult:
+        """Show the text as it is, never as markup."""
+        yield Static(self.head(), classes="head", markup=False)
+        lines = sanitize(self.entry.text).split("\n")
+        shown = "\n".join(line if len(line) <= 2000 else f"{line[:2000]}…" for line in lines[:FOLDED])
+        yield Static(Content(shown), classes="text", markup=False)
+        if len(lines) > FOLDED:
+            yield Static(Content(f"… {len(lines) - FOLDED} more lines"), classes="note", markup=False)
+
+
+class Answered(Spoken):
+    """An answer, whole or still coming. `trace` knows its tokens; there is none for one that was loaded."""
+
+    @dataclass
+    class Copied(Message):
+        """A block of code is to be copied."""
+
+        text: str
+        number: int
+        of: int
+
+    def __init__(self, entry: Entry, branch: tuple[int, int], trace: Trace | None, view: View) -> None:
+        super().__init__(entry, branch)
+        self.trace = trace
+        self.view = view
+        self.is_revealed = False
+        self.is_unfolded = False
+        self._block = -1  # of code, the last that was copied
+        self._shown = sanitize(entry.text) if entry.status != "streaming" else ""
+        self._thought = split(self._shown)
+        self._reply = Reply(self._thought.answer)
+
+    def compose(self) -> ComposeResult:
+        """Show the parts that there are."""
+        yield Static(self.head(), classes="head", markup=False)
+        yield Static(classes="thought", markup=False)
+        yield self._reply
+        yield Static(classes="origins", markup=False)
+        yield Static(classes="note", markup=False)
+
+    async def on_mount(self) -> None:
+        """Fill them."""
+        self._show_thought()
+        await self.show(self.view)
+        self._show_note()
+
+    async def feed(self, text: str) -> None:
+        """Append what came, safe to show."""
+        if not text:
+            return
+        self._shown += text
+        before, self._thought = self._thought, split(self._shown)
+        if self._thought.reasoning != before.reasoning or self._thought.is_open != before.is_open:
+            self._show_thought()
+        if self._thought.answer.startswith(before.answer):
+            await self._reply.append(self._thought.answer[len(before.answer) :])
+        else:  # what looked like the answer was a thought after all
+            await self._renew()
+        if self.view is not View.OFF:
+            self._show_origins()
+
+    async def finish(self) -> None:
+        """The answer is whole: parse it once more, and tell its numbers."""
+        await self._reply.finish()
+        self.query_one(".head", Static).update(self.head())
+        self._show_note()
+        if self.view is not View.OFF:
+            self._show_origins()
+
+    async def show(self, view: View) -> None:
+        """Show the text, or where its tokens came from."""
+        self.view = view
+        has_origins = view is not View.OFF and self.trace is not None and bool(self.trace.origins)
+        self._reply.display = not has_origins
+        self.query_one(".origins", Static).display = has_origins
+        if has_origins:
+            self._show_origins()
+
+    def action_unfold(self) -> None:
+        """Show or hide the reasoning."""
+        self.is_unfolded = not self.is_unfolded
+        self._show_thought()
+
+    def action_reveal(self) -> None:
+        """Show or hide what was drafted and refused."""
+        self.is_revealed = not self.is_revealed
+        self._show_origins()
+
+    def action_code(self) -> None:
+        """Copy the next block of code, from the first after the last."""
+        blocks = self.entry.text.split("```")[1::2]
+        if blocks:
+            self._block = (self._block + 1) % len(blocks)
+            self.post_message(self.Copied(blocks[self._block].partition("\n")[2], self._block + 1, len(blocks)))
+
+    async def _renew(self) -> None:
+        old, self._reply = self._reply, Reply(self._thought.answer)
+        await self.mount(self._reply, before=old)
+        await old.remove()
+        self._reply.display = self.view is View.OFF
+
+    def _show_thought(self) -> None:
+        thought, widget = self._thought, self.query_one(".thought", Static)
+        widget.display = bool(thought.reasoning) or thought.is_open
+        if not widget.display:
+            return
+        widget.update(_folded(thought, self.is_unfolded))
+
+    def _show_origins(self) -> None:
+        if self.trace is None:
+            return
+        widget = self.query_one(".origins", Static)
+        origins = self.trace.origins
+        head = legend(origins, self.view)
+        widget.update(Content("\n").join([head, marked(origins, self.view, is_revealed=self.is_revealed)]))
+
+    def _show_note(self) -> None:
+        note = self.query_one(".note", Static)
+        stats = None if self.trace is None else self.trace.stats
+        note.display = stats is not None and stats.finished is not None
+        if stats is not None and stats.finished is not None:
+            note.update(Content.styled(stats_line(stats), "$warning" if is_slower(stats) else "$muted"))
+
+
+def _folded(thought: Thought, is_unfolded: bool) -> Content:
+    words = len(thought.reasoning.split())
+    title = f"{'▾' if is_unfolded else '▸'} {'thinking' if thought.is_open else 'thought'}, {words} words (t)"
+    parts = [(title, "$muted")]
+    if is_unfolded:
+        parts.append(("\n" + thought.reasoning, "$muted"))
+    elif thought.is_open:
+        last = thought.reasoning.rstrip().rpartition("\n")[2][-120:]
+        parts.append((f"\n  {last}", "$muted"))
+    return Content.assemble(*parts)

@@ -1,0 +1,82 @@
+"""The text of an answer: Markdown while it is of a size that Markdown can be, plain rows beyond that.
+
+While text comes it is appended piece by piece, which can differ from what the whole would look like (a table's cells,
+a fence's end); so at the end the whole is parsed once more. Nothing here parses markup.
+"""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Markdown
+
+from localspec.tui.widgets.flow import Flow
+
+MOST = 48_000  # characters of Markdown; a screen full of widgets takes seconds to lay out beyond that
+LONGEST = 8_000  # characters of one of its lines
+DEEPEST = 12  # nested quotes
+
+
+class Reply(Vertical):
+    """Text that is safe to show already. `append` while it comes, `finish` when it is whole."""
+
+    DEFAULT_CSS = """
+    Reply { height: auto; }
+    Reply Markdown { padding: 0 2; margin: 0; background: transparent; }
+    """
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__()
+        self._text = text
+        self._line = 0  # characters since the last newline
+        self._markdown: Markdown | None = None
+        self._flow: Flow | None = None
+
+    def compose(self) -> ComposeResult:
+        """Show the text so far."""
+        if _is_plain(self._text):
+            self._flow = Flow(self._text)
+            yield self._flow
+        else:
+            self._markdown = Markdown(self._text, open_links=False)
+            yield self._markdown
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text is too long for Markdown."""
+        return self._flow is not None
+
+    async def append(self, text: str) -> None:
+        """Add a piece."""
+        self._text += text
+        end = text.rfind("\n")
+        self._line = self._line + len(text) if end < 0 else len(text) - end - 1
+        if self._flow is not None:
+            self._flow.append(text)
+        elif self._markdown is not None:
+            if len(self._text) > MOST or self._line > LONGEST or _is_plain(text):
+                await self._turn_plain()
+            else:
+                await self._markdown.append(text)
+
+    async def finish(self) -> None:
+        """Parse the whole."""
+        if self._markdown is None:
+            return
+        if _is_plain(self._text):
+            await self._turn_plain()
+        else:
+            await self._markdown.update(self._text)
+
+    async def _turn_plain(self) -> None:
+        if self._markdown is not None:
+            await self._markdown.remove()
+        self._markdown, self._flow = None, Flow(self._text)
+        await self.mount(self._flow)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether `text` is too much for Markdown: in all, in one line, or in nested quotes."""
+    if len(text) > MOST:
+        return True
+    return any(len(line) > LONGEST or line[:200].count(">") > DEEPEST for line in text.split("\n"))

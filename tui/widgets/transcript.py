@@ -1,0 +1,62 @@
+"""The transcript: messages one below the other, and its own rule of following what comes.
+
+Textual's `anchor` never takes hold again once a person has scrolled while text comes, so this does not use it: the
+end is followed while it is in sight (within two rows), a step upwards lets go, End or reaching the end follows again.
+"""
+
+from __future__ import annotations
+
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widget import Widget
+
+NEAR = 2  # rows from the end that count as the end
+
+
+class Transcript(VerticalScroll, can_focus=False):
+    """The messages. Tells in `Follow` how many rows are below the window since it was let go of."""
+
+    class Follow(Message):
+        """How many new rows are out of sight; 0 while the end is followed."""
+
+        def __init__(self, rows: int) -> None:
+            super().__init__()
+            self.rows = rows
+
+    def __init__(self, *children: Widget, id: str | None = None) -> None:
+        super().__init__(*children, id=id)
+        self.is_following = True
+        self._height = 0  # of the content when it was let go of
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        """Let go when a person goes up, follow again when the end comes into sight."""
+        super().watch_scroll_y(old, new)
+        if self.max_scroll_y - new <= NEAR:
+            self._set_following(True)
+        elif new < old:
+            self._set_following(False)
+
+    def grown(self) -> None:
+        """The content has changed: stay at its end, or tell how much is below."""
+        self.call_after_refresh(self._settle)
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self._set_following(True)
+        self.grown()
+
+    def on_resize(self) -> None:
+        """A narrower window makes the text longer."""
+        self.grown()
+
+    def _settle(self) -> None:
+        if self.is_following:
+            self.scroll_end(animate=False, immediate=True)
+        else:
+            self.post_message(self.Follow(max(0, self.virtual_size.height - self._height)))
+
+    def _set_following(self, is_following: bool) -> None:
+        if is_following != self.is_following:
+            self.is_following = is_following
+            self._height = self.virtual_size.height
+            self.post_message(self.Follow(0))
