@@ -14,6 +14,7 @@ from localspec.control.cost import SIZES, Costs, DraftCosts, RowCosts
 BUDGET = 0.5  # seconds for the target
 DRAFT_BUDGET = 0.1
 TAKES = 3  # passes of a width, of which the fastest counts; the first lays the graph out anew
+LEAST = 2  # of them whatever they take: the very first pass may read the weights from the disk
 READ = 32  # rows of a pass that stands for reading the prompt
 
 
@@ -34,12 +35,13 @@ def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], bu
 
 def _times(backend: Timed, sizes: Iterable[int], clock: Callable[[], float], budget: float) -> dict[int, float]:
     """Return seconds by rows, for as many sizes as the budget allows; one at least."""
+    backend.time_rows(1)
     began, found = clock(), dict[int, float]()
     for rows in sizes:
         takes: list[float] = []
-        while len(takes) < TAKES and not (takes and clock() - began > budget):
+        while len(takes) < LEAST or (len(takes) < TAKES and clock() - began <= budget):
             takes.append(backend.time_rows(rows))
-        found[rows] = min(takes[1:] or takes)
+        found[rows] = min(takes[1:])
         if clock() - began > budget:
             break
     return found

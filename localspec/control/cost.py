@@ -16,6 +16,7 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64)  # rows 
 NEW = 0.2  # weight of the newest pass in the cost of its width
 PACE = 0.05  # and in the drift of all
 OUTLIER = 3.0  # a pass that takes longer by this factor was interrupted: its excess is no cost of the width
+MISTAKEN = 0.5  # one that takes less by this factor shows that what was known was measured while something else ran
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
 
 
@@ -73,9 +74,12 @@ class RowCosts:
             self._known = sorted(self._seconds)
         else:
             expected = self._at(rows)
-            seconds = min(seconds, OUTLIER * expected)
-            self._drift *= math.exp(PACE * math.log(max(seconds, 1e-9) / expected))
-            self._seconds[rows] = (1 - NEW) * expected + NEW * seconds
+            if seconds < MISTAKEN * expected:  # nothing makes a pass take too little: the other widths may be right
+                self._seconds[rows] = seconds
+            else:
+                seconds = min(seconds, OUTLIER * expected)
+                self._drift *= math.exp(PACE * math.log(max(seconds, 1e-9) / expected))
+                self._seconds[rows] = (1 - NEW) * expected + NEW * seconds
         self._drift_then[rows] = self._drift
 
     def _at(self, rows: int) -> float:

@@ -69,6 +69,15 @@ def test_an_interruption_hardly_moves_a_cost(table: dict[int, float], factor: fl
         assert costs.of(rows) <= 1.1 * table[rows]
 
 
+@given(tables, st.floats(0.0, 0.49), st.data())
+def test_a_mistaken_cost_is_dropped_at_once_and_alone(table: dict[int, float], factor: float, data: st.DataObject) -> None:
+    """What was measured while something else ran says nothing about the pace of the machine."""
+    seen = data.draw(st.sampled_from(sorted(table)))
+    costs = RowCosts(table)
+    costs.observe(seen, factor * table[seen])
+    assert costs.measured() == {**table, seen: factor * table[seen]}
+
+
 def test_a_width_that_was_never_seen_is_learned_from_its_first_pass() -> None:
     costs = RowCosts({1: 1.0, 9: 3.0})
     costs.observe(5, 1.1)
