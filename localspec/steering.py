@@ -14,7 +14,7 @@ from localspec import events
 from localspec.acceptance import Acceptance
 from localspec.axes import Axes
 from localspec.control.auto import LONGEST, Auto
-from localspec.control.calibrate import Timed, calibrate
+from localspec.control.calibrate import Timed, calibrate, calibrate_more, is_worth_more
 from localspec.control.cost import Costs
 from localspec.control.guard import Guarded
 from localspec.control.learning import Learning
@@ -43,16 +43,23 @@ class Steering:
         self._copier: Drafter | None = None
         self._auto: Auto | None = None
         self._ledger: Ledger | None = None
+        self._is_measured = False  # since it was loaded
         self._is_told = False  # that the profile cannot be kept
 
     def must_measure(self, axes: Axes) -> bool:
-        """Whether a controller wants to know what passes cost, and no earlier run found out."""
-        return axes.is_guarded and self._can_verify and self.profile.costs is None
+        """Whether a controller wants to know what passes cost, and earlier runs did not find out all of it."""
+        if self._is_measured or not (axes.is_guarded and self._can_verify):
+            return False
+        return self.profile.costs is None or is_worth_more(self.profile.costs)
 
     def measure(self, target: Timed, draft: Timed | None) -> Iterator[events.Event]:
         """Measure what passes cost; their caches have room for the widest."""
         yield events.Loading("first measurement", 0.0)
-        self.profile.costs = calibrate(target, draft, self._clock)
+        self._is_measured = True
+        if self.profile.costs is None:
+            self.profile.costs = calibrate(target, draft, self._clock)
+        else:
+            calibrate_more(target, self.profile.costs, self._clock)
         self.profile.save()
 
     def keep(self) -> Iterator[events.Event]:

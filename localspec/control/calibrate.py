@@ -1,7 +1,8 @@
-"""The first measurement of a pair, before any answer: passes of the target by rows, passes of the draft by one.
+"""The first measurements of a pair, before an answer: passes of the target by rows, passes of the draft by one.
 
-A time budget decides how many widths are measured; what is left out is learned from real passes. Widths come in turns,
-narrow ones first, since a controller that knows a few can already decide.
+A time budget decides how many widths are measured, those first that show the staircase with the fewest passes: kernels
+take rows by four or eight, and two may cost more than four. What is left out is measured at later loads, or learned
+from real passes.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from localspec.control.cost import SIZES, Costs, DraftCosts, RowCosts
 BUDGET = 0.5  # seconds for the target
 DRAFT_BUDGET = 0.1
 TAKES = 3  # passes of a width, of which the fastest counts; the first lays the graph out anew
-LEAST = 2  # of them whatever they take: the very first pass may read the weights from the disk
+LEAST = 2  # of them whatever they take
 READ = 32  # rows of a pass that stands for reading the prompt
+ORDER = (1, 4, 8, 2, 3, 5, 6, 7, 9, 16, *(rows for rows in SIZES if rows > 9 and rows != 16))
+NARROW = 9  # rows: widths up to here are worth half a second of a later load
 
 
 class Timed(Protocol):
@@ -26,16 +29,31 @@ class Timed(Protocol):
 
 def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], budget: float = BUDGET) -> Costs:
     """Return what a pass costs, in seconds; both caches must have room for the widest, and stay as they are."""
-    rows = RowCosts(_times(target, SIZES, clock, budget))
+    rows = RowCosts(_times(target, ORDER, clock, budget))
     if draft is None:
         return Costs(rows)
     times = _times(draft, (1, READ), clock, DRAFT_BUDGET)
     return Costs(rows, DraftCosts(times[1]), times.get(READ, READ * times[1]) / READ)
 
 
+def is_worth_more(costs: Costs, budget: float = BUDGET) -> bool:
+    """Whether narrow widths are missing, and one of them fits the budget."""
+    return (1 + LEAST) * costs.target.of(1) <= budget and any(_missing(costs, NARROW))
+
+
+def calibrate_more(target: Timed, costs: Costs, clock: Callable[[], float], budget: float = BUDGET) -> None:
+    """Add widths that are missing to `costs`."""
+    costs.target.add(_times(target, _missing(costs), clock, budget))
+
+
+def _missing(costs: Costs, widest: int = max(SIZES)) -> list[int]:
+    known = costs.target.measured()
+    return [rows for rows in ORDER if rows not in known and rows <= widest]
+
+
 def _times(backend: Timed, sizes: Iterable[int], clock: Callable[[], float], budget: float) -> dict[int, float]:
     """Return seconds by rows, for as many sizes as the budget allows; one at least."""
-    backend.time_rows(1)
+    backend.time_rows(1)  # the very first pass may read the weights from the disk
     began, found = clock(), dict[int, float]()
     for rows in sizes:
         takes: list[float] = []

@@ -62,6 +62,12 @@ class RowCosts:
         slope = (self._at(below) - (self._at(first) if first else 0.0)) / (below - first)
         return self._at(below) + max(slope, 0.0) * (rows - below)
 
+    def add(self, measured: Mapping[int, float]) -> None:
+        """Take widths that were measured just now."""
+        self._seconds.update(measured)
+        self._drift_then.update(dict.fromkeys(measured, self._drift))
+        self._known = sorted(self._seconds)
+
     @property
     def of_each(self) -> float:
         """Seconds of a row among many, as in reading: by the width at which a row costs least."""

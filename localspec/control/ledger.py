@@ -8,6 +8,8 @@ from localspec.control.account import LossAccount
 from localspec.control.cost import Costs
 from localspec.draft import Step
 
+INTERRUPTED = 2.0  # times what is known of its width
+
 
 class Ledger:
     """Keeps `costs` true and the account up to date. All times are in seconds."""
@@ -38,9 +40,16 @@ class Ledger:
             self._costs.target.observe(1, on_target)
             self._costs.host.observe(on_host, is_plain=True)
         else:
-            self.account.charge(seconds - min(allowed, step.times.draft), len(step.tokens), price)
+            pardoned = min(allowed, step.times.draft) + self._interruption(n, on_target)
+            self.account.charge(seconds - pardoned, len(step.tokens), price)
         if n > 0:
             self._costs.target.observe(1 + n, on_target)
             self._costs.host.observe(on_host, is_plain=False)
         self.follows_plain = n == 0
         return price
+
+    def _interruption(self, n: int, on_target: float) -> float:
+        """Return the seconds of a pass beyond all that its width explains: another program's, and nobody's loss."""
+        if not self._costs.target.is_known:
+            return 0.0
+        return max(0.0, on_target - INTERRUPTED * self._costs.target.of(1 + n))

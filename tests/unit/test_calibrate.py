@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from localspec.control.calibrate import DRAFT_BUDGET, READ, TAKES, calibrate
+from localspec.control.calibrate import (
+    DRAFT_BUDGET,
+    NARROW,
+    ORDER,
+    READ,
+    TAKES,
+    calibrate,
+    calibrate_more,
+    is_worth_more,
+)
 from localspec.control.cost import SIZES
 from localspec.control.staircase import stairs
 from localspec.control.survey import ROUNDS, Survey, Times, costs, time_model
@@ -70,7 +79,7 @@ def test_a_first_measurement_keeps_its_budget(pace: float, least: int) -> None:
     """Narrow widths first, as many as fit; the last pass may end late, and one is always taken."""
     machine = Machine(lambda rows: pace * line(rows))
     found = calibrate(machine, None, machine.clock, budget=0.5).target.measured()
-    assert list(found) == list(SIZES[: len(found)])
+    assert set(found) == set(ORDER[: len(found)])
     assert len(found) >= least
     assert len(found) == len(SIZES) or machine.now >= 0.5
     assert machine.now <= 0.5 + pace * (line(1) + 2 * line(max(found)))
@@ -89,6 +98,28 @@ def test_the_first_take_of_a_width_does_not_count() -> None:
     found = calibrate(machine, None, machine.clock).target
     assert found.of(1) == 1e-3
     assert machine.widths.count(8) == TAKES
+
+
+def test_what_is_missing_is_measured_at_later_loads() -> None:
+    """Within the budget each time, until all narrow widths are known; what is known stays."""
+    machine = Machine(lambda rows: 8 * line(rows))
+    costs = calibrate(machine, None, machine.clock)
+    before = costs.target.measured()
+    assert is_worth_more(costs)
+    for _ in range(9):
+        if is_worth_more(costs):
+            calibrate_more(machine, costs, machine.clock)
+    assert not is_worth_more(costs)
+    found = costs.target.measured()
+    assert found.keys() >= set(range(1, NARROW + 1))
+    assert {rows: found[rows] for rows in before} == before
+    for rows, seconds in found.items():
+        assert seconds == pytest.approx(8 * line(rows))
+
+
+def test_a_slow_model_is_not_made_to_wait_again() -> None:
+    machine = Machine(lambda rows: 100 * line(rows))
+    assert not is_worth_more(calibrate(machine, None, machine.clock))
 
 
 def test_weights_that_come_from_the_disk_use_up_no_budget() -> None:

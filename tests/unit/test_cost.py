@@ -70,7 +70,9 @@ def test_an_interruption_hardly_moves_a_cost(table: dict[int, float], factor: fl
 
 
 @given(tables, st.floats(0.0, 0.49), st.data())
-def test_a_mistaken_cost_is_dropped_at_once_and_alone(table: dict[int, float], factor: float, data: st.DataObject) -> None:
+def test_a_mistaken_cost_is_dropped_at_once_and_alone(
+    table: dict[int, float], factor: float, data: st.DataObject
+) -> None:
     """What was measured while something else ran says nothing about the pace of the machine."""
     seen = data.draw(st.sampled_from(sorted(table)))
     costs = RowCosts(table)

@@ -104,8 +104,16 @@ def test_a_pass_beyond_all_expectation_is_told() -> None:
     told(controller, 4, 0, 0.002, 0.012)
     assert controller.ledger.overdrawn_ms is not None
     assert controller.ledger.overdrawn_ms < 0.0
-    told(controller, 4, 0, 0.002, 1.012)
+    told(controller, 4, 0, 1.002, 0.012)
     assert controller.ledger.overdrawn_ms == pytest.approx(1000, rel=0.05)
+
+
+def test_an_interruption_is_nobodys_loss() -> None:
+    """A second that a pass of the target took too long would have come to plain decoding as well."""
+    controller = guarded(0.014)
+    told(controller, 4, 4, 0.002, 1.012)
+    assert controller.ledger.account.loss < 2 * PLAIN
+    assert controller.plan(Text(), ROOM).max_nodes > 0
 
 
 def test_drafts_where_it_pays() -> None:
