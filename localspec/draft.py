@@ -52,8 +52,8 @@ class Draft:
     """A tree of `tokens` [1 + n] int32 with `parents` [1 + n] int32; `parents[0]` is -1.
 
     `laws[i]` is the law node i was *really* drawn from (None: a point mass) and `draws[i]` how. `scout` [1 + n] marks
-    nodes that may not be accepted (a Lookahead window, mask tokens); `outputs` [1 + n] the rows whose logits are
-    wanted. `shares[i]` is the token's probability in what its elder siblings left of the drafter's law (empty: not
+    nodes that may not be accepted (a Lookahead window, mask tokens, padding); `outputs` [1 + n] the rows whose logits
+    are wanted. `shares[i]` is the token's probability in what its elder siblings left of the drafter's law (empty: not
     known, and 1 is told). Invariant: 0 <= parents[i] < i for i > 0.
     """
 
@@ -134,6 +134,21 @@ class Draft:
             path.append(node)
             node = int(self.parents[node])
         return Verdict(tuple(path[::-1]), token, source)
+
+    def padded(self, n_rows: int) -> Draft:
+        """Return the draft with scouts below its last node, until a pass of it has `n_rows` rows."""
+        n, more = len(self.tokens), n_rows - len(self.tokens)
+        if more <= 0:
+            return self
+        return Draft(
+            np.append(self.tokens, np.full(more, self.tokens[-1])),
+            np.append(self.parents, np.arange(n - 1, n_rows - 1, dtype=np.int32)),
+            self.laws + (None,) * more,
+            self.draws + (Draw.FIXED,) * more,
+            np.append(self.scout, np.ones(more, np.bool_)),
+            np.append(self.outputs, np.zeros(more, np.bool_)),
+            self.shares and self.shares + (1.0,) * more,
+        )
 
     def law(self, node: int) -> Law:
         """Return the law that `node` was drawn from, a point mass when it was not drawn."""

@@ -55,6 +55,7 @@ class Engine:
         plan = self.controller.plan(context, context.room)
         planned = self.clock()
         draft = self.drafters[plan.drafter].propose(context, plan, self.chooser)
+        draft = draft.padded(plan.width(len(draft)))
         drafted = self.clock()
         rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)
         decoded = self.clock()

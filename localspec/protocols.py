@@ -162,6 +162,11 @@ class Plan:
     expects: tuple[float, float] | None = None  # tokens and seconds of the pass, as predicted
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs
     why: str = ""
+    widths: tuple[int, ...] = ()  # rows of the pass by drafted nodes, where more rows cost less: drafts are padded
+
+    def width(self, nodes: int) -> int:
+        """Return the rows of a pass that verifies so many nodes."""
+        return self.widths[nodes] if nodes < len(self.widths) else 1 + nodes
 
     @property
     def acceptance(self) -> Acceptance:

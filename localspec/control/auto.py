@@ -91,8 +91,11 @@ class Auto:
 
     def plan(self, history: History, room: Room) -> Plan:
         """Return the plan that promises most, if it promises more than a plain pass and can be afforded."""
-        self._plan = self._planned(history, min(self._longest, room.depth, room.nodes))
-        return self._plan
+        plan = self._planned(history, min(self._longest, room.depth, room.nodes))
+        if plan.max_nodes:
+            plan = replace(plan, widths=self._costs.widths(plan.max_nodes, room.nodes))
+        self._plan = plan
+        return plan
 
     def _planned(self, history: History, longest: int) -> Plan:
         if not self._costs.target.is_known:
@@ -186,7 +189,7 @@ class Auto:
         is_modelled = len(step.draft) > 0 and self._plan.drafter == self._name
         price = self.ledger.observe(step, seconds, self._reading.allowed if is_modelled else 0.0)
         if is_modelled:
-            self._learn_draft(step, len(step.draft))
+            self._learn_draft(step, step.n_drafted)
             self._follow(step)
         self._trials.passes += 1
         self._rate.observe(len(step.tokens), seconds)

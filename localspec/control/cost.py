@@ -16,6 +16,8 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64)  # rows 
 NEW = 0.2  # weight of the newest pass in the cost of its width
 PACE = 0.05  # and in the drift of all
 OUTLIER = 3.0  # a pass that takes longer by this factor was interrupted: its excess is no cost of the width
+PADDING = 6  # rows that may be added to a pass
+FREE = 0.95  # of the cost without them: less must be gained for certain
 MISTAKEN = 0.5  # one that takes less by this factor shows that what was known was measured while something else ran
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
 
@@ -67,6 +69,14 @@ class RowCosts:
         self._seconds.update(measured)
         self._drift_then.update(dict.fromkeys(measured, self._drift))
         self._known = sorted(self._seconds)
+
+    def padded(self, rows: int) -> int:
+        """Return how many rows a pass of `rows` should have: as many, or a few more where those cost less."""
+        if rows <= 1:
+            return rows
+        wider = [n for n in self._known if rows < n <= rows + PADDING]
+        best = min(wider, key=self._at, default=rows)
+        return best if best != rows and self._at(best) < FREE * self.of(rows) else rows
 
     @property
     def of_each(self) -> float:
@@ -159,7 +169,12 @@ class Costs:
 
     def rows(self, n: int) -> float:
         """Return the seconds of a pass that verifies `n` draft tokens, their drafting left out."""
-        return self.target.of(1 + n) + (self.host.drafting or self.host.plain) if n else self.plain
+        return self.target.of(self.target.padded(1 + n)) + (self.host.drafting or self.host.plain) if n else self.plain
+
+    def widths(self, longest: int, room: int) -> tuple[int, ...]:
+        """Return the rows of passes that verify 0 to `longest` tokens; the cache has room for so many nodes."""
+        wanted = (self.target.padded(1 + n) for n in range(longest + 1))
+        return tuple(rows if rows <= 1 + room else 1 + n for n, rows in enumerate(wanted))
 
     @staticmethod
     def from_wire(wire: Any) -> Costs:

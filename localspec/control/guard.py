@@ -41,7 +41,8 @@ class Guarded:
         nodes = next((n for n in range(plan.max_nodes, 0, -1) if self._worst(n, plan) <= affordable), 0)
         if nodes == 0:
             return self._plain(plan, f"parked: drafting has cost {1e3 * self.ledger.account.loss:.0f} ms")
-        return replace(plan, max_nodes=nodes, max_depth=min(plan.max_depth, nodes))
+        widths = self._costs.widths(nodes, room.nodes)
+        return replace(plan, max_nodes=nodes, max_depth=min(plan.max_depth, nodes), widths=widths)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Charge or credit the pass."""

@@ -16,7 +16,17 @@ from localspec.control import LENGTHS
 from localspec.control.aimd import Aimd
 from localspec.draft import Draft, Draw, Step
 from localspec.methods import resolve
-from localspec.protocols import Chooser, Controller, LawSource, Shape, TreePolicy, Verifier
+from localspec.protocols import (
+    Chooser,
+    Controller,
+    History,
+    LawSource,
+    Plan,
+    Room,
+    Shape,
+    TreePolicy,
+    Verifier,
+)
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import Block
 from localspec.verify.token import Token
@@ -145,3 +155,28 @@ def test_dropping_after_the_draw_is_caught(form: str) -> None:
     print(f"{form}: total variation {bias:.4f}")
     assert bias > 0.02
     assert_exact(answers(right), target_answers(right))
+
+
+class Padded:
+    """Another controller's plans, every pass of which has four rows at the least."""
+
+    def __init__(self, inner: Controller) -> None:
+        self._inner = inner
+
+    def plan(self, history: History, room: Room) -> Plan:
+        return replace(self._inner.plan(history, room), widths=(1, 4, 4, 4, 5))
+
+    def observe(self, step: Step, seconds: float) -> None:
+        assert len(step.draft) in (0, 3, 4)
+        self._inner.observe(step, seconds)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("filters", FILTERS)
+def test_padding(form: str, filters: str) -> None:
+    """Rows that are evaluated for nothing change nothing."""
+    verifier, policy, shape, draw = FORMS[form]
+    setup = Setup(
+        verifier, policy, shape.nodes, shape.depth, draw, FILTERS[filters], seed=3, controller=Padded, max_tokens=3
+    )
+    assert_exact(answers(setup), target_answers(setup))

@@ -80,6 +80,15 @@ def test_a_mistaken_cost_is_dropped_at_once_and_alone(
     assert costs.measured() == {**table, seen: factor * table[seen]}
 
 
+def test_a_pass_gets_the_rows_at_which_it_costs_least() -> None:
+    """Never fewer than it needs, one row never more, and none where the gain is within what is known of costs."""
+    costs = RowCosts({1: 1.0, 2: 1.35, 3: 1.6, 4: 1.05, 5: 1.4, 8: 1.9, 9: 1.85, 64: 0.1})
+    assert [costs.padded(rows) for rows in range(1, 10)] == [1, 4, 4, 4, 5, 6, 7, 8, 9]
+    assert Costs(costs).rows(1) == costs.of(4)
+    assert Costs(costs).widths(3, room=9) == (1, 4, 4, 4)
+    assert Costs(costs).widths(3, room=2) == (1, 2, 3, 4), "a full cache has no room for padding"
+
+
 def test_a_width_that_was_never_seen_is_learned_from_its_first_pass() -> None:
     costs = RowCosts({1: 1.0, 9: 3.0})
     costs.observe(5, 1.1)

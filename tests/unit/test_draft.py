@@ -84,3 +84,16 @@ def test_counts_of_a_step() -> None:
     step = Step(TREE, TREE.verdict(5, 9), (2, 1), (Source.ACCEPTED,) * 2, (0, 2), 3, Times(0.1, 0.2, 0.3, 0.4))
     assert (step.n_drafted, step.n_accepted) == (5, 2)
     assert step.times.total == pytest.approx(1.0)
+
+
+def test_padding_is_evaluated_and_never_accepted() -> None:
+    """Its rows are wanted by nobody, and what was drafted stays as it was."""
+    draft = Draft.of([5, 6, 7], [-1, 0, 0], draw=Draw.IID, shares=[1.0, 0.5, 0.25])
+    padded = draft.padded(6)
+    assert padded.tokens.tolist() == [5, 6, 7, 7, 7, 7]
+    assert padded.parents.tolist() == [-1, 0, 0, 2, 3, 4]
+    assert padded.outputs.tolist() == [True] * 3 + [False] * 3
+    assert padded.children[:3] == draft.children
+    assert (padded.depth, padded.n_leaves) == (draft.depth, draft.n_leaves)
+    assert [padded.share(node) for node in range(3)] == [1.0, 0.5, 0.25]
+    assert draft.padded(3) is draft.padded(1) is draft
