@@ -43,8 +43,9 @@ class Spoken(Vertical, can_focus=True):
         Binding("c", "code", "copy the next code block", show=False),
         Binding("d", "reveal", "refused drafts", show=False),
         Binding("t", "unfold", "reasoning", show=False),
-        Binding("j,down", "screen.focus_next('Spoken')", "next message", show=False),
-        Binding("k,up", "screen.focus_previous('Spoken')", "message before", show=False),
+        Binding("j,down", "screen.message(1)", "next message", show=False),
+        Binding("k,up", "screen.message(-1)", "message before", show=False),
+        Binding("tab,i", "screen.write", "write", show=False),
         Binding("g", "screen.top", "first message", show=False),
         Binding("G", "screen.follow", "last message", show=False),
     ]
