@@ -24,7 +24,7 @@ from tests.cli.harness import PAIR as STORYTELLER
 from tests.cli.harness import needs_pair
 from tests.hub.models import DRAFT, TARGET, whole
 from tests.hub.server import Server, serving
-from tests.tui.desks import SIZES, ScriptedEngine, app_of, opened, shown, until
+from tests.tui.desks import ScriptedEngine, app_of, opened, shown, until
 
 TALES = "hf:tales/storyteller-GGUF:Q8_0+hf:tales/draft-GGUF:Q8_0"
 MEMORY = Memory(16_000_000_000, (8_000_000_000,))
@@ -294,14 +294,3 @@ async def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None
         await pilot.pause(0.2)
         picture = shown(app)
     assert "the engine was killed (SIGKILL)" in picture
-
-
-@pytest.mark.parametrize("is_dark", [True, False], ids=["dark", "light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_picture(size: tuple[int, int], is_dark: bool, snap_compare: Any) -> None:
-    async def before(pilot: Pilot[Any]) -> None:
-        await picker(pilot)
-        await pilot.press(*"qwen 8b", "down")
-        await pilot.pause(0.3)
-
-    assert snap_compare(app_with(ScriptedEngine(), is_dark=is_dark), terminal_size=size, run_before=before)

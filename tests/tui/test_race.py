@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from localspec.config import Request, Sampling
+from localspec.config import Request, Sampling, Speculation
 from localspec.errors import WorkerDiedError
 from localspec.tui.app import LocalspecApp
 from localspec.tui.race import Lane, Moment, Running
 from localspec.tui.screens.race import RaceScreen
 from localspec.worker import Worker
 from tests.cli.harness import needs_pair
-from tests.tui.desks import SIZES, WORDS, ScriptedEngine, app_of, opened, shown, until
+from tests.tui.desks import WORDS, ScriptedEngine, app_of, opened, shown, until
 
 TIE = {"index": 6, "plain": 1, "other": 2, "margin": 0.003, "drift": 0.002, "is_tie": True}
 OTHER = [*WORDS[:6], *["queen", "of", "all", "the", "lands", "beyond", "the", "sea", "and", "sky"]]
@@ -159,7 +158,8 @@ def test_what_a_ghost_had_at_a_moment() -> None:
 async def test_a_race_of_the_bundled_pair() -> None:
     """With the real engine, the same text at temperature 0.8, and a measured ratio."""
     with Worker() as worker:
-        app = app_of(worker, max_tokens=24, sampling=Sampling(seed=5), template="none")
+        speculation = Speculation(method="draft-model", k=3)
+        app = app_of(worker, max_tokens=24, sampling=Sampling(seed=5), template="none", speculation=speculation)
         async with opened(app, (100, 30)) as pilot:
             screen = await race(pilot, "Once upon a time")
             assert screen.running is not None
@@ -172,13 +172,3 @@ async def test_a_race_of_the_bundled_pair() -> None:
     assert len(one.plain.tokens) == 24
     assert one.other.stats.passes < 24
     assert "× plain" in picture
-
-
-@pytest.mark.parametrize("is_dark", [True, False], ids=["dark", "light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_picture(size: tuple[int, int], is_dark: bool, snap_compare: Any) -> None:
-    async def before(pilot: Pilot[Any]) -> None:
-        await race(pilot, "Tell me of a [/INST] king")
-
-    app = app_of(ScriptedEngine(other=OTHER, fork=TIE), is_dark=is_dark)
-    assert snap_compare(app, terminal_size=size, run_before=before)

@@ -19,7 +19,7 @@ from localspec.tui.form import HERE, Form
 from localspec.tui.screens.settings import Field, SettingsScreen
 from localspec.tui.themes import DARK, LIGHT
 from tests.tui import desks
-from tests.tui.desks import SIZES, ScriptedEngine, desk_of, opened, shown, until
+from tests.tui.desks import ScriptedEngine, desk_of, opened, shown, until
 
 
 @pytest.fixture(autouse=True)
@@ -177,16 +177,3 @@ async def test_the_default_comes_back_and_arrows_move() -> None:
         assert isinstance(focused, Input)
         assert focused is field(screen, "temp").input
     assert app.desk.request.sampling.temperature == 0.8
-
-
-@pytest.mark.parametrize("is_dark", [True, False], ids=["dark", "light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_picture(size: tuple[int, int], is_dark: bool, snap_compare: Any) -> None:
-    async def before(pilot: Pilot[Any]) -> None:
-        screen = await form(pilot)
-        await write(pilot, "temp", "0.3")
-        await write(pilot, "top-p", "2")
-        field(screen, "top-p").input.focus()
-        await pilot.pause(0.05)
-
-    assert snap_compare(app_of(is_dark=is_dark), terminal_size=size, run_before=before)

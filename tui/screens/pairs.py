@@ -80,6 +80,7 @@ class PairsScreen(Screen[None]):
     def on_resize(self) -> None:
         """Show as many columns as there is room for."""
         self._fill()
+        self._draw_download()
 
     @property
     def table(self) -> DataTable[Content]:

@@ -16,6 +16,7 @@ from textual.widgets import Footer, Input, Static
 from localspec.cli.summary import percent
 from localspec.config import Message, Request
 from localspec.sanitize import sanitize
+from localspec.tui.bridge import Ended
 from localspec.tui.desk import Desk
 from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.race import Running
@@ -65,6 +66,7 @@ class RaceScreen(Screen[None]):
         self._messages = messages
         self.running: Running | None = None
         self._drawn = ""
+        self._job = 0
 
     def compose(self) -> ComposeResult:
         """What is going on, the question, both sides, the verdict."""
@@ -103,7 +105,7 @@ class RaceScreen(Screen[None]):
         if bridge.worker.pid is None and not bridge.is_busy:  # it died, or was never started
             bridge.load(self.desk.settings)
         self.running = running = Running(self._request(text), rounds, self.app.clock)
-        bridge.run(lambda: running.job(cast(Worker, bridge.worker)))
+        self._job = bridge.run(lambda: running.job(cast(Worker, bridge.worker)))
         self._draw()
 
     def action_back(self) -> None:
@@ -128,6 +130,9 @@ class RaceScreen(Screen[None]):
         running = self.running
         if running is None:
             return
+        for item in self.desk.bridge.take(self._job):
+            if isinstance(item, Ended):
+                running.end(item.error)
         state = f"{running.doing}{running.is_over}{running.is_stopped}" + "".join(
             f"{side}{lane.last.tokens}{lane.is_over}" for side, lane in running.lanes.items()
         )
@@ -195,7 +200,7 @@ def verdict(running: Running | None) -> Content:
     if running.error is not None:
         return card(running.error)
     if running.found is None:
-        return Content("no round was finished" if running.is_stopped else "the race failed: the chat tells why")
+        return Content("no round was finished")
     speed, same = running.found.verdict()
     compared = running.found.same
     sign, style = (
