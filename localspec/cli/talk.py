@@ -97,12 +97,15 @@ class Chat:
             with stopping(self._worker.cancel, _abandon) as stop:
                 for _ in self._loading(live, stop):
                     pass
-                return None if stop.is_asked else shown_race(self._worker, request, 1, live, stop)
+                found = None if stop.is_asked else shown_race(self._worker, request, 1, live, stop)
         except KeyboardInterrupt:
             self._worker.close()
             return None
         finally:
             live.erase()
+        if stop.termination:
+            raise Terminated(stop.termination)
+        return found
 
     def switch(self, settings: LoadSettings, pair: str) -> None:
         """Let another pair answer from now on; it loads with the next message."""
