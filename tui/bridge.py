@@ -94,6 +94,11 @@ class Bridge:
         """Whether the running job was asked to stop."""
         return self.is_busy and self._is_stopping
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `take` has something to give."""
+        return bool(self._arrived)
+
     def load(self, settings: LoadSettings) -> int:
         """Load a pair in place of the one that is loaded; return the job's number, as all that start one do."""
         return self._start(lambda: self._load(settings))

@@ -13,6 +13,7 @@ from localspec.cli.inputs import MAX_FILE, Inputs
 from localspec.cli.settings import text_or_file
 from localspec.cli.summary import table
 from localspec.cli.tuning import SETTINGS, changed, shown
+from localspec.conversations.records import USER
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -116,6 +117,29 @@ async def _undo(chat: Turns, _argument: str) -> None:
     chat.composer.fill(asked.text)
 
 
+async def _edit(chat: Turns, _argument: str) -> None:
+    asked = next((entry for entry in reversed(chat.desk.dialogue.path()) if entry.role == USER), None)
+    if asked is None:
+        raise UsageError("there is nothing to edit", hint="send a message first")
+    if not chat.is_answering():
+        chat.edit(asked)
+
+
+async def _fork(chat: Turns, _argument: str) -> None:
+    path = chat.desk.dialogue.path()
+    if not path:
+        raise UsageError("there is nothing to fork", hint="send a message first")
+    await chat.fork(path[-1])
+
+
+async def _title(chat: Turns, argument: str) -> None:
+    key = chat.desk.dialogue.key
+    if not argument or key is None:
+        raise UsageError("/title needs a title, and a conversation", hint="/title TEXT, after the first message")
+    chat.app.keeper.ask(lambda store: store.rename(key, argument))
+    await chat.tell(f"title: {argument}")
+
+
 async def _copy(chat: Turns, argument: str) -> None:
     answer = chat.desk.last_answer
     if answer is None:
@@ -142,6 +166,12 @@ COMMANDS: dict[str, Typed] = {
     "undo": Typed(_undo, "/undo", "take the last message back"),
     "new": Typed(action("app.new"), "/new", "begin a new conversation"),
     "load": Typed(action("app.conversations"), "/load", "go on with another conversation"),
+    "edit": Typed(_edit, "/edit", "write the last message anew, as another branch"),
+    "fork": Typed(_fork, "/fork", "go on in a copy of the conversation"),
+    "title": Typed(_title, "/title TEXT", "give the conversation a title"),
+    "model": Typed(action("app.pairs"), "/model", "choose the pair, or download one"),
+    "race": Typed(action("app.race"), "/race", "plain against speculative on one prompt"),
+    "settings": Typed(action("app.settings"), "/settings", "every setting, and where it comes from"),
     "copy": Typed(_copy, "/copy [code|all]", "copy the last answer, its code, or everything"),
     "export": Typed(action("app.export"), "/export", "write the conversation to a file"),
     "stats": Typed(_stats, "/stats", "every number of the last answer"),
@@ -150,4 +180,11 @@ COMMANDS: dict[str, Typed] = {
     "help": Typed(action("app.help"), "/help", "keys and commands"),
     "bye": Typed(action("app.quit"), "/bye", "leave"),
 }
-ALIASES = {"clear": "new", "exit": "bye", "quit": "bye", "q": "bye", "?": "help", "save": "export"}
+ALIASES = {
+    "clear": "new",
+    **dict.fromkeys(("exit", "quit", "q"), "bye"),
+    **dict.fromkeys(("resume", "list", "search"), "load"),
+    **dict.fromkeys(("pair", "draft"), "model"),
+    "?": "help",
+    "save": "export",
+}

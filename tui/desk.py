@@ -5,6 +5,8 @@ The screens change it and show it; nothing of Textual is here. Invariant: at mos
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from localspec.attachment import Attachment
@@ -36,6 +38,7 @@ class Desk:
     job: int = 0  # the bridge's number of the answer
     attached: list[Attachment] = field(default_factory=list)  # goes with the next message
     error: LocalspecError | None = None  # why the last job failed
+    clock: Callable[[], float] = time.monotonic
     was_plain: Request | None = None  # the request before speculation was switched off
 
     @property
@@ -65,7 +68,7 @@ class Desk:
         """Begin an answer to a message, beside those it has."""
         assert asked.role == USER
         entry = self.dialogue.add(ASSISTANT, parent=asked, status="streaming")
-        self.traces[entry.id] = Trace.begin(self.loaded)
+        self.traces[entry.id] = Trace.begin(self.loaded, self.clock)
         self.answering, self.error = entry, None
         self.keeper.say(self.dialogue, entry, reference(self.settings))
         self._send(asked)

@@ -75,7 +75,8 @@ class Elsewhere(Face):
         """Show the settings of the next answers."""
         from localspec.tui.screens.settings import SettingsScreen
 
-        self.form.theme = "dark" if self.theme == DARK else "light"
+        if self.form.theme != "auto" or self.theme != self.first_theme:
+            self.form.theme = "dark" if self.theme == DARK else "light"
         self.push_screen(SettingsScreen(self.form))
 
     def watch_download(self) -> None:

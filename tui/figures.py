@@ -123,7 +123,8 @@ def _speed(trace: Trace, width: int) -> list[list[Part]]:
 
 
 def _rate(trace: Trace) -> str:
-    rate = trace.stats.tok_per_s if trace.stats.finished is not None else trace.meter.rate
+    rate = None if trace.stats.finished is not None else trace.meter.rate
+    rate = rate or trace.stats.tok_per_s
     return "- tok/s" if rate is None else f"{rate:.1f} tok/s"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from localspec.cli.marks import Provenance
@@ -35,9 +35,9 @@ class Trace:
     _sanitizer: Sanitizer = field(default_factory=Sanitizer)
 
     @classmethod
-    def begin(cls, loaded: Loaded | None) -> Trace:
+    def begin(cls, loaded: Loaded | None, clock: Callable[[], float]) -> Trace:
         """Return the trace of an answer by the pair that is loaded."""
-        return cls(Stats(loaded=loaded))
+        return cls(Stats(clock, loaded=loaded))
 
     def observe(self, at: float, event: Event) -> str:
         """Take an event into account; return what it adds to the shown text."""

@@ -46,7 +46,9 @@ class ScriptedWorker(FakeWorker):
         """Load, or fail with `load_error`."""
         if self.load_error is not None:
             raise self.load_error
-        yield from super().load(settings)
+        for event in super().load(settings):
+            self.pid = 1 << 30 | len(self.loads)  # no process of any system
+            yield event
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Answer with the script."""
@@ -71,7 +73,7 @@ def made(worker: FakeWorker, *, is_dark: bool = True, store: Store | None = None
     keeper = Keeper(store or Store.open(None, clock=lambda: NOON))
     dialogue = Dialogue(now=lambda: NOON)
     request = Request(**settings)  # type: ignore[arg-type]
-    desk = Desk(Bridge(worker, clock=lambda: 1000.0), keeper, SETTINGS, request, dialogue)
+    desk = Desk(Bridge(worker, clock=lambda: 1000.0), keeper, SETTINGS, request, dialogue, clock=lambda: 1000.0)
     return LocalspecApp(desk, keeper, is_dark=is_dark)
 
 

@@ -56,6 +56,7 @@ class ChatScreen(Turns):
         self._doing = ""
         self._pane = "full"  # full, strip or off: as F2 says
         self._figures_at = 0.0
+        self._is_awake = False  # a tick is on its way
 
     def compose(self) -> ComposeResult:
         """Top line, transcript beside figures, strip, input, keys."""
@@ -78,8 +79,9 @@ class ChatScreen(Turns):
         """Begin with what was said, and the keyboard in the composer."""
         await self.renew()
         self.composer.focus()
-        self.set_interval(1 / RATE, self._tick)
-        self.set_interval(1.0, self._second)
+        # A timer calls back in a task of its own; what changes the screen waits its turn among the messages.
+        self.set_interval(1 / RATE, self._wake)
+        self.set_interval(1.0, lambda: self.call_later(self._second))
         self._show_figures()
 
     def on_resize(self) -> None:
@@ -132,8 +134,14 @@ class ChatScreen(Turns):
             return Asked(entry, branch)
         return Answered(entry, branch, self.desk.traces.get(entry.id), self._view)
 
+    def _wake(self) -> None:
+        if self.desk.bridge.has_news and not self._is_awake:
+            self._is_awake = True
+            self.call_later(self._tick)
+
     async def _tick(self) -> None:
         """Take what has come and show it: one append however many passes."""
+        self._is_awake = False
         items = self.desk.bridge.take()
         if not items:
             return

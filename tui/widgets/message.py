@@ -23,6 +23,8 @@ from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import Reply
 
 FOLDED = 16  # lines of a user's message that are shown
+LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes
+RARELY = 20  # pieces of a longer one between two drawings
 _STATES = {"interrupted": "stopped", "failed": "failed", "streaming": "…"}
 
 
@@ -112,6 +114,7 @@ class Answered(Spoken):
         self.view = view
         self.is_revealed = False
         self.is_unfolded = False
+        self._fed = 0  # pieces so far
         self._block = -1  # of code, the last that was copied
         self._shown = sanitize(entry.text) if entry.status != "streaming" else ""
         self._thought = split(self._shown)
@@ -143,7 +146,8 @@ class Answered(Spoken):
             await self._reply.append(self._thought.answer[len(before.answer) :])
         else:  # what looked like the answer was a thought after all
             await self._renew()
-        if self.view is not View.OFF:
+        self._fed += 1
+        if self.view is not View.OFF and (len(self._shown) < LIVE or self._fed % RARELY == 0):
             self._show_origins()
 
     async def finish(self) -> None:

@@ -1,0 +1,39 @@
+"""Pictures of every screen in three sizes, dark and light, as they were looked at and found right.
+
+After a change that is meant: `pytest tests/tui/test_snapshots.py --snapshot-update`, and look at the pictures.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.image import SVGImageSnapshotExtension
+
+from localspec.conversations import store as stores
+from tests.tui.scenes import ANSWER, SCENES, store
+from tests.tui.scripted import ScriptedWorker, made, opened, settled
+
+SIZES = ((120, 40), (80, 24), (60, 20))
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("name", SCENES)
+async def test_the_picture_is_the_one_that_was_found_right(
+    name: str, theme: str, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time.tzset()
+    numbers = itertools.count(1)
+    monkeypatch.setattr(stores, "new_id", lambda now: f"conv{next(numbers):04}")
+    app = made(ScriptedWorker(passes=ANSWER), is_dark=theme == "dark", store=store())
+    app.animation_level = "none"
+    async with opened(size=SIZES[0], app=app) as (pilot, _app):
+        app.chat.composer.cursor_blink = False
+        await SCENES[name](pilot)
+        for columns, rows in SIZES:
+            await pilot.resize_terminal(columns, rows)
+            await settled(pilot)
+            picture = app.export_screenshot(title=f"{name} {columns}x{rows} {theme}")
+            assert picture == snapshot(name=f"{columns}x{rows}", extension_class=SVGImageSnapshotExtension)

@@ -1,0 +1,139 @@
+"""The chat on a real terminal: a real run, every way it may end, and what reaches the terminal of hostile text."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import REAL, Terminal, needs_pair
+
+BEGUN = b"\x1b[?1049h"
+# What Textual begins: alternate screen, mouse, focus reports, bracketed paste, a hidden cursor.
+ENDED = [b"\x1b[?1049l", b"\x1b[?1000l", b"\x1b[?1003l", b"\x1b[?1006l", b"\x1b[?1004l", b"\x1b[?2004l", b"\x1b[?25h"]
+
+
+def chat(tmp_path: Path, *args: str, program: list[str] | None = None, **env: str) -> Terminal:
+    """Open the chat and wait until a message can be written."""
+    more = {} if program is None else {"program": program}
+    home = {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_NO_HISTORY": "1"}
+    terminal = Terminal(["chat", *args], env={**home, **env}, columns=120, rows=40, **more)  # type: ignore[arg-type]
+    terminal.wait_for(lambda: has(terminal, "Ask something") and has(terminal, "ctx 0/"))
+    return terminal
+
+
+def has(terminal: Terminal, text: str) -> bool:
+    return any(text in line for line in terminal.screen.display)
+
+
+def say(terminal: Terminal, text: str, n: int) -> None:
+    """Send a message and wait for the line below the `n`th answer."""
+    terminal.type(f"{text}\r")
+    terminal.wait_for(lambda: len(re.findall(r"\d+ tok · ", "\n".join(terminal.screen.display))) >= n)
+
+
+def child(terminal: Terminal) -> int:
+    """Return the engine's process."""
+    threads = Path(f"/proc/{terminal.process.pid}/task").glob("*/children")
+    return next(int(pid) for file in threads for pid in file.read_text().split())
+
+
+@needs_pair
+def test_a_real_chat_of_three_turns(tmp_path: Path) -> None:
+    terminal = chat(tmp_path, "-n", "24", "--seed", "3", "--method", "draft-model", program=REAL)
+    for n, text in enumerate(("Once upon a time", "The fox said", "And then"), 1):
+        say(terminal, text, n)
+    assert has(terminal, "SPEED")
+    assert has(terminal, "drafted")
+    assert has(terminal, "● autosaved")
+    terminal.type("\x1bOR\x1bOR")  # F3 twice
+    terminal.wait_for(lambda: has(terminal, "⟦corrected⟧"))
+    passes = next(line for line in terminal.screen.display if "PASSES" in line)
+    assert int(re.findall(r"PASSES (\d+)", passes)[0]) >= 5
+    terminal.type("\x11")  # Ctrl+Q
+    assert terminal.wait() == 0
+    with sqlite3.connect(tmp_path / "data" / "conversations.db") as database:
+        rows = database.execute("SELECT role, finish, length(text) > 0 FROM message ORDER BY id").fetchall()
+    assert rows == [("user", "sent", 1), ("assistant", "length", 1)] * 3
+
+
+@pytest.mark.parametrize("state", ["idle", "streaming"])
+@pytest.mark.parametrize(
+    ("end", "code"), [("quit", 0), ("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGQUIT", 131)]
+)
+def test_the_terminal_is_left_as_it_was(end: str, code: int, state: str, tmp_path: Path) -> None:
+    terminal = chat(tmp_path, FAKE_PAUSE="0.05", FAKE_PASSES=json.dumps(["word "] * 500))
+    if state == "streaming":
+        terminal.type("go\r")
+        terminal.wait_for(lambda: has(terminal, "word word word"))
+    if end == "quit":
+        terminal.type("\x11")
+    else:
+        terminal.signal(signal.Signals[end])
+    assert terminal.wait() == code
+    rest = terminal.output[terminal.output.rindex(BEGUN) :]
+    assert all(sequence in rest for sequence in ENDED), [each for each in ENDED if each not in rest]
+    assert terminal.after == terminal.before
+    assert not terminal.screen.cursor.hidden
+    assert b"Traceback" not in rest
+
+
+def test_a_second_signal_ends_an_app_that_does_not(tmp_path: Path) -> None:
+    terminal = chat(tmp_path)
+    os.kill(terminal.process.pid, signal.SIGTERM)
+    os.kill(terminal.process.pid, signal.SIGTERM)
+    assert terminal.wait() == 143
+    assert b"\x1b[?1049l" in terminal.output[terminal.output.rindex(BEGUN) :]
+    assert terminal.after == terminal.before
+
+
+@needs_pair
+def test_a_killed_engine_is_a_card_and_the_terminal_is_clean(tmp_path: Path) -> None:
+    terminal = chat(tmp_path, "-n", "8", program=REAL)
+    os.kill(child(terminal), signal.SIGKILL)
+    terminal.wait_for(lambda: has(terminal, "was killed (SIGKILL)") and has(terminal, "Restart the engine"))
+    say(terminal, "Once upon", 1)  # which starts it again
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    assert terminal.after == terminal.before
+    assert all(sequence in terminal.output for sequence in ENDED)
+
+
+def test_a_kill_of_everything_loses_no_more_than_a_second(tmp_path: Path) -> None:
+    terminal = chat(tmp_path, FAKE_PAUSE="0.05", FAKE_PASSES=json.dumps([f"word{n} " for n in range(500)]))
+    terminal.type("go\r")
+    terminal.wait_for(lambda: has(terminal, "word30 "))
+    terminal.signal(signal.SIGKILL)
+    terminal.wait()
+    with sqlite3.connect(tmp_path / "data" / "conversations.db") as database:
+        (text,) = database.execute("SELECT text FROM message WHERE role = 'assistant'").fetchone()
+    assert "word5 " in text  # 25 passes and more than a second before
+
+
+def test_nothing_of_a_hostile_answer_is_obeyed_by_the_terminal(tmp_path: Path) -> None:
+    evil = [
+        "\x1b]52;c;RVZJTA==\x07",
+        "\x1b]8;;http://evil\x1b\\",
+        "\x1b]0;evil\x07",
+        "\x9b2J",
+        "\x1bc",
+        "\u202e",
+        "\ufeff",
+    ]
+    evil += ["[/INST]", "[@click=app.quit]x[/]", "\x1b[6n", "`\x1b[31m`\n\n```\n\x1b]52;c;RVZJTA==\x07\n```\n\nfin."]
+    pieces = [piece for text in evil for piece in (text[:1], text[1:]) if piece]
+    terminal = chat(tmp_path, FAKE_PASSES=json.dumps(pieces))
+    say(terminal, "go", 1)
+    terminal.type("\x1bOR\x1bOR")
+    terminal.wait_for(lambda: has(terminal, "⟦corrected⟧"))
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    output = terminal.output
+    for sequence in (b"\x1b]52", b"\x1b]8;", b"\x1b]0;evil", b"\xc2\x9b", b"\x1bc", b"\xe2\x80\xae", b"\x1b[6n"):
+        assert sequence not in output, sequence
+    assert "␛]52;c;RVZJTA==".encode() in output
