@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from localspec.tui.downloads import Download
 
 WATCH = 0.25  # seconds between two looks at a download
+OF_THE_CHAT = frozenset(("pairs", "race", "settings", "new", "conversations", "system", "attach", "editor"))
 
 
 class Elsewhere(Face):
@@ -48,8 +49,8 @@ class Elsewhere(Face):
         """The home screen."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Say that these screens are opened from the chat alone."""
-        return self.screen is self.chat if action in ("pairs", "race", "settings") else True
+        """Keep what is about the chat to the chat."""
+        return self.screen is self.chat if action in OF_THE_CHAT else True
 
     def action_race(self) -> None:
         """Race plain decoding against speculation, on what is being written or else on the last question."""
@@ -68,8 +69,13 @@ class Elsewhere(Face):
         """Choose another pair, or download one."""
         from localspec.tui.screens.pairs import PairsScreen
 
-        if not self._is_busy():
-            self.push_screen(PairsScreen(self.desk, folder=Path.cwd()))
+        if self._is_busy():
+            return
+        try:
+            folder = Path.cwd()
+        except OSError:  # it was removed
+            folder = None
+        self.push_screen(PairsScreen(self.desk, folder=folder))
 
     def action_settings(self) -> None:
         """Show the settings of the next answers."""

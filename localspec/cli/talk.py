@@ -142,6 +142,8 @@ class Chat:
             record.finish(reason, result(stats, self.settings, request))
             self.last = stats
         sink.finish(stats)
+        if not stats.text and reason == "stop":
+            self.console.warn("the model had nothing to say; /regen asks it again")
         warn_if_full(stats, self.console)
         if self.has_stats:
             tell(stats, self.console)

@@ -107,10 +107,10 @@ class RaceScreen(Screen[None]):
         self._draw()
 
     def action_back(self) -> None:
-        """Stop the race; without one, go back to the chat."""
+        """Stop the race, a second time by force; without one, go back to the chat."""
         if self.running is None or self.running.is_over:
             self.dismiss()
-        elif not self.running.is_stopped:
+        else:
             self.running.is_stopped = True
             self.desk.bridge.stop()
             self._draw()
