@@ -51,11 +51,12 @@ class ChatScreen(Turns):
         Binding("home", "top", "first message", show=False),
     ]
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, *, has_tokens: bool = False, has_figures: bool = True) -> None:
         super().__init__(desk)
-        self._view = View.OFF
+        self._view = View.FULL if has_tokens else View.OFF
         self._doing = ""
-        self._pane = "full"  # full, strip or off: as F2 says
+        self._pane = "full" if has_figures else "off"  # or strip: as F2 says
+        self.set_class(not has_figures, "-figures-off")
         self._figures_at = 0.0
         self._is_awake = False  # a tick is on its way
         self._thrift = Thrift()
