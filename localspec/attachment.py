@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,3 +24,9 @@ def fenced(attachment: Attachment) -> str:
     fence = "`" * max(3, longest + 1)
     end = "" if attachment.text.endswith("\n") else "\n"
     return f"{fence}{Path(attachment.name).name}\n{attachment.text}{end}{fence}"
+
+
+def with_attachments(words: str, attachments: Sequence[Attachment]) -> str:
+    """Return what is sent: each attachment fenced, a blank line, the words."""
+    blocks = [fenced(attachment) for attachment in attachments]
+    return "\n\n".join([*blocks, words] if words or not blocks else blocks)

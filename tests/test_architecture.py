@@ -35,7 +35,7 @@ ONLY: dict[str, str] = {
     "control": "acceptance draft errors law options protocols",
     "backends": "config draft errors law protocols",  # config: where what was found out of the machine is kept
     "models": "config errors",
-    "conversations": "attachment config errors",
+    "conversations": "attachment config errors sanitize",
 }
 FORBIDDEN = {"methods": "backends engine models control context trees verify", "cli": "backends engine session"}
 # Third-party packages and the only places that may import them.

@@ -75,7 +75,7 @@ class LocalspecApp(Elsewhere):
         self.bug: Exception | None = None
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
-        self.theme = DARK if is_dark else LIGHT
+        self.theme = self.first_theme = DARK if is_dark else LIGHT
         self._interrupted_at = -AGAIN
         self._chat = ChatScreen(desk)
 

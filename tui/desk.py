@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from localspec.attachment import Attachment
 from localspec.cli.result import result
-from localspec.cli.settings import check, reference
+from localspec.cli.settings import check
 from localspec.config import LoadSettings, Request
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError, PromptTooLongError, UsageError
 from localspec.events import Committed, Finished, Loaded
+from localspec.models.reference import reference
 from localspec.tui.bridge import Arrived, Bridge, Ended
 from localspec.tui.dialogue import Dialogue, Entry
 from localspec.tui.keeper import Keeper

@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import time
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
 from localspec.conversations.records import USER
-from localspec.sanitize import sanitize
-from localspec.setting import Setting
-from localspec.tui.desk import Desk
-from localspec.tui.face import Face
-from localspec.tui.form import Form
-from localspec.tui.keeper import Keeper
-from localspec.tui.screens.turns import BUSY, Turns
+from localspec.tui.screens.turns import BUSY
+from localspec.tui.shared import Shared
 from localspec.tui.themes import DARK
 
 if TYPE_CHECKING:
-    from localspec.tui.downloads import Download
+    pass
 
-WATCH = 0.25  # seconds between two looks at a download
 OF_THE_CHAT = frozenset(("pairs", "race", "settings", "new", "conversations", "system", "attach", "editor"))
 
 
-class Elsewhere(Face):
-    """The app as the pairs, the race and the settings see it."""
+class Elsewhere(Shared):
+    """The app as one goes to them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+o", "pairs", "pairs", show=True, priority=True),
         Binding("f4", "race", "race", show=True),
         Binding("f9", "settings", "settings", show=True),
     ]
-
-    def __init__(
-        self, desk: Desk, keeper: Keeper, clock: Callable[[], float] = time.monotonic, settings: Sequence[Setting] = ()
-    ) -> None:
-        super().__init__(desk, keeper, clock)
-        self.form = Form.of(desk, settings)
-        self.download: Download | None = None
-
-    @property
-    @abstractmethod
-    def chat(self) -> Turns:
-        """The home screen."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keep what is about the chat to the chat."""
@@ -81,22 +60,9 @@ class Elsewhere(Face):
         """Show the settings of the next answers."""
         from localspec.tui.screens.settings import SettingsScreen
 
-        self.form.theme = "dark" if self.theme == DARK else "light"
+        if self.form.theme != "auto" or self.theme != self.first_theme:
+            self.form.theme = "dark" if self.theme == DARK else "light"
         self.push_screen(SettingsScreen(self.form))
-
-    def watch_download(self) -> None:
-        """Tell how the download ends, whatever is shown then."""
-
-        def look() -> None:
-            download = self.download
-            if download is None or download.is_over:
-                timer.stop()
-            if download is not None and download.phase == "done":
-                self.say(sanitize(f"{download.ref} is here; Ctrl+O uses it"))
-            elif download is not None and download.error is not None:
-                self.say(sanitize(f"{download.ref}: {download.error.message}"), is_wrong=True)
-
-        timer = self.set_interval(WATCH, look)
 
     def _is_busy(self) -> bool:
         """Whether an answer is being written, which is then said."""

@@ -19,6 +19,7 @@ class Face(App[int]):
         self.desk = desk
         self.keeper = keeper
         self.clock = clock  # monotonic seconds
+        self.first_theme = ""  # the one that the app began with
 
     def export(self, conversation: str) -> None:
         """Ask where, and write a conversation there."""

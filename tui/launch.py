@@ -9,6 +9,7 @@ from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.setting import Setting
 from localspec.tui.app import LocalspecApp
+from localspec.tui.background import is_dark
 from localspec.tui.bridge import Bridge, Engine
 from localspec.tui.desk import Desk
 from localspec.tui.dialogue import Dialogue
@@ -25,7 +26,7 @@ def open_chat(
     system: tuple[Message, ...] = (),
     found: Conversation | None = None,
     form: Sequence[Setting] = (),
-    is_dark: bool = True,
+    theme: str = "auto",
 ) -> int:
     """Run the chat until it is left, going on with the conversation `found`; return the exit code.
 
@@ -37,7 +38,12 @@ def open_chat(
         messages = store.messages(found.id)
         dialogue = Dialogue.restored(messages, system=said or found.system, key=found.id, leaf=found.leaf)
     bridge, keeper = Bridge(worker), Keeper(store)
-    app = LocalspecApp(Desk(bridge, keeper, settings, request, dialogue), keeper, is_dark=is_dark, settings=form)
+    app = LocalspecApp(
+        Desk(bridge, keeper, settings, request, dialogue),
+        keeper,
+        is_dark=is_dark() if theme == "auto" else theme == "dark",
+        settings=form,
+    )
     try:
         with leaving(app.leave):
             code = app.run()

@@ -42,8 +42,8 @@ from localspec.errors import LocalspecError
 @sampling_options
 @screen_options
 @option("--plain", is_flag=True, section="Output", help="Line by line, as for screen readers, scripts and TERM=dumb.")
-@option("--theme", type=click.Choice(["dark", "light"]), default="dark", section="Output",
-        help="Colours of the full screen.  [default: dark]")  # fmt: skip
+@option("--theme", type=click.Choice(["auto", "dark", "light"]), default="auto", section="Output",
+        help="Colours of the full screen.  [default: auto, as the terminal's background]")  # fmt: skip
 @click.pass_obj
 def chat(console: Console, /, **values: Any) -> int:
     """Talk to a pair: full-screen, with live figures; F1 lists the keys.
@@ -66,10 +66,8 @@ def chat(console: Console, /, **values: Any) -> int:
             from localspec.tui.launch import open_chat  # late: it brings Textual
 
             with open_worker(values) as worker:
-                form, is_dark = in_force(click.get_current_context()), values["theme"] == "dark"
-                return open_chat(
-                    worker, store, settings, request, system=system, found=found, form=form, is_dark=is_dark
-                )
+                form, theme = in_force(click.get_current_context()), values["theme"]
+                return open_chat(worker, store, settings, request, system=system, found=found, form=form, theme=theme)
         if hasattr(sys.stdin, "reconfigure"):
             sys.stdin.reconfigure(errors="replace")
         with open_worker(values) as worker, history(is_kept=values["save"]):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localspec.attachment import Attachment, fenced
+from localspec.attachment import Attachment, with_attachments
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.events import Warned
 
@@ -134,30 +134,34 @@ def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
 
 
 def compose(words: str, data: list[Attachment], *, is_raw: bool) -> str:
-    """Return one prompt: each piece of data fenced, a blank line, the words.
-
-    Without words a lone standard input is the prompt itself; raw prompts are joined without fences.
-    """
-    if is_raw:
-        return "".join(piece.text for piece in data) + words
-    if not words and len(data) == 1 and not data[0].name:
-        return data[0].text
-    blocks = [fenced(piece) for piece in data]
-    return "\n\n".join([*blocks, words] if words else blocks)
+    """Return one prompt: each piece of data fenced, a blank line, the words. Raw prompts are joined without fences."""
+    return "".join(piece.text for piece in data) + words if is_raw else with_attachments(words, data)
 
 
 def read_prompt(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs, *, is_raw: bool) -> str:
     """Return the prompt made of words, standard input and files. Raises UsageError if there is none."""
+    spoken, data = read_parts(words, files, inputs)
+    return prompt_of(spoken, data, is_raw=is_raw, is_given=bool(words))
+
+
+def prompt_of(spoken: str, data: list[Attachment], *, is_raw: bool, is_given: bool) -> str:
+    """Return one prompt. Raises UsageError if there is none; a raw one that `is_given` may be empty."""
+    prompt = compose(spoken, data, is_raw=is_raw)
+    if not prompt.strip() and not (is_raw and is_given):
+        raise UsageError("there is no prompt", hint='localspec run "Once upon a time", or pipe one in')
+    return prompt
+
+
+def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -> tuple[str, list[Attachment]]:
+    """Return the words, and what they are about; an input that has nothing else to it is words."""
     spoken = " ".join(inputs.word(word) for word in words)
     data = [Attachment("" if name == "-" else name, inputs.file(name)) for name in files]
     if "-" not in files:
         piped = inputs.stdin(is_wanted=not words and not files)
         if piped:
             data.insert(0, Attachment("", piped))
+    data = [piece for piece in data if piece.text]
     if not spoken and len(data) == 1 and not data[0].name:
         # echo and editors end a text with a newline that nobody means as part of it.
-        data = [Attachment("", data[0].text.removesuffix("\n"))]
-    prompt = compose(spoken, [piece for piece in data if piece.text], is_raw=is_raw)
-    if not prompt.strip() and not (is_raw and words):
-        raise UsageError("there is no prompt", hint='localspec run "Once upon a time", or pipe one in')
-    return prompt
+        return data[0].text.removesuffix("\n"), []
+    return spoken, data

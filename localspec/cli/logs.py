@@ -11,6 +11,7 @@ from localspec.cli.complete import conversation_ids
 from localspec.cli.console import one_line, write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.listing import about, hits, rows, said
+from localspec.cli.listing import count as count_of
 from localspec.cli.logs_export import exported, write_export
 from localspec.cli.opened import kept_store
 from localspec.cli.output import write_json
@@ -109,7 +110,7 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
 @_json
 def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool, as_json: bool) -> int:
     """Delete conversations. For a week `localspec logs undo` brings them back, but for those deleted with --now."""
-    with kept_store() as store:
+    with kept_store(is_changed=True) as store:
         found = [store.find(typed) for typed in conversations]  # all of them are there before the first one goes
         names = " and ".join(each.id for each in found)
         if is_for_good and not yes and not confirmed(f"Delete {names} for good? [y/N] ", default=False):
@@ -128,7 +129,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
 @_json
 def undo_command(conversation: str | None, as_json: bool) -> int:
     """Bring back the conversation that was deleted last, or the one with this whole ID."""
-    with kept_store() as store:
+    with kept_store(is_changed=True) as store:
         found = store.undelete(conversation)
     if as_json:
         write_json({"restored": found.id})
@@ -168,7 +169,7 @@ def _show(typed: str | None, as_json: bool) -> int:
         return 0
     lines = [about(found), *([f"System: {one_line(found.system)}"] if found.system is not None else []), *said(path)]
     if len(messages) > len(path):
-        lines.append(f"({len(messages) - len(path)} more messages on other branches: --json shows them)")
+        lines.append(f"({count_of(len(messages) - len(path))} on other branches: --json shows them)")
     write_out("".join(f"{line}\n" for line in lines))
     return 0
 

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from localspec.cli.console import Console, is_terminal, write_out
+from localspec.cli.console import Console, is_accessible, is_terminal, write_out
 from localspec.cli.live import Live
 from localspec.cli.marks import Provenance, Span, marked
 from localspec.cli.result import result
+from localspec.cli.sentences import Sentences
 from localspec.cli.signals import INTERRUPTED, TIMED_OUT
 from localspec.config import LoadSettings, Request
 from localspec.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.stats import Stats
+
+if TYPE_CHECKING:
+    from localspec.conversations.current import Current
 
 Wire = dict[str, Any]
 
@@ -33,7 +37,8 @@ class Sink(Protocol):
 
 
 class TextSink:
-    """The text itself, flushed per pass. On a terminal it is made safe and ends in a fresh line.
+    """The text itself, flushed per pass, to an accessible terminal by sentences. On a terminal it is made safe and ends
+    in a fresh line.
 
     `label` goes before the first text, and is not part of it.
     """
@@ -47,6 +52,7 @@ class TextSink:
         self._sanitizer = Sanitizer() if is_shown else None
         self._provenance = Provenance() if has_marks else None
         self._can_color = console.can_color(sys.stdout)
+        self._sentences = Sentences() if self._is_terminal and is_accessible() else None
         self._label = label
         self._last = ""
 
@@ -67,12 +73,14 @@ class TextSink:
         """End the text with one newline; a terminal that is on a fresh line already gets none."""
         if self._sanitizer is not None:
             self._put(self._sanitizer.finish())
+        self._put_rest()
         self._live.erase()
         if not (self._is_terminal and self._last.endswith("\n")):
             self._live.write("\n")
 
     def fail(self, error: Wire) -> None:
         """Leave the text so far as it is, and the terminal on a fresh line."""
+        self._put_rest()
         self._live.erase()
         if self._last and not self._last.endswith("\n"):
             self._live.write("\n")
@@ -88,7 +96,15 @@ class TextSink:
         bare = "".join(marked(span, can_color=False) for span in safe)
         self._put("".join(marked(span, can_color=self._can_color) for span in safe), bare)
 
+    def _put_rest(self) -> None:
+        """Write what waited for the end of its sentence."""
+        if self._sentences is not None:
+            rest, self._sentences = self._sentences.finish(), None
+            self._put(rest)
+
     def _put(self, text: str, bare: str | None = None) -> None:
+        if self._sentences is not None:
+            text, bare = self._sentences.feed(text), None
         if text:
             self._live.write(self._label)
             self._label, self._last = "", text
@@ -98,8 +114,11 @@ class TextSink:
 class JsonSink:
     """One object at the end; on failure the object of the error."""
 
-    def __init__(self, live: Live, settings: LoadSettings, request: Request, *, has_tokens: bool = False) -> None:
+    def __init__(
+        self, live: Live, settings: LoadSettings, request: Request, current: Current, *, has_tokens: bool = False
+    ) -> None:
         self._live = live
+        self._current = current
         self._settings = settings
         self._request = request
         self._tokens: list[Wire] | None = [] if has_tokens else None
@@ -114,7 +133,7 @@ class JsonSink:
 
     def finish(self, stats: Stats) -> None:
         """Write the object."""
-        made = result(stats, self._settings, self._request)
+        made = result(stats, self._settings, self._request, self._current)
         self._live.erase()
         write_json(made if self._tokens is None else {**made, "tokens": self._tokens})
 

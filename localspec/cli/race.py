@@ -27,7 +27,7 @@ from localspec.cli.options import (
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, request_settings, stdin_limit, system_message
-from localspec.cli.signals import leave_at_once, stopping
+from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.cli.summary import live_line, percent
 from localspec.config import Message, Request
 from localspec.errors import UsageError
@@ -71,7 +71,7 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
                 live.status("starting the engine")
                 for _ in load(worker, settings, stop):
                     pass
-                found = None if stop.is_asked else _race(worker, request, values["repeat"], live, lambda: stop.is_asked)
+                found = None if stop.is_asked else shown_race(worker, request, values["repeat"], live, stop)
         finally:
             live.erase()
     if found is not None:
@@ -96,12 +96,14 @@ def _request(words: tuple[str, ...], values: dict[str, Any], request: Request, c
     return replace(request, prompt=text)
 
 
-def _race(worker: Worker, request: Request, repeats: int, live: Live, is_stopped: Any) -> Race | None:
+def shown_race(worker: Worker, request: Request, repeats: int, live: Live, stop: Stop) -> Race | None:
+    """Race with its progress in the status; None if it was stopped before a round was over."""
+
     def progress(what: str, answer: Answer | None) -> None:
         if answer is None or live.is_due:
             live.status(what if answer is None else f"{what} · {live_line(answer.stats)}")
 
-    return race(worker, request, repeats, is_stopped, progress)
+    return race(worker, request, repeats, lambda: stop.is_asked, progress)
 
 
 def _tell(found: Race, *, as_json: bool) -> None:
@@ -110,7 +112,12 @@ def _tell(found: Race, *, as_json: bool) -> None:
         return
     text = found.rounds[0].other.stats.text
     write_out((sanitize(text) if is_terminal(sys.stdout) else text) + "\n\n")
-    write_out("\n".join([*aligned(_lines(found)), *map(sanitize, found.verdict())]) + "\n")
+    write_out("\n".join(figures(found)) + "\n")
+
+
+def figures(found: Race) -> list[str]:
+    """Return a line for each answer, and what people came for."""
+    return [*aligned(_lines(found)), *map(sanitize, found.verdict())]
 
 
 def _lines(found: Race) -> list[tuple[str, ...]]:

@@ -26,7 +26,8 @@ class Record:
     def finish(self, reason: str, stats: dict[str, Any]) -> None:
         """Complete the answer; `stats` is the object of --json."""
         if self._message is not None:
-            kept = {name: value for name, value in stats.items() if name != "text"}  # which the message has
+            # What the message itself says is left out.
+            kept = {name: value for name, value in stats.items() if name not in ("text", "session")}
             self._current.store.finish(self._message, reason, kept)
 
     def _add(self, text: str) -> None:

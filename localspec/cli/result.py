@@ -6,25 +6,28 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec import __version__
 from localspec.cli.summary import ttft_ms
 from localspec.config import LoadSettings, Request
 from localspec.stats import Stats
 
+if TYPE_CHECKING:
+    from localspec.conversations.current import Current
+
 SCHEMA = "localspec.result/1"
 
 
-def result(stats: Stats, settings: LoadSettings, request: Request) -> dict[str, Any]:
-    """Return the object of a finished answer."""
+def result(stats: Stats, settings: LoadSettings, request: Request, current: Current | None = None) -> dict[str, Any]:
+    """Return the object of a finished answer; `current` is the place in the conversation in which it was given."""
     loaded = stats.loaded
     return {
         "schema": SCHEMA,
         "text": stats.text,
         "reasoning": None,
         "finish_reason": stats.finished.reason if stats.finished else "error",
-        "session": None,
+        "session": current.id if current is not None and current.store.is_saved else None,
         "seed": stats.started.seed if stats.started else request.sampling.seed,
         "pair": {
             "name": settings.name,

@@ -9,12 +9,15 @@ from typing import Any
 
 import click
 
+from localspec.attachment import Attachment
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import fetched
-from localspec.cli.inputs import Inputs, read_prompt
+from localspec.cli.inputs import Inputs, prompt_of, read_parts
 from localspec.cli.live import Live
+from localspec.cli.opened import is_going_on, place, store_for_talking, wanted
 from localspec.cli.options import (
+    conversation_options,
     format_options,
     model_options,
     prompt_options,
@@ -25,6 +28,8 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import Command
+from localspec.cli.record import Record
+from localspec.cli.result import result
 from localspec.cli.settings import (
     load_settings,
     open_worker,
@@ -35,20 +40,25 @@ from localspec.cli.settings import (
 )
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.cli.stream import EventsSink
-from localspec.config import LoadSettings, Message, Request
+from localspec.config import LoadSettings, Request
+from localspec.conversations.current import Current
+from localspec.conversations.store import Store
 from localspec.errors import UsageError
-from localspec.events import Event, Finished, Warned
+from localspec.events import Event, Finished, Started, Warned
 from localspec.stats import Stats
 from localspec.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything that is decided before a model loads."""
+    """Everything that is decided before a model loads. `words` and `data` are what is said, at the place `current`."""
 
     settings: LoadSettings
     request: Request
     warnings: tuple[Warned, ...]
+    current: Current
+    words: str
+    data: tuple[Attachment, ...]
 
 
 @click.command(
@@ -59,6 +69,7 @@ class Job:
 @model_options
 @reply_options
 @prompt_options
+@conversation_options
 @speculation_options
 @sampling_options
 @format_options
@@ -70,41 +81,62 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     The words of PROMPT are joined by spaces. What is piped in is the prompt if there are no words, and otherwise data
     that the words are about:  git diff | localspec run "Write a commit message"
 
+    Prompt and answer are kept, but those of --raw: `localspec run -c` goes on with them, `localspec logs` lists them.
+
     A loop that reads standard input itself, as `while read`, has to keep it to itself:  localspec run ... </dev/null
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    job = plan(prompt, values, console)
-    live = Live(console)
-    sink = choose_sink(job, console, live, values)
-    console.on_error = sink.fail
-    with open_worker(values) as worker:
-        stats, stop = answer(worker, job, sink, live, console, values["timeout"])
-    sink.finish(stats)
-    warn_if_full(stats, console)
-    has_stats = values["stats"] if values["stats"] is not None else is_terminal(sys.stderr) and not console.quiet
-    if has_stats:
-        tell(stats, console)
-    return stop.exit_code
+    with _store(values, console) as store:
+        job = plan(prompt, values, console, store)
+        live = Live(console)
+        sink = choose_sink(job, console, live, values)
+        console.on_error = sink.fail
+        _warn_of_trouble(store, console)
+        with open_worker(values) as worker:
+            stats, stop = answer(worker, job, sink, live, console, values["timeout"])
+        sink.finish(stats)
+        warn_if_full(stats, console)
+        _warn_of_trouble(store, console)
+        has_stats = values["stats"] if values["stats"] is not None else is_terminal(sys.stderr) and not console.quiet
+        if has_stats:
+            tell(stats, console)
+        return stop.exit_code
 
 
-def plan(words: tuple[str, ...], values: dict[str, Any], console: Console) -> Job:
+def _store(values: dict[str, Any], console: Console) -> Store:
+    """Return where the conversation is kept; a raw prompt is none."""
+    if not values["raw"]:
+        return store_for_talking(values, console)
+    if is_going_on(values):
+        raise UsageError("--raw goes on with no conversation", hint="leave --raw out")
+    return Store.open(None)
+
+
+def _warn_of_trouble(store: Store, console: Console) -> None:
+    trouble = store.trouble()
+    if trouble is not None:
+        console.warn(trouble.message)
+
+
+def plan(words: tuple[str, ...], values: dict[str, Any], console: Console, store: Store) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if values["as_json"] and values["as_events"]:
         raise UsageError("--json and --events are two forms of one output", hint="leave one of them out")
+    found = wanted(store, values)
     settings, missing = promised_settings(values)
     request = request_settings(values, settings)
     system = system_message(values)
+    if values["raw"] and system:
+        raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")
     inputs = Inputs(stdin_limit(values), lambda: _tell_wait(console))
-    text = read_prompt(words, values["file"], inputs, is_raw=values["raw"])
-    if values["raw"]:
-        if system:
-            raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")
-        request = replace(request, prompt=text)
-    else:
-        request = replace(request, messages=(*system, Message("user", text)))
+    spoken, data = read_parts(words, values["file"], inputs)
+    text = prompt_of(spoken, data, is_raw=values["raw"], is_given=bool(words))
     if missing is not None:  # the rest is right: now it is worth a download
         settings = load_settings(values, fetched(missing, values, console))
-    return Job(settings, replace(request, details=values["as_events"]), tuple(inputs.warnings))
+    current = place(store, settings, system[0].content if system else None, found)
+    asked = replace(request, prompt=text) if values["raw"] else replace(request, messages=current.to_send_with(text))
+    asked = replace(asked, details=values["as_events"])
+    return Job(settings, asked, tuple(inputs.warnings), current, spoken, tuple(data))
 
 
 def _tell_wait(console: Console) -> None:
@@ -116,9 +148,9 @@ def _tell_wait(console: Console) -> None:
 def choose_sink(job: Job, console: Console, live: Live, values: dict[str, Any]) -> Sink:
     """Return the form of output that the options ask for."""
     if values["as_json"]:
-        return JsonSink(live, job.settings, job.request, has_tokens=values["tokens"])
+        return JsonSink(live, job.settings, job.request, job.current, has_tokens=values["tokens"])
     if values["as_events"]:
-        return EventsSink(live, job.settings, job.request)
+        return EventsSink(live, job.settings, job.request, job.current)
     return TextSink(console, live, control=values["control_chars"], has_marks=values["tokens"])
 
 
@@ -126,14 +158,26 @@ def answer(
     worker: Worker, job: Job, sink: Sink, live: Live, console: Console, timeout: float | None
 ) -> tuple[Stats, Stop]:
     """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
-    stats = Stats()
+    stats, record, reason = Stats(), Record(job.current), "error"
     try:
         with stopping(worker.cancel, leave_at_once(live.erase), timeout) as stop:
             live.status("starting the engine")
-            follow(_events(worker, job, stop), stats, sink, live, console, stop)
+            follow(_recorded(_events(worker, job, stop), job, record), stats, sink, live, console, stop)
+        reason = stats.finished.reason if stats.finished is not None else reason
     finally:
         live.erase()
+        record.finish(reason, result(stats, job.settings, job.request))
     return stats, stop
+
+
+def _recorded(events: Iterator[Event], job: Job, record: Record) -> Iterator[Event]:
+    """Keep what was asked once it is being answered, and what comes before it is shown; of a raw prompt nothing."""
+    for event in events:
+        if job.request.prompt is None:
+            if isinstance(event, Started):
+                job.current.ask(job.words, job.data)
+            record.event(event)
+        yield event
 
 
 def _events(worker: Worker, job: Job, stop: Stop) -> Iterator[Event]:

@@ -13,7 +13,7 @@ from typing import Any
 from localspec.axes import resolve_axes
 from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
-from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.errors import NotFoundError, UsageError
 from localspec.models.names import DraftChoice
 from localspec.models.store import NotCachedError, PairRef, parse_pair
 from localspec.worker import Worker
@@ -59,28 +59,6 @@ def _load_settings(values: Values, target: str, draft: str | None, name: str) ->
         mlock=values["mlock"],
         rpc=servers(values["rpc"]),
     )
-
-
-def reference(settings: LoadSettings) -> str:
-    """Return a spelling of the pair that finds the same files again, from any folder."""
-    if _files(settings.name) == (settings.target, settings.draft):
-        return settings.name
-    return f"{target_reference(settings)}+{settings.draft or 'none'}"
-
-
-def target_reference(settings: LoadSettings) -> str:
-    """Return such a spelling of the target alone."""
-    name = settings.name.partition("+")[0]
-    return name if _files(f"{name}+none")[0] == settings.target else settings.target
-
-
-def _files(name: str) -> tuple[str, str | None]:
-    """Return the files that a pair's name stands for here; "" for none."""
-    try:
-        pair = parse_pair(name)
-    except LocalspecError:
-        return "", None
-    return str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())
 
 
 def servers(text: str | None) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
@@ -27,6 +27,9 @@ from localspec.cli.result import params, result
 from localspec.config import LoadSettings, Request
 from localspec.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
 from localspec.stats import Stats
+
+if TYPE_CHECKING:
+    from localspec.conversations.current import Current
 
 VERSION = 1
 _PARTIAL = "\ufffd"  # a token that is no text alone, as one byte of a character
@@ -36,9 +39,15 @@ class EventsSink:
     """Writes every event as it comes. Of the many events of a load only every tenth part of a model is told."""
 
     def __init__(
-        self, live: Live, settings: LoadSettings, request: Request, clock: Callable[[], float] = time.monotonic
+        self,
+        live: Live,
+        settings: LoadSettings,
+        request: Request,
+        current: Current,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._live = live
+        self._current = current
         self._settings = settings
         self._request = request
         self._lines = Lines(clock)
@@ -69,7 +78,7 @@ class EventsSink:
     def finish(self, stats: Stats) -> None:
         """Write `end` with the object of --json."""
         tail = stats.finished.tail if stats.finished else ""
-        self._put("end", {"tail": tail, "result": result(stats, self._settings, self._request)})
+        self._put("end", {"tail": tail, "result": result(stats, self._settings, self._request, self._current)})
 
     def fail(self, error: Wire) -> None:
         """Write `error`."""

@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from localspec.attachment import Attachment
+from localspec.bench.race import Race
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.listing import ASSISTANT
 from localspec.cli.live import Live
 from localspec.cli.output import TextSink
+from localspec.cli.race import N, shown_race
 from localspec.cli.record import Record
 from localspec.cli.result import result
 from localspec.cli.signals import Stop, Terminated, stopping
 from localspec.config import LoadSettings, Request
 from localspec.conversations.current import Current
+from localspec.conversations.sending import to_send
 from localspec.errors import PromptTooLongError
 from localspec.events import Event, Finished
 from localspec.stats import Stats
@@ -84,6 +87,26 @@ class Chat:
             self.request = replace(self.request, sampling=replace(self.request.sampling, seed=(seed + 1) % 2**64))
         self.answer()
 
+    def race(self) -> Race | None:
+        """Answer the last question plainly and with speculation, of which nothing is kept; None if it was stopped."""
+        *before, question = self.current.path_to_question()
+        messages = to_send(before, self.current.system, question.content)
+        request = replace(self.request, messages=messages, max_tokens=self.request.max_tokens or N)
+        live = Live(self.console)
+        try:
+            with stopping(self._worker.cancel, _abandon) as stop:
+                for _ in self._loading(live, stop):
+                    pass
+                found = None if stop.is_asked else shown_race(self._worker, request, 1, live, stop)
+        except KeyboardInterrupt:
+            self._worker.close()
+            return None
+        finally:
+            live.erase()
+        if stop.termination:
+            raise Terminated(stop.termination)
+        return found
+
     def switch(self, settings: LoadSettings, pair: str) -> None:
         """Let another pair answer from now on; it loads with the next message."""
         self._worker.close()  # its memory is needed
@@ -119,6 +142,8 @@ class Chat:
             record.finish(reason, result(stats, self.settings, request))
             self.last = stats
         sink.finish(stats)
+        if not stats.text and reason == "stop":
+            self.console.warn("the model had nothing to say; /regen asks it again")
         warn_if_full(stats, self.console)
         if self.has_stats:
             tell(stats, self.console)
@@ -126,18 +151,26 @@ class Chat:
             raise Terminated(stop.termination)
 
     def _events(self, request: Request, live: Live, stop: Stop) -> Iterator[Event]:
-        """Load if nothing is loaded, as at the start and after the worker's death, then generate."""
+        """Load if need be, then generate; nothing is generated once a load was stopped."""
+        yield from self._loading(live, stop)
+        if self._loaded is not None:
+            yield from generate(self._worker, request, stop)
+
+    def _loading(self, live: Live, stop: Stop) -> Iterator[Event]:
+        """Load if nothing is loaded, as at the start and after the worker's death."""
         lost = self._worker.lost()
         if lost is not None:
             self.console.warn(f"{lost.message}; it loads again")
-        if self._loaded is None or self._loaded != self._worker.pid:
-            live.status("starting the engine")
-            for event in load(self._worker, self.settings, stop):
-                yield event
-                if isinstance(event, Finished):
-                    return
+        if self._loaded is not None and self._loaded == self._worker.pid:
+            return
+        self._loaded = None
+        live.status("starting the engine")
+        is_stopped = False
+        for event in load(self._worker, self.settings, stop):
+            is_stopped = isinstance(event, Finished)
+            yield event
+        if not is_stopped:
             self._loaded = self._worker.pid
-        yield from generate(self._worker, request, stop)
 
 
 def _recorded(events: Iterator[Event], record: Record) -> Iterator[Event]:

@@ -66,7 +66,15 @@ class Current:
 
     def question(self) -> Message | None:
         """Return the last thing that a person said, None before the first."""
-        return next((message for message in reversed(self.path()) if message.role == USER), None)
+        path = self.path_to_question()
+        return path[-1] if path else None
+
+    def path_to_question(self) -> list[Message]:
+        """Return what was said up to the last thing that a person said, with that; nothing before the first."""
+        path = self.path()
+        while path and path[-1].role != USER:
+            path.pop()
+        return path
 
     def back_to_question(self) -> Message | None:
         """Go to the last thing that a person said, so that it is answered anew; None if there is none."""
@@ -98,7 +106,13 @@ class Current:
 
     def to_send(self) -> tuple[Sent, ...]:
         """Return the messages that have the last thing said answered, which is a person's."""
-        return to_send(self.path(), self._system, without=self._without)
+        *before, question = self.path()
+        assert question.role == USER, "the last word is a person's"
+        return to_send(before, self._system, question.content, without=self._without)
+
+    def to_send_with(self, content: str) -> tuple[Sent, ...]:
+        """Return the messages that would have `content` answered if it were said here."""
+        return to_send(self.path(), self._system, content, without=self._without)
 
     def forget_oldest(self) -> bool:
         """Send one turn less from now on; False if only the question is left."""

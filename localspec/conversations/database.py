@@ -65,6 +65,7 @@ _UNWRITABLE = (
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_PROTOCOL,  # a network's file system
     sqlite3.SQLITE_NOLFS,
 )
 

@@ -96,4 +96,4 @@ def _about(conversation: Conversation) -> str:
 
 
 def _end(message: Message) -> str:
-    return message.finish or "still being written"
+    return _line(message.finish or "still being written")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.attachment import Attachment, fenced
+from localspec.attachment import Attachment, with_attachments
 
 USER, ASSISTANT = "user", "assistant"
 SENT = "sent"  # the finish of what a person wrote, which is complete at once
@@ -34,7 +34,7 @@ class Message:
     @property
     def content(self) -> str:
         """What is sent to the model: what is attached, fenced, and then the text."""
-        return "\n\n".join([*map(fenced, self.attachments), self.text])
+        return with_attachments(self.text, self.attachments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,16 @@ def copy(db: sqlite3.Connection, row: sqlite3.Row, conversation: str, parent: in
     return made
 
 
+def has_open(db: sqlite3.Connection) -> bool:
+    """Whether an answer is still being written, as far as the file says."""
+    return db.execute("SELECT 1 FROM message WHERE finish IS NULL LIMIT 1").fetchone() is not None
+
+
+def has_deleted(db: sqlite3.Connection, before: float) -> bool:
+    """Whether a conversation was deleted earlier than `before`, in seconds since 1970."""
+    return db.execute("SELECT 1 FROM conversation WHERE deleted_at < ? LIMIT 1", (before,)).fetchone() is not None
+
+
 def end_abandoned(db: sqlite3.Connection) -> None:
     """Mark as interrupted what a process that has gone was still writing."""
     open_rows = db.execute("SELECT DISTINCT writer FROM message WHERE finish IS NULL").fetchall()

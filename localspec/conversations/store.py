@@ -48,9 +48,7 @@ class Store:
         file cannot be written, the store works on a copy in memory; see `trouble`.
         """
         store = cls(File(path), clock)
-        before = clock() - KEPT_DELETED
-        store._file.write(rows.end_abandoned)
-        store._file.write(lambda db: search.remove(db, "deleted_at < ?", (before,)))
+        store._tidy()
         return store
 
     @classmethod
@@ -116,7 +114,8 @@ class Store:
                 db.execute("UPDATE conversation SET title = ? WHERE id = ? AND title = ''", (title, conversation))
             return made
 
-        return self.message(self._file.write(insert))
+        # An answer has yet to come: for its first word the disk is not waited for.
+        return self.message(self._file.write(insert, waits=not is_open))
 
     def append_text(self, message: int, text: str) -> None:
         """Add to the text of an open message; it is on disk within half a second."""
@@ -252,6 +251,14 @@ class Store:
 
     def _messages(self, sql: str, *values: object) -> list[Message]:
         return [rows.message(row) for row in self._file.read(lambda db: db.execute(sql, values).fetchall())]
+
+    def _tidy(self) -> None:
+        """End what processes that are gone left open, and forget what was deleted long ago; mostly there is neither."""
+        before = self._clock() - KEPT_DELETED
+        if self._file.read(rows.has_open):
+            self._file.write(rows.end_abandoned)
+        if self._file.read(lambda db: rows.has_deleted(db, before)):
+            self._file.write(lambda db: search.remove(db, "deleted_at < ?", (before,)))
 
     def _set(self, conversation: str, column: str, value: object) -> None:
         def update(db: sqlite3.Connection) -> None:

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from localspec.config import LoadSettings, Request
 from localspec.errors import LocalspecError, PromptTooLongError, WorkerDiedError
@@ -140,11 +141,12 @@ class FakeWorker:
 def from_environment() -> FakeWorker:
     """FAKE_PASSES (a JSON list), FAKE_PAUSE, FAKE_LOAD_PAUSE (seconds), FAKE_DIES (at a pass), FAKE_DEAF.
 
-    FAKE_REASON is why the answer ends.
+    FAKE_REASON is why the answer ends. FAKE_PASSES may be @ and a file's name.
     """
     worker = FakeWorker()
     if "FAKE_PASSES" in os.environ:
-        worker.passes = json.loads(os.environ["FAKE_PASSES"])
+        passes = os.environ["FAKE_PASSES"]
+        worker.passes = json.loads(Path(passes[1:]).read_text() if passes.startswith("@") else passes)
     worker.pause = float(os.environ.get("FAKE_PAUSE", "0"))
     worker.load_pause = float(os.environ.get("FAKE_LOAD_PAUSE", "0"))
     if "FAKE_DIES" in os.environ:

@@ -6,50 +6,14 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from localspec.cli.chat import converse
-from localspec.cli.console import Console
-from localspec.cli.lines import Lines
-from localspec.cli.talk import Chat
-from localspec.config import LoadSettings, Message, Request, Sampling
-from localspec.conversations.current import Current
-from localspec.conversations.store import Store
+from localspec.config import Message, Request, Sampling
 from localspec.errors import WorkerDiedError
-from tests.cli.fakes import FakeWorker
 from tests.cli.harness import FAKE, REAL, Terminal, localspec, needs_pair
-
-ANSWER = "Once upon a time there was a king."
-
-
-class Talk:
-    """A chat whose lines come from a list; `say` runs them and returns what was printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.worker = FakeWorker()
-        settings = LoadSettings("/t.gguf", "/d.gguf", "pair")
-        self.store = Store.open(None)
-        current = Current(self.store, "pair")
-        self.chat = Chat(Console(), self.worker, settings, Request(), current)  # type: ignore[arg-type]
-        self._capsys = capsys
-
-    def say(self, *lines: str) -> str:
-        source: Iterator[str] = iter(lines)
-        self.code = converse(self.chat, Lines(lambda prompt: next(source, None)))
-        captured = self._capsys.readouterr()
-        self.errors = captured.err
-        return captured.out
-
-    @property
-    def said(self) -> list[str]:
-        return [message.text for message in self.chat.current.path()]
-
-    @property
-    def sent(self) -> list[tuple[str, str]]:
-        return [(message.role, message.content) for message in self.worker.requests[-1].messages]
+from tests.cli.talking import ANSWER, Talk
 
 
 @pytest.fixture
@@ -393,7 +357,7 @@ def test_a_script_with_a_broken_model_fails(tmp_path: Path) -> None:
 
 @needs_pair
 def test_the_real_engine_may_die_between_two_messages() -> None:
-    terminal = Terminal(["chat", "--plain", "--no-stats", "-n", "8"], program=REAL)
+    terminal = Terminal(["chat", "--plain", "--no-stats", "-n", "8", "--temp", "0"], program=REAL)
     terminal.wait_for(lambda: ready(terminal, 1))
     terminal.type("Hello\n")
     terminal.wait_for(lambda: ready(terminal, 2))

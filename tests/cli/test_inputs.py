@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localspec.attachment import Attachment, fenced
-from localspec.cli.inputs import Inputs, compose, read_prompt
+from localspec.cli.inputs import Inputs, compose, read_parts, read_prompt
 from localspec.cli.settings import unescape
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 
@@ -22,8 +22,12 @@ def test_data_goes_before_the_words_in_a_fence() -> None:
     assert compose("explain", [Attachment("", "a\nb\n")], is_raw=False) == "```\na\nb\n```\n\nexplain"
 
 
-def test_data_alone_is_the_prompt() -> None:
-    assert compose("", [Attachment("", "Once")], is_raw=False) == "Once"
+def test_data_alone_is_the_prompt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Inputs, "stdin", lambda *_, **__: "Once\n")
+    assert read_parts((), (), Inputs(100)) == ("Once", [])
+    (tmp_path / "empty").touch()
+    assert read_parts((), ("-", str(tmp_path / "empty")), Inputs(100)) == ("Once", [])
+    assert read_parts(("explain",), (), Inputs(100)) == ("explain", [Attachment("", "Once\n")])
 
 
 def test_files_keep_their_names() -> None:

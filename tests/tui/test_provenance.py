@@ -25,7 +25,12 @@ ORIGINS = [
 
 
 def test_every_origin_but_the_drafts_has_a_mark() -> None:
-    assert marked(ORIGINS, View.MARKS).plain == "·Once upon a ⟦time⟧ ‹there was›,⁺ ⟨he⟩\n\n"
+    assert marked(ORIGINS, View.MARKS).plain == "·Once· upon a ⟦time⟧ ‹there was›,⁺ ⟨he⟩\n\n"
+
+
+def test_where_nothing_was_drafted_nothing_is_marked() -> None:
+    origins = [Origin("Once", "plain"), Origin(" upon", "plain")]
+    assert marked(origins, View.FULL).plain == "Once upon"
 
 
 def test_colours_say_the_same_as_the_marks() -> None:

@@ -76,7 +76,7 @@ async def test_values_and_their_origins_are_shown() -> None:
     assert ["top-k", "30", "config.toml:2"] in lines
     assert ["min-p", "0.1", "LOCALSPEC_MIN_P"] in lines
     assert ["temp", "0.8", "default"] in lines
-    assert ["theme", "dark", "default"] in lines
+    assert ["theme", "auto", "default"] in lines
 
 
 async def test_a_value_is_taken_from_the_next_answer_on() -> None:

@@ -13,7 +13,7 @@ from localspec.sanitize import Sanitizer, sanitize
 CONTROLS = {chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))} - {"\n", "\t"}
 NASTY = st.text(
     st.one_of(
-        st.sampled_from("\x1b\r\n\t\x9b\x9d\x07\x7f\u200b\u200d\u202e\ufe0f\U000e0041a1👩💻م"),
+        st.sampled_from("\x1b\r\n\t\x9b\x9d\x07\x7f\u200b\u200d\u0301\u0489\u202e\ufe0f\U000e0041a1👩💻م"),
         st.characters(),
         st.characters(categories=["Cs", "Cf", "Cc"]),
     )
@@ -35,6 +35,8 @@ NASTY = st.text(
         ("line\u2028para\u2029", "line\\u{2028}para\\u{2029}"),
         ("half \ud83d pair", "half \\u{d83d} pair"),
         ("a\u200db\ufe0fc", "a\\u{200d}b\\u{fe0f}c"),
+        ("a" + 10 * "\u0301" + "b\u0301", "a" + 8 * "\u0301" + 2 * "\\u{301}" + "b\u0301"),
+        ("e\u0301\u034f\u0301", "e\u0301\\u{34f}\u0301"),
     ],
 )
 def test_what_a_terminal_obeys_becomes_visible(raw: str, shown: str) -> None:
@@ -47,6 +49,7 @@ def test_what_a_terminal_obeys_becomes_visible(raw: str, shown: str) -> None:
         "👩‍💻 👨‍👩‍👧‍👦 🏳️‍🌈 ❤️‍🔥 👍🏽 🇩🇪 1️⃣ ☺️ ©️",  # joiners, selectors, skin tones, flags, keycaps
         "می‌خواهم",  # Persian with a zero-width non-joiner
         "क्‍ष",  # Devanagari with a zero-width joiner
+        "Việt Nam, b̵͇a̐d t́y̆pe",  # marks of their own
         "Ünïcödé 漢字 한글 עברית العربية",
         "[/INST] [@click=app.quit]x[/] \\u{9b}",  # markup is text
     ],

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Markdown, Static
 
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
@@ -271,6 +271,24 @@ class ChatScreen(Turns):
         for name in order:
             self.set_class(name == self._pane, f"-figures-{name}")
         self._show_figures()
+
+    def action_message(self, by: int) -> None:
+        """Go to the next or the message before; from elsewhere to the last one."""
+        messages = list(self.transcript.query(Spoken))
+        if not messages:
+            return
+        here = self.focused
+        at = messages.index(here) + by if isinstance(here, Spoken) and here in messages else len(messages) - 1
+        messages[max(0, min(at, len(messages) - 1))].focus()
+
+    def action_write(self) -> None:
+        """Go to the composer."""
+        self.composer.focus()
+
+    @on(Markdown.LinkClicked)
+    def copy_link(self, clicked: Markdown.LinkClicked) -> None:
+        """Copy a link, and open nothing: what it leads to is the model's choice."""
+        self.copy_text(clicked.href, "the link")
 
     def action_follow(self) -> None:
         """Go to the end."""

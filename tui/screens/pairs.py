@@ -25,9 +25,9 @@ from localspec.sanitize import sanitize
 from localspec.tui.desk import Desk
 from localspec.tui.downloads import Download
 from localspec.tui.drawer import drawn
-from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.fit import Memory, this_machine
 from localspec.tui.rows import cells, columns_of, compared, described
+from localspec.tui.shared import Shared
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
@@ -36,7 +36,7 @@ REST = 0.2  # seconds a row is looked at before its files are
 class PairsScreen(Screen[None]):
     """Typing filters; Enter uses what is chosen, or any pair that is written down whole."""
 
-    app: Elsewhere
+    app: Shared
     CSS_PATH = "pairs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),

@@ -18,8 +18,8 @@ from localspec.config import Message, Request
 from localspec.sanitize import sanitize
 from localspec.tui.bridge import Ended
 from localspec.tui.desk import Desk
-from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.race import Running
+from localspec.tui.shared import Shared
 from localspec.tui.widgets.card import card
 from localspec.worker import Worker
 
@@ -50,7 +50,7 @@ class Lane(Vertical):
 class RaceScreen(Screen[None]):
     """Runs a race when it is opened with a question, and whenever Enter is pressed."""
 
-    app: Elsewhere
+    app: Shared
     CSS_PATH = "race.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "stop, back"),

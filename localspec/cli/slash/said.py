@@ -14,9 +14,9 @@ from localspec.attachment import Attachment
 from localspec.cli.clipboard import copy
 from localspec.cli.console import is_terminal, write_out
 from localspec.cli.inputs import MAX_FILE, Inputs
-from localspec.cli.listing import said, short
+from localspec.cli.listing import count, said, short
 from localspec.cli.talk import Chat
-from localspec.conversations.records import ASSISTANT, USER, Message
+from localspec.conversations.records import ASSISTANT, Message
 from localspec.errors import NotFoundError, UsageError
 
 _BLOCK = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
@@ -109,13 +109,13 @@ def attach(chat: Chat, argument: str) -> None:
 
 
 def _way(chat: Chat, end: Message, here: set[int]) -> str:
-    """Return how a path differs from the one that is looked at: its first message of its own."""
+    """Return how a path differs from the one that is looked at: its first message of its own, and its last."""
     path = chat.current.store.path(end.id)
     first = next((message for message in path if message.id not in here), None)
     if first is None:
-        return f"here, {len(path)} messages"
-    who = "You" if first.role == USER else "Assistant"
-    return f"message {path.index(first) + 1} of {len(path)}, {who}: {short(first.text)}"
+        return f"here, {count(len(path))}"
+    last = "" if end.id == first.id else f" … {short(end.text)}"
+    return f"from message {path.index(first) + 1} of {len(path)}: {short(first.text)}{last}"
 
 
 def _code(answer: str) -> str:

@@ -1,20 +1,30 @@
-"""What of the next answer is set: /set and its short forms, /system, /model, /draft, /stats, /tokens."""
+"""What of the next answer is set: /set and its short forms, /system, /model, /draft, /tokens; and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from localspec.cli.console import one_line, write_out
-from localspec.cli.settings import check, reference, target_reference, text_or_file
+from localspec.cli.race import figures
+from localspec.cli.settings import check, text_or_file
 from localspec.cli.summary import table
 from localspec.cli.talk import Chat
 from localspec.cli.tuning import SETTINGS, changed, shown
 from localspec.errors import UsageError
+from localspec.models.reference import reference, target_reference
 
 
 def show_stats(chat: Chat, _argument: str) -> None:
     """Every number of the last answer."""
     write_out(table(chat.last) + "\n" if chat.last is not None else "  nothing was answered yet\n")
+
+
+def race(chat: Chat, _argument: str) -> None:
+    """Answer the last message plainly and with speculation: how much faster, and the same text?"""
+    if chat.current.question() is None:
+        raise UsageError("there is nothing to answer in a race", hint="send a message first")
+    found = chat.race()
+    write_out("  stopped\n" if found is None else "".join(f"  {line}\n" for line in figures(found)))
 
 
 def change(chat: Chat, argument: str) -> None:

@@ -46,6 +46,7 @@ def _bye(chat: Chat, _argument: str) -> None:
 
 COMMANDS: dict[str, Slash] = {
     "stats": Slash(settings.show_stats, "/stats", "every number of the last answer"),
+    "race": Slash(settings.race, "/race", "answer the last message plainly, too: how much faster?"),
     "set": Slash(settings.change, "/set [NAME VALUE]", "change a setting; alone, list them"),
     "temp": Slash(settings.setting("temp"), "/temp F", "temperature"),
     "seed": Slash(settings.setting("seed"), "/seed N", "seed; none: a new one each time"),

@@ -1,0 +1,80 @@
+"""Take the picture of the full-screen chat that the README shows, docs/chat.svg, from a real run on this machine.
+
+The bundled pair's target is embedded in a model of a real one's shape (make_scaled_pair.py), since at its own size
+there is nothing to gain. Every figure in the picture was measured while it was taken; the text is the small model's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+
+from make_scaled_pair import SHAPES, write_scaled
+
+from localspec.config import LoadSettings, Request, Sampling
+from localspec.conversations.store import Store
+from localspec.tui.app import LocalspecApp
+from localspec.tui.bridge import Bridge
+from localspec.tui.desk import Desk
+from localspec.tui.dialogue import Dialogue
+from localspec.tui.keeper import Keeper
+from localspec.worker import Worker
+
+ROOT = Path(__file__).parent.parent
+SIZE = (120, 36)
+TURNS = ("Tell me of a king and his three sons.", "Once upon a time there lived a fox who")
+
+
+async def take(settings: LoadSettings, request: Request, kept: Path) -> str:
+    """Return the picture of a chat of two turns, the last of them with its tokens' origins."""
+    bridge, store = Bridge(Worker()), Store.open(kept)
+    keeper = Keeper(store)
+    app = LocalspecApp(Desk(bridge, keeper, settings, request, Dialogue()), keeper)
+    async with app.run_test(size=SIZE) as pilot:
+        for n, text in enumerate(TURNS, 1):
+            app.chat.composer.fill(text)
+            await pilot.press("enter")
+            while len(app.desk.traces) < n or bridge.is_busy:
+                await pilot.pause(0.05)
+        await app.chat.action_origins()
+        await app.chat.action_origins()
+        await pilot.pause(0.5)
+        picture = app.export_screenshot(title="localspec chat")
+    bridge.close()
+    keeper.close()
+    store.close()
+    return picture
+
+
+def main() -> None:
+    """Make the target, run the chat, write the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="1b")
+    parser.add_argument("--quant", default="Q4_0")
+    parser.add_argument("--target", type=Path, help="a target that make_scaled_pair.py wrote before")
+    parser.add_argument("-n", type=int, default=110, help="tokens of an answer")
+    parser.add_argument("--temp", type=float, default=0.8)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "chat.svg")
+    options = parser.parse_args()
+    pair = Path(str(files("localspec.models"))) / "storyteller"
+    with tempfile.TemporaryDirectory() as folder:
+        target = options.target or Path(folder) / "target.gguf"
+        if options.target is None:
+            write_scaled(pair / "target-q8_0.gguf", target, SHAPES[options.shape], options.quant)
+        name = f"storyteller, target scaled to {options.shape}"
+        settings = LoadSettings(str(target), str(pair / "draft-q8_0.gguf"), name=name)
+        request = Request(max_tokens=options.n, sampling=Sampling(temperature=options.temp, seed=options.seed))
+        picture = asyncio.run(take(settings, request, Path(folder) / "kept.db"))
+    # The fonts that the picture names would be fetched from elsewhere by whoever looks at it.
+    picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)
+    options.out.write_text(picture, encoding="utf-8")
+    print(f"written: {options.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""A chat whose lines come from a list, with a scripted worker and conversations in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from localspec.cli.chat import converse
+from localspec.cli.console import Console
+from localspec.cli.lines import Lines
+from localspec.cli.talk import Chat
+from localspec.config import LoadSettings, Request
+from localspec.conversations.current import Current
+from localspec.conversations.store import Store
+from localspec.errors import NotFoundError
+from tests.cli.fakes import FakeWorker
+
+ANSWER = "Once upon a time there was a king."
+
+
+class Talk:
+    """`say` runs lines and returns what was printed; `errors` is what went to stderr, `code` the exit code."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], store: Store | None = None) -> None:
+        self.worker = FakeWorker()
+        self.store = store or Store.open(None)
+        settings = LoadSettings("/t.gguf", "/d.gguf", "pair")
+        current = Current(self.store, "pair")
+        self.chat = Chat(Console(), self.worker, settings, Request(), current, self._open)  # type: ignore[arg-type]
+        self._capsys = capsys
+
+    def say(self, *lines: str) -> str:
+        source: Iterator[str] = iter(lines)
+        self.code = converse(self.chat, Lines(lambda prompt: next(source, None)))
+        captured = self._capsys.readouterr()
+        self.errors = captured.err
+        return captured.out
+
+    @property
+    def said(self) -> list[str]:
+        return [message.text for message in self.chat.current.path()]
+
+    @property
+    def sent(self) -> list[tuple[str, str]]:
+        return [(message.role, message.content) for message in self.worker.requests[-1].messages]
+
+    def _open(self, pair: str) -> LoadSettings:
+        """Know any pair but /gone."""
+        if pair.startswith("/gone"):
+            raise NotFoundError(f"{pair} does not exist", hint="check the path")
+        target, _, draft = pair.partition("+")
+        settings = replace(self.chat.settings, target=target, draft=draft or None, name=pair)
+        return replace(settings, draft=None) if draft == "none" else settings

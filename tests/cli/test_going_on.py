@@ -1,0 +1,202 @@
+"""What is said is kept by run and chat, gone on with by -c and --session, and not kept by --no-save."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from localspec.conversations.records import Message
+from localspec.conversations.store import Store
+from tests.cli.harness import FAKE, REAL, ROOT, Terminal, assert_one_line, environment, localspec, needs_pair
+
+ANSWER = "Once upon a time there was a king."
+
+
+class Home:
+    """A home of the test's own, in which commands run; `paths` are the conversations, the last used first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "data" / "conversations.db"
+
+    def run(self, *args: str, stdin: bytes | None = b"", **env: str) -> subprocess.CompletedProcess[bytes]:
+        return localspec(*args, program=FAKE, stdin=stdin, env={"LOCALSPEC_HOME": str(self.folder), **env})
+
+    @property
+    def paths(self) -> list[list[str]]:
+        with Store.open(self.file) as store:
+            return [[message.text for message in store.path(each.leaf)] for each in store.conversations()]
+
+    def last(self) -> list[Message]:
+        with Store.open(self.file) as store:
+            return store.path(store.conversations(1)[0].leaf)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+def test_run_keeps_and_goes_on(home: Home) -> None:
+    assert home.run("run", "one").stderr == b""
+    made = json.loads(home.run("run", "--json", "-c", "two").stdout)
+    assert home.paths == [["one", ANSWER, "two", ANSWER]]
+    assert made["session"] == home.last()[0].conversation
+    home.run("run", "other")
+    home.run("run", "--session", made["session"][-5:], "three")
+    assert home.paths == [["one", ANSWER, "two", ANSWER, "three", ANSWER], ["other", ANSWER]]
+    end = json.loads(home.run("run", "--events", "-c", "four").stdout.splitlines()[-1])
+    assert end["result"]["session"] == made["session"]
+
+
+def test_chat_goes_on_with_what_run_began(home: Home) -> None:
+    home.run("run", "-s", "Be brief", "one")
+    home.run("chat", "-c", stdin=b"two\n")
+    home.run("chat", stdin=b"apart\n")
+    assert home.paths == [["apart", ANSWER], ["one", ANSWER, "two", ANSWER]]
+    with Store.open(home.file) as store:
+        assert store.conversations()[1].system == "Be brief"
+
+
+def test_what_is_about_data_keeps_it_apart(home: Home) -> None:
+    home.run("run", "explain", stdin=b"a\nb\n")
+    question = home.last()[0]
+    assert (question.text, question.attachments[0].text) == ("explain", "a\nb\n")
+    assert question.content == "```\na\nb\n```\n\nexplain"
+
+
+def test_an_answer_that_failed_is_kept_with_what_came(home: Home) -> None:
+    assert home.run("run", "one", FAKE_DIES="2").returncode == 9
+    assert [(message.text, message.finish) for message in home.last()] == [
+        ("one", "sent"),
+        ("Once upon a time there", "error"),
+    ]
+    assert home.run("run", "two", "--timeout", "0.3", FAKE_PAUSE="1").returncode == 124
+    assert [message.finish for message in home.last()] == ["sent", "timeout"]
+
+
+def test_a_prompt_that_was_never_answered_leaves_nothing(home: Home) -> None:
+    assert home.run("run", "one", "--timeout", "0.3", FAKE_LOAD_PAUSE="1").returncode == 124
+    assert home.paths == []
+
+
+@pytest.mark.parametrize("args", [["run", "--no-save", "one"], ["run", "--raw", "one"], ["chat", "--no-save"]])
+def test_nothing_is_written_where_nothing_is_to_be_kept(home: Home, args: list[str]) -> None:
+    assert home.run(*args, stdin=b"one\n" if args[0] == "chat" else b"").returncode == 0
+    assert not home.file.exists()
+
+
+def test_the_environment_can_say_so_for_all(home: Home) -> None:
+    assert json.loads(home.run("run", "--json", "one", LOCALSPEC_SAVE="0").stdout)["session"] is None
+    assert not home.file.exists()
+
+
+def test_going_on_without_saving_changes_nothing(home: Home) -> None:
+    home.run("run", "one")
+    before = home.file.read_bytes()
+    assert home.run("chat", "-c", "--no-save", stdin=b"two\n/history\n").stdout.count(b"You: one") == 1
+    assert home.file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["run", "-c", "x"], 3, ["there is no conversation to continue", "try: localspec chat"]),
+        (["chat", "-c"], 3, ["there is no conversation to continue"]),
+        (["run", "--session", "zzzzzzzz", "x"], 3, ["there is no conversation 'zzzzzzzz'", "localspec logs"]),
+        (["run", "--session", "\x1b[31m", "x"], 3, ["there is no conversation", "x1b[31m"]),
+        (["chat", "-c", "--session", "abc"], 2, ["--continue and --session both"]),
+        (["run", "--raw", "-c", "x"], 2, ["--raw goes on with no conversation"]),
+    ],
+)
+def test_what_cannot_be_gone_on_with(home: Home, args: list[str], code: int, words: list[str]) -> None:
+    line = assert_one_line(home.run(*args), code, *words)
+    assert "\x1b" not in line
+
+
+def test_the_pair_that_answered_answers_again(home: Home, tmp_path: Path) -> None:
+    target = tmp_path / "my target.gguf"
+    os.link(ROOT / "models/storyteller/target-q8_0.gguf", target)
+    home.run("run", "-m", str(target), "one")
+    made = json.loads(home.run("run", "-c", "--json", "two").stdout)
+    assert made["pair"]["target"]["path"] == str(target)
+    made = json.loads(home.run("run", "-c", "-m", "storyteller", "--json", "three").stdout)
+    assert made["pair"]["target"]["path"] != str(target)
+    made = json.loads(home.run("run", "-c", "--json", "four").stdout)
+    assert made["pair"]["name"] == "storyteller", "the last that answered"
+    home.run("run", "-c", "-m", str(target), "five")
+    target.unlink()
+    assert_one_line(home.run("run", "-c", "six"), 3, "my target.gguf does not exist")
+
+
+def typed(home: Home, *args: str, keys: str, until: str) -> Terminal:
+    """Type `keys` into a line chat with a history, wait until `until` shows, and leave."""
+    env = {"LOCALSPEC_HOME": str(home.folder), "LOCALSPEC_NO_HISTORY": ""}
+    terminal = Terminal(["chat", "--plain", "--no-stats", *args], env=env)
+    terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
+    terminal.type(keys)
+    terminal.wait_for(lambda: until in terminal.text)
+    terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+    return terminal
+
+
+def test_the_lines_that_were_typed_come_back(home: Home) -> None:
+    typed(home, keys="first\n", until=ANSWER)
+    path = home.folder / "state" / "history"
+    assert path.read_text() == "first\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    typed(home, "--no-save", keys="secret\n", until=ANSWER)
+    assert "secret" not in path.read_text()
+    up = typed(home, keys="\x1b[A again\n", until=ANSWER)
+    assert "You: first again" in up.text
+    assert path.read_text() == "first\nfirst again\n"
+
+
+@needs_pair
+def test_a_kill_of_everything_loses_less_than_a_second_of_text(home: Home) -> None:
+    """The real pair streams; chat and engine are killed at once; what was on the screen a second before is kept."""
+    args = ["chat", "-k", "0", "--ctx", "1024", "-n", "900", "--logit-bias", "2=-1000", "--no-stats"]
+    process = subprocess.Popen(
+        [*REAL, *args], env=environment({"LOCALSPEC_HOME": str(home.folder)}), cwd=ROOT, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    seen: list[tuple[float, bytes]] = []
+    out = process.stdout.fileno()
+
+    def read() -> None:
+        while chunk := os.read(out, 1 << 16):
+            seen.append((time.monotonic(), chunk))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(100):  # as long as it takes
+        process.stdin.write(b"Once upon a time\n")
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while sum(len(chunk) for at, chunk in seen if at < time.monotonic() - 1.2) < 500 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    killed = time.monotonic()
+    for pid in (process.pid, *map(int, children)):
+        os.kill(pid, signal.SIGKILL)
+    process.wait(60)
+    reader.join(60)
+    process.stdin.close()
+    early = b"".join(chunk for at, chunk in seen if at < killed - 1.0).decode(errors="ignore")
+    path = home.last()
+    kept = "".join(f"{'You' if m.role == 'user' else 'Assistant'}: {m.text}\n" for m in path)
+    assert len(early) > 200
+    assert kept.startswith(early.rstrip("\n"))
+    assert path[-1].finish in ("interrupted", "sent", "length")

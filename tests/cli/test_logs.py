@@ -1,0 +1,241 @@
+"""`localspec logs`: what is kept, listed, shown, searched, exported, deleted and brought back."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.attachment import Attachment
+from localspec.cli.app import call
+from localspec.cli.console import Console
+from localspec.config import conversations_file
+from localspec.conversations.store import Store
+from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
+from tests.cli.harness import FAKE, assert_one_line, localspec
+
+# What a model may say to the terminal or the browser of whoever reads it later.
+HOSTILE = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31m\u202eevil\u200b</div><script>alert(1)</script>[x](javascript:alert(1))&lt;"
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e]")
+
+Logs = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.open(conversations_file()) as store:
+        yield store
+
+
+@pytest.fixture
+def logs(capsys: pytest.CaptureFixture[str]) -> Logs:
+    """Run a command as it is typed; return what it printed."""
+
+    def run(*args: str) -> str:
+        assert call(["logs", *args], Console()) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def keep(store: Store, *texts: str, title: str = "", pair: str = "big+small") -> str:
+    """Keep a conversation of turns; return its id."""
+    home, parent = store.create(pair, title=title).id, None
+    for i, text in enumerate(texts):
+        message = store.add_message(home, parent, "assistant" if i % 2 else "user", text)
+        parent = message.id
+        if i % 2:
+            store.finish(message.id, "stop")
+    return home
+
+
+def test_nothing_is_kept_yet(logs: Logs, home: Path) -> None:
+    assert logs() == "no conversations are kept yet\n"
+    assert json.loads(logs("--json"))["conversations"] == []
+    for args in (["show"], ["search", "x"], ["undo"], ["export"], ["rm", "zzzzzzzz"]):
+        with pytest.raises(NotFoundError) as caught:
+            logs(*args)
+        assert caught.value.hint.startswith("localspec ")
+    assert not (home / "home").exists(), "looking makes no file"
+
+
+def test_the_list(store: Store, logs: Logs) -> None:
+    ids = [keep(store, f"question {i}", "answer") for i in range(25)]
+    lines = logs().splitlines()
+    assert len(lines) == 20
+    assert lines[0].startswith(ids[-1])
+    assert "  2 messages  question 24" in lines[0]
+    assert len(logs("-n", "0").splitlines()) == 25
+    assert logs("list", "-n", "3") == logs("-n", "3")
+    listed = json.loads(logs("--json", "-n", "2"))
+    assert [each["id"] for each in listed["conversations"]] == ids[:-3:-1]
+    assert listed["path"] == str(conversations_file())
+    assert logs("path").strip() == listed["path"]
+
+
+def test_one_is_shown(store: Store, logs: Logs) -> None:
+    older = keep(store, "one", "1")
+    latest = keep(store, "two", "2", "three", "3", title="Numbers")
+    store.set_system(latest, "Count")
+    store.add_message(latest, store.messages(latest)[2].id, "assistant", "3, again")
+    shown = logs("show").splitlines()
+    assert shown[0].startswith(latest)
+    assert shown[0].endswith("Numbers")
+    assert shown[1:6] == ["System: Count", "You: two", "Assistant: 2", "You: three", "Assistant: 3, again"]
+    assert shown[6:] == ["(still being written)", "(1 message on other branches: --json shows them)"]
+    assert logs("-c") == logs("show", latest) == logs("--session", latest)
+    assert "You: one" in logs("show", older[-5:])
+    whole = json.loads(logs("show", "--json"))
+    assert whole["schema"] == "localspec.conversation/1"
+    assert [message["text"] for message in whole["messages"]] == ["two", "2", "three", "3", "3, again"]
+
+
+def test_search(store: Store, logs: Logs) -> None:
+    home = keep(store, "where is the needle", "in the HAYSTACK")
+    keep(store, "nothing", "at all")
+    (line,) = logs("search", "needle", "the").splitlines()
+    assert line.startswith(home)
+    assert line.endswith("You: where is the needle")
+    assert logs("--search", "haystack").endswith("Assistant: in the HAYSTACK\n")
+    (hit,) = json.loads(logs("search", "haystack", "--json"))["hits"]
+    assert (hit["conversation"], hit["role"]) == (home, "assistant")
+    with pytest.raises(NotFoundError, match="nobody said 'hay fork'"):
+        logs("search", "hay", "fork")
+
+
+def test_deleting_and_bringing_back(store: Store, logs: Logs) -> None:
+    one, two, three = (keep(store, f"{i}", "x") for i in range(3))
+    assert logs("rm", one, two[-5:]) == f"deleted {one} and {two}; localspec logs undo brings it back\n"
+    assert [line[:8] for line in logs().splitlines()] == [three]
+    assert logs("undo").startswith(two)
+    assert json.loads(logs("undo", one, "--json")) == {"restored": one}
+    assert len(logs().splitlines()) == 3
+    with pytest.raises(NotFoundError):
+        logs("rm", three, "zzzzzzzz")
+    assert len(logs().splitlines()) == 3, "all of them, or none"
+    with pytest.raises(DeclinedError, match="for good"):
+        logs("rm", "--now", three)
+    assert json.loads(logs("rm", "--now", "-y", "--json", three)) == {"deleted": [three], "for_good": True}
+    with pytest.raises(NotFoundError):
+        logs("undo", three)
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its tags, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_html_holds_hostile_text_as_text(store: Store, logs: Logs) -> None:
+    home = keep(store, HOSTILE, HOSTILE, title=HOSTILE, pair=HOSTILE)
+    store.set_system(home, HOSTILE)
+    message = store.messages(home)[1].id
+    store.add_message(home, message, "user", "see", attachments=[Attachment(f"{HOSTILE}.txt", HOSTILE)])
+    text = logs("export", "--format", "html")
+    page = Page(text)
+    assert {"script", "a", "img", "iframe", "link", "form", "object", "base"}.isdisjoint(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name in ("href", "src", "style")]
+    assert page.text.count("</div><script>alert(1)</script>[x](javascript:alert(1))&lt;") >= 5
+    assert not CONTROLS.search(text)
+    assert "default-src 'none'" in text
+
+
+@pytest.mark.parametrize("args", [[], ["show"], ["search", "evil"], ["export"], ["list", "--json"], ["show", "--json"]])
+def test_nothing_that_is_printed_controls_a_terminal(store: Store, logs: Logs, args: list[str]) -> None:
+    home = keep(store, HOSTILE, HOSTILE, title=HOSTILE, pair=HOSTILE)
+    store.set_system(home, HOSTILE)
+    shown = logs(*args)
+    assert "evil" in shown
+    assert not CONTROLS.search(shown)
+
+
+def test_exports(store: Store, logs: Logs, home: Path) -> None:
+    kept = keep(store, "one", "# 1\n\n```\ncode\n```\n", title="Numbers")
+    store.finish(store.messages(kept)[1].id, "interrupted")
+    target = home / "out.md"
+    logs("export", kept, "-o", str(target))
+    text = target.read_text()
+    assert text.startswith("# Numbers\n\n*big+small · ")
+    assert text.endswith("## You\n\none\n\n## Assistant\n\n# 1\n\n```\ncode\n```\n\n*(interrupted)*\n")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    with pytest.raises(UsageError, match="exists"):
+        logs("export", kept, "-o", str(target), "--format", "json")
+    assert target.read_text() == text
+    logs("export", kept, "-o", str(target), "--format", "json", "--force")
+    assert json.loads(target.read_text())["messages"][1]["text"].startswith("# 1\n")
+    logs("export", "-o", str(home / "page.HTML"))
+    assert (home / "page.HTML").read_text().startswith("<!DOCTYPE html>")
+    assert sorted(os.listdir(home)) == ["home", "out.md", "page.HTML"]
+    for name, error in (("x.pdf", UsageError), ("no/such/x.md", ResourceError)):
+        with pytest.raises(error):
+            logs("export", "-o", str(home / name))
+
+
+def test_options_of_the_list_do_not_go_with_a_command(store: Store, logs: Logs) -> None:
+    keep(store, "one", "1")
+    with pytest.raises(UsageError, match="stands before"):
+        logs("--search", "one", "list")
+
+
+def damage(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"what is this? " * 1000)
+
+
+@pytest.mark.parametrize("args", [[], ["show"], ["search", "x"], ["rm", "x"], ["undo"], ["export"]])
+def test_a_damaged_file_is_one_line_and_stays(home: Path, args: list[str]) -> None:
+    path = conversations_file()
+    damage(path)
+    before = path.read_bytes()
+    done = localspec("logs", *args, program=FAKE, env={"LOCALSPEC_HOME": str(home / "home")})
+    assert_one_line(done, 5, str(path), "try: mv ")
+    assert path.read_bytes() == before
+
+
+def test_nobody_is_kept_from_talking_by_a_damaged_file(home: Path) -> None:
+    damage(conversations_file())
+    env = {"LOCALSPEC_HOME": str(home / "home")}
+    done = localspec("run", "hi", program=FAKE, env=env)
+    assert (done.returncode, done.stdout) == (0, b"Once upon a time there was a king.\n")
+    assert done.stderr.decode().count("nothing is saved") == 1
+    assert localspec("run", "--no-save", "hi", program=FAKE, env=env).stderr == b""
+    assert_one_line(localspec("run", "-c", "hi", program=FAKE, env=env), 5, "cannot be read")
+
+
+def test_what_cannot_be_changed_is_an_error(store: Store, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = keep(store, "one", "1")
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("localspec.conversations.database._prepare", refuse)
+    with pytest.raises(LocalspecError, match="not saved"):
+        logs("rm", kept)
+    assert kept in logs(), "it can still be looked at"
+    monkeypatch.undo()
+    assert store.get(kept).deleted_at is None

@@ -1,0 +1,273 @@
+"""The commands of the line chat that go about its conversations, and those that change what answers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec.cli.slash.table import ALIASES, COMMANDS
+from localspec.config import LoadSettings, Request, Sampling
+from localspec.conversations.store import Store
+from localspec.errors import WorkerDiedError
+from tests.cli.talking import ANSWER, Talk
+
+
+@pytest.fixture
+def talk(capsys: pytest.CaptureFixture[str]) -> Talk:
+    return Talk(capsys)
+
+
+def test_help_names_every_command(talk: Talk) -> None:
+    shown = talk.say("/help")
+    assert all(f"  /{name}" in shown for name in COMMANDS)
+    assert set(ALIASES.values()) <= set(COMMANDS)
+
+
+def test_an_answer_is_kept_as_it_was_given(talk: Talk) -> None:
+    talk.say("one")
+    question, answer = talk.chat.current.path()
+    assert (question.finish, answer.finish, answer.text) == ("sent", "stop", ANSWER)
+    assert answer.stats is not None
+    assert answer.stats["timings"]["draft_n"] == 8
+    assert "text" not in answer.stats
+
+
+def test_an_answer_that_broke_off_is_kept_with_the_reason(talk: Talk) -> None:
+    talk.worker.fails[2] = WorkerDiedError("the engine was killed (SIGKILL)")
+    talk.say("one")
+    assert [message.finish for message in talk.chat.current.path()] == ["sent", "error"]
+    talk.worker.fails[0] = WorkerDiedError("the engine was killed (SIGKILL)")
+    talk.say("two")
+    assert talk.said == ["one", "Once upon a time there", "two"], "an answer without a word is none"
+
+
+def test_an_empty_answer_is_said_and_is_none(talk: Talk) -> None:
+    talk.worker.passes = [""]
+    talk.say("one")
+    assert "nothing to say; /regen" in talk.errors
+    assert talk.said == ["one"]
+
+
+def test_editing_begins_a_branch(talk: Talk) -> None:
+    talk.say("one", "two", "/edit two, better")
+    assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "two, better")]
+    assert talk.said == ["one", ANSWER, "two, better", ANSWER]
+    assert len(talk.store.messages(talk.chat.current.id or "")) == 6
+
+
+def test_editing_in_an_editor(talk: Talk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "editor.py"
+    script.write_text("import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text().upper())")
+    monkeypatch.setenv("VISUAL", f"{shlex.quote(sys.executable)} {shlex.quote(str(script))}")
+    monkeypatch.setattr("localspec.cli.slash.said.is_terminal", lambda stream: True)
+    talk.say("one", "/edit")
+    assert talk.sent == [("user", "ONE")]
+    assert "nothing was changed" in talk.say("/edit")
+    monkeypatch.setenv("VISUAL", "/nonexistent/editor")
+    talk.say("/edit")
+    assert "the editor /nonexistent/editor failed" in talk.errors
+
+
+def test_an_attachment_goes_with_the_edit(talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "n.txt").write_text("notes")
+    talk.say(f"/read {tmp_path}/n.txt", "explain", "/edit explain briefly")
+    assert talk.sent == [("user", "```n.txt\nnotes\n```\n\nexplain briefly")]
+
+
+def test_branches_are_listed_and_gone_to(talk: Talk) -> None:
+    assert "nothing was said" in talk.say("/branch")
+    talk.say("one", "two")
+    talk.worker.passes = ["Other"]
+    talk.say("/regen", "/edit two, better")
+    first, second, third = talk.say("/branch").splitlines()[1:]
+    assert first == f"   1. from message 3 of 4: two … {ANSWER}"
+    assert second == "   2. from message 3 of 4: two … Other"
+    assert third == "*  3. here, 4 messages"
+    shown = talk.say("/branch 1")
+    assert "You: two\nAssistant: Once upon" in shown
+    assert talk.said == ["one", ANSWER, "two", ANSWER]
+    talk.say("/branch 2", "three")
+    assert talk.sent[-2:] == [("assistant", "Other"), ("user", "three")]
+    talk.say("/branch 9", "/branch x")
+    assert talk.errors.count("there is no branch") == 2
+
+
+def test_what_was_taken_back_is_a_branch(talk: Talk) -> None:
+    talk.say("one", "two")
+    assert "taken back: two (/branch brings it back)" in talk.say("/undo")
+    assert "  1. from message 3 of 4: two" in talk.say("/branch")
+    talk.say("/branch 1")
+    assert talk.said == ["one", ANSWER, "two", ANSWER]
+    talk.say("/undo", "/undo")
+    assert talk.said == []
+    assert "nothing to undo" in talk.say("/undo")
+    talk.say("anew")
+    assert talk.sent == [("user", "anew")]
+
+
+def test_conversations_are_listed_and_gone_on_with(talk: Talk) -> None:
+    assert "there are no conversations yet" in talk.say("/list")
+    assert "there are no conversations yet" in talk.say("/resume")
+    talk.say("/system S", "first one", "/new", "/system none", "second one")
+    shown = talk.say("/resume").splitlines()
+    assert shown[1].startswith("  1. ")
+    assert shown[1].endswith("second one (this one)")
+    assert shown[2].endswith("first one")
+    assert "/resume NUMBER" in shown[3]
+    talk.say("/resume 2", "more")
+    assert talk.sent == [("system", "S"), ("user", "first one"), ("assistant", ANSWER), ("user", "more")]
+    talk.say(f"/resume {talk.store.conversations()[1].id}", "again")
+    assert talk.sent[0] == ("user", "second one")
+    talk.say("/resume zzzzzzzz", "and on")
+    assert "there is no conversation" in talk.errors
+    assert talk.sent[0] == ("user", "second one"), "a bad id changes nothing"
+
+
+def test_searching(talk: Talk) -> None:
+    talk.say("a needle", "/new", "hay")
+    shown = talk.say("/search needle").splitlines()
+    assert shown[1].endswith("You: a needle")
+    talk.say("/resume 1", "more")
+    assert talk.sent[0] == ("user", "a needle")
+    assert "nothing was found" in talk.say("/search needle and thread")
+    talk.say("/search")
+    assert "nothing to search for" in talk.errors
+
+
+def test_forking(talk: Talk) -> None:
+    talk.say("/fork")
+    assert "nothing to fork" in talk.errors
+    talk.say("one", "/fork", "two")
+    assert talk.said == ["one", ANSWER, "two", ANSWER]
+    assert sorted(each.n_messages for each in talk.store.conversations()) == [2, 4]
+
+
+def test_deleting_and_bringing_back(talk: Talk) -> None:
+    talk.say("/delete", "/undelete")
+    assert talk.errors.count("localspec: ") == 2
+    talk.say("one", "/new", "two", "/list")
+    assert "deleted" in talk.say("/delete 2")
+    assert [each.title for each in talk.store.conversations()] == ["two"]
+    talk.say("/delete", "three")
+    assert talk.sent == [("user", "three")], "what is deleted is left"
+    talk.say("/undelete", "/new", "/undelete", "four")
+    assert talk.sent[0] == ("user", "one"), "from nowhere one goes where it was"
+    assert len(talk.store.conversations()) == 3
+
+
+def test_titles(talk: Talk) -> None:
+    talk.say("/title")
+    assert "no messages yet" in talk.errors
+    assert "title: one" in talk.say("one", "/title")
+    assert "title: Kings" in talk.say("/title Kings")
+
+
+def test_exports(talk: Talk, tmp_path: Path) -> None:
+    talk.say(f"/export {tmp_path}/x.md")
+    assert "nothing to export" in talk.errors
+    talk.say("one", "/regen", *[f"/export {tmp_path}/x{ending}" for ending in (".md", ".html", ".json", "")])
+    assert talk.errors == ""
+    assert "## You\n\none\n" in (tmp_path / "x.md").read_text()
+    assert (tmp_path / "x").read_text() == (tmp_path / "x.md").read_text()
+    assert (tmp_path / "x.html").read_text().startswith("<!DOCTYPE html>")
+    assert len(json.loads((tmp_path / "x.json").read_text())["messages"]) == 3
+    talk.say(f"/export {tmp_path}/x.md", "/export", f"/export {tmp_path}/x.pdf")
+    assert talk.errors.count("localspec: ") == 3
+
+
+def test_what_was_loaded_is_kept_too(talk: Talk, tmp_path: Path) -> None:
+    talk.say("/system S", "one", f"/save {tmp_path}/c.json", "/new", "/system none", f"/load {tmp_path}/c.json")
+    assert talk.said == ["one", ANSWER]
+    assert [each.system for each in talk.store.conversations()] == ["S", "S"]
+
+
+def test_another_pair_answers_without_leaving(talk: Talk) -> None:
+    talk.say("one")
+    assert "pair: other+small" in talk.say("/model other+small")
+    talk.say("two")
+    assert [load.name for load in talk.worker.loads] == ["pair", "other+small"]
+    assert talk.worker.n_closed == 1, "two pairs would not fit"
+    assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "two")]
+    assert "pair: other+small" in talk.say("/pair")
+    assert talk.store.conversations()[0].pair.startswith("other+")
+
+
+def test_a_pair_that_cannot_be_taken_changes_nothing(talk: Talk) -> None:
+    talk.chat.request = Request(sampling=Sampling(seed=1))
+    talk.say("one", "/set method draft-model", "/model /gone.gguf", "/model alone+none", "two")
+    assert "/gone.gguf does not exist" in talk.errors
+    assert "draft" in talk.errors.splitlines()[1]
+    assert len(talk.worker.loads) == 1
+    assert talk.chat.settings == LoadSettings("/t.gguf", "/d.gguf", "pair")
+
+
+def test_another_draft_drafts(talk: Talk) -> None:
+    assert "draft: /d.gguf" in talk.say("/draft")
+    talk.say("/draft none", "one")
+    assert talk.worker.loads[-1].draft is None
+    talk.say("/draft tiny", "two")
+    assert talk.worker.loads[-1].draft == "tiny"
+
+
+def test_a_race_keeps_nothing(talk: Talk) -> None:
+    talk.say("/race")
+    assert "nothing to answer in a race" in talk.errors
+    shown = talk.say("one", "/race", "two")
+    assert "tok/pass" in shown
+    assert "draft-model" in shown
+    assert [request.cold for request in talk.worker.requests[1:5]] == [True] * 4, "warmed up, then each of both"
+    assert [request.messages for request in talk.worker.requests[1:5]] == [talk.worker.requests[0].messages] * 4
+    assert talk.said == ["one", ANSWER, "two", ANSWER]
+    assert len(talk.worker.loads) == 1
+
+
+def test_copying(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr("localspec.cli.slash.said.copy", lambda text: copied.append(text) or "copied")
+    talk.say("/copy")
+    assert "nothing to copy" in talk.errors
+    talk.worker.passes = ["Look:\n```py\nx = 1\n```\nor\n~~~\ny = 2\n"]
+    talk.say("one")
+    talk.worker.passes = ["\x1b[31mred"]
+    talk.say("two", "/copy", "/copy 2", "/copy code", "/copy 3", "/copy all")
+    assert copied[:2] == ["\x1b[31mred", "Look:\n```py\nx = 1\n```\nor\n~~~\ny = 2\n"], "as it was written"
+    assert "\x1b" not in copied[2]
+    assert "no code in the last answer" in talk.errors
+    assert "no answer '3'" in talk.errors
+    talk.say("/undo", "/copy code")
+    assert copied[-1] == "y = 2\n"
+
+
+def test_nobody_learns_of_a_chat_that_is_not_saved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "c.db"
+    with Store.open(path) as store:
+        kept = store.create("p", title="before").id
+    before = path.read_bytes()
+    with Store.copied(path) as store:
+        talk = Talk(capsys, store)
+        assert kept in talk.say("/list"), "what was kept can be gone on with"
+        talk.say("/resume 1", "secret", "/list")
+        assert talk.errors == ""
+    assert path.read_bytes() == before
+    assert b"secret" not in b"".join(each.read_bytes() for each in tmp_path.iterdir())
+
+
+def test_trouble_with_saving_is_told_once_and_the_chat_goes_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with Store.open(tmp_path / "c.db") as store:
+        talk = Talk(capsys, store)
+        talk.say("one")
+        pages = store._file._db.execute("PRAGMA page_count").fetchone()[0]
+        store._file._db.execute(f"PRAGMA max_page_count = {pages}")
+        talk.worker.passes = ["long " * 5000]
+        talk.say("two", "three")
+        assert talk.errors.count("conversations are not saved") == 1
+        assert "full; /save FILE keeps this one" in talk.errors
+        talk.say("four")
+        assert talk.errors == ""
+        assert len(talk.said) == 8

@@ -1,0 +1,55 @@
+"""A conversation of several turns on the real pair: what was said is in both models' caches already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from localspec import events
+from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.conversations.current import Current
+from localspec.conversations.records import ASSISTANT
+from localspec.conversations.store import Store
+from localspec.session import Session
+from tests.integration import pair
+
+K = 3
+LONG = "The old woman sat by the fire and told the three brothers of the king who lived in the forest. " * 6
+REQUEST = Request(max_tokens=8, sampling=Sampling(temperature=0.0), speculation=Speculation(method="draft-model", k=K))
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    session = Session(lambda: False)
+    list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT))))
+    yield session
+    session.close()
+
+
+def test_a_second_turn_evaluates_only_what_is_new_in_both_models(session: Session) -> None:
+    assert session._target is not None
+    assert session._draft is not None
+    backends = session._target.backend, session._draft.backend
+    with Store.open(None) as store:
+        current = Current(store, "storyteller")
+        for turn, words in enumerate((LONG, "Then she rose and", "At last the king came and")):
+            current.ask(words)
+            before = [backend.evaluated for backend in backends]
+            told = list(session.generate(replace(REQUEST, messages=current.to_send())))
+            target, draft = (backend.evaluated - n for backend, n in zip(backends, before, strict=True))
+            prefilled = next(event for event in told if isinstance(event, events.Prefilled))
+            passes = [event for event in told if isinstance(event, events.Committed)]
+            new = prefilled.prompt_n - prefilled.cache_n
+            n_drafted, n_emitted = sum(event.k for event in passes), sum(len(event.out) for event in passes)
+            assert n_drafted > 0
+            assert target == new + n_drafted + len(passes) - 1, "each pass is its draft and the pending token"
+            # The draft's cache may lack the last run of the turn before.
+            assert draft <= new + K + 1 + n_drafted + n_emitted
+            if turn:
+                assert new < 30
+                assert draft < prefilled.prompt_n / 2, "so it did not read everything anew"
+            text = "".join(event.text for event in passes)
+            answer = store.add_message(current.id or "", current.leaf, ASSISTANT, text)
+            current.leaf = store.finish(answer.id, "length").id

@@ -1,0 +1,223 @@
+"""Kept conversations: saved while they come, resumed, searched, forked, exported, deleted and brought back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.widgets import DataTable, Input
+
+from localspec.conversations.store import Store
+from localspec.tui.app import LocalspecApp
+from localspec.tui.keeper import Keeper
+from localspec.tui.screens.conversations import Conversations
+from localspec.tui.screens.dialog import Ask, AskText
+from localspec.tui.widgets.card import ErrorCard
+from tests.tui.scripted import ScriptedWorker, ask, opened, say, settled, shown, until
+
+STORY = "Once upon a time there was a king."
+
+
+def kept(store: Store) -> list[tuple[str, str, str | None]]:
+    """Return role, text and finish of every message of the latest conversation."""
+    latest = store.conversations(1)
+    messages = store.messages(latest[0].id) if latest else []
+    return [(message.role, message.text, message.finish) for message in messages]
+
+
+def titles(app: LocalspecApp) -> list[str]:
+    table = app.screen.query_one(DataTable)
+    return [str(table.get_row_at(row)[1]) for row in range(table.row_count)]
+
+
+@pytest.fixture
+def store() -> Store:
+    """Two conversations, of a fox and of a wolf."""
+    made = Store.open(None)
+    for animal in ("fox", "wolf"):
+        conversation = made.create("storyteller")
+        asked = made.add_message(conversation.id, None, "user", f"Tell of the {animal}")
+        answer = made.add_message(conversation.id, asked.id, "assistant")
+        made.append_text(answer.id, f"The {animal} ran.")
+        made.finish(answer.id, "stop")
+    return made
+
+
+async def open_list(pilot: object, app: LocalspecApp) -> None:
+    await pilot.press("f8")  # type: ignore[attr-defined]
+    await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(DataTable)))  # type: ignore[arg-type]
+    await settled(pilot)  # type: ignore[arg-type]
+
+
+async def test_an_answer_is_kept_while_it_comes(tmp_path: Path) -> None:
+    worker, store = ScriptedWorker(hold_at=2), Store.open(tmp_path / "kept.db")
+    async with opened(worker, store=store) as (pilot, app):
+        await say(pilot, "go")
+        await until(pilot, worker.is_held.is_set)
+        await until(pilot, lambda: app.desk.trace is not None and len(app.desk.trace.passes) == 2)
+        app.keeper.ask(lambda each: None).result()
+        assert kept(store) == [("user", "go", "sent"), ("assistant", "Once upon a time there", None)]
+        worker.go.set()
+        await until(pilot, lambda: app.desk.answering is None)
+        app.keeper.ask(lambda each: None).result()
+        assert kept(store)[1] == ("assistant", STORY, "stop")
+        assert app.keeper.is_saved
+
+
+async def test_branches_are_kept_as_branches() -> None:
+    store = Store.open(None)
+    worker = ScriptedWorker(answers=[["One."], ["Two."]])
+    async with opened(worker, store=store) as (pilot, app):
+        await ask(pilot, "go")
+        await pilot.press("f5")
+        await until(pilot, lambda: len(worker.requests) == 2 and app.desk.answering is None)
+        app.keeper.ask(lambda each: None).result()
+        conversation = store.conversations()[0]
+        assert [message.text for message in store.messages(conversation.id)] == ["go", "One.", "Two."]
+        assert [message.text for message in store.path(conversation.leaf)] == ["go", "Two."]
+
+
+async def test_a_conversation_is_opened_and_goes_on(store: Store) -> None:
+    worker = ScriptedWorker()
+    async with opened(worker, store=store) as (pilot, app):
+        await open_list(pilot, app)
+        assert titles(app) == ["Tell of the wolf", "Tell of the fox"]
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: shown(app) == ["Tell of the fox", "The fox ran."])
+        await ask(pilot, "And then?")
+        sent = [message.content for message in worker.requests[-1].messages]
+        assert sent == ["Tell of the fox", "The fox ran.", "And then?"]
+        assert len(store.conversations()) == 2
+
+
+async def test_the_list_is_searched(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("slash", *"wolf ran")
+        await until(pilot, lambda: len(titles(app)) == 1)
+        assert "wolf ran" in titles(app)[0]
+        app.screen.query_one(Input).value = "nothing like this"
+        await until(pilot, lambda: titles(app) == [])
+        assert "nothing was kept" in str(app.screen.query_one("#preview Static").render())
+
+
+async def test_delete_and_undo(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("d")
+        await until(pilot, lambda: titles(app) == ["Tell of the fox"])
+        await pilot.press("u")
+        await until(pilot, lambda: len(titles(app)) == 2)
+        assert len(store.conversations()) == 2
+
+
+async def test_the_open_conversation_is_not_deleted(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await ask(pilot, "go")
+        await open_list(pilot, app)
+        await pilot.press("d")
+        await settled(pilot)
+        assert len(store.conversations()) == 3
+
+
+async def test_a_fork_leaves_the_old_one_as_it_was(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("f")
+        await until(pilot, lambda: shown(app) == ["Tell of the wolf", "The wolf ran."])
+        await ask(pilot, "More")
+        counts = sorted(conversation.n_messages for conversation in store.conversations())
+        app.keeper.ask(lambda each: None).result()
+        assert counts == [2, 2, 4]
+
+
+async def test_renaming(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        app.screen.query_one(Input).value = "Wolves"
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Conversations) and titles(app)[0] == "Wolves")
+        assert store.conversations()[0].title == "Wolves"
+
+
+@pytest.mark.parametrize(("name", "words"), [("a.md", "## "), ("a.html", "<!DOCTYPE html>"), ("a.json", '"schema"')])
+async def test_export(name: str, words: str, tmp_path: Path) -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "go")
+        await until(pilot, lambda: app.desk.dialogue.key is not None)
+        app.action_export()
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        app.screen.query_one(Input).value = str(tmp_path / name)
+        await pilot.press("enter")
+        await until(pilot, (tmp_path / name).exists)
+        text = (tmp_path / name).read_text("utf-8")
+        assert words in text
+        assert STORY in text
+        if name.endswith("json"):
+            assert len(json.loads(text)["messages"]) == 2
+
+
+@pytest.mark.parametrize("name", ["there.md", "no-kind", "no/such/folder/a.md"])
+async def test_an_export_that_cannot_be_written_replaces_nothing(name: str, tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("mine")
+    async with opened() as (pilot, app):
+        await ask(pilot, "go")
+        await until(pilot, lambda: app.desk.dialogue.key is not None)
+        app.action_export()
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        app.screen.query_one(Input).value = str(tmp_path / name)
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(app._notifications))
+        assert (tmp_path / "there.md").read_text() == "mine"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["there.md"]
+
+
+async def test_a_new_conversation_keeps_the_system_message() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(app.screen, AskText))
+        app.screen.query_one("TextArea").text = "Be brief."  # type: ignore[attr-defined]
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: app.screen is app.chat)
+        await ask(pilot, "one")
+        await pilot.press("ctrl+n")
+        await ask(pilot, "two")
+        sent = [(message.role, message.content) for message in worker.requests[-1].messages]
+        assert sent == [("system", "Be brief."), ("user", "two")]
+
+
+async def test_a_file_is_attached_fenced_and_kept_apart_from_the_words(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("A note.\n```\nno end\n")
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        await say(pilot, f"/read {tmp_path / 'notes.txt'}")
+        await until(pilot, lambda: bool(app.desk.attached))
+        await ask(pilot, "What is this?")
+        assert worker.requests[0].messages[0].content == "````notes.txt\nA note.\n```\nno end\n````\n\nWhat is this?"
+        assert shown(app)[0] == "What is this?"
+        assert not app.desk.attached
+
+
+async def test_a_store_that_fails_costs_the_saving_and_not_the_chat(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "kept.db")
+    worker = ScriptedWorker()
+    async with opened(worker, store=store) as (pilot, app):
+        await ask(pilot, "one")
+        store._file._db.close()  # as after the disk has gone
+        await ask(pilot, "two")
+        assert shown(app)[-1] == STORY
+        await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        assert not app.keeper.is_saved
+        assert app.is_running
+
+
+def test_what_is_handed_over_is_written_before_the_end() -> None:
+    store = Store.open(None)
+    keeper = Keeper(store)
+    made = keeper.ask(lambda each: each.create("storyteller"))
+    keeper.close()
+    assert store.get(made.result().id).pair == "storyteller"
