@@ -16,7 +16,7 @@ from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import Model, Pair
 from localspec.models.hub.cache import Cache, CachedFile
 from localspec.models.hub.files import is_model, part_number, quant_of, select
-from localspec.models.names import DraftChoice, HubName, PairName
+from localspec.models.names import DraftChoice, HubName, PairName, PathName
 from localspec.models.store import BUNDLED, PairRef, expand, locate
 
 Where = Literal["here", "hub"]
@@ -42,6 +42,7 @@ class Offer:
     context: int = 0
     is_tested: bool = False
     notes: str = ""
+    file: Path | None = None  # of one that is a file of the folder
 
     @property
     def bytes(self) -> int:
@@ -112,12 +113,17 @@ def _where(pair: PairName) -> Where:
         return "hub"  # pulling it again mends it
 
 
-def find(ref: str) -> PairRef:
+def find(wanted: Offer | str) -> PairRef:
     """Find the files of an offer or of any pair that is written down; where it names no draft, one that fits is taken.
 
     Raises as `parse_pair`.
     """
-    pair = expand(ref)
+    if isinstance(wanted, str):
+        pair = expand(wanted)
+    elif wanted.file is not None:  # whose name may have a '+' in it
+        pair = PairName(PathName(str(wanted.file)))
+    else:
+        pair = expand(wanted.ref)
     if pair.draft is DraftChoice.UNSET:
         with suppress(NotFoundError):
             return locate(PairName(pair.target, DraftChoice.AUTO))
@@ -177,8 +183,8 @@ def _files(folder: Path | None) -> list[Offer]:
     with suppress(OSError):
         for path in sorted(folder.iterdir()) if folder is not None else ():
             if is_model(path.name) and path.is_file() and part_number(path.name) == 1:
-                ref, size = str(path), path.stat().st_size
-                found.append(Offer(path.name, ref, "file", "here", size, 0, False, quant_of(path.name)))
+                size, quant = path.stat().st_size, quant_of(path.name)
+                found.append(Offer(path.name, str(path), "file", "here", size, 0, False, quant, file=path))
     return found
 
 

@@ -57,6 +57,8 @@ def main() -> None:
     parser.add_argument("--quant", default="Q4_0")
     parser.add_argument("--target", type=Path, help="a target that make_scaled_pair.py wrote before")
     parser.add_argument("-n", type=int, default=110, help="tokens of an answer")
+    parser.add_argument("--temp", type=float, default=0.8)
+    parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "chat.svg")
     options = parser.parse_args()
     pair = Path(str(files("localspec.models"))) / "storyteller"
@@ -66,7 +68,7 @@ def main() -> None:
             write_scaled(pair / "target-q8_0.gguf", target, SHAPES[options.shape], options.quant)
         name = f"storyteller, target scaled to {options.shape}"
         settings = LoadSettings(str(target), str(pair / "draft-q8_0.gguf"), name=name)
-        request = Request(max_tokens=options.n, sampling=Sampling(temperature=0.0))
+        request = Request(max_tokens=options.n, sampling=Sampling(temperature=options.temp, seed=options.seed))
         picture = asyncio.run(take(settings, request, Path(folder) / "kept.db"))
     # The fonts that the picture names would be fetched from elsewhere by whoever looks at it.
     picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)

@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from localspec.attachment import Attachment
 from localspec.cli.inputs import MAX_FILE, Inputs
@@ -15,16 +14,14 @@ from localspec.cli.summary import table
 from localspec.cli.tuning import SETTINGS, changed, shown
 from localspec.conversations.records import USER
 from localspec.errors import UsageError
-
-if TYPE_CHECKING:
-    from localspec.tui.screens.turns import Turns
+from localspec.tui.talk import Talk
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
     """One command: what it does with its argument, how it is written, what the help says."""
 
-    act: Callable[[Turns, str], Awaitable[None]]
+    act: Callable[[Talk, str], Awaitable[None]]
     usage: str
     help: str
 
@@ -34,7 +31,7 @@ def is_command(text: str) -> bool:
     return text.startswith("/") and not text.startswith("//") and "\n" not in text.strip()
 
 
-async def obey(chat: Turns, line: str) -> None:
+async def obey(chat: Talk, line: str) -> None:
     """Run the command that `line` holds; raises UsageError for one that does not exist."""
     name, _, argument = line.strip()[1:].partition(" ")
     name = ALIASES.get(name.lower(), name.lower())
@@ -46,25 +43,25 @@ async def obey(chat: Turns, line: str) -> None:
     await command.act(chat, argument.strip())
 
 
-def action(name: str) -> Callable[[Turns, str], Awaitable[None]]:
+def action(name: str) -> Callable[[Talk, str], Awaitable[None]]:
     """Return a command that does what a key does."""
 
-    async def act(chat: Turns, _argument: str) -> None:
+    async def act(chat: Talk, _argument: str) -> None:
         await chat.run_action(name)
 
     return act
 
 
-def setting(name: str) -> Callable[[Turns, str], Awaitable[None]]:
+def setting(name: str) -> Callable[[Talk, str], Awaitable[None]]:
     """Return a command that changes one setting."""
 
-    async def act(chat: Turns, argument: str) -> None:
+    async def act(chat: Talk, argument: str) -> None:
         await _set(chat, f"{name} {argument}".rstrip())
 
     return act
 
 
-async def _set(chat: Turns, argument: str) -> None:
+async def _set(chat: Talk, argument: str) -> None:
     name, _, value = argument.partition(" ")
     request = chat.desk.request
     if not name:
@@ -78,7 +75,7 @@ async def _set(chat: Turns, argument: str) -> None:
     await chat.tell(f"{name} {shown(request, name.lstrip('-'))}")
 
 
-async def _system(chat: Turns, argument: str) -> None:
+async def _system(chat: Talk, argument: str) -> None:
     if argument:
         chat.desk.set_system(None if argument == "none" else text_or_file("/system", argument))
         await chat.tell(f"system message: {chat.desk.dialogue.system or 'none'}")
@@ -86,7 +83,7 @@ async def _system(chat: Turns, argument: str) -> None:
         await chat.run_action("app.system")
 
 
-async def _read(chat: Turns, argument: str) -> None:
+async def _read(chat: Talk, argument: str) -> None:
     if not argument:
         await chat.run_action("app.attach")
         return
@@ -102,12 +99,12 @@ def attach(attached: list[Attachment], name: str) -> Attachment:
     return attached[-1]
 
 
-async def _stats(chat: Turns, _argument: str) -> None:
+async def _stats(chat: Talk, _argument: str) -> None:
     trace = chat.desk.trace
     await chat.tell("nothing was answered yet" if trace is None else table(trace.stats))
 
 
-async def _undo(chat: Turns, _argument: str) -> None:
+async def _undo(chat: Talk, _argument: str) -> None:
     if chat.is_answering():
         return
     asked = chat.desk.undo()
@@ -117,7 +114,7 @@ async def _undo(chat: Turns, _argument: str) -> None:
     chat.composer.fill(asked.text)
 
 
-async def _edit(chat: Turns, _argument: str) -> None:
+async def _edit(chat: Talk, _argument: str) -> None:
     asked = next((entry for entry in reversed(chat.desk.dialogue.path()) if entry.role == USER), None)
     if asked is None:
         raise UsageError("there is nothing to edit", hint="send a message first")
@@ -125,14 +122,14 @@ async def _edit(chat: Turns, _argument: str) -> None:
         chat.edit(asked)
 
 
-async def _fork(chat: Turns, _argument: str) -> None:
+async def _fork(chat: Talk, _argument: str) -> None:
     path = chat.desk.dialogue.path()
     if not path:
         raise UsageError("there is nothing to fork", hint="send a message first")
     await chat.fork(path[-1])
 
 
-async def _title(chat: Turns, argument: str) -> None:
+async def _title(chat: Talk, argument: str) -> None:
     key = chat.desk.dialogue.key
     if not argument or key is None:
         raise UsageError("/title needs a title, and a conversation", hint="/title TEXT, after the first message")
@@ -140,7 +137,7 @@ async def _title(chat: Turns, argument: str) -> None:
     await chat.tell(f"title: {argument}")
 
 
-async def _copy(chat: Turns, argument: str) -> None:
+async def _copy(chat: Talk, argument: str) -> None:
     answer = chat.desk.last_answer
     if answer is None:
         raise UsageError("there is nothing to copy", hint="send a message first")

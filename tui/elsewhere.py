@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
 from localspec.conversations.records import USER
-from localspec.sanitize import sanitize
-from localspec.setting import Setting
-from localspec.tui.desk import Desk
-from localspec.tui.face import Face
-from localspec.tui.form import Form
-from localspec.tui.keeper import Keeper
-from localspec.tui.screens.turns import BUSY, Turns
+from localspec.tui.screens.turns import BUSY
+from localspec.tui.shared import Shared
 from localspec.tui.themes import DARK
 
 if TYPE_CHECKING:
-    from localspec.tui.downloads import Download
+    pass
 
-WATCH = 0.25  # seconds between two looks at a download
+OF_THE_CHAT = frozenset(("pairs", "race", "settings", "new", "conversations", "system", "attach", "editor"))
 
 
-class Elsewhere(Face):
-    """The app as the pairs, the race and the settings see it."""
+class Elsewhere(Shared):
+    """The app as one goes to them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+o", "pairs", "pairs", show=True, priority=True),
@@ -35,21 +27,9 @@ class Elsewhere(Face):
         Binding("f9", "settings", "settings", show=True),
     ]
 
-    def __init__(
-        self, desk: Desk, keeper: Keeper, clock: Callable[[], float] = time.monotonic, settings: Sequence[Setting] = ()
-    ) -> None:
-        super().__init__(desk, keeper, clock)
-        self.form = Form.of(desk, settings)
-        self.download: Download | None = None
-
-    @property
-    @abstractmethod
-    def chat(self) -> Turns:
-        """The home screen."""
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Say that these screens are opened from the chat alone."""
-        return self.screen is self.chat if action in ("pairs", "race", "settings") else True
+        """Keep what is about the chat to the chat."""
+        return self.screen is self.chat if action in OF_THE_CHAT else True
 
     def action_race(self) -> None:
         """Race plain decoding against speculation, on what is being written or else on the last question."""
@@ -68,8 +48,13 @@ class Elsewhere(Face):
         """Choose another pair, or download one."""
         from localspec.tui.screens.pairs import PairsScreen
 
-        if not self._is_busy():
-            self.push_screen(PairsScreen(self.desk, folder=Path.cwd()))
+        if self._is_busy():
+            return
+        try:
+            folder = Path.cwd()
+        except OSError:  # it was removed
+            folder = None
+        self.push_screen(PairsScreen(self.desk, folder=folder))
 
     def action_settings(self) -> None:
         """Show the settings of the next answers."""
@@ -78,20 +63,6 @@ class Elsewhere(Face):
         if self.form.theme != "auto" or self.theme != self.first_theme:
             self.form.theme = "dark" if self.theme == DARK else "light"
         self.push_screen(SettingsScreen(self.form))
-
-    def watch_download(self) -> None:
-        """Tell how the download ends, whatever is shown then."""
-
-        def look() -> None:
-            download = self.download
-            if download is None or download.is_over:
-                timer.stop()
-            if download is not None and download.phase == "done":
-                self.say(sanitize(f"{download.ref} is here; Ctrl+O uses it"))
-            elif download is not None and download.error is not None:
-                self.say(sanitize(f"{download.ref}: {download.error.message}"), is_wrong=True)
-
-        timer = self.set_interval(WATCH, look)
 
     def _is_busy(self) -> bool:
         """Whether an answer is being written, which is then said."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from localspec.conversations.records import USER
 from localspec.conversations.store import Store
-from localspec.errors import LocalspecError
+from localspec.errors import InternalError, LocalspecError
 from localspec.tui.dialogue import Dialogue, Entry
 
 Result = TypeVar("Result")
@@ -27,6 +27,7 @@ class Keeper:
         self.is_saved = store.is_saved
         self._store = store
         self._thread = ThreadPoolExecutor(1, "keeper")
+        self._is_broken = False
         self._troubles: list[LocalspecError] = []
 
     def say(self, dialogue: Dialogue, entry: Entry, pair: str) -> None:
@@ -89,14 +90,20 @@ class Keeper:
 
     def _do(self, write: Callable[[], object]) -> None:
         def run() -> None:
+            if self._is_broken:
+                return
             try:
                 write()
+                trouble = self._store.trouble()
             except LocalspecError as error:
-                self._troubles.append(error)
-            trouble = self._store.trouble()
+                trouble = error
+            except Exception as error:  # nobody waits for it, and it must not go unheard
+                self._is_broken = True
+                message = f"the conversation is no longer saved: {type(error).__name__}: {error}"
+                trouble = InternalError(message, hint="/copy all, and report this")
             if trouble is not None:
                 self._troubles.append(trouble)
-            self.is_saved = self._store.is_saved
+            self.is_saved = self._store.is_saved and not self._is_broken
 
         self._thread.submit(run)
 

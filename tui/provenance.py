@@ -1,7 +1,7 @@
 """An answer shown by where each token came from: colour, and a mark for all that is not the draft model's.
 
 Accepted from the draft model: green, unmarked. Copied from the text ‹so›, drafted by the target itself ⟨so⟩, corrected
-⟦so⟧, bonus so⁺, plain ·so. Rejected drafts, where they are revealed, are struck through.
+⟦so⟧, bonus so⁺, plain ·so·. Rejected drafts, where they are revealed, are struck through.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from textual.content import Content
 
 from localspec.tui.trace import Origin
 
-_MARKS = {"copied": ("‹", "›"), "early": ("⟨", "⟩"), "corrected": ("⟦", "⟧"), "bonus": ("", "⁺"), "plain": ("·", "")}
+_MARKS = {"copied": ("‹", "›"), "early": ("⟨", "⟩"), "corrected": ("⟦", "⟧"), "bonus": ("", "⁺"), "plain": ("·", "·")}
 LEGEND = (
     ("draft", "draft"),
     ("copied", "‹copied›"),
     ("early", "⟨early⟩"),
     ("corrected", "⟦corrected⟧"),
     ("bonus", "bonus⁺"),
-    ("plain", "·plain"),
+    ("plain", "·plain·"),
 )
 
 
@@ -40,7 +40,10 @@ class View(Enum):
 def marked(origins: Iterable[Origin], view: View, *, is_revealed: bool = False) -> Content:
     """Return the text of `origins` with marks, and in full view with colours and, if revealed, rejected drafts."""
     parts: list[tuple[str, str]] = []
-    for origin in _merged(origins):
+    merged = _merged(origins)
+    if {origin.source for origin in merged} <= {"plain"}:  # nothing to tell apart
+        return Content("".join(origin.text for origin in merged))
+    for origin in merged:
         if origin.source == "rejected":
             if is_revealed:
                 parts.append((origin.text.replace("\n", "↵"), "$origin-rejected strike"))
@@ -72,7 +75,7 @@ def _merged(origins: Iterable[Origin]) -> list[Origin]:
     """Join neighbours that were copied or drafted together: one pair of marks a run reads better."""
     merged: list[Origin] = []
     for origin in origins:
-        is_run = origin.source in ("draft", "copied", "early")
+        is_run = origin.source in ("draft", "copied", "early", "plain")
         if merged and is_run and merged[-1].source == origin.source:
             merged[-1] = Origin(merged[-1].text + origin.text, origin.source)
         else:

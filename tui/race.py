@@ -71,14 +71,13 @@ class Running:
     _begin: float = 0.0
 
     def job(self, worker: Worker) -> Iterator[Event]:
-        """Run it; yields nothing, for nobody else is told of these answers."""
-        try:
-            self.found = race(worker, self.request, self.repeats, lambda: self.is_stopped, self._progress)
-        except LocalspecError as error:
-            self.error = error
-        finally:
-            self.is_over = True
+        """Run it; yields nothing, for the lanes hold what there is to show."""
+        self.found = race(worker, self.request, self.repeats, lambda: self.is_stopped, self._progress)
         yield from ()
+
+    def end(self, error: LocalspecError | None) -> None:
+        """Take that it is over, and why if it failed."""
+        self.error, self.is_over = error, True
 
     @property
     def live(self) -> bool | None:

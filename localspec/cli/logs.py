@@ -110,7 +110,7 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
 @_json
 def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool, as_json: bool) -> int:
     """Delete conversations. For a week `localspec logs undo` brings them back, but for those deleted with --now."""
-    with kept_store() as store:
+    with kept_store(is_changed=True) as store:
         found = [store.find(typed) for typed in conversations]  # all of them are there before the first one goes
         names = " and ".join(each.id for each in found)
         if is_for_good and not yes and not confirmed(f"Delete {names} for good? [y/N] ", default=False):
@@ -129,7 +129,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
 @_json
 def undo_command(conversation: str | None, as_json: bool) -> int:
     """Bring back the conversation that was deleted last, or the one with this whole ID."""
-    with kept_store() as store:
+    with kept_store(is_changed=True) as store:
         found = store.undelete(conversation)
     if as_json:
         write_json({"restored": found.id})

@@ -11,13 +11,13 @@ from localspec.config import LoadSettings, conversations_file
 from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
-from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, UsageError
+from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
 from localspec.models.reference import reference
 
 
 @contextmanager
-def kept_store() -> Iterator[Store]:
-    """Open what is kept, to look at it or to change it. What cannot be changed is an error at the end.
+def kept_store(*, is_changed: bool = False) -> Iterator[Store]:
+    """Open what is kept, to look at it, or to change it: where that cannot be, it is an error at the end.
 
     Where nothing was kept yet nothing is made.
     """
@@ -25,8 +25,8 @@ def kept_store() -> Iterator[Store]:
     with Store.open(path if path.exists() else None) as store:
         yield store
         trouble = store.trouble()
-        if trouble is not None:
-            raise trouble
+        if trouble is not None and is_changed:
+            raise ResourceError(trouble.message, hint="free some space there, or look who may write: ls -l")
 
 
 def store_for_talking(values: dict[str, Any], console: Console) -> Store:

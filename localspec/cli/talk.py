@@ -97,12 +97,15 @@ class Chat:
             with stopping(self._worker.cancel, _abandon) as stop:
                 for _ in self._loading(live, stop):
                     pass
-                return None if stop.is_asked else shown_race(self._worker, request, 1, live, stop)
+                found = None if stop.is_asked else shown_race(self._worker, request, 1, live, stop)
         except KeyboardInterrupt:
             self._worker.close()
             return None
         finally:
             live.erase()
+        if stop.termination:
+            raise Terminated(stop.termination)
+        return found
 
     def switch(self, settings: LoadSettings, pair: str) -> None:
         """Let another pair answer from now on; it loads with the next message."""
@@ -139,6 +142,8 @@ class Chat:
             record.finish(reason, result(stats, self.settings, request))
             self.last = stats
         sink.finish(stats)
+        if not stats.text and reason == "stop":
+            self.console.warn("the model had nothing to say; /regen asks it again")
         warn_if_full(stats, self.console)
         if self.has_stats:
             tell(stats, self.console)

@@ -51,16 +51,19 @@ class File:
             with database.translated(self.path):
                 return ask(self._db)
 
-    def write(self, act: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Do something in a transaction, after the text that has come; in memory where the file does not take it."""
+    def write(self, act: Callable[[sqlite3.Connection], Result], *, waits: bool = True) -> Result:
+        """Do something in a transaction, after the text that has come; in memory where the file does not take it.
+
+        `waits` for the disk, without which a power failure may undo it; the death of this process does not.
+        """
         with self._lock:
             taken = self._stream.take()
             try:
                 try:
-                    return self._try(act, taken)
+                    return self._try(act, taken, waits=waits)
                 except Unsaved as trouble:
                     self._go_on_in_memory(trouble)
-                return self._try(act, taken)
+                return self._try(act, taken, waits=waits)
             except BaseException:
                 self._stream.put_back(taken)
                 raise
@@ -81,11 +84,13 @@ class File:
             finally:
                 self._db.close()
 
-    def _try(self, act: Callable[[sqlite3.Connection], Result], taken: dict[int, str]) -> Result:
-        with database.translated(self.path), database.transaction(self._db):
-            for message, text in taken.items():
-                self._db.execute("UPDATE message SET text = text || ? WHERE id = ?", (rows.text(text), message))
-            return act(self._db)
+    def _try(self, act: Callable[[sqlite3.Connection], Result], taken: dict[int, str], *, waits: bool) -> Result:
+        with database.translated(self.path):
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if waits else 'NORMAL'}")
+            with database.transaction(self._db):
+                for message, text in taken.items():
+                    self._db.execute("UPDATE message SET text = text || ? WHERE id = ?", (rows.text(text), message))
+                return act(self._db)
 
     def _flush_soon(self) -> None:
         """Write what has come. What does not go through now, as while another process writes, is tried again."""
@@ -93,16 +98,12 @@ class File:
             taken = {} if self._is_closed else self._stream.take()
             if not taken:
                 return
-            # The system keeps what a killed process wrote: for half a sentence the disk need not be waited for.
-            self._db.execute("PRAGMA synchronous = NORMAL")
             try:
-                self._try(lambda db: None, taken)
+                self._try(lambda db: None, taken, waits=False)
             except LocalspecError as trouble:
                 self._stream.put_back(taken)
                 if isinstance(trouble, Unsaved) and not trouble.is_busy:
                     self._go_on_in_memory(trouble)
-            finally:
-                self._db.execute("PRAGMA synchronous = FULL")
 
     def _go_on_in_memory(self, trouble: Unsaved) -> None:
         """Leave the file as it is and go on with a copy."""

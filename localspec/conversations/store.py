@@ -114,7 +114,8 @@ class Store:
                 db.execute("UPDATE conversation SET title = ? WHERE id = ? AND title = ''", (title, conversation))
             return made
 
-        return self.message(self._file.write(insert))
+        # An answer has yet to come: for its first word the disk is not waited for.
+        return self.message(self._file.write(insert, waits=not is_open))
 
     def append_text(self, message: int, text: str) -> None:
         """Add to the text of an open message; it is on disk within half a second."""

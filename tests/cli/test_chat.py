@@ -357,7 +357,7 @@ def test_a_script_with_a_broken_model_fails(tmp_path: Path) -> None:
 
 @needs_pair
 def test_the_real_engine_may_die_between_two_messages() -> None:
-    terminal = Terminal(["chat", "--plain", "--no-stats", "-n", "8"], program=REAL)
+    terminal = Terminal(["chat", "--plain", "--no-stats", "-n", "8", "--temp", "0"], program=REAL)
     terminal.wait_for(lambda: ready(terminal, 1))
     terminal.type("Hello\n")
     terminal.wait_for(lambda: ready(terminal, 2))

@@ -236,5 +236,6 @@ def test_what_cannot_be_changed_is_an_error(store: Store, logs: Logs, monkeypatc
     monkeypatch.setattr("localspec.conversations.database._prepare", refuse)
     with pytest.raises(LocalspecError, match="not saved"):
         logs("rm", kept)
+    assert kept in logs(), "it can still be looked at"
     monkeypatch.undo()
     assert store.get(kept).deleted_at is None

@@ -45,6 +45,13 @@ def test_an_answer_that_broke_off_is_kept_with_the_reason(talk: Talk) -> None:
     assert talk.said == ["one", "Once upon a time there", "two"], "an answer without a word is none"
 
 
+def test_an_empty_answer_is_said_and_is_none(talk: Talk) -> None:
+    talk.worker.passes = [""]
+    talk.say("one")
+    assert "nothing to say; /regen" in talk.errors
+    assert talk.said == ["one"]
+
+
 def test_editing_begins_a_branch(talk: Talk) -> None:
     talk.say("one", "two", "/edit two, better")
     assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "two, better")]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -24,3 +26,10 @@ def _no_colors_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "COLORTERM", "TEXTUAL_ANIMATIONS", "SSH_CONNECTION", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TZ", "UTC")
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_of_the_tests_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is set and what was downloaded on the machine that runs the tests is no matter of theirs either."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))

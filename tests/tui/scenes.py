@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from textual.pilot import Pilot
+from textual.widgets import Input
 
+from localspec.cli.described import described
 from localspec.conversations.store import Store
 from localspec.errors import WorkerDiedError
+from localspec.models.hub.cache import Cache
+from localspec.models.hub.files import Listed, Listing
+from localspec.models.hub.receipts import Receipts
+from localspec.models.hub.remote import Hub
+from localspec.models.names import HubName
+from localspec.models.pull import Item, Pull, PullPlan
+from localspec.tui.downloads import Download
+from localspec.tui.fit import Memory
+from localspec.tui.form import Form
+from localspec.tui.screens.pairs import PairsScreen
+from localspec.tui.screens.race import RaceScreen
+from localspec.tui.screens.settings import Field
 from tests.tui.scripted import NOON, ScriptedWorker, app_of, ask, settled, until
 
 Scene = Callable[[Pilot[int]], Awaitable[None]]
@@ -102,6 +118,52 @@ async def exporting(pilot: Pilot[int]) -> None:
     await settled(pilot)
 
 
+async def raced(pilot: Pilot[int]) -> None:
+    app = app_of(pilot)
+    app.clock = lambda: 0.0
+    app.chat.composer.fill("Why is the [/INST] sky blue?")
+    await pilot.press("f4")
+    await until(pilot, lambda: isinstance(app.screen, RaceScreen))
+    screen = app.screen
+    assert isinstance(screen, RaceScreen)
+    screen.query_one(Input).cursor_blink = False
+    await until(pilot, lambda: screen.running is not None and screen.running.is_over)
+    await asyncio.sleep(0.15)  # until it is drawn
+    await settled(pilot)
+
+
+async def tuned(pilot: Pilot[int]) -> None:
+    app = app_of(pilot)
+    app.form = Form.of(app.desk, described(("chat",)))
+    await pilot.press("f9")
+    await settled(pilot)
+    fields = {field.key: field.input for field in app.screen.query(Field)}
+    for each in fields.values():
+        each.cursor_blink = False
+    for name, text in (("temp", "0.3"), ("top-p", "2")):
+        fields[name].focus()
+        fields[name].value = text
+        await settled(pilot)
+
+
+async def chosen(pilot: Pilot[int]) -> None:
+    app = app_of(pilot)
+    screen = PairsScreen(app.desk, lambda: Memory(16_000_000_000, (8_000_000_000,)))
+    await app.push_screen(screen)
+    await until(pilot, lambda: screen.chosen is not None)
+    screen.query_one(Input).cursor_blink = False
+    await pilot.press(*"qwen3 8b")
+    await asyncio.sleep(0.1)
+    await settled(pilot)
+
+
+async def downloaded(pilot: Pilot[int]) -> None:
+    """A download is on its way, another file of it was here."""
+    app = app_of(pilot)
+    app.download = going()
+    await chosen(pilot)
+
+
 SCENES: dict[str, Scene] = {
     scene.__name__: scene
     for scene in (
@@ -117,8 +179,28 @@ SCENES: dict[str, Scene] = {
         remembered,
         asked,
         exporting,
+        raced,
+        tuned,
+        chosen,
+        downloaded,
     )
 }
+
+
+def going() -> Download:
+    """Return a download as it is half way through, with a name that is not to be believed."""
+    name = HubName("tales/storyteller-GGUF", quant="Q8_0")
+    files = [Listed("big[red]-Q8_0.gguf", 8_000_000_000, "0" * 64), Listed("small-Q8_0.gguf", 500_000_000, "1" * 64)]
+    listing = Listing("tales/storyteller-GGUF", "main", "0" * 40, tuple(files))
+    items = (Item(listing, files[0], 0, False, False), Item(listing, files[1], 500_000_000, True, False))
+    plan = PullPlan((name,), items, Path("/models"), 60_000_000_000)
+    download = Download("tales", (name,), clock=lambda: 60.0, phase="running", plan=plan)
+    download.pull = Pull(plan, Hub(), Cache(), Receipts())
+    download.pull.files[0].at(3_000_000_000)
+    download.pull.files[0].phase("downloading")
+    download.pull.files[1].phase("hashing")
+    download.had = 500_000_000
+    return download
 
 
 def store() -> Store:

@@ -211,6 +211,7 @@ async def test_a_store_that_fails_costs_the_saving_and_not_the_chat(tmp_path: Pa
         await ask(pilot, "two")
         assert shown(app)[-1] == STORY
         await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        assert not app.keeper.is_saved
         assert app.is_running
 
 

@@ -24,7 +24,7 @@ from tests.cli.harness import PAIR as STORYTELLER
 from tests.cli.harness import needs_pair
 from tests.hub.models import DRAFT, TARGET, whole
 from tests.hub.server import Server, serving
-from tests.tui.desks import SIZES, ScriptedEngine, app_of, opened, shown, until
+from tests.tui.desks import ScriptedEngine, app_of, opened, shown, until
 
 TALES = "hf:tales/storyteller-GGUF:Q8_0+hf:tales/draft-GGUF:Q8_0"
 MEMORY = Memory(16_000_000_000, (8_000_000_000,))
@@ -91,56 +91,46 @@ async def wait_for(pilot: Pilot[Any], *phases: str) -> None:
 
 
 async def test_typing_filters() -> None:
-    async def drive() -> tuple[list[str], list[str], str]:
-        app = app_with(ScriptedEngine())
-        async with opened(app) as pilot:
-            screen = await picker(pilot)
-            everything = names(screen)
-            await pilot.press(*"QWEN3 8b")
-            await pilot.pause(0.1)
-            return everything, names(screen), shown(app)
-
-    everything, found, screen = await drive()
+    app = app_with(ScriptedEngine())
+    async with opened(app) as pilot:
+        screen = await picker(pilot)
+        everything = names(screen)
+        await pilot.press(*"QWEN3 8b")
+        await pilot.pause(0.1)
+        found, picture = names(screen), shown(app)
     assert everything[:2] == ["tales", "storyteller"]
     assert found[0] == "qwen3-8b"
     assert len(found) < len(everything) / 4
-    assert "to be downloaded · fits on a GPU" in screen
+    assert "to be downloaded · fits on a GPU" in picture
 
 
 async def test_ctrl_o_opens_it_with_the_files_of_the_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "here").mkdir()
     (home / "here" / "mine-Q8_0.gguf").symlink_to(STORYTELLER / "target-q8_0.gguf")
     monkeypatch.chdir(home / "here")
-
-    async def drive() -> list[str]:
-        app = app_with(ScriptedEngine())
-        async with opened(app) as pilot:
-            await until(pilot, lambda: app.desk.loaded is not None)
-            await pilot.press("ctrl+o")
-            await until(pilot, lambda: isinstance(app.screen, PairsScreen) and bool(names(app.screen)))
-            assert isinstance(app.screen, PairsScreen)
-            return names(app.screen)
-
-    assert "mine-Q8_0.gguf" in await drive()
+    app = app_with(ScriptedEngine())
+    async with opened(app) as pilot:
+        await until(pilot, lambda: app.desk.loaded is not None)
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: isinstance(app.screen, PairsScreen) and bool(names(app.screen)))
+        assert isinstance(app.screen, PairsScreen)
+        found = names(app.screen)
+    assert "mine-Q8_0.gguf" in found
 
 
 @needs_pair
 async def test_choosing_switches_and_the_conversation_stays() -> None:
     engine = ScriptedEngine()
-
-    async def drive() -> tuple[str, int]:
-        app = app_with(engine)
-        async with opened(app) as pilot:
-            app.chat.composer.fill("Tell me")
-            await pilot.press("enter")
-            await until(pilot, lambda: not app.desk.bridge.is_busy)
-            screen = await picker(pilot)
-            screen.query_one(Input).value = str(STORYTELLER / "draft-q8_0.gguf")
-            await pilot.press("enter")
-            await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
-            return app.desk.settings.name, len(app.desk.dialogue.path())
-
-    name, messages = await drive()
+    app = app_with(engine)
+    async with opened(app) as pilot:
+        app.chat.composer.fill("Tell me")
+        await pilot.press("enter")
+        await until(pilot, lambda: not app.desk.bridge.is_busy)
+        screen = await picker(pilot)
+        screen.query_one(Input).value = str(STORYTELLER / "draft-q8_0.gguf")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
+        name, messages = app.desk.settings.name, len(app.desk.dialogue.path())
     assert name == "draft-q8_0.gguf"
     assert messages == 2
     assert [Path(each.target).name for each in engine.loads] == ["target-q8_0.gguf", "draft-q8_0.gguf"]
@@ -157,41 +147,35 @@ async def test_choosing_switches_and_the_conversation_stays() -> None:
     ],
 )
 async def test_what_cannot_be_used_is_said(text: str, said: str) -> None:
-    async def drive() -> str:
-        app = app_with(ScriptedEngine())
-        async with opened(app) as pilot:
-            screen = await picker(pilot)
-            await pilot.press(*text, "enter")
-            await until(pilot, lambda: screen._error is not None)
-            await pilot.pause(0.05)
-            assert app.screen is screen
-            return shown(app)
-
-    assert said in await drive()
+    app = app_with(ScriptedEngine())
+    async with opened(app) as pilot:
+        screen = await picker(pilot)
+        await pilot.press(*text, "enter")
+        await until(pilot, lambda: screen._error is not None)
+        await pilot.pause(0.05)
+        assert app.screen is screen
+        picture = shown(app)
+    assert said in picture
 
 
 async def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> None:
     engine = ScriptedEngine()
-
-    async def drive() -> tuple[str, str, str]:
-        app = app_with(engine)
-        async with opened(app) as pilot:
-            screen = await picker(pilot)
-            await pilot.press(*"tales", "enter")
-            await wait_for(pilot, "planned")
-            asked = drawer(app)
-            assert not list(Cache().all())
-            await pilot.press("enter")
-            await wait_for(pilot, "done")
-            done = drawer(app)
-            assert screen.chosen is not None
-            assert screen.chosen.where == "here"
-            await pilot.press("enter")
-            await until(pilot, lambda: app.screen is app.chat)
-            await until(pilot, lambda: app.desk.loaded is not None)
-            return asked, done, app.desk.settings.name
-
-    asked, done, name = await drive()
+    app = app_with(engine)
+    async with opened(app) as pilot:
+        screen = await picker(pilot)
+        await pilot.press(*"tales", "enter")
+        await wait_for(pilot, "planned")
+        asked = drawer(app)
+        assert not list(Cache().all())
+        await pilot.press("enter")
+        await wait_for(pilot, "done")
+        done = drawer(app)
+        assert screen.chosen is not None
+        assert screen.chosen.where == "here"
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.chat)
+        await until(pilot, lambda: app.desk.loaded is not None)
+        name = app.desk.settings.name
     assert "tales: 6.5 MB to download in 2 files" in asked
     assert "Enter downloads, Esc does not" in asked
     assert "tales: here, hashes right" in done
@@ -202,17 +186,14 @@ async def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> No
 
 
 async def test_a_download_can_be_declined(hub: Server) -> None:
-    async def drive() -> tuple[str, bool]:
-        app = app_with(ScriptedEngine())
-        async with opened(app) as pilot:
-            screen = await picker(pilot)
-            await pilot.press(*"tales", "enter")
-            await wait_for(pilot, "planned")
-            await pilot.press("escape")
-            await wait_for(pilot, "cancelled")
-            return drawer(app), app.screen is screen
-
-    said, is_open = await drive()
+    app = app_with(ScriptedEngine())
+    async with opened(app) as pilot:
+        screen = await picker(pilot)
+        await pilot.press(*"tales", "enter")
+        await wait_for(pilot, "planned")
+        await pilot.press("escape")
+        await wait_for(pilot, "cancelled")
+        said, is_open = drawer(app), app.screen is screen
     assert "given up" in said
     assert is_open
     assert hub.sent == 0
@@ -220,30 +201,26 @@ async def test_a_download_can_be_declined(hub: Server) -> None:
 
 async def test_a_download_goes_on_in_the_chat_and_is_cancelled_later(hub: Server) -> None:
     hub.faults.rate = 1_000_000  # bytes a second
-
-    async def drive() -> tuple[str, str, int]:
-        app = app_with(ScriptedEngine())
-        async with opened(app) as pilot:
-            await picker(pilot)
-            await pilot.press(*"tales", "enter")
-            await wait_for(pilot, "planned")
-            await pilot.press("enter")
-            await wait_for(pilot, "running")
-            download = app.download
-            assert download is not None
-            await until(pilot, lambda: download.bytes > 200_000)
-            await pilot.pause(0.3)
-            going = drawer(app)
-            await pilot.press("escape")
-            await until(pilot, lambda: app.screen is app.chat)
-            before = download.bytes
-            await until(pilot, lambda: download.bytes > before)
-            await picker(pilot)
-            await pilot.press("ctrl+x")
-            await wait_for(pilot, "cancelled")
-            return going, drawer(app), sum(path.stat().st_size for path in Cache().partials())
-
-    going, given_up, kept = await drive()
+    app = app_with(ScriptedEngine())
+    async with opened(app) as pilot:
+        await picker(pilot)
+        await pilot.press(*"tales", "enter")
+        await wait_for(pilot, "planned")
+        await pilot.press("enter")
+        await wait_for(pilot, "running")
+        download = app.download
+        assert download is not None
+        await until(pilot, lambda: download.bytes > 200_000)
+        await pilot.pause(0.3)
+        going = drawer(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.chat)
+        before = download.bytes
+        await until(pilot, lambda: download.bytes > before)
+        await picker(pilot)
+        await pilot.press("ctrl+x")
+        await wait_for(pilot, "cancelled")
+        given_up, kept = drawer(app), sum(path.stat().st_size for path in Cache().partials())
     assert "tales: " in going
     assert "MB of 6.5 MB" in going
     assert "storyteller-Q8_0.gguf" in going
@@ -252,17 +229,14 @@ async def test_a_download_goes_on_in_the_chat_and_is_cancelled_later(hub: Server
 
 
 async def test_a_hub_that_fails_is_told_in_the_drawer_and_in_the_chat() -> None:
-    async def drive() -> tuple[str, list[str]]:
-        app = app_with(ScriptedEngine())
-        async with opened(app) as pilot:
-            await picker(pilot)
-            await pilot.press(*"tales", "enter")
-            await wait_for(pilot, "failed")
-            said = drawer(app)
-            await until(pilot, lambda: bool(app._notifications))
-            return said, [str(each.message) for each in app._notifications]
-
-    said, told = await drive()
+    app = app_with(ScriptedEngine())
+    async with opened(app) as pilot:
+        await picker(pilot)
+        await pilot.press(*"tales", "enter")
+        await wait_for(pilot, "failed")
+        said = drawer(app)
+        await until(pilot, lambda: bool(app._notifications))
+        told = [str(each.message) for each in app._notifications]
     assert "tales: " in said
     assert "Try:" in said
     assert told[0].startswith("tales: ")
@@ -283,28 +257,24 @@ def test_what_fits() -> None:
 @needs_pair
 async def test_the_real_engine_changes_its_pair(hub: Server) -> None:
     """Asked, downloaded, loaded by llama.cpp and answered, without leaving the app."""
-
-    async def drive() -> tuple[str, str]:
-        with Worker() as worker:
-            app = app_with(worker)
-            async with opened(app, (100, 30)) as pilot:
-                await picker(pilot)
-                await pilot.press(*"tales", "enter")
-                await wait_for(pilot, "planned")
-                await pilot.press("enter")
-                await wait_for(pilot, "done")
-                await pilot.press("enter")
-                await until(pilot, lambda: app.screen is app.chat)
-                await until(pilot, lambda: app.desk.loaded is not None or app.desk.error is not None)
-                app.chat.composer.fill("Once upon a time")
-                await pilot.press("enter")
-                await until(pilot, lambda: app.desk.answering is None and not app.desk.bridge.is_busy)
-                assert app.desk.loaded is not None
-                answer = app.desk.last_answer
-                assert answer is not None
-                return app.desk.loaded.name, answer.text
-
-    name, text = await drive()
+    with Worker() as worker:
+        app = app_with(worker)
+        async with opened(app, (100, 30)) as pilot:
+            await picker(pilot)
+            await pilot.press(*"tales", "enter")
+            await wait_for(pilot, "planned")
+            await pilot.press("enter")
+            await wait_for(pilot, "done")
+            await pilot.press("enter")
+            await until(pilot, lambda: app.screen is app.chat)
+            await until(pilot, lambda: app.desk.loaded is not None or app.desk.error is not None)
+            app.chat.composer.fill("Once upon a time")
+            await pilot.press("enter")
+            await until(pilot, lambda: app.desk.answering is None and not app.desk.bridge.is_busy)
+            assert app.desk.loaded is not None
+            answer = app.desk.last_answer
+            assert answer is not None
+            name, text = app.desk.loaded.name, answer.text
     assert name.startswith("hf:tales/storyteller-GGUF@")
     assert text.strip()
 
@@ -316,24 +286,11 @@ async def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None
                 raise WorkerDiedError("the engine was killed (SIGKILL)", hint="--ctx 512")
             yield from super().load(settings)
 
-    async def drive() -> str:
-        app = app_with(Dying())
-        async with opened(app) as pilot:
-            await picker(pilot)
-            await pilot.press(*"storyteller", "enter")
-            await until(pilot, lambda: app.screen is app.chat and app.desk.error is not None)
-            await pilot.pause(0.2)
-            return shown(app)
-
-    assert "the engine was killed (SIGKILL)" in await drive()
-
-
-@pytest.mark.parametrize("is_dark", [True, False], ids=["dark", "light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_picture(size: tuple[int, int], is_dark: bool, snap_compare: Any) -> None:
-    async def before(pilot: Pilot[Any]) -> None:
+    app = app_with(Dying())
+    async with opened(app) as pilot:
         await picker(pilot)
-        await pilot.press(*"qwen 8b", "down")
-        await pilot.pause(0.3)
-
-    assert snap_compare(app_with(ScriptedEngine(), is_dark=is_dark), terminal_size=size, run_before=before)
+        await pilot.press(*"storyteller", "enter")
+        await until(pilot, lambda: app.screen is app.chat and app.desk.error is not None)
+        await pilot.pause(0.2)
+        picture = shown(app)
+    assert "the engine was killed (SIGKILL)" in picture

@@ -25,7 +25,12 @@ ORIGINS = [
 
 
 def test_every_origin_but_the_drafts_has_a_mark() -> None:
-    assert marked(ORIGINS, View.MARKS).plain == "·Once upon a ⟦time⟧ ‹there was›,⁺ ⟨he⟩\n\n"
+    assert marked(ORIGINS, View.MARKS).plain == "·Once· upon a ⟦time⟧ ‹there was›,⁺ ⟨he⟩\n\n"
+
+
+def test_where_nothing_was_drafted_nothing_is_marked() -> None:
+    origins = [Origin("Once", "plain"), Origin(" upon", "plain")]
+    assert marked(origins, View.FULL).plain == "Once upon"
 
 
 def test_colours_say_the_same_as_the_marks() -> None:
@@ -83,6 +88,7 @@ async def test_tokens_are_marked_while_they_come() -> None:
         app.chat.composer.fill("go")
         await pilot.press("enter")
         await until(pilot, lambda: app.desk.trace is not None and len(app.desk.trace.passes) == 2)
+        assert answers(app)[0].query_one(".origins").display
         assert "⟦there⟧" in str(answers(app)[0].query_one(".origins").render())
         worker.go.set()
         await until(pilot, lambda: app.desk.answering is None)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from localspec.config import Request, Sampling
+from localspec.config import Request, Sampling, Speculation
 from localspec.errors import WorkerDiedError
 from localspec.tui.app import LocalspecApp
 from localspec.tui.race import Lane, Moment, Running
 from localspec.tui.screens.race import RaceScreen
 from localspec.worker import Worker
 from tests.cli.harness import needs_pair
-from tests.tui.desks import SIZES, WORDS, ScriptedEngine, app_of, opened, shown, until
+from tests.tui.desks import WORDS, ScriptedEngine, app_of, opened, shown, until
 
 TIE = {"index": 6, "plain": 1, "other": 2, "margin": 0.003, "drift": 0.002, "is_tie": True}
 OTHER = [*WORDS[:6], *["queen", "of", "all", "the", "lands", "beyond", "the", "sea", "and", "sky"]]
@@ -38,75 +37,59 @@ async def race(pilot: Pilot[Any], text: str = "Tell me of a king") -> RaceScreen
 
 async def test_one_after_the_other_with_one_seed() -> None:
     engine = ScriptedEngine()
-
-    async def drive() -> str:
-        app = app_of(engine)
-        async with opened(app) as pilot:
-            await race(pilot)
-            return shown(app)
-
-    screen = await drive()
+    app = app_of(engine)
+    async with opened(app) as pilot:
+        await race(pilot)
+        picture = shown(app)
     asked = [(one.speculation.method, one.max_tokens, one.cold) for one in engine.requests]
     assert asked == [("plain", 8, True), ("auto", 8, True), ("plain", 16, True), ("auto", 16, True)]
     assert len({one.sampling.seed for one in engine.requests[2:]}) == 1
-    assert "4.00× plain: speculation pays" in screen
-    assert "identical output, 16 tokens" in screen
-    assert screen.count("and no crown at") == 0  # it is wrapped
-    assert screen.count("Once upon a time there was a king") == 2
+    assert "4.00× plain: speculation pays" in picture
+    assert "identical output, 16 tokens" in picture
+    assert picture.count("Once upon a time there was a king") == 2
 
 
 async def test_a_fork_is_explained() -> None:
-    async def drive() -> str:
-        app = app_of(ScriptedEngine(other=OTHER, fork=TIE))
-        async with opened(app) as pilot:
-            await race(pilot)
-            return shown(app)
-
-    screen = await drive()
-    assert "diverged at token 6: plain ' a', speculative ' queen': a numerical tie" in screen
+    app = app_of(ScriptedEngine(other=OTHER, fork=TIE))
+    async with opened(app) as pilot:
+        await race(pilot)
+        picture = shown(app)
+    assert "diverged at token 6: plain ' a', speculative ' queen': a numerical tie" in picture
 
 
 async def test_six_rounds_turn_their_order_and_have_an_interval() -> None:
     engine = ScriptedEngine()
-
-    async def drive() -> str:
-        app = app_of(engine)
-        async with opened(app) as pilot:
-            screen = await race(pilot)
-            before = len(engine.requests)
-            await pilot.press("f5")
-            await until(pilot, lambda: len(engine.requests) == before + 14)
-            assert screen.running is not None
-            await until(pilot, lambda: screen.running is not None and screen.running.is_over)
-            await pilot.pause(0.15)
-            return shown(app)
-
-    screen = await drive()
+    app = app_of(engine)
+    async with opened(app) as pilot:
+        screen = await race(pilot)
+        before = len(engine.requests)
+        await pilot.press("f5")
+        await until(pilot, lambda: len(engine.requests) == before + 14)
+        assert screen.running is not None
+        await until(pilot, lambda: screen.running is not None and screen.running.is_over)
+        await pilot.pause(0.15)
+        picture = shown(app)
     methods = [one.speculation.method for one in engine.requests[-12:]]
     assert methods == ["plain", "auto", "auto", "plain"] * 3
-    assert "4.00 [4.00, 4.00]× plain, 6 rounds" in screen
+    assert "4.00 [4.00, 4.00]× plain, 6 rounds" in picture
 
 
 async def test_escape_stops_the_race_and_then_goes_back() -> None:
     engine = ScriptedEngine(pause=0.5)
-
-    async def drive() -> tuple[str, bool]:
-        app = app_of(engine)
-        async with opened(app) as pilot:
-            app.chat.composer.fill("Tell me")
-            await pilot.press("f4")
-            screen = app.screen
-            assert isinstance(screen, RaceScreen)
-            await until(pilot, lambda: len(engine.requests) == 1)
-            await pilot.press("escape")
-            await until(pilot, lambda: screen.running is not None and screen.running.is_over)
-            await pilot.pause(0.15)
-            text = shown(app)
-            await pilot.press("escape")
-            await until(pilot, lambda: app.screen is app.chat)
-            return text, app.desk.bridge.is_busy
-
-    text, is_busy = await drive()
+    app = app_of(engine)
+    async with opened(app) as pilot:
+        app.chat.composer.fill("Tell me")
+        await pilot.press("f4")
+        screen = app.screen
+        assert isinstance(screen, RaceScreen)
+        await until(pilot, lambda: len(engine.requests) == 1)
+        await pilot.press("escape")
+        await until(pilot, lambda: screen.running is not None and screen.running.is_over)
+        await pilot.pause(0.15)
+        text = shown(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.chat)
+        is_busy = app.desk.bridge.is_busy
     assert "no round was finished" in text
     assert not is_busy
     assert len(engine.requests) == 1
@@ -114,21 +97,17 @@ async def test_escape_stops_the_race_and_then_goes_back() -> None:
 
 async def test_a_dead_engine_is_a_card_and_the_next_race_loads_again() -> None:
     engine = ScriptedEngine(error=WorkerDiedError("the engine was killed (SIGKILL)", hint="--ctx 512"))
-
-    async def drive() -> tuple[str, str]:
-        app = app_of(engine)
-        async with opened(app) as pilot:
-            await race(pilot)
-            failed = shown(app)
-            engine.error, engine.pid = None, None
-            screen = app.screen
-            assert isinstance(screen, RaceScreen)
-            await pilot.press("f4")
-            await until(pilot, lambda: screen.running is not None and screen.running.found is not None)
-            await pilot.pause(0.15)
-            return failed, shown(app)
-
-    failed, then = await drive()
+    app = app_of(engine)
+    async with opened(app) as pilot:
+        await race(pilot)
+        failed = shown(app)
+        engine.error, engine.pid = None, None
+        screen = app.screen
+        assert isinstance(screen, RaceScreen)
+        await pilot.press("f4")
+        await until(pilot, lambda: screen.running is not None and screen.running.found is not None)
+        await pilot.pause(0.15)
+        then = shown(app)
     assert "the engine was killed (SIGKILL)" in failed
     assert "Try: --ctx 512" in failed
     assert "identical output" in then
@@ -137,25 +116,21 @@ async def test_a_dead_engine_is_a_card_and_the_next_race_loads_again() -> None:
 
 async def test_the_conversation_is_what_is_raced_on() -> None:
     engine = ScriptedEngine()
-
-    async def drive() -> None:
-        app = app_of(engine)
-        async with opened(app, (80, 24)) as pilot:
-            await until(pilot, lambda: app.desk.loaded is not None)
-            for text in ("first", "second"):
-                app.chat.composer.fill(text)
-                await pilot.press("enter")
-                await until(pilot, lambda: not app.desk.bridge.is_busy)
-            del engine.requests[:]
-            await pilot.press("f4")
-            screen = app.screen
-            assert isinstance(screen, RaceScreen)
-            await until(pilot, lambda: screen.running is not None and screen.running.is_over)
-            screen.query_one(Input).value = "another"
+    app = app_of(engine)
+    async with opened(app, (80, 24)) as pilot:
+        await until(pilot, lambda: app.desk.loaded is not None)
+        for text in ("first", "second"):
+            app.chat.composer.fill(text)
             await pilot.press("enter")
-            await until(pilot, lambda: len(engine.requests) == 8)
-
-    await drive()
+            await until(pilot, lambda: not app.desk.bridge.is_busy)
+        del engine.requests[:]
+        await pilot.press("f4")
+        screen = app.screen
+        assert isinstance(screen, RaceScreen)
+        await until(pilot, lambda: screen.running is not None and screen.running.is_over)
+        screen.query_one(Input).value = "another"
+        await pilot.press("enter")
+        await until(pilot, lambda: len(engine.requests) == 8)
     said = [[message.content for message in one.messages] for one in engine.requests]
     assert [len(one) for one in said] == [3] * 4 + [1] * 4
     assert said[0][0] == "first"
@@ -182,16 +157,13 @@ def test_what_a_ghost_had_at_a_moment() -> None:
 @needs_pair
 async def test_a_race_of_the_bundled_pair() -> None:
     """With the real engine, the same text at temperature 0.8, and a measured ratio."""
-
-    async def drive() -> tuple[Running, str]:
-        with Worker() as worker:
-            app = app_of(worker, max_tokens=24, sampling=Sampling(seed=5), template="none")
-            async with opened(app, (100, 30)) as pilot:
-                screen = await race(pilot, "Once upon a time")
-                assert screen.running is not None
-                return screen.running, shown(app)
-
-    running, screen = await drive()
+    with Worker() as worker:
+        speculation = Speculation(method="draft-model", k=3)
+        app = app_of(worker, max_tokens=24, sampling=Sampling(seed=5), template="none", speculation=speculation)
+        async with opened(app, (100, 30)) as pilot:
+            screen = await race(pilot, "Once upon a time")
+            assert screen.running is not None
+            running, picture = screen.running, shown(app)
     assert running.error is None
     assert running.found is not None
     (one,) = running.found.rounds
@@ -199,14 +171,4 @@ async def test_a_race_of_the_bundled_pair() -> None:
     assert one.same.is_explained
     assert len(one.plain.tokens) == 24
     assert one.other.stats.passes < 24
-    assert "× plain" in screen
-
-
-@pytest.mark.parametrize("is_dark", [True, False], ids=["dark", "light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_picture(size: tuple[int, int], is_dark: bool, snap_compare: Any) -> None:
-    async def before(pilot: Pilot[Any]) -> None:
-        await race(pilot, "Tell me of a [/INST] king")
-
-    app = app_of(ScriptedEngine(other=OTHER, fork=TIE), is_dark=is_dark)
-    assert snap_compare(app, terminal_size=size, run_before=before)
+    assert "× plain" in picture

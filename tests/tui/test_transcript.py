@@ -6,6 +6,7 @@ import pytest
 from textual.widgets import Markdown, Static
 
 from localspec.tui.widgets.flow import Flow, wrap
+from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.reply import MOST
 from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say, settled, shown, until
 
@@ -125,3 +126,32 @@ async def test_a_text_that_outgrows_markdown_goes_on_as_plain_rows() -> None:
 def test_rows(line: str, width: int, rows: list[str]) -> None:
     assert wrap(line, width) == rows
     assert "".join(rows) == line
+
+
+async def test_keys_go_from_message_to_message_and_back_to_writing() -> None:
+    async with opened() as (pilot, app):
+        await pilot.press("tab")
+        assert app.focused is app.chat.composer  # there is no message to go to
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        seen = []
+        for key in ("tab", "k", "up", "k", "k", "j", "down"):
+            await pilot.press(key)
+            assert isinstance(app.focused, Spoken)
+            seen.append(app.focused.entry.text[:4])
+        assert seen == ["Once", "two", "Once", "one", "one", "Once", "two"]
+        await pilot.press("tab")
+        assert app.focused is app.chat.composer
+
+
+async def test_a_link_is_copied_and_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr("textual.app.App.copy_to_clipboard", lambda self, text: copied.append(text))
+    monkeypatch.setattr("textual.app.App.open_url", lambda *_: pytest.fail("it was opened"))
+    async with opened(ScriptedWorker(passes=["[see](http://example.org/x)"])) as (pilot, app):
+        answer = await ask(pilot, "go")
+        paragraph = answer.query("MarkdownParagraph").first()
+        await pilot.click(paragraph, offset=(1, 0))
+        await settled(pilot)
+        assert copied == ["http://example.org/x"]
+        assert app.is_running

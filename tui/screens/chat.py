@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Markdown, Static
 
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
@@ -22,6 +22,7 @@ from localspec.tui.dialogue import Entry
 from localspec.tui.memory import resident
 from localspec.tui.provenance import View
 from localspec.tui.screens.turns import Turns
+from localspec.tui.thrift import Thrift
 from localspec.tui.widgets.bars import Top, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
@@ -50,13 +51,15 @@ class ChatScreen(Turns):
         Binding("home", "top", "first message", show=False),
     ]
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, *, has_tokens: bool = False, has_figures: bool = True) -> None:
         super().__init__(desk)
-        self._view = View.OFF
+        self._view = View.FULL if has_tokens else View.OFF
         self._doing = ""
-        self._pane = "full"  # full, strip or off: as F2 says
+        self._pane = "full" if has_figures else "off"  # or strip: as F2 says
+        self.set_class(not has_figures, "-figures-off")
         self._figures_at = 0.0
         self._is_awake = False  # a tick is on its way
+        self._thrift = Thrift()
 
     def compose(self) -> ComposeResult:
         """Top line, transcript beside figures, strip, input, keys."""
@@ -135,13 +138,16 @@ class ChatScreen(Turns):
         return Answered(entry, branch, self.desk.traces.get(entry.id), self._view)
 
     def _wake(self) -> None:
-        if self.desk.bridge.has_news and not self._is_awake:
+        if not self.desk.bridge.is_busy:
+            self._thrift.wake()
+        if self.desk.bridge.has_news and not self._is_awake and self._thrift.is_due:
             self._is_awake = True
             self.call_later(self._tick)
 
     async def _tick(self) -> None:
         """Take what has come and show it: one append however many passes."""
         self._is_awake = False
+        self._thrift.begin()
         items = self.desk.bridge.take()
         if not items:
             return
@@ -271,6 +277,24 @@ class ChatScreen(Turns):
         for name in order:
             self.set_class(name == self._pane, f"-figures-{name}")
         self._show_figures()
+
+    def action_message(self, by: int) -> None:
+        """Go to the next or the message before; from elsewhere to the last one."""
+        messages = list(self.transcript.query(Spoken))
+        if not messages:
+            return
+        here = self.focused
+        at = messages.index(here) + by if isinstance(here, Spoken) and here in messages else len(messages) - 1
+        messages[max(0, min(at, len(messages) - 1))].focus()
+
+    def action_write(self) -> None:
+        """Go to the composer."""
+        self.composer.focus()
+
+    @on(Markdown.LinkClicked)
+    def copy_link(self, clicked: Markdown.LinkClicked) -> None:
+        """Copy a link, and open nothing: what it leads to is the model's choice."""
+        self.copy_text(clicked.href, "the link")
 
     def action_follow(self) -> None:
         """Go to the end."""

@@ -84,7 +84,7 @@ def _short(key: str) -> str:
     *modifiers, name = key.split("+")
     name = _NAMES.get(name, name.upper() if name[:1] == "f" and name[1:].isdigit() else name)
     if not modifiers:
-        return name if len(name) <= 3 else name.capitalize()
+        return name if len(name) == 1 or not name.islower() else name.capitalize()
     return "+".join([*(each.capitalize() for each in modifiers), name.upper() if len(name) == 1 else name])
 
 

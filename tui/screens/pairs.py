@@ -17,29 +17,26 @@ from textual.widgets import DataTable, Footer, Input, Static
 from textual.worker import get_current_worker
 
 from localspec.errors import LocalspecError, NotFoundError
-from localspec.models.candidates import look
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
-from localspec.models.pairs import check_pair
 from localspec.models.shelf import Offer, find, offers
 from localspec.models.store import NotCachedError, PairRef
 from localspec.sanitize import sanitize
 from localspec.tui.desk import Desk
 from localspec.tui.downloads import Download
 from localspec.tui.drawer import drawn
-from localspec.tui.elsewhere import Elsewhere
-from localspec.tui.fit import Memory, fit, this_machine
+from localspec.tui.fit import Memory, this_machine
+from localspec.tui.rows import cells, columns_of, compared, described
+from localspec.tui.shared import Shared
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
-COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
-LEFT_OUT = ((100, ()), (76, ("licence",)), (0, ("licence", "draft", "tested")))  # columns, by the screen's width
 
 
 class PairsScreen(Screen[None]):
     """Typing filters; Enter uses what is chosen, or any pair that is written down whole."""
 
-    app: Elsewhere
+    app: Shared
     CSS_PATH = "pairs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
@@ -83,6 +80,7 @@ class PairsScreen(Screen[None]):
     def on_resize(self) -> None:
         """Show as many columns as there is room for."""
         self._fill()
+        self._draw_download()
 
     @property
     def table(self) -> DataTable[Content]:
@@ -105,9 +103,7 @@ class PairsScreen(Screen[None]):
     @work(thread=True)
     def survey(self) -> None:
         """Ask what memory there is."""
-        memory = self._survey()
-        if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._took_memory, memory)
+        self._give(self._took_memory, self._survey())
 
     @on(Input.Changed)
     def filter(self) -> None:
@@ -127,16 +123,14 @@ class PairsScreen(Screen[None]):
     @work(thread=True, exclusive=True, group="compare")
     def compare(self, offer: Offer) -> None:
         """Compare the vocabularies of a pair that is here."""
-        worker = get_current_worker()
         time.sleep(REST)
-        if worker.is_cancelled:
+        if get_current_worker().is_cancelled:
             return
         try:
-            words = _compared(find(offer.ref))
+            words = compared(find(offer))
         except LocalspecError as error:
             words = error.message
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._took_verdict, offer, words)
+        self._give(self._took_verdict, offer, words)
 
     def action_move(self, rows: int) -> None:
         """Move the cursor from the filter."""
@@ -151,19 +145,30 @@ class PairsScreen(Screen[None]):
             self._draw_download()
             return
         written = self.query_one("#filter", Input).value.strip()
-        ref = self.chosen.ref if self.chosen is not None else written
-        if ref:
-            self.open(ref)
+        if self.chosen is not None or written:
+            self.open(self.chosen or written)
 
     @work(thread=True, exclusive=True, group="open")
-    def open(self, ref: str) -> None:
+    def open(self, wanted: Offer | str) -> None:
         """Find a pair's files."""
         try:
-            self.app.call_from_thread(self._switch, find(ref))
+            found = find(wanted)
         except NotCachedError as missing:
-            self.app.call_from_thread(self._ask, ref, missing)
+            self._give(self._ask, wanted if isinstance(wanted, str) else wanted.ref, missing)
         except LocalspecError as error:
-            self.app.call_from_thread(self._fail, error)
+            self._give(self._fail, error)
+        else:
+            self._give(self._switch, found)
+
+    def _give(self, take: Callable[..., None], *found: object) -> None:
+        """Hand what a thread has found to the screen, if it is still there."""
+
+        def give() -> None:
+            if self.is_attached:
+                take(*found)
+
+        if not get_current_worker().is_cancelled:
+            self.app.call_from_thread(give)
 
     def action_cancel(self) -> None:
         """Give up the download; what has come is kept."""
@@ -224,13 +229,12 @@ class PairsScreen(Screen[None]):
         self._seen = sorted(found, key=lambda offer: not all(word in offer.name.casefold() for word in words))
         table = self.table
         table.clear(columns=True)
-        hidden = next(names for width, names in LEFT_OUT if self.size.width >= width)
-        for name, width in COLUMNS.items():
-            if name not in hidden:
-                table.add_column(name, width=width)
+        columns = columns_of(self.size.width)
+        for name, width in columns.items():
+            table.add_column(name, width=width)
         for offer in self._seen:
-            cells = _cells(offer, self._memory)
-            table.add_row(*(cells[name] for name in COLUMNS if name not in hidden))
+            row = cells(offer, self._memory)
+            table.add_row(*(row[name] for name in columns))
         if was in self._seen:
             table.move_cursor(row=self._seen.index(was))
         self._about()
@@ -243,7 +247,7 @@ class PairsScreen(Screen[None]):
         elif self.chosen is None:
             about.update(Content("Nothing has these words; Enter takes them for a path or a name of the hub."))
         else:
-            about.update(_described(self.chosen, self._memory, self._verdict))
+            about.update(described(self.chosen, self._memory, self._verdict))
 
     def _draw_download(self) -> None:
         drawer, download = self.query_one("#drawer", Static), self.app.download
@@ -258,53 +262,3 @@ class PairsScreen(Screen[None]):
         if not download.is_told:
             download.is_told = True
             self.read()
-
-
-def _cells(offer: Offer, memory: Memory) -> dict[str, Content]:
-    about = "~" if offer.is_about else ""
-    suits = fit(offer.bytes, memory)
-    style = {"✓": "$success", "!": "$warning", "✗": "$error"}.get(suits.mark, "")
-    return {
-        "pair": Content(sanitize(offer.name)),
-        "size": Content(f"{about}{_size(offer.bytes)}"),
-        "draft": Content.styled(sanitize(offer.draft), "$muted"),
-        "fit": Content.styled(suits.mark, style) if style else Content(""),
-        "where": Content("here") if offer.where == "here" else Content.styled("hub", "$muted"),
-        "tested": Content("yes" if offer.is_tested else ""),
-        "licence": Content.styled(sanitize(offer.license), "$muted"),
-    }
-
-
-def _described(offer: Offer, memory: Memory, verdict: str) -> Content:
-    """Return what is known of a row in a few lines."""
-    about = "about " if offer.is_about else ""
-    first = [offer.ref, offer.quant, f"{about}{_size(offer.target_bytes)}" if offer.target_bytes else ""]
-    if offer.draft:
-        first.append(f"+ {offer.draft}" + (f", {about}{_size(offer.draft_bytes)}" if offer.draft_bytes else ""))
-    second = [
-        offer.origin,
-        "on this machine" if offer.where == "here" else "to be downloaded",
-        fit(offer.bytes, memory).words,
-        f"{offer.context} tokens" if offer.context else "",
-        offer.license,
-        "" if offer.is_tested else "not tested by localspec",
-    ]
-    lines = [" · ".join(filter(None, first)), " · ".join(filter(None, second))]
-    rest = " · ".join(filter(None, (verdict, offer.notes)))
-    return Content.assemble(
-        (sanitize(lines[0]), "bold"), "\n", (sanitize(lines[1]), "$muted"), f"\n{sanitize(rest)}" if rest else ""
-    )
-
-
-def _compared(pair: PairRef) -> str:
-    """Return whether a draft fits its target, in words."""
-    if pair.draft is None:
-        return "no draft: only methods that copy or look ahead"
-    report = check_pair(look(pair.target), look(pair.draft))
-    return "the draft fits" if report.fits else f"the draft does not fit: {report.reasons[0]}"
-
-
-def _size(n_bytes: int) -> str:
-    if not n_bytes:
-        return "–"
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"

@@ -16,16 +16,17 @@ from textual.widgets import Footer, Input, Static
 from localspec.cli.summary import percent
 from localspec.config import Message, Request
 from localspec.sanitize import sanitize
+from localspec.tui.bridge import Ended
 from localspec.tui.desk import Desk
-from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.race import Running
+from localspec.tui.shared import Shared
 from localspec.tui.widgets.card import card
 from localspec.worker import Worker
 
 N = 128  # tokens, where the settings name no number
 MANY = 6  # rounds: the fewest that give an interval
 RATE = 10  # times a second that the lanes are drawn
-BAR = 24  # cells
+BAR = 16  # cells
 NAMES = {True: "PLAIN", False: "SPECULATIVE"}
 
 
@@ -35,7 +36,7 @@ class Lane(Vertical):
     def compose(self) -> ComposeResult:
         """A line for the name, one for the figures, and the text below."""
         yield Static(classes="name", markup=False)
-        with VerticalScroll(classes="text", can_focus=False):
+        with VerticalScroll(classes="text"):
             yield Static(markup=False)
 
     def show(self, head: Content, text: Content) -> None:
@@ -49,7 +50,7 @@ class Lane(Vertical):
 class RaceScreen(Screen[None]):
     """Runs a race when it is opened with a question, and whenever Enter is pressed."""
 
-    app: Elsewhere
+    app: Shared
     CSS_PATH = "race.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "stop, back"),
@@ -65,6 +66,7 @@ class RaceScreen(Screen[None]):
         self._messages = messages
         self.running: Running | None = None
         self._drawn = ""
+        self._job = 0
 
     def compose(self) -> ComposeResult:
         """What is going on, the question, both sides, the verdict."""
@@ -103,14 +105,14 @@ class RaceScreen(Screen[None]):
         if bridge.worker.pid is None and not bridge.is_busy:  # it died, or was never started
             bridge.load(self.desk.settings)
         self.running = running = Running(self._request(text), rounds, self.app.clock)
-        bridge.run(lambda: running.job(cast(Worker, bridge.worker)))
+        self._job = bridge.run(lambda: running.job(cast(Worker, bridge.worker)))
         self._draw()
 
     def action_back(self) -> None:
-        """Stop the race; without one, go back to the chat."""
+        """Stop the race, a second time by force; without one, go back to the chat."""
         if self.running is None or self.running.is_over:
             self.dismiss()
-        elif not self.running.is_stopped:
+        else:
             self.running.is_stopped = True
             self.desk.bridge.stop()
             self._draw()
@@ -128,6 +130,9 @@ class RaceScreen(Screen[None]):
         running = self.running
         if running is None:
             return
+        for item in self.desk.bridge.take(self._job):
+            if isinstance(item, Ended):
+                running.end(item.error)
         state = f"{running.doing}{running.is_over}{running.is_stopped}" + "".join(
             f"{side}{lane.last.tokens}{lane.is_over}" for side, lane in running.lanes.items()
         )
@@ -195,7 +200,7 @@ def verdict(running: Running | None) -> Content:
     if running.error is not None:
         return card(running.error)
     if running.found is None:
-        return Content("no round was finished" if running.is_stopped else "the race failed: the chat tells why")
+        return Content("no round was finished")
     speed, same = running.found.verdict()
     compared = running.found.same
     sign, style = (

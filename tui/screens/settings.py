@@ -17,8 +17,8 @@ from textual.widgets import Footer, Input, Static
 from localspec.configuration import config_file
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
-from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.form import THEME, Form
+from localspec.tui.shared import Shared
 from localspec.tui.themes import DARK, LIGHT
 
 THEMES = {"dark": DARK, "light": LIGHT}
@@ -56,7 +56,7 @@ class Field(Horizontal):
 class SettingsScreen(Screen[None]):
     """Enter or leaving a field takes its value; Ctrl+S writes what is new into config.toml."""
 
-    app: Elsewhere
+    app: Shared
     CSS_PATH = "settings.tcss"
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 
 from textual import on
-from textual.screen import Screen
 
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError
@@ -14,44 +12,21 @@ from localspec.tui.clipboard import copy
 from localspec.tui.commands import is_command, obey
 from localspec.tui.desk import Desk
 from localspec.tui.dialogue import Dialogue, Entry
-from localspec.tui.face import Face
 from localspec.tui.screens.inspector import Inspector
+from localspec.tui.talk import Talk
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
 
 BUSY = "an answer is being written; Esc stops it"
 
 
-class Turns(Screen[None]):
+class Turns(Talk):
     """The actions of the chat; what is drawn is left to `ChatScreen`."""
-
-    app: Face
 
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self.desk = desk
         self._editing: Entry | None = None  # what the next message takes the place of
-
-    @abstractmethod
-    async def renew(self) -> None:
-        """Show the whole path anew."""
-
-    @abstractmethod
-    async def show(self, *entries: Entry) -> None:
-        """Add messages at the end."""
-
-    @abstractmethod
-    async def tell(self, text: str) -> None:
-        """Add a line of the chat's own."""
-
-    @abstractmethod
-    async def fail(self, error: LocalspecError) -> None:
-        """Add a card that tells of an error."""
-
-    @property
-    def composer(self) -> Composer:
-        """Where messages are written."""
-        return self.query_one(Composer)
 
     @on(Composer.Sent)
     async def send(self, sent: Composer.Sent) -> None:

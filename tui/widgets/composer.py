@@ -30,6 +30,7 @@ class Composer(TextArea):
         Binding(",".join(NEWLINES), "newline", "newline", key_display="⇧⏎ ^J", show=True),
         Binding("up", "up", "earlier message", show=False),
         Binding("down", "down", "later message", show=False),
+        Binding("tab", "screen.message(0)", "to the messages", show=False),
         # What a text area would keep to itself.
         Binding("pageup", "screen.page(-1)", show=False),
         Binding("pagedown", "screen.page(1)", show=False),
@@ -75,6 +76,11 @@ class Composer(TextArea):
 
     async def _on_key(self, event: events.Key) -> None:
         """Take Enter in its turn: a binding with priority would overtake the characters typed before it."""
+        if event.key == "tab":
+            event.stop()
+            event.prevent_default()
+            await self.run_action("screen.message(0)")
+            return
         if event.key == "ctrl+d" and not self.text:  # at the end of nothing it means to leave
             event.stop()
             event.prevent_default()

@@ -23,6 +23,8 @@ from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import Reply
 
 FOLDED = 16  # lines of a user's message that are shown
+LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes
+RARELY = 20  # pieces of a longer one between two drawings
 _STATES = {"interrupted": "stopped", "failed": "failed", "streaming": "…"}
 
 
@@ -41,8 +43,9 @@ class Spoken(Vertical, can_focus=True):
         Binding("c", "code", "copy the next code block", show=False),
         Binding("d", "reveal", "refused drafts", show=False),
         Binding("t", "unfold", "reasoning", show=False),
-        Binding("j,down", "screen.focus_next('Spoken')", "next message", show=False),
-        Binding("k,up", "screen.focus_previous('Spoken')", "message before", show=False),
+        Binding("j,down", "screen.message(1)", "next message", show=False),
+        Binding("k,up", "screen.message(-1)", "message before", show=False),
+        Binding("tab,i", "screen.write", "write", show=False),
         Binding("g", "screen.top", "first message", show=False),
         Binding("G", "screen.follow", "last message", show=False),
     ]
@@ -112,6 +115,7 @@ class Answered(Spoken):
         self.view = view
         self.is_revealed = False
         self.is_unfolded = False
+        self._fed = 0  # pieces so far
         self._block = -1  # of code, the last that was copied
         self._shown = sanitize(entry.text) if entry.status != "streaming" else ""
         self._thought = split(self._shown)
@@ -143,7 +147,10 @@ class Answered(Spoken):
             await self._reply.append(self._thought.answer[len(before.answer) :])
         else:  # what looked like the answer was a thought after all
             await self._renew()
-        if self.view is not View.OFF:
+        self._fed += 1
+        if self.view is not View.OFF and self._reply.display:  # the first token has come
+            await self.show(self.view)
+        elif self.view is not View.OFF and (len(self._shown) < LIVE or self._fed % RARELY == 0):
             self._show_origins()
 
     async def finish(self) -> None:

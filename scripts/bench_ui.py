@@ -1,0 +1,117 @@
+"""What the full-screen chat costs: decoding in it against decoding in `localspec run`, on a terminal, in turns.
+
+Both are told the same; the speed is the engine's own account of its passes, which is slower where a screen takes a
+processor from it. The target is storyteller's, scaled to a real shape (make_scaled_pair.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import select
+import sqlite3
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from make_scaled_pair import SHAPES, write_scaled
+
+PROMPT = "Once upon a time there lived a king who had three sons"
+PATIENCE = 300.0  # seconds
+COMMAND = [sys.executable, "-m", "localspec"]
+
+
+def speed(result: dict[str, Any]) -> float:
+    """Return tokens a second of a result object."""
+    return float(result["timings"]["predicted_per_second"])
+
+
+def run(pair: str, options: list[str]) -> float:
+    """Answer once without a screen."""
+    done = subprocess.run(
+        [*COMMAND, "run", "-m", pair, *options, "--no-save", "--json", PROMPT], capture_output=True, check=True
+    )
+    return speed(json.loads(done.stdout))
+
+
+def chat(pair: str, options: list[str], folder: Path) -> float:
+    """Answer once in the chat, on a terminal of 120 x 40 that is read as fast as it is written."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    kept = folder / "data" / "conversations.db"
+    kept.unlink(missing_ok=True)
+    environment = {**os.environ, "LOCALSPEC_HOME": str(folder), "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [*COMMAND, "chat", "-m", pair, *options], stdin=slave, stdout=slave, stderr=slave, env=environment
+    )
+    os.close(slave)
+    began, is_sent, found = time.monotonic(), False, None
+    seen = b""
+    while found is None:
+        assert time.monotonic() - began < PATIENCE, "the chat never answered"
+        if select.select([master], [], [], 0.1)[0]:
+            seen = (seen + os.read(master, 1 << 16))[-(1 << 20) :]
+        if not is_sent and b"ctx 0/" in seen:
+            os.write(master, PROMPT.encode() + b"\r")
+            is_sent = True
+        found = finished(kept)
+    os.write(master, b"\x11")
+    with contextlib.suppress(OSError):
+        while os.read(master, 1 << 16):
+            pass
+    process.wait(10)
+    os.close(master)
+    return speed(found)
+
+
+def finished(kept: Path) -> dict[str, Any] | None:
+    """Return the result of the answer that was kept, None while there is none."""
+    if not kept.exists():
+        return None
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(kept)) as database:
+        row = database.execute("SELECT stats FROM message WHERE stats IS NOT NULL").fetchone()
+        return None if row is None else dict(json.loads(row[0]))
+    return None
+
+
+def main() -> None:
+    """Make the target and take turns."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="1b")
+    parser.add_argument("--quant", default="Q4_0")
+    parser.add_argument("--target", type=Path, help="a target that make_scaled_pair.py wrote before")
+    parser.add_argument("-n", type=int, default=128, help="tokens of an answer")
+    parser.add_argument("-r", type=int, default=3, help="answers of each")
+    options = parser.parse_args()
+    small = Path(str(files("localspec.models"))) / "storyteller"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        target = options.target or folder / "target.gguf"
+        if options.target is None:
+            write_scaled(small / "target-q8_0.gguf", target, SHAPES[options.shape], options.quant)
+        pair = f"{target.absolute()}+{small / 'draft-q8_0.gguf'}"
+        told = ["-n", str(options.n), "--temp", "0", "--method", "draft-model", "-k", "4"]
+        ratios = []
+        for turn in range(options.r):
+            if turn % 2:
+                with_screen, without = chat(pair, told, folder), run(pair, told)
+            else:
+                without, with_screen = run(pair, told), chat(pair, told, folder)
+            ratios.append(with_screen / without)
+            print(f"run {without:.1f} tok/s, chat {with_screen:.1f} tok/s: {ratios[-1]:.3f}", flush=True)
+        print(f"chat / run, median of {len(ratios)}: {statistics.median(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()

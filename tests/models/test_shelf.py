@@ -1,0 +1,102 @@
+"""What can be chosen from: the catalogue, the hub's cache, the files of a folder."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from localspec.errors import NotFoundError
+from localspec.models.catalog import load_catalog
+from localspec.models.hub.cache import Cache
+from localspec.models.names import parse
+from localspec.models.shelf import Offer, find, is_here, offers, whole_models
+from localspec.models.store import expand
+from localspec.models.user_catalog import add
+from tests.cli.harness import PAIR
+
+COMMIT = "0" * 40
+CACHED = "hf:tales/storyteller-GGUF@0000000:Q8_0"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path
+
+
+def cached(repo: str, name: str, data: bytes) -> None:
+    """Put a file into the cache as the hub's library does."""
+    cache = Cache()
+    blob = cache.blob(repo, hashlib.sha256(data).hexdigest())
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(data)
+    cache.publish(repo, COMMIT, name, blob)
+    cache.set_ref(repo, "main", COMMIT)
+
+
+def listed(folder: Path | None = None) -> dict[str, Offer]:
+    return {offer.name: offer for offer in offers(load_catalog(), folder)}
+
+
+def test_the_catalogue_is_offered_with_what_it_says() -> None:
+    found = listed()
+    assert next(iter(found)) == "storyteller"
+    assert found["storyteller"].where == "here"
+    assert found["storyteller"].bytes == sum(
+        (PAIR / f"{name}-q8_0.gguf").stat().st_size for name in ("target", "draft")
+    )
+    big = found["qwen3-8b"]
+    assert (big.where, big.is_about, big.draft) == ("hub", True, "qwen3-0.6b")
+    assert big.target_bytes > big.draft_bytes > 10**8
+    assert not big.is_tested
+
+
+def test_what_is_cached_is_offered_before_what_is_not() -> None:
+    cached("tales/storyteller-GGUF", "storyteller-Q8_0.gguf", (PAIR / "target-q8_0.gguf").read_bytes())
+    names = list(listed())
+    assert names[:2] == ["storyteller", CACHED]
+    assert [str(name) for name, _ in whole_models(Cache())] == [CACHED]
+
+
+def test_a_pair_of_ones_own_is_here_when_both_models_are() -> None:
+    pair = "hf:tales/storyteller-GGUF:Q8_0+hf:tales/draft-GGUF:Q8_0"
+    add("tales", parse(pair))
+    assert listed()["tales"].where == "hub"
+    cached("tales/storyteller-GGUF", "storyteller-Q8_0.gguf", (PAIR / "target-q8_0.gguf").read_bytes())
+    assert not is_here(expand("tales"))
+    cached("tales/draft-GGUF", "draft-Q8_0.gguf", (PAIR / "draft-q8_0.gguf").read_bytes())
+    mine = listed()["tales"]
+    assert (mine.where, mine.origin, mine.is_about) == ("here", "yours", False)
+    assert mine.target_bytes == (PAIR / "target-q8_0.gguf").stat().st_size
+
+
+def test_files_of_a_folder_whatever_they_are_called(home: Path) -> None:
+    folder = home / "mine"
+    folder.mkdir()
+    for name in ("a+b.gguf", "[red] c.gguf", "mmproj-d.gguf", "notes.txt", "e-00002-of-00003.gguf"):
+        (folder / name).symlink_to(PAIR / "target-q8_0.gguf")
+    (folder / "small.gguf").symlink_to(PAIR / "draft-q8_0.gguf")
+    found = {name: offer for name, offer in listed(folder).items() if offer.origin == "file"}
+    assert sorted(found) == ["[red] c.gguf", "a+b.gguf", "small.gguf"]
+    pair = find(found["a+b.gguf"])
+    assert pair.target == folder / "a+b.gguf"
+    assert pair.draft is not None, "the small one fits"
+    assert pair.draft.name == "small.gguf"
+    assert listed(home / "not there").keys() == listed().keys()
+
+
+def test_what_is_written_down_is_found_as_everywhere() -> None:
+    assert find("storyteller").name == "storyteller"
+    with pytest.raises(NotFoundError, match="no pair called"):
+        find("storytelller")
+
+
+def test_words_are_looked_for_in_what_is_known() -> None:
+    offer = listed()["qwen3-8b"]
+    assert offer.has([])
+    assert offer.has(["qwen3", "apache"])
+    assert not offer.has(["qwen3", "gemma"])

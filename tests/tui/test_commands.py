@@ -1,0 +1,134 @@
+"""Commands that are typed as a message, and the keys of the palette and the help."""
+
+from __future__ import annotations
+
+import pytest
+from textual.binding import Binding
+
+from localspec.tui.app import LocalspecApp
+from localspec.tui.commands import COMMANDS
+from localspec.tui.elsewhere import Elsewhere
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.help import Help
+from localspec.tui.widgets.card import Note
+from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.message import Spoken
+from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, settled, shown, until
+
+
+def notes(app: LocalspecApp) -> str:
+    return "\n".join(str(note.render()) for note in app.chat.query(Note))
+
+
+async def test_settings_change_from_the_next_answer_on() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        for text in ("/temp 0.3", "/set top-k 7", "/k 2", "/seed 9", "/system Be brief."):
+            await say(pilot, text)
+            await settled(pilot)
+        await ask(pilot, "go")
+        request = worker.requests[-1]
+        assert (request.sampling.temperature, request.sampling.top_k, request.sampling.seed) == (0.3, 7, 9)
+        assert request.speculation.k == 2
+        assert request.messages[0].content == "Be brief."
+        assert "temp 0.3" in notes(app)
+        assert shown(app)[0] == "go"
+
+
+async def test_two_slashes_send_one() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        await ask(pilot, "//etc is a folder")
+        assert shown(app)[0] == "/etc is a folder"
+        assert worker.requests[0].messages[0].content == "/etc is a folder"
+
+
+async def test_stats_and_the_list_of_settings() -> None:
+    async with opened() as (pilot, app):
+        await say(pilot, "/stats")
+        await until(pilot, lambda: "nothing was answered yet" in notes(app))
+        await ask(pilot, "go")
+        await say(pilot, "/stats")
+        await until(pilot, lambda: "by position" in notes(app))
+        await say(pilot, "/set")
+        await until(pilot, lambda: "top-p" in notes(app))
+        assert "0.95" in notes(app)
+
+
+async def test_copying_says_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr(LocalspecApp, "copy_to_clipboard", lambda self, text: copied.append(text))
+    passes = ["One", "\n\n```py\nx = 1\n```\n\n", "```\ny\n```"]
+    async with opened(ScriptedWorker(passes=passes)) as (pilot, app):
+        answer = await ask(pilot, "go")
+        await pilot.press("f7")
+        await say(pilot, "/copy code")
+        await settled(pilot)
+        answer.focus()
+        await pilot.press("y", "c", "c", "c")
+        await settled(pilot)
+        whole = "".join(passes)
+        assert copied == [whole, "x = 1\n\ny\n", whole, "x = 1\n", "y\n", "x = 1\n"]
+        assert any("bytes to the terminal" in str(each.message) for each in app._notifications)
+
+
+async def test_edit_title_and_fork() -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "first")
+        await say(pilot, "/title A fine story")
+        await say(pilot, "/edit")
+        assert app.chat.composer.text == "first"
+        await pilot.press("escape")
+        key = app.desk.dialogue.key
+        await say(pilot, "/fork")
+        await until(pilot, lambda: app.desk.dialogue.key != key)
+        forked = app.keeper.ask(lambda store: store.get(app.desk.dialogue.key or "")).result()
+        assert forked.title == "A fine story"
+        assert shown(app)[0] == "first"
+
+
+async def test_a_full_context_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_REASON", "context")
+    async with opened() as (pilot, app):
+        await ask(pilot, "go")
+        assert "The context is full: the answer ends here" in notes(app)
+
+
+async def test_every_command_of_the_help_exists_and_every_key_is_in_it() -> None:
+    async with opened(size=(120, 200)) as (pilot, app):
+        await say(pilot, "/help")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+        text = "\n".join(str(each.render()) for each in app.screen.query(".help"))
+        for command in COMMANDS.values():
+            assert command.usage in text
+        for cls in (LocalspecApp, Elsewhere, ChatScreen, Composer, Spoken):
+            for declared in cls.__dict__["BINDINGS"]:
+                assert isinstance(declared, Binding)
+                assert declared.description in text
+
+
+async def test_the_palette_offers_what_has_a_key_and_what_has_none() -> None:
+    async with opened() as (_pilot, app):
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert {"Colours", "Export the conversation", "Light or dark", "Conversations"} <= set(titles)
+        assert len(titles) == len(set(titles))
+
+
+async def test_light_and_dark() -> None:
+    async with opened() as (pilot, app):
+        before = app.theme
+        await app.run_action("theme")
+        await pilot.pause()
+        assert app.theme != before
+        assert app.theme.startswith("localspec-")
+
+
+async def test_the_screen_begins_as_it_was_asked_for() -> None:
+    app = made(ScriptedWorker(), has_tokens=True, has_figures=False)
+    async with opened(app=app) as (pilot, _app):
+        answer = await ask(pilot, "go")
+        assert answer.query_one(".origins").display
+        assert not app.chat.query_one("#figures").region.area
+        await pilot.press("f2")
+        await settled(pilot)
+        assert app.chat.query_one("#figures").region.area

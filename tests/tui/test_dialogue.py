@@ -1,0 +1,101 @@
+"""The tree of a conversation: paths, branches, what is sent, and what comes back from the store."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from localspec.conversations.records import ASSISTANT, USER
+from localspec.conversations.store import Store
+from localspec.errors import NotFoundError
+from localspec.tui.dialogue import Dialogue, Entry
+from localspec.tui.editor import edited
+
+
+def talked(*texts: str, system: str | None = None) -> Dialogue:
+    """Return a conversation of these messages, a user's first."""
+    dialogue, parent = Dialogue(system), None
+    for n, text in enumerate(texts):
+        parent = dialogue.add(ASSISTANT if n % 2 else USER, text, parent=parent)
+    return dialogue
+
+
+def said(dialogue: Dialogue) -> list[str]:
+    return [entry.text for entry in dialogue.path()]
+
+
+def sent(dialogue: Dialogue, last: Entry) -> list[str]:
+    return [message.content for message in dialogue.messages(last)]
+
+
+def test_a_branch_leads_back_to_where_it_was_left() -> None:
+    dialogue = talked("a", "b", "c", "d")
+    first = dialogue.path()[0]
+    other = dialogue.add(USER, "A", parent=None)
+    assert said(dialogue) == ["A"]
+    dialogue.choose(first)
+    assert said(dialogue) == ["a", "b", "c", "d"]
+    assert dialogue.siblings(first) == [first, other]
+
+
+def test_what_got_no_answer_is_not_sent() -> None:
+    dialogue = talked("a", "", "c", "d", "e", system="s")
+    assert sent(dialogue, dialogue.path()[-1]) == ["s", "c", "d", "e"]
+
+
+def test_the_oldest_are_forgotten_until_one_is_left() -> None:
+    dialogue = talked("a", "b", "c", "d", "e")
+    last = dialogue.path()[-1]
+    assert dialogue.forget_oldest(last)
+    assert sent(dialogue, last) == ["c", "d", "e"]
+    assert dialogue.forget_oldest(last)
+    assert sent(dialogue, last) == ["e"]
+    assert not dialogue.forget_oldest(last)
+
+
+def test_a_hidden_message_stays_a_branch() -> None:
+    dialogue = talked("a", "b", "c")
+    dialogue.hide(dialogue.path()[-1])
+    assert said(dialogue) == ["a", "b"]
+    dialogue.add(USER, "C", parent=dialogue.path()[-1])
+    assert len(dialogue.siblings(dialogue.path()[-1])) == 2
+
+
+def test_a_tree_comes_back_as_it_was_kept() -> None:
+    store = Store.open(None)
+    kept = store.create("pair", system="s")
+    asked = store.add_message(kept.id, None, USER, "a")
+    answers = [store.add_message(kept.id, asked.id, ASSISTANT) for _ in range(2)]
+    for answer, reason in zip(answers, ("stop", "interrupted"), strict=True):
+        store.append_text(answer.id, f"b{answer.id}")
+        store.finish(answer.id, reason)
+    store.set_leaf(kept.id, answers[0].id)
+    now = store.get(kept.id)
+    dialogue = Dialogue.restored(store.messages(kept.id), system=now.system, key=now.id, leaf=now.leaf)
+    assert said(dialogue) == ["a", f"b{answers[0].id}"]
+    assert [each.status for each in dialogue.siblings(dialogue.path()[-1])] == ["done", "interrupted"]
+    assert dialogue.key == kept.id
+
+
+def test_the_editor_changes_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "editor.sh"
+    editor.write_text('#!/bin/sh\nprintf "more\\n" >> "$1"\n')
+    editor.chmod(editor.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", str(editor))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = sorted(os.listdir(tmp_path))
+    assert edited("some ") == "some more"
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("editor", ["/no/such/editor", "false", "'unclosed"])
+def test_an_editor_that_fails_is_an_error_with_the_next_step(editor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", editor)
+    with pytest.raises(NotFoundError) as caught:
+        edited("text")
+    assert "EDITOR=nano" in caught.value.hint

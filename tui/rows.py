@@ -1,0 +1,72 @@
+"""An offer as a row of the picker, and all that is known of it in a few lines."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from localspec.cli.console import one_line
+from localspec.models.candidates import look
+from localspec.models.pairs import check_pair
+from localspec.models.shelf import Offer
+from localspec.models.store import PairRef
+from localspec.tui.fit import Memory, fit
+
+COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
+LEFT_OUT = ((100, ()), (76, ("licence",)), (0, ("licence", "draft", "tested")))  # by the screen's width
+
+
+def columns_of(width: int) -> dict[str, int]:
+    """Return the columns that a screen of `width` cells has room for, with their widths."""
+    hidden = next(names for least, names in LEFT_OUT if width >= least)
+    return {name: cells for name, cells in COLUMNS.items() if name not in hidden}
+
+
+def cells(offer: Offer, memory: Memory) -> dict[str, Content]:
+    """Return what stands in each column."""
+    about = "~" if offer.is_about else ""
+    suits = fit(offer.bytes, memory)
+    style = {"✓": "$success", "!": "$warning", "✗": "$error"}.get(suits.mark, "")
+    return {
+        "pair": Content(one_line(offer.name)),
+        "size": Content(f"{about}{_size(offer.bytes)}"),
+        "draft": Content.styled(one_line(offer.draft), "$muted"),
+        "fit": Content.styled(suits.mark, style) if style else Content(""),
+        "where": Content("here") if offer.where == "here" else Content.styled("hub", "$muted"),
+        "tested": Content("yes" if offer.is_tested else ""),
+        "licence": Content.styled(one_line(offer.license), "$muted"),
+    }
+
+
+def described(offer: Offer, memory: Memory, verdict: str) -> Content:
+    """Return what is known of a row in a few lines."""
+    about = "about " if offer.is_about else ""
+    first = [offer.ref, offer.quant, f"{about}{_size(offer.target_bytes)}" if offer.target_bytes else ""]
+    if offer.draft:
+        first.append(f"+ {offer.draft}" + (f", {about}{_size(offer.draft_bytes)}" if offer.draft_bytes else ""))
+    second = [
+        offer.origin,
+        "on this machine" if offer.where == "here" else "to be downloaded",
+        fit(offer.bytes, memory).words,
+        f"{offer.context} tokens" if offer.context else "",
+        offer.license,
+        "" if offer.is_tested else "not tested by localspec",
+    ]
+    lines = [" · ".join(filter(None, first)), " · ".join(filter(None, second))]
+    rest = " · ".join(filter(None, (verdict, offer.notes)))
+    return Content.assemble(
+        (one_line(lines[0]), "bold"), "\n", (one_line(lines[1]), "$muted"), f"\n{one_line(rest)}" if rest else ""
+    )
+
+
+def compared(pair: PairRef) -> str:
+    """Return whether a draft fits its target, in words."""
+    if pair.draft is None:
+        return "no draft: only methods that copy or look ahead"
+    report = check_pair(look(pair.target), look(pair.draft))
+    return "the draft fits" if report.fits else f"the draft does not fit: {report.reasons[0]}"
+
+
+def _size(n_bytes: int) -> str:
+    if not n_bytes:
+        return "–"
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"

@@ -1,0 +1,51 @@
+"""What the screens beside the chat share with it: the settings' form, and the one download."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from localspec.sanitize import sanitize
+from localspec.setting import Setting
+from localspec.tui.desk import Desk
+from localspec.tui.face import Face
+from localspec.tui.form import Form
+from localspec.tui.keeper import Keeper
+from localspec.tui.screens.turns import Turns
+
+if TYPE_CHECKING:
+    from localspec.tui.downloads import Download
+
+WATCH = 0.25  # seconds between two looks at a download
+
+
+class Shared(Face):
+    """The app as the pairs, the race and the settings see it."""
+
+    def __init__(
+        self, desk: Desk, keeper: Keeper, clock: Callable[[], float] = time.monotonic, settings: Sequence[Setting] = ()
+    ) -> None:
+        super().__init__(desk, keeper, clock)
+        self.form = Form.of(desk, settings)
+        self.download: Download | None = None
+
+    @property
+    @abstractmethod
+    def chat(self) -> Turns:
+        """The home screen."""
+
+    def watch_download(self) -> None:
+        """Tell how the download ends, whatever is shown then."""
+
+        def look() -> None:
+            download = self.download
+            if download is None or download.is_over:
+                timer.stop()
+            if download is not None and download.phase == "done":
+                self.say(sanitize(f"{download.ref} is here; Ctrl+O uses it"))
+            elif download is not None and download.error is not None:
+                self.say(sanitize(f"{download.ref}: {download.error.message}"), is_wrong=True)
+
+        timer = self.set_interval(WATCH, look)

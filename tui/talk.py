@@ -1,0 +1,57 @@
+"""What the commands of the chat may ask of its screen, so that they need not know it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from textual.screen import Screen
+
+from localspec.errors import LocalspecError
+from localspec.tui.desk import Desk
+from localspec.tui.dialogue import Entry
+from localspec.tui.face import Face
+from localspec.tui.widgets.composer import Composer
+
+
+class Talk(Screen[None]):
+    """The chat's screen as its commands see it."""
+
+    app: Face
+    desk: Desk
+
+    @property
+    def composer(self) -> Composer:
+        """Where messages are written."""
+        return self.query_one(Composer)
+
+    @abstractmethod
+    async def renew(self) -> None:
+        """Show the whole path anew."""
+
+    @abstractmethod
+    async def show(self, *entries: Entry) -> None:
+        """Add messages at the end."""
+
+    @abstractmethod
+    async def tell(self, text: str) -> None:
+        """Add a line of the chat's own."""
+
+    @abstractmethod
+    async def fail(self, error: LocalspecError) -> None:
+        """Add a card that tells of an error."""
+
+    @abstractmethod
+    def is_answering(self) -> bool:
+        """Whether an answer is being written, which is then said."""
+
+    @abstractmethod
+    def edit(self, entry: Entry) -> None:
+        """Let a message be written anew."""
+
+    @abstractmethod
+    async def fork(self, entry: Entry) -> None:
+        """Begin a conversation that has said what was said up to here."""
+
+    @abstractmethod
+    def copy_text(self, text: str, what: str) -> None:
+        """Copy, and say how."""
