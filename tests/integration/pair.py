@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from localspec.control.fixed import Fixed
 from localspec.draft import Draw, Step
 from localspec.engine import Engine
 from localspec.methods.plain import Plain
-from localspec.protocols import Chooser, Drafter, Shape, Verifier
+from localspec.protocols import Chooser, Controller, Drafter, History, Plan, Room, Shape, Verifier
 from localspec.sampling import Sampler
 from localspec.verify.match import Match
 
@@ -61,6 +61,20 @@ class Run:
     finish: str
 
 
+class Padded:
+    """Another controller's plans, whose passes get more rows."""
+
+    def __init__(self, inner: Controller, widths: tuple[int, ...]) -> None:
+        self._inner = inner
+        self._widths = widths
+
+    def plan(self, history: History, room: Room) -> Plan:
+        return replace(self._inner.plan(history, room), widths=self._widths)
+
+    def observe(self, step: Step, seconds: float) -> None:
+        self._inner.observe(step, seconds)
+
+
 def generate(
     target: LlamaBackend,
     drafter: Drafter,
@@ -75,8 +89,9 @@ def generate(
     stops: tuple[str, ...] = (),
     eog: frozenset[int] | None = None,
     n_ctx: int | None = None,
+    widths: tuple[int, ...] = (),
 ) -> Run:
-    """Run the shipped engine on `target`; `eog` replaces the model's own end tokens."""
+    """Run the shipped engine on `target`; `eog` replaces the model's own end tokens, `widths` pads the passes."""
     model = target.model
     tokens = model.tokenize(prompt, add_bos=True) if isinstance(prompt, str) else prompt
     vocabulary = Vocabulary(model.is_eog if eog is None else eog.__contains__, model.piece)
@@ -85,7 +100,7 @@ def generate(
         target,
         {"drafter": drafter},
         verifier,
-        Fixed("drafter", shape, draw),
+        Padded(Fixed("drafter", shape, draw), widths),
         Sampler(sampling),
         chooser or SeededChooser(sampling.seed or 0),
         time.perf_counter,
