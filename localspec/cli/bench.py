@@ -20,7 +20,7 @@ from localspec.cli.bench_run import Outputs, measure, publish
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.options import pair_options
+from localspec.cli.options import pair_options, report_options
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker
@@ -64,9 +64,7 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 @option("--plots", metavar="FOLDER", section=OUTPUT, help="Figures as PNG and SVG; needs localspec[plots].")
 @option("--baseline", metavar="FILE", section=OUTPUT, help="A result of the same models to compare with.")
 @option("--resume", is_flag=True, section=OUTPUT, help="Go on where the same bench was interrupted.")
-@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
-@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
-@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@report_options
 @click.pass_context
 def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     """Measure what speculation brings on PAIR, against plain decoding of the same prompts.

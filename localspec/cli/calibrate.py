@@ -15,7 +15,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.options import pair_options
+from localspec.cli.options import pair_options, report_options
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, Positive, option
 from localspec.cli.settings import open_worker, servers
@@ -38,9 +38,7 @@ BOTH = "localspec calibrate PAIR, or localspec calibrate --machine"
         help="Time for the passes of a pair; loading takes its own.  [default: 10]")  # fmt: skip
 @pair_options
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
-@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
-@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
-@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@report_options
 @click.pass_context
 def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     """Measure once what predictions rest on, and keep it. Nothing else should run meanwhile.

@@ -243,20 +243,34 @@ def _screen() -> list[Any]:
         add("--tokens", is_flag=True, help="Mark tokens: ⟦corrected⟧, bonus⁺, accepted in green."),
         add("--stats/--no-stats", default=None, help="A line of numbers.  [default: on a terminal]"),
         add("-q", "--quiet", is_flag=True, help="The answer and errors, nothing else."),
-        add(
-            "--color",
-            type=click.Choice(["auto", "always", "never"]),
-            default="auto",
-            help="Colour.  [default: auto, which also minds NO_COLOR]",
-        ),
+        _color(),
         add(
             "--control-chars",
             type=click.Choice(["auto", "show", "raw"]),
             default="auto",
             help="Control characters in the answer.  [default: shown on a terminal, raw in a pipe]",
         ),
-        add("--log-file", metavar="FILE", help="Where llama.cpp's log goes, and tracebacks."),
+        _log_file(),
     ]
+
+
+def _report() -> list[Any]:
+    """What every command has that works for a while and tells what it found."""
+    return [option("-q", "--quiet", is_flag=True, section="Output", help="No progress."), _color(), _log_file()]
+
+
+def _color() -> Any:
+    return option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        section="Output",
+        help="Colour.  [default: auto, which also minds NO_COLOR]",
+    )
+
+
+def _log_file() -> Any:
+    return option("--log-file", metavar="FILE", section="Output", help="Where llama.cpp's log goes, and tracebacks.")
 
 
 model_options = stacked(_model())
@@ -268,3 +282,4 @@ speculation_options = stacked(_speculation())
 sampling_options = stacked(_sampling())
 format_options = stacked(_format())
 screen_options = stacked(_screen())
+report_options = stacked(_report())  # of commands that measure

@@ -21,6 +21,7 @@ from localspec.cli.options import (
     pair_options,
     prompt_options,
     reply_options,
+    report_options,
     sampling_options,
     speculation_options,
 )
@@ -49,9 +50,7 @@ N = 128  # tokens, without -n
 @speculation_options
 @sampling_options
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object at the end.")
-@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
-@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
-@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@report_options
 @click.pass_obj
 def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any) -> int:
     """Answer PROMPT plainly and with speculation, and say how fast each was and whether it is the same text.

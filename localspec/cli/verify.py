@@ -14,7 +14,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, one_line, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.options import pair_options, sampling_options, speculation_options
+from localspec.cli.options import pair_options, report_options, sampling_options, speculation_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import check, open_worker, sampling, speculation
@@ -43,9 +43,7 @@ CHECKED, OUTPUT = "Check", "Output"
 @speculation_options
 @sampling_options
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
-@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
-@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
-@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@report_options
 @click.pass_obj
 def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     """Check that speculation changes nothing on PAIR: exit code 10 if it does.

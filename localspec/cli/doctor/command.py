@@ -13,7 +13,7 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.described import check_file
 from localspec.cli.doctor.checks import examine
 from localspec.cli.doctor.marks import line
-from localspec.cli.options import pair_options
+from localspec.cli.options import pair_options, report_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, Positive, option
 from localspec.cli.settings import servers
@@ -29,9 +29,7 @@ WITHOUT_PAIR = {"rpc", "as_json", "quiet", "color"}
         help="About how long to measure a pair, at 16 tokens an answer or more.  [default: 60]")  # fmt: skip
 @pair_options
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
-@option("-q", "--quiet", is_flag=True, section=OUTPUT, help="No progress.")
-@option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", section=OUTPUT, help="Colour.")
-@option("--log-file", metavar="FILE", section=OUTPUT, help="Where llama.cpp's log goes, and tracebacks.")
+@report_options
 @click.pass_context
 def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     """Check this installation, or find out why speculation is slow on PAIR.
