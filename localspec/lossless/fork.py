@@ -61,7 +61,8 @@ def explain(
     shared = list(plain[:index])
     alone = replay(target, prompt, shared, 1, has_siblings=False)
     row, drift = alone[index], 0.0
-    for width, has_siblings in {(nodes + 1, False), (min(nodes, 8) + 1, leaves > 1)}:
+    # A controller makes passes of every width up to the draft's, and kernels change with the width.
+    for width, has_siblings in {(2, False), (4, False), (nodes + 1, False), (min(nodes, 8) + 1, leaves > 1)}:
         batched = replay(target, prompt, shared, max(2, width), has_siblings=has_siblings)
         drift = max([drift, *(float(np.abs(alone[i] - batched[i]).max()) for i in alone)])
     target.truncate(0)
