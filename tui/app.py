@@ -68,6 +68,8 @@ class LocalspecApp(Elsewhere):
         keeper: Keeper,
         *,
         is_dark: bool = True,
+        has_tokens: bool = False,
+        has_figures: bool = True,
         settings: Sequence[Setting] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,7 +79,7 @@ class LocalspecApp(Elsewhere):
             self.register_theme(theme)
         self.theme = self.first_theme = DARK if is_dark else LIGHT
         self._interrupted_at = -AGAIN
-        self._chat = ChatScreen(desk)
+        self._chat = ChatScreen(desk, has_tokens=has_tokens, has_figures=has_figures)
 
     async def on_mount(self) -> None:
         """Show the chat and load the pair while the first message is being written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from localspec.config import LoadSettings, Message, Request
 from localspec.conversations.records import Conversation
@@ -17,6 +18,15 @@ from localspec.tui.keeper import Keeper
 from localspec.tui.signals import leaving
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the screen begins: theme (auto, dark or light), tokens by origin, figures beside the chat."""
+
+    theme: str = "auto"
+    has_tokens: bool = False
+    has_figures: bool = True
+
+
 def open_chat(
     worker: Engine,
     store: Store,
@@ -26,12 +36,13 @@ def open_chat(
     system: tuple[Message, ...] = (),
     found: Conversation | None = None,
     form: Sequence[Setting] = (),
-    theme: str = "auto",
+    look: Look | None = None,
 ) -> int:
     """Run the chat until it is left, going on with the conversation `found`; return the exit code.
 
     `form` are the settings that the request was made from, each with its origin. Raises what the app failed of.
     """
+    look = look or Look()
     said = system[0].content if system else None
     dialogue = Dialogue(said)
     if found is not None:
@@ -41,8 +52,10 @@ def open_chat(
     app = LocalspecApp(
         Desk(bridge, keeper, settings, request, dialogue),
         keeper,
-        is_dark=is_dark() if theme == "auto" else theme == "dark",
+        is_dark=is_dark() if look.theme == "auto" else look.theme == "dark",
         settings=form,
+        has_tokens=look.has_tokens,
+        has_figures=look.has_figures,
     )
     try:
         with leaving(app.leave):

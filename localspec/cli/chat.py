@@ -63,11 +63,12 @@ def chat(console: Console, /, **values: Any) -> int:
         if missing is not None:  # the rest is right: now it is worth a download
             settings = load_settings(values, fetched(missing, values, console))
         if not (wants_plain(values["plain"]) or console.quiet):
-            from localspec.tui.launch import open_chat  # late: it brings Textual
+            from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
             with open_worker(values) as worker:
-                form, theme = in_force(click.get_current_context()), values["theme"]
-                return open_chat(worker, store, settings, request, system=system, found=found, form=form, theme=theme)
+                form = in_force(click.get_current_context())
+                look = Look(values["theme"], values["tokens"], values["stats"] is not False)
+                return open_chat(worker, store, settings, request, system=system, found=found, form=form, look=look)
         if hasattr(sys.stdin, "reconfigure"):
             sys.stdin.reconfigure(errors="replace")
         with open_worker(values) as worker, history(is_kept=values["save"]):

@@ -68,13 +68,21 @@ class ScriptedWorker(FakeWorker):
             yield event
 
 
-def made(worker: FakeWorker, *, is_dark: bool = True, store: Store | None = None, **settings: object) -> LocalspecApp:
+def made(
+    worker: FakeWorker,
+    *,
+    is_dark: bool = True,
+    has_tokens: bool = False,
+    has_figures: bool = True,
+    store: Store | None = None,
+    **settings: object,
+) -> LocalspecApp:
     """Return the app around a worker."""
     keeper = Keeper(store or Store.open(None, clock=lambda: NOON))
     dialogue = Dialogue(now=lambda: NOON)
     request = Request(**settings)  # type: ignore[arg-type]
     desk = Desk(Bridge(worker, clock=lambda: 1000.0), keeper, SETTINGS, request, dialogue, clock=lambda: 1000.0)
-    return LocalspecApp(desk, keeper, is_dark=is_dark)
+    return LocalspecApp(desk, keeper, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from localspec.tui.screens.help import Help
 from localspec.tui.widgets.card import Note
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
-from tests.tui.scripted import ScriptedWorker, ask, opened, say, settled, shown, until
+from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, settled, shown, until
 
 
 def notes(app: LocalspecApp) -> str:
@@ -121,3 +121,14 @@ async def test_light_and_dark() -> None:
         await pilot.pause()
         assert app.theme != before
         assert app.theme.startswith("localspec-")
+
+
+async def test_the_screen_begins_as_it_was_asked_for() -> None:
+    app = made(ScriptedWorker(), has_tokens=True, has_figures=False)
+    async with opened(app=app) as (pilot, _app):
+        answer = await ask(pilot, "go")
+        assert answer.query_one(".origins").display
+        assert not app.chat.query_one("#figures").region.area
+        await pilot.press("f2")
+        await settled(pilot)
+        assert app.chat.query_one("#figures").region.area

@@ -88,6 +88,7 @@ async def test_tokens_are_marked_while_they_come() -> None:
         app.chat.composer.fill("go")
         await pilot.press("enter")
         await until(pilot, lambda: app.desk.trace is not None and len(app.desk.trace.passes) == 2)
+        assert answers(app)[0].query_one(".origins").display
         assert "⟦there⟧" in str(answers(app)[0].query_one(".origins").render())
         worker.go.set()
         await until(pilot, lambda: app.desk.answering is None)

@@ -22,6 +22,7 @@ from localspec.tui.dialogue import Entry
 from localspec.tui.memory import resident
 from localspec.tui.provenance import View
 from localspec.tui.screens.turns import Turns
+from localspec.tui.thrift import Thrift
 from localspec.tui.widgets.bars import Top, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
@@ -50,13 +51,15 @@ class ChatScreen(Turns):
         Binding("home", "top", "first message", show=False),
     ]
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, *, has_tokens: bool = False, has_figures: bool = True) -> None:
         super().__init__(desk)
-        self._view = View.OFF
+        self._view = View.FULL if has_tokens else View.OFF
         self._doing = ""
-        self._pane = "full"  # full, strip or off: as F2 says
+        self._pane = "full" if has_figures else "off"  # or strip: as F2 says
+        self.set_class(not has_figures, "-figures-off")
         self._figures_at = 0.0
         self._is_awake = False  # a tick is on its way
+        self._thrift = Thrift()
 
     def compose(self) -> ComposeResult:
         """Top line, transcript beside figures, strip, input, keys."""
@@ -135,13 +138,16 @@ class ChatScreen(Turns):
         return Answered(entry, branch, self.desk.traces.get(entry.id), self._view)
 
     def _wake(self) -> None:
-        if self.desk.bridge.has_news and not self._is_awake:
+        if not self.desk.bridge.is_busy:
+            self._thrift.wake()
+        if self.desk.bridge.has_news and not self._is_awake and self._thrift.is_due:
             self._is_awake = True
             self.call_later(self._tick)
 
     async def _tick(self) -> None:
         """Take what has come and show it: one append however many passes."""
         self._is_awake = False
+        self._thrift.begin()
         items = self.desk.bridge.take()
         if not items:
             return

@@ -148,7 +148,9 @@ class Answered(Spoken):
         else:  # what looked like the answer was a thought after all
             await self._renew()
         self._fed += 1
-        if self.view is not View.OFF and (len(self._shown) < LIVE or self._fed % RARELY == 0):
+        if self.view is not View.OFF and self._reply.display:  # the first token has come
+            await self.show(self.view)
+        elif self.view is not View.OFF and (len(self._shown) < LIVE or self._fed % RARELY == 0):
             self._show_origins()
 
     async def finish(self) -> None:

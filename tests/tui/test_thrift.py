@@ -1,0 +1,41 @@
+"""The screen takes no more than its share of a processor, and text never waits long."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.tui.thrift import LONGEST, SHARE, Thrift
+
+
+@pytest.mark.parametrize("cost", [0.001, 0.005, 0.02, 0.05])
+def test_the_share_is_kept_whatever_a_drawing_costs(cost: float) -> None:
+    now, used, drawn = 0.0, 0.0, 0
+    thrift = Thrift(lambda: now, lambda: used)
+    for tick in range(2000):
+        now = 0.05 * tick
+        if thrift.is_due:
+            thrift.begin()
+            used += cost
+            drawn += 1
+    assert used / now <= SHARE * 1.05
+    assert drawn >= min(0.9 * now / 0.05, 0.7 * now / (cost / SHARE + 0.05))
+
+
+def test_text_never_waits_longer_than_half_a_second() -> None:
+    now, used = 0.0, 0.0
+    thrift = Thrift(lambda: now, lambda: used)
+    thrift.begin()
+    used = 30.0
+    thrift.begin()
+    assert not thrift.is_due
+    now = LONGEST
+    assert thrift.is_due
+
+
+def test_what_was_used_while_idle_is_no_drawing() -> None:
+    now, used = 0.0, 0.0
+    thrift = Thrift(lambda: now, lambda: used)
+    used = 10.0
+    thrift.wake()
+    thrift.begin()
+    assert thrift.is_due
