@@ -15,6 +15,7 @@ from localspec.config import Request
 from localspec.worker import Worker
 
 WARM_UP = 8  # tokens
+EVEN = 0.02  # ratios nearer to 1 are no difference
 SCHEMA = "localspec.race/1"
 
 
@@ -58,9 +59,8 @@ class Race:
         if ratio is None:
             speed = "the answers are too short to be timed"
         else:
-            pays = "speculation pays" if ratio.median >= 1 else "speculation does not pay here"
             n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-            speed = f"{ratio.spelt()}× plain{n}: {pays}"
+            speed = f"{ratio.spelt()}× plain{n}: {judged(ratio)}"
         if same is None:
             return speed, "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
         return speed, same.spelt()
@@ -84,6 +84,17 @@ class Race:
                 for one in self.rounds
             ],
         }
+
+
+def judged(ratio: Interval) -> str:
+    """Return what a ratio comes to, in words: what its interval decides, or, without one, what differs clearly."""
+    low = ratio.median - EVEN if ratio.low is None else ratio.low
+    high = ratio.median + EVEN if ratio.high is None else ratio.high
+    if low > 1:
+        return "speculation pays"
+    if high < 1:
+        return "speculation does not pay here"
+    return "speculation neither pays nor costs" if ratio.low is None else "the rounds do not decide whether it pays"
 
 
 def race(

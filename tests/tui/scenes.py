@@ -190,7 +190,7 @@ SCENES: dict[str, Scene] = {
 def going() -> Download:
     """Return a download as it is half way through, with a name that is not to be believed."""
     name = HubName("tales/storyteller-GGUF", quant="Q8_0")
-    files = [Listed("big[/red]-Q8_0.gguf", 8_000_000_000, "0" * 64), Listed("small-Q8_0.gguf", 500_000_000, "1" * 64)]
+    files = [Listed("big[red]-Q8_0.gguf", 8_000_000_000, "0" * 64), Listed("small-Q8_0.gguf", 500_000_000, "1" * 64)]
     listing = Listing("tales/storyteller-GGUF", "main", "0" * 40, tuple(files))
     items = (Item(listing, files[0], 0, False, False), Item(listing, files[1], 500_000_000, True, False))
     plan = PullPlan((name,), items, Path("/models"), 60_000_000_000)

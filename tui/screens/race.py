@@ -26,7 +26,7 @@ from localspec.worker import Worker
 N = 128  # tokens, where the settings name no number
 MANY = 6  # rounds: the fewest that give an interval
 RATE = 10  # times a second that the lanes are drawn
-BAR = 24  # cells
+BAR = 16  # cells
 NAMES = {True: "PLAIN", False: "SPECULATIVE"}
 
 
@@ -36,7 +36,7 @@ class Lane(Vertical):
     def compose(self) -> ComposeResult:
         """A line for the name, one for the figures, and the text below."""
         yield Static(classes="name", markup=False)
-        with VerticalScroll(classes="text", can_focus=False):
+        with VerticalScroll(classes="text"):
             yield Static(markup=False)
 
     def show(self, head: Content, text: Content) -> None:
