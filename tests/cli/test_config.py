@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import get_completion_class
 
-from localspec.cli.app import COMMANDS, commands
+from localspec.cli.app import COMMANDS, cli, commands
+from localspec.cli.complete import VARIABLE
 from localspec.cli.configurable import options_of
 from localspec.cli.configured import ONCE
 from localspec.cli.described import described
@@ -298,12 +300,11 @@ def test_commands_have_the_names_of_the_table() -> None:
 
 
 def complete(*words: str) -> list[str]:
-    """Return what bash would offer for the last word."""
-    env = environment({"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"], "_LOCALSPEC_COMPLETE": "bash_complete",
-                       "COMP_WORDS": " ".join(["localspec", *words]), "COMP_CWORD": str(len(words))})  # fmt: skip
-    done = subprocess.run([sys.executable, "-m", "localspec"], env=env, cwd=ROOT, capture_output=True, check=True)
-    assert done.stderr == b""
-    return done.stdout.decode().splitlines()
+    """Return what a shell would be told of the last word."""
+    found = get_completion_class("bash")
+    assert found is not None
+    asked = found(cli, {}, "localspec", VARIABLE)
+    return [f"{item.type},{item.value}" for item in asked.get_completions(list(words[:-1]), words[-1])]
 
 
 def test_completion_finds_names() -> None:

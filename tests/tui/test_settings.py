@@ -57,13 +57,13 @@ def field(screen: SettingsScreen, name: str) -> Field:
 
 
 async def write(pilot: Pilot[Any], name: str, text: str) -> Field:
-    """Write a value into a field as a person does, and leave it."""
+    """Write a value into a field and leave it with Enter."""
     screen = pilot.app.screen
     assert isinstance(screen, SettingsScreen)
     found = field(screen, name)
     found.input.focus()
-    found.input.value = ""
-    await pilot.press(*text, "enter")
+    found.input.value = text
+    await pilot.press("enter")
     await pilot.pause(0.05)
     return found
 
