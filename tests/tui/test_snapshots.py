@@ -33,8 +33,12 @@ async def test_the_picture_is_the_one_that_was_found_right(
     async with opened(size=SIZES[0], app=app) as (pilot, _app):
         app.chat.composer.cursor_blink = False
         await SCENES[name](pilot)
+        for field in app.screen.query("Input, TextArea"):
+            field.cursor_blink = False  # type: ignore[attr-defined]
         for columns, rows in SIZES:
             await pilot.resize_terminal(columns, rows)
+            await settled(pilot)
+            app.chat._show_figures()  # as they are once a second, also behind a question
             await settled(pilot)
             assert not weak_texts(app)
             picture = app.export_screenshot(title=f"{name} {columns}x{rows} {theme}")
