@@ -23,7 +23,7 @@ from localspec.tui.dialogue import Dialogue
 from localspec.tui.keeper import Keeper
 from tests.cli.fakes import FakeWorker, committed
 
-NOON = 1_700_049_600.0  # 14 November 2023, 12:00 UTC
+NOON = 1_700_049_600.0  # 15 November 2023, 12:00 UTC
 TIMEOUT = 60.0  # seconds; far more than anything takes
 WORDS = [
     "Once",

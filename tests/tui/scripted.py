@@ -24,7 +24,7 @@ from localspec.tui.widgets.message import Answered, Asked, Spoken
 from tests.cli.fakes import FakeWorker
 
 PATIENCE = 20.0  # seconds
-NOON = 1_700_049_600.0  # 14 November 2023, 12:00 UTC
+NOON = 1_700_049_600.0  # 15 November 2023, 12:00 UTC
 SETTINGS = LoadSettings("/models/target.gguf", "/models/draft.gguf", name="storyteller")
 
 
