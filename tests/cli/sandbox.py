@@ -45,7 +45,7 @@ class Sandbox:
         """Run localspec in `files`, as a user whom permissions bind; check that nothing outside `home` has changed."""
         before = self.outside()
         done = subprocess.run(
-            [*REAL, *args], input=b"", capture_output=True, timeout=TIMEOUT, cwd=self.files, preexec_fn=_bound,
+            [*REAL, *args], input=b"", capture_output=True, timeout=TIMEOUT, cwd=self.files, preexec_fn=bound,
             env=environment({**self.env, "PYTHONPATH": str(ROOT), **(env or {})}),
         )  # fmt: skip
         assert self.outside() == before
@@ -63,7 +63,7 @@ class Sandbox:
         return sorted(found)
 
 
-def _bound() -> None:
+def bound() -> None:
     """Limit the processor time, and take from root (where the tests run as root) the right to every file."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     if sys.platform == "linux":
