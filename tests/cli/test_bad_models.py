@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.harness import assert_one_line, needs_pair
 from tests.cli.sandbox import Sandbox
+from tests.integration.gguf_models import random_gguf
 from tests.models.gguf_files import model
 from tests.models.test_gguf_kinds import OTHER_KINDS
 from tests.models.test_gguf_malformed import MALFORMED
@@ -107,6 +108,15 @@ def test_what_only_llama_cpp_can_know_is_an_error_too(sandbox: Sandbox) -> None:
     model().set("llama.attention.layer_norm_rms_epsilon", "f32", 1e-5).write(sandbox.files / "odd.gguf")
     done = sandbox.run("run", "-m", "./odd.gguf", "hi")
     assert " — try: " in assert_one_line(done, 5, "odd.gguf")
+
+
+def test_weights_that_are_no_numbers_end_the_answer(sandbox: Sandbox) -> None:
+    """A header says nothing of them: what comes out of the model does."""
+    content = random_gguf().read_bytes()
+    (sandbox.files / "nan.gguf").write_bytes(content[:-65536] + b"\xff" * 65536)
+    done = sandbox.run("run", "-m", "./nan.gguf", "--raw", "abc")
+    assert_one_line(done, 1, "logits that are not numbers", "localspec show --sha256")
+    assert done.stdout == b""
 
 
 @needs_pair
