@@ -148,7 +148,8 @@ def _finite_argmax(row: Logits) -> int:
     best = int(row.argmax())  # NumPy's argmax returns the first NaN if there is one
     if not math.isfinite(row[best]):
         raise InternalError(
-            "the model produced logits that are not numbers", hint="check the file: localspec run --raw --temp 0"
+            "the model produced logits that are not numbers",
+            hint="compare the file's hash with its publisher's: localspec show --sha256 MODEL",
         )
     return best
 

@@ -14,13 +14,14 @@ from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 
+from localspec.errors import IntegrityError
 from localspec.models.gguf.cursor import Cursor, Limits
 from localspec.models.gguf.open import check_magic, open_regular
 from localspec.models.gguf.tensors import TensorInfo, check_places, read_tensors
 from localspec.models.gguf.text import shown
 from localspec.models.gguf.values import Pair, Strings, Value, read_pairs
 
-__all__ = ["Header", "Limits", "Strings", "TensorInfo", "Value", "read_header"]
+__all__ = ["Header", "Limits", "Strings", "TensorInfo", "Value", "read_header", "unusable"]
 
 _DEFAULT_ALIGNMENT = 32
 _ALIGNMENTS = tuple(1 << n for n in range(3, 21))  # more than a megabyte would be padding for its own sake
@@ -82,6 +83,13 @@ def read_header(
         types=MappingProxyType({key: pair.type for key, pair in pairs.items()}),
         tensors=tensors,
         data_offset=data_offset,
+    )
+
+
+def unusable(header: Header, why: str) -> IntegrityError:
+    """Return the error of a file that is sound GGUF, and no model that could be run."""
+    return IntegrityError(
+        f"{header.name} is not a usable model: {why}", hint="download the file again, or another version of it"
     )
 
 

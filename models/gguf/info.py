@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import IncompatibleError, IntegrityError
+from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import KNOWN, RECURRENT
-from localspec.models.gguf.header import Header, Strings
+from localspec.models.gguf.header import Header, Strings, unusable
+from localspec.models.gguf.hparams import check_hparams
 from localspec.models.gguf.kind import check_kind
 from localspec.models.gguf.text import shown
 from localspec.models.gguf.types import FILE_TYPES
@@ -72,7 +73,8 @@ def model_info(header: Header, *, known: frozenset[str] = KNOWN) -> ModelInfo:
         )
     n_layer = _number(header, f"{arch}.block_count")
     if not 1 <= n_layer <= _MAX_LAYERS:
-        raise _bad(header, f"{arch}.block_count is {n_layer}, not from 1 to {_MAX_LAYERS}")
+        raise unusable(header, f"{arch}.block_count is {n_layer}, not from 1 to {_MAX_LAYERS}")
+    check_hparams(header, arch)
     n_head = _heads(header, arch, "head_count", 0 if arch in RECURRENT else None)
     return ModelInfo(
         path=header.path,
@@ -93,28 +95,22 @@ def model_info(header: Header, *, known: frozenset[str] = KNOWN) -> ModelInfo:
     )
 
 
-def _bad(header: Header, why: str) -> IntegrityError:
-    return IntegrityError(
-        f"{header.name} is not a usable model: {why}", hint="download the file again, or another version of it"
-    )
-
-
 def _text(header: Header, key: str, default: str | None = None) -> str:
     value = header.metadata.get(key, default)
     if value is None:
-        raise _bad(header, f"the metadata key {key} is missing")
+        raise unusable(header, f"the metadata key {key} is missing")
     if not isinstance(value, str):
-        raise _bad(header, f"the metadata key {key} has the type {header.types[key]} instead of str")
+        raise unusable(header, f"the metadata key {key} has the type {header.types[key]} instead of str")
     return value
 
 
 def _number(header: Header, key: str, default: int | None = None) -> int:
     value = header.metadata.get(key, default)
     if value is None:
-        raise _bad(header, f"the metadata key {key} is missing")
+        raise unusable(header, f"the metadata key {key} is missing")
     # llama.cpp takes no other integer type for these.
     if header.types.get(key, "u32") != "u32" or not isinstance(value, int):
-        raise _bad(header, f"the metadata key {key} has the type {header.types[key]} instead of u32")
+        raise unusable(header, f"the metadata key {key} has the type {header.types[key]} instead of u32")
     return value
 
 

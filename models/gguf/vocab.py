@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.errors import IntegrityError
-from localspec.models.gguf.header import Header, Strings
+from localspec.models.gguf.header import Header, Strings, unusable
 from localspec.models.gguf.text import quoted, shown
 
 _BYTE_TOKEN = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
@@ -78,12 +77,12 @@ def read_vocab(header: Header) -> Vocab:
     model = _string(header, "model")
     family = FAMILIES.get(model)
     if family is None:
-        raise _bad(header, f"tokenizer.ggml.model is '{shown(model)}', a tokenizer that llama.cpp does not know")
+        raise unusable(header, f"tokenizer.ggml.model is '{shown(model)}', a tokenizer that llama.cpp does not know")
     tokens = header.metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, Strings) or not len(tokens):
-        raise _bad(header, "the metadata key tokenizer.ggml.tokens is missing, empty or not an array of strings")
+        raise unusable(header, "the metadata key tokenizer.ggml.tokens is missing, empty or not an array of strings")
     if len(tokens) > _MAX_TOKENS:
-        raise _bad(header, f"its vocabulary has {len(tokens)} tokens, and no more than {_MAX_TOKENS} are read")
+        raise unusable(header, f"its vocabulary has {len(tokens)} tokens, and no more than {_MAX_TOKENS} are read")
     _check_tokens(header, tokens)
     _check_per_token(header, "scores", ("arr[f32]", "arr[i32]"), len(tokens))
     _check_per_token(header, "token_type", ("arr[i32]",), len(tokens))
@@ -106,17 +105,11 @@ def read_vocab(header: Header) -> Vocab:
     )
 
 
-def _bad(header: Header, why: str) -> IntegrityError:
-    return IntegrityError(
-        f"{header.name} is not a usable model: {why}", hint="download the file again, or another version of it"
-    )
-
-
 def _string(header: Header, name: str, default: str | None = None) -> str:
     key = f"tokenizer.ggml.{name}"
     value = header.metadata.get(key, default)
     if not isinstance(value, str):
-        raise _bad(header, f"the metadata key {key} is missing" if value is None else f"{key} is not a string")
+        raise unusable(header, f"the metadata key {key} is missing" if value is None else f"{key} is not a string")
     return value
 
 
@@ -124,7 +117,7 @@ def _flag(header: Header, name: str, default: bool) -> bool:
     key = f"tokenizer.ggml.{name}"
     value = header.metadata.get(key, default)
     if not isinstance(value, bool):
-        raise _bad(header, f"{key} has the type {header.types[key]} instead of bool")
+        raise unusable(header, f"{key} has the type {header.types[key]} instead of bool")
     return value
 
 
@@ -136,7 +129,7 @@ def _special(header: Header, name: str, default: int | None, n_vocab: int) -> in
     if value is None:
         return default
     if header.types[key] != "u32" or not isinstance(value, int):
-        raise _bad(header, f"{key} has the type {header.types[key]} instead of u32")
+        raise unusable(header, f"{key} has the type {header.types[key]} instead of u32")
     return value if value < n_vocab else default
 
 
@@ -148,7 +141,7 @@ def _check_tokens(header: Header, tokens: Strings) -> None:
     first: dict[bytes, int] = {}
     for token, text in enumerate(texts):
         if first.setdefault(text, token) != token:
-            raise _bad(header, f"the tokens {first[text]} and {token} have the same text {quoted(text)}")
+            raise unusable(header, f"the tokens {first[text]} and {token} have the same text {quoted(text)}")
 
 
 def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab: int) -> None:
@@ -157,11 +150,11 @@ def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab:
     if key not in header.metadata:
         return
     if header.types[key] not in types:
-        raise _bad(header, f"{key} has the type {header.types[key]} instead of {' or '.join(types)}")
+        raise unusable(header, f"{key} has the type {header.types[key]} instead of {' or '.join(types)}")
     value = header.metadata[key]
     assert isinstance(value, Sequence)
     if len(value) < n_vocab:
-        raise _bad(header, f"{key} has {len(value)} entries for {n_vocab} tokens")
+        raise unusable(header, f"{key} has {len(value)} entries for {n_vocab} tokens")
 
 
 def _check_byte_tokens(header: Header, tokens: Strings) -> None:
@@ -169,12 +162,12 @@ def _check_byte_tokens(header: Header, tokens: Strings) -> None:
     assert isinstance(types, Sequence)
     for token, kind in enumerate(types[: len(tokens)]):
         if kind == _BYTE_TYPE and not _BYTE_TOKEN.fullmatch(tokens[token]):
-            raise _bad(header, f"the token {token} is a byte token, but its text is {quoted(tokens[token])}")
+            raise unusable(header, f"the token {token} is a byte token, but its text is {quoted(tokens[token])}")
 
 
 def _check_merges(header: Header) -> None:
     key = "tokenizer.ggml.merges"
     if key not in header.metadata and header.metadata.get("tokenizer.ggml.pre") != "kimi-k2":
-        raise _bad(header, f"the metadata key {key} is missing")
+        raise unusable(header, f"the metadata key {key} is missing")
     if header.types.get(key, "arr[str]") != "arr[str]":
-        raise _bad(header, f"{key} has the type {header.types[key]} instead of arr[str]")
+        raise unusable(header, f"{key} has the type {header.types[key]} instead of arr[str]")

@@ -19,9 +19,11 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import LocalspecError
+from localspec.errors import IntegrityError, LocalspecError
+from localspec.models.gguf.text import shown
 from localspec.models.hub.files import is_model, select
 from localspec.models.hub.remote import COMMIT, MAIN
+from localspec.models.hub.settings import hub_settings
 from localspec.models.names import HubName, check_file_name
 
 PARTIAL = ".localspec.incomplete"  # after a blob's name: what a pull has of it
@@ -41,9 +43,7 @@ class CachedFile:
 
 def must_stay_offline() -> bool:
     """Whether HF_HUB_OFFLINE forbids the network."""
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_OFFLINE)
+    return bool(hub_settings().HF_HUB_OFFLINE)
 
 
 def blob_lock(path: Path, patience: float) -> AbstractContextManager[object]:
@@ -58,9 +58,7 @@ class Cache:
 
     def __init__(self, root: Path | None = None) -> None:
         if root is None:
-            from huggingface_hub import constants
-
-            root = Path(constants.HF_HUB_CACHE)
+            root = Path(hub_settings().HF_HUB_CACHE)
         self.root = Path(os.path.realpath(root))  # blobs are compared by their real paths
 
     def folder(self, repo: str) -> Path:
@@ -79,6 +77,15 @@ class Cache:
         """Return where a file of a commit is found."""
         assert not check_file_name(name), "names are checked where they come from"
         return self.folder(repo) / "snapshots" / commit / name
+
+    def require_inside(self, path: Path) -> None:
+        """Raise IntegrityError if the folder that `path` is to be written in is a link that leads out of the cache."""
+        real = Path(os.path.realpath(path.parent))
+        if not real.is_relative_to(self.root):
+            raise IntegrityError(
+                f"{shown(path.parent)} leads out of the cache, to {shown(real)}, where nothing is written",
+                hint="remove the link there; to keep the cache elsewhere: HF_HUB_CACHE=FOLDER",
+            )
 
     def commit_of(self, repo: str, revision: str | None) -> str | None:
         """Return the commit that a branch or a short hash stood for when it was last asked, None if it never was."""

@@ -12,6 +12,7 @@ from localspec.errors import LocalspecError, NetworkError, NotFoundError
 from localspec.models.gguf.text import shown
 
 _TOKEN = re.compile(r"hf_[A-Za-z0-9]+")
+_PASSWORD = re.compile(r"(?<=//)[^/@\s]+(?=@)")
 _FOREIGN = ("httpx", "httpx2", "httpcore", "httpcore2", "huggingface_hub", "hf_xet", "anyio", "h11")
 
 
@@ -23,7 +24,7 @@ def translated(repo: str, endpoint: str) -> Iterator[None]:
     except LocalspecError:
         raise
     except Exception as error:
-        mapped = _mapped(error, repo, endpoint)
+        mapped = _mapped(error, repo, _PASSWORD.sub("…", endpoint))
         if mapped is None:
             raise
         raise mapped from error
@@ -34,6 +35,8 @@ def is_passing(error: BaseException) -> bool:
     status = _status(error)
     if status is not None:
         return status in (408, 429) or status >= 500
+    if _is_distrust(str(error)):
+        return False
     return _is_http(error) and type(error).__name__ not in ("ProxyError", "UnsupportedProtocol", "LocalProtocolError")
 
 
@@ -86,7 +89,7 @@ def _of_status(status: int, error: Exception, repo: str, page: str) -> NetworkEr
     if status == 403:
         return NetworkError(f"the hub refuses access to {repo}", hint=f"see {page}, and check HF_TOKEN", detail=detail)
     if status == 407:
-        return NetworkError("the proxy wants a login", hint="set HTTPS_PROXY with user and password", detail=detail)
+        return _wants_login(detail)
     if status == 404:
         return NetworkError(f"the hub does not find {repo}", hint=f"see {page}", detail=detail)
     if status == 429:
@@ -104,9 +107,11 @@ def _of_status(status: int, error: Exception, repo: str, page: str) -> NetworkEr
 
 def _of_connection(error: Exception, endpoint: str) -> NetworkError:
     said, name = _said(error), type(error).__name__
+    if "Proxy" in name and said.startswith("407"):
+        return _wants_login({"status": 407})
     if "Proxy" in name:
         return NetworkError(f"the proxy does not let us through: {said}", hint="check HTTPS_PROXY and NO_PROXY")
-    if "CERTIFICATE" in said.upper() or "SSL" in said.upper():
+    if _is_distrust(said):
         return NetworkError(
             f"the connection to {endpoint} is not trusted: {said}", hint="check the clock, and SSL_CERT_FILE"
         )
@@ -115,6 +120,15 @@ def _of_connection(error: Exception, endpoint: str) -> NetworkError:
     return NetworkError(
         f"{endpoint} cannot be reached: {said}", hint="check the connection; --offline uses what is on this machine"
     )
+
+
+def _wants_login(detail: dict[str, Any]) -> NetworkError:
+    return NetworkError("the proxy wants a login", hint="set HTTPS_PROXY with user and password", detail=detail)
+
+
+def _is_distrust(said: str) -> bool:
+    """Whether a connection failed at its encryption, which is no better the next time."""
+    return "CERTIFICATE" in said.upper() or "SSL" in said.upper()
 
 
 def _status(error: BaseException) -> int | None:
@@ -130,6 +144,6 @@ def _is_http(error: BaseException) -> bool:
 
 
 def _said(error: Exception) -> str:
-    """Return an error's own words as one short line without a token in it."""
+    """Return an error's own words as one short line without a token or a password in it."""
     words = " ".join(str(error).split()) or type(error).__name__
-    return shown(_TOKEN.sub("hf_…", words)[:200], limit=200)
+    return shown(_PASSWORD.sub("…", _TOKEN.sub("hf_…", words))[:200], limit=200)

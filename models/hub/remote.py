@@ -18,6 +18,7 @@ from localspec.errors import IntegrityError, NetworkError, UsageError
 from localspec.models.gguf.text import shown
 from localspec.models.hub.files import Listed, Listing, require_safe
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
+from localspec.models.hub.settings import hub_settings
 
 MAIN = "main"
 TRIES = 4
@@ -42,8 +43,7 @@ class Hub:
     """The hub at `endpoint`, by default HF_ENDPOINT's. `pause` waits that many seconds before another try."""
 
     def __init__(self, endpoint: str | None = None, pause: Callable[[float], None] = time.sleep) -> None:
-        from huggingface_hub import constants
-
+        constants = hub_settings()
         self.endpoint = constants.ENDPOINT if endpoint is None else endpoint
         self._timeout = float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
         self.pause = pause

@@ -63,12 +63,14 @@ class Transfer:
     def run(self) -> Path:
         """Return where the file is found, once it is whole and its hash right.
 
-        Raises NetworkError, IntegrityError for bytes that are not those promised, ResourceError for a disk that is
-        full or cannot be written, Cancelled.
+        Raises NetworkError, IntegrityError for bytes that are not those promised and for a cache that leads elsewhere,
+        ResourceError for a disk that is full or cannot be written, Cancelled.
         """
         assert self.file.sha256 is not None, "files without a hash are refused when the pull is planned"
         blob = self.cache.blob(self.listing.repo, self.file.sha256)
         try:
+            self.cache.require_inside(blob)
+            self.cache.require_inside(self.cache.link(self.listing.repo, self.listing.commit, self.file.name))
             blob.parent.mkdir(parents=True, exist_ok=True)
             with self._alone():
                 if blob.exists():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.backends.build import build_info
 from localspec.models.store import parse_pair
 from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair
 
@@ -181,6 +182,24 @@ def test_a_context_that_no_memory_holds() -> None:
 
 
 @needs_pair
+def test_a_context_that_holds_no_text() -> None:
+    assert_one_line(localspec("run", "--ctx", "1", "hi"), 2, "1 is not possible", "--ctx 4096")
+
+
+@needs_pair
+def test_a_gpu_that_is_not_there_is_warned_of() -> None:
+    done = localspec("run", "--gpu", "999", "-n", "2", "--json", "hi")
+    assert done.returncode == 0, done.stderr
+    told = [warning["message"] for warning in json.loads(done.stdout)["warnings"]]
+    assert build_info().gpu_offload or any("no GPU support" in message for message in told), told
+
+
+def test_a_thousand_stop_strings() -> None:
+    stops = [part for i in range(1000) for part in ("--stop", f"<{i}>")]
+    assert localspec("run", "hi", *stops, program=FAKE).returncode == 0
+
+
+@needs_pair
 def test_more_draft_tokens_than_the_context_holds() -> None:
     done = localspec("run", "-k", "5000", "-n", "8", "--ctx", "64", "hi")
     assert done.returncode == 0
@@ -316,6 +335,23 @@ def test_odd_environments(env: dict[str, str]) -> None:
     done = localspec("run", "hi", program=FAKE, env={**env, "FAKE_PASSES": '["漢 ", "x"]'})
     assert done.returncode == 0
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("home", [True, False], ids=["with a home", "without one"])
+def test_folders_of_the_environment_that_are_relative_do_not_count(tmp_path: Path, home: bool) -> None:
+    """The XDG specification wants absolute ones; a relative one would put files wherever one happens to be."""
+    env = {f"XDG_{kind}_HOME": "here" for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
+    full = {**environment(env), "HOME": str(tmp_path / "user")}
+    del full["LOCALSPEC_HOME"]
+    if not home:
+        del full["HOME"]
+    command = [*FAKE, "config", "path"]
+    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, env=full, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.decode()
+    assert "here" not in shown
+    assert not home or str(tmp_path / "user") in shown
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

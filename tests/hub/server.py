@@ -123,6 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._note()
 
+    def do_CONNECT(self) -> None:
+        """Be a proxy that wants a login."""
+        self.send(407)
+
     def log_message(self, format: str, *args: Any) -> None:
         pass
 

@@ -304,11 +304,29 @@ def test_what_a_server_says_reaches_no_terminal(machine: Machine) -> None:
         (["rm", "-y", "storyteller"], 2, ["localspec ls"]),
         (["ls", "x"], 2, []),
         (["run", "-m", "hf:a/b", "--draft", "hf:", "hi"], 2, ["hf:"]),
+        *(
+            (["run", "-m", name, "hi"], 2, words)
+            for name, words in {
+                "": ["the pair's name is empty"],
+                "+": ["a target and one draft"],
+                "storyteller+": ["a target and one draft"],
+                "+storyteller": ["a target and one draft"],
+                "a+b+c": ["a target and one draft"],
+                "hf:org": ["not ORG/REPO"],
+                "hf:org/": ["'' is not the name of a repository"],
+                "hf:org//repo": ["'' is not the name of a repository"],
+                "hf:../..": ["'..' is not the name of a"],
+                "hf:org/..": ["'..' is not the name of a repository"],
+                "org/repo:../../x": ["not ORG/REPO"],
+                "file:///m.gguf": ["give its path"],
+                "http://127.0.0.1/m.gguf": ["not on the Hugging Face hub", "give its path"],
+            }.items()
+        ),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
 def test_bad_names(machine: Machine, args: list[str], code: int, words: list[str]) -> None:
-    assert_one_line(machine.call(*args), code, *words)
+    assert " — try: " in assert_one_line(machine.call(*args), code, *words)
     assert not machine.server.requests
 
 

@@ -23,6 +23,10 @@ OTHER_KINDS: dict[str, tuple[Callable[[], File], str]] = {
     "pooled": (lambda: model().set("llama.pooling_type", "u32", 3), "embeddings"),
     "vocabulary only": (lambda: model().with_tensors(data=b""), "without weights"),
     "unknown architecture": (lambda: model(arch="new\x1b"), r"'new\x1b', which this llama.cpp does not know"),
+    "unknown rope scaling": (
+        lambda: model().set("llama.rope.scaling.type", "str", "spiral\x1b"),
+        r"'spiral\x1b', which this llama.cpp",
+    ),
     "a lone part": (lambda: model().set("split.count", "u16", 2), "one of 2 parts"),
 }
 

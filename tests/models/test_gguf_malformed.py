@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ def two_tensors(*entries: list[bytes]) -> bytes:
 
 def aligned(kind: str, n: int) -> bytes:
     return model().set("general.alignment", kind, n).build()
+
+
+def hyper(name: str, kind: str, content: object) -> bytes:
+    return model().set(f"llama.{name}", kind, content).build()
+
+
+def experts(n: int, used: int, groups: int = 0) -> bytes:
+    """Return a model of experts, in groups of which one is used if there are any."""
+    file = model().set("llama.expert_count", "u32", n).set("llama.expert_used_count", "u32", used)
+    return file.set("llama.expert_group_count", "u32", groups).set("llama.expert_group_used_count", "u32", 1).build()
 
 
 CUT = "truncated"
@@ -108,6 +119,19 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "layers 0": (model().set("llama.block_count", "u32", 0).build(), "block_count is 0"),
     "layers 513": (model().set("llama.block_count", "u32", 513).build(), "block_count is 513"),
     "layers of the wrong type": (model().set("llama.block_count", "u64", 2).build(), "type u64"),
+    "no room for a text": (model().set("llama.context_length", "u32", 1).build(), "context_length is 1"),
+    "more next layers than layers": (hyper("nextn_predict_layers", "u32", 3), "nextn_predict_layers is 3"),
+    "2^31 experts": (hyper("expert_count", "u32", 1 << 31), f"expert_count is {1 << 31}"),
+    "experts used, and none there": (hyper("expert_used_count", "u32", 2), "2 of 0 experts"),
+    "more experts used than there": (experts(4, 8), "8 of 4 experts"),
+    "no expert used": (experts(4, 0), "0 of 4 experts"),
+    "as many groups as experts": (experts(4, 2, groups=4), "1 of 4 groups of 4 experts"),
+    "groups of unlike size": (experts(8, 2, groups=3), "1 of 3 groups of 8 experts"),
+    "epsilon NaN": (hyper("attention.layer_norm_rms_epsilon", "f32", math.nan), "epsilon is nan"),
+    "epsilon negative": (hyper("attention.layer_norm_rms_epsilon", "f32", -1.0), "epsilon is -1"),
+    "rope base 0": (hyper("rope.freq_base", "f32", 0.0), "rope.freq_base is 0"),
+    "rope base NaN": (hyper("rope.freq_base", "f32", math.nan), "rope.freq_base is nan"),
+    "rope factor NaN": (hyper("rope.scaling.factor", "f32", math.nan), "rope.scaling.factor is not a number"),
     "name not text": (model().set("general.name", "u32", 2).build(), "general.name"),
 }
 
