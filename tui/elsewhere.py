@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
@@ -11,9 +11,6 @@ from localspec.conversations.records import USER
 from localspec.tui.screens.turns import BUSY
 from localspec.tui.shared import Shared
 from localspec.tui.themes import DARK
-
-if TYPE_CHECKING:
-    pass
 
 OF_THE_CHAT = frozenset(("pairs", "race", "settings", "new", "conversations", "system", "attach", "editor"))
 

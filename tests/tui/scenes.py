@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
-from textual.widgets import Input
 
 from localspec.cli.described import described
 from localspec.conversations.store import Store
@@ -126,7 +125,6 @@ async def raced(pilot: Pilot[int]) -> None:
     await until(pilot, lambda: isinstance(app.screen, RaceScreen))
     screen = app.screen
     assert isinstance(screen, RaceScreen)
-    screen.query_one(Input).cursor_blink = False
     await until(pilot, lambda: screen.running is not None and screen.running.is_over)
     await asyncio.sleep(0.15)  # until it is drawn
     await settled(pilot)
@@ -138,8 +136,6 @@ async def tuned(pilot: Pilot[int]) -> None:
     await pilot.press("f9")
     await settled(pilot)
     fields = {field.key: field.input for field in app.screen.query(Field)}
-    for each in fields.values():
-        each.cursor_blink = False
     for name, text in (("temp", "0.3"), ("top-p", "2")):
         fields[name].focus()
         fields[name].value = text
@@ -151,7 +147,6 @@ async def chosen(pilot: Pilot[int]) -> None:
     screen = PairsScreen(app.desk, lambda: Memory(16_000_000_000, (8_000_000_000,)))
     await app.push_screen(screen)
     await until(pilot, lambda: screen.chosen is not None)
-    screen.query_one(Input).cursor_blink = False
     await pilot.press(*"qwen3 8b")
     await asyncio.sleep(0.1)
     await settled(pilot)

@@ -33,8 +33,8 @@ async def test_the_picture_is_the_one_that_was_found_right(
     async with opened(size=SIZES[0], app=app) as (pilot, _app):
         app.chat.composer.cursor_blink = False
         await SCENES[name](pilot)
-        for field in app.screen.query("Input, TextArea"):
-            field.cursor_blink = False  # type: ignore[attr-defined]
+        for written in app.screen.query("Input, TextArea"):  # a cursor that blinks is not in every picture
+            written.cursor_blink = False  # type: ignore[attr-defined]
         for columns, rows in SIZES:
             await pilot.resize_terminal(columns, rows)
             await settled(pilot)
