@@ -1,12 +1,13 @@
-"""Hyperparameters with which llama.cpp ends the process or computes nothing but NaN, refused with a reason.
+"""Hyperparameters and types of weights that end llama.cpp's process, or make it compute NaN: refused with a reason.
 
-Source: the assertions of `llama_model_base::load_hparams` in src/llama-model.cpp, and those of ggml's norms. A value of
-a wrong type is left to llama.cpp, which refuses the file for it.
+Source: the assertions of `llama_model_base::load_hparams` in src/llama-model.cpp, those of ggml's norms, and the types
+that ggml's matrix products have no kernel for. A value of a wrong type is left to llama.cpp, which refuses the file.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from localspec.errors import IncompatibleError
@@ -18,6 +19,22 @@ _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")  # LLAMA_ROPE_SCALING_TY
 _EPSILONS = ("layer_norm_rms_epsilon", "layer_norm_epsilon", "group_norm_epsilon")
 _LONE_EXPERT = ("hunyuan_vl", "hunyuan-dense")  # whose single expert llama.cpp takes for none
 _MIN_CONTEXT = 2  # a position for the prompt and one for the answer
+
+# Every architecture multiplies with these; tables of numbers, which some have besides, bear other names.
+_WEIGHTS = re.compile(
+    r"(?:token_embd|output|output_norm|blk\.\d+\.(?:attn_(?:norm|q|k|v|qkv|output)|ffn_(?:norm|(?:gate|up|down)(?:_exps)?)))"
+    r"\.weight"
+)
+_NO_WEIGHTS = frozenset({"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"})  # the last two are of products under way
+
+
+def check_weights(header: Header) -> None:
+    """Raise IntegrityError for weights in a type that nothing can be multiplied with."""
+    for tensor in header.tensors:
+        if tensor.type in _NO_WEIGHTS and _WEIGHTS.fullmatch(tensor.name):
+            raise unusable(
+                header, f"the tensor '{shown(tensor.name)}' is of the type {tensor.type}, which is none of weights"
+            )
 
 
 def check_hparams(header: Header, arch: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import KNOWN, RECURRENT
 from localspec.models.gguf.header import Header, Strings, unusable
-from localspec.models.gguf.hparams import check_hparams
+from localspec.models.gguf.hparams import check_hparams, check_weights
 from localspec.models.gguf.kind import check_kind
 from localspec.models.gguf.text import shown
 from localspec.models.gguf.types import FILE_TYPES
@@ -75,6 +75,7 @@ def model_info(header: Header, *, known: frozenset[str] = KNOWN) -> ModelInfo:
     if not 1 <= n_layer <= _MAX_LAYERS:
         raise unusable(header, f"{arch}.block_count is {n_layer}, not from 1 to {_MAX_LAYERS}")
     check_hparams(header, arch)
+    check_weights(header)
     n_head = _heads(header, arch, "head_count", 0 if arch in RECURRENT else None)
     return ModelInfo(
         path=header.path,

@@ -127,6 +127,10 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "no expert used": (experts(4, 0), "0 of 4 experts"),
     "as many groups as experts": (experts(4, 2, groups=4), "1 of 4 groups of 4 experts"),
     "groups of unlike size": (experts(8, 2, groups=3), "1 of 3 groups of 8 experts"),
+    "weights of integers": (
+        model().with_tensors(tensor("blk.0.attn_q.weight", (8,), 26), data=bytes(32)).build(),
+        "'blk.0.attn_q.weight' is of the type I32",
+    ),
     "epsilon NaN": (hyper("attention.layer_norm_rms_epsilon", "f32", math.nan), "epsilon is nan"),
     "epsilon negative": (hyper("attention.layer_norm_rms_epsilon", "f32", -1.0), "epsilon is -1"),
     "rope base 0": (hyper("rope.freq_base", "f32", 0.0), "rope.freq_base is 0"),
