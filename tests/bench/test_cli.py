@@ -134,7 +134,7 @@ def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:
 
 def test_an_interrupted_bench_goes_on(tmp_path: Path) -> None:
     """Ctrl-C: what was measured is shown and kept, and --resume measures only the rest."""
-    args = ("bench", "-n", "200", "--prompts", "3", "--repeats", "1", "--temps", "0", "--methods", "plain")
+    args = ("bench", "-n", "200", "--prompts", "4", "--repeats", "5", "--temps", "0", "--methods", "plain")
     state = tmp_path / "cache" / "bench"
     process = subprocess.Popen(
         [*REAL, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
@@ -151,13 +151,13 @@ def test_an_interrupted_bench_goes_on(tmp_path: Path) -> None:
     assert b"--resume goes on" in err
     assert b"interrupted: this is what was measured until then" in out
     kept = [json.loads(line) for path in state.glob("*.jsonl") for line in path.read_text().splitlines()]
-    assert 1 <= len(kept) < 3
+    assert 1 <= len(kept) < 20
     done = call(tmp_path, *args, "--resume", "--json", "-")
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
     assert made["is_complete"]
     assert made["measurements"][: len(kept)] == kept
-    assert len(made["measurements"]) == 3
+    assert len(made["measurements"]) == 20
     again = call(tmp_path, *args, "--resume")
     assert b"nothing to resume" in again.stderr
 
