@@ -110,7 +110,7 @@ def _text(file: Path) -> str:
         if file.exists() and file.stat().st_size > MAX_BYTES:
             raise UsageError(f"{file} is longer than {MAX_BYTES >> 10} KiB, more than settings need", hint="move it")
         return file.read_bytes().decode("utf-8").removeprefix(_BOM)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}", hint="mend its permissions") from None

@@ -1,21 +1,18 @@
 """`localspec chat`: the full-screen chat on a terminal that can show it, else, or with --plain, the line chat.
 
-The line chat only ever appends, so that it works in any terminal, with a screen reader, in a script.
+Each is imported when it is the one that opens: a screen that is waited for should not pay for what it does not use.
 """
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import Any
 
 import click
 
-from localspec.cli.console import Console, OutputGone, is_terminal, wants_plain, write_out
+from localspec.cli.console import Console, wants_plain
 from localspec.cli.described import in_force
 from localspec.cli.fetch import fetched, present_settings
-from localspec.cli.lines import Lines, history
-from localspec.cli.listing import YOU, about, count
 from localspec.cli.opened import place, store_for_talking, wanted
 from localspec.cli.options import (
     conversation_options,
@@ -27,11 +24,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.params import Command, option
 from localspec.cli.settings import load_settings, open_worker, promised_settings, request_settings, system_message
-from localspec.cli.signals import INTERRUPTED
-from localspec.cli.slash.table import obey
-from localspec.cli.talk import Chat
 from localspec.config import LoadSettings
-from localspec.errors import LocalspecError
 
 
 @click.command(cls=Command)
@@ -69,62 +62,15 @@ def chat(console: Console, /, **values: Any) -> int:
                 form = in_force(click.get_current_context())
                 look = Look(values["theme"], values["tokens"], values["stats"] is not False)
                 return open_chat(worker, store, settings, request, system=system, found=found, form=form, look=look)
-        if hasattr(sys.stdin, "reconfigure"):
-            sys.stdin.reconfigure(errors="replace")
-        with open_worker(values) as worker, history(is_kept=values["save"]):
-            current = place(store, settings, system[0].content if system else None, found)
-            talk = Chat(console, worker, settings, request, current, partial(_open_pair, values, console))
-            talk.has_marks = values["tokens"]
-            talk.control = values["control_chars"]
-            if values["stats"] is not None:
-                talk.has_stats = values["stats"]
-            talk.tell_trouble()
-            if found is not None and is_terminal(sys.stdin) and not console.quiet:
-                console.say(f"{about(found)} · {count(found.n_messages)}", "dim")
-            return converse(talk, Lines())
+        from localspec.cli.converse import line_chat
+
+        with open_worker(values) as worker:
+            said = system[0].content if system else None
+            current = place(store, settings, said, found)
+            open_pair = partial(_open_pair, values, console)
+            return line_chat(console, worker, settings, request, current, open_pair, values, found)
 
 
 def _open_pair(values: dict[str, Any], console: Console, pair: str) -> LoadSettings:
     """Return how to load a pair that was named in the chat."""
     return present_settings({**values, "draft": None}, pair, console)
-
-
-def converse(chat: Chat, lines: Lines) -> int:
-    """Read and answer until the end of input; return the exit code: of a script its last error's."""
-    if is_terminal(sys.stdin) and not chat.console.quiet:
-        chat.console.say(f"localspec · {chat.settings.name} · /help, Ctrl-D to leave", "dim")
-    was_interrupted, code = False, 0
-    while not chat.is_over:
-        try:
-            text = lines.read(YOU)
-            was_interrupted = False
-        except KeyboardInterrupt:
-            write_out("\n")
-            if was_interrupted:
-                return INTERRUPTED
-            was_interrupted = True
-            chat.console.say("Ctrl-C again or Ctrl-D to leave", "dim")
-            continue
-        if text is None:
-            if is_terminal(sys.stdin):
-                write_out("\n")
-            break
-        code = _take(chat, text) or code
-    return 0 if is_terminal(sys.stdin) else code
-
-
-def _take(chat: Chat, text: str) -> int:
-    """Obey a command or send a message; return the exit code of an error, which ends neither chat nor conversation."""
-    if not is_terminal(sys.stdin) and not chat.console.quiet and text.strip():
-        write_out(f"{YOU}{text}\n")  # a transcript has both sides
-    try:
-        if text.startswith("/") and not text.startswith("//"):
-            obey(chat, text)
-        elif text.strip():
-            chat.send(text[1:] if text.startswith("//") else text)
-    except OutputGone:
-        raise
-    except LocalspecError as error:
-        chat.console.fail(error)
-        return error.exit_code
-    return 0

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.cli.chat import converse
 from localspec.cli.console import Console
+from localspec.cli.converse import converse
 from localspec.cli.lines import Lines
 from localspec.cli.talk import Chat
 from localspec.config import LoadSettings, Request

@@ -163,7 +163,11 @@ def test_an_interruption_ends_it(tmp_path: Path, command: str) -> None:
     env = environment({"LOCALSPEC_HOME": str(tmp_path)})
     subprocess.run([*REAL, "run", "storyteller", "-n", "1", "Once"], env=env, cwd=ROOT, check=True, capture_output=True)
     child = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=ROOT)
-    time.sleep(2)  # most likely the pair is loaded by now; whatever is interrupted, the same holds
+    deadline, started = time.monotonic() + TIMEOUT, Path(f"/proc/{child.pid}/task/{child.pid}/children")
+    while not started.read_text():  # the engine's process
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(1)  # most likely the pair is loaded by now; whatever is interrupted, the same holds
     before = profiles(tmp_path)[0].read_bytes()
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=TIMEOUT)

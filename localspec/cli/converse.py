@@ -1,0 +1,85 @@
+"""The line chat. It only ever appends, so that it works in any terminal, with a screen reader, in a script."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from localspec.cli.console import Console, OutputGone, is_terminal, write_out
+from localspec.cli.lines import Lines, history
+from localspec.cli.listing import YOU, about, count
+from localspec.cli.signals import INTERRUPTED
+from localspec.cli.slash.table import obey
+from localspec.cli.talk import Chat
+from localspec.config import LoadSettings, Request
+from localspec.conversations.current import Current
+from localspec.conversations.records import Conversation
+from localspec.errors import LocalspecError
+from localspec.worker import Worker
+
+
+def line_chat(
+    console: Console,
+    worker: Worker,
+    settings: LoadSettings,
+    request: Request,
+    current: Current,
+    open_pair: Callable[[str], LoadSettings],
+    values: Mapping[str, Any],
+    found: Conversation | None,
+) -> int:
+    """Talk until the end of input, going on with the conversation `found`; return the exit code."""
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="replace")
+    with history(is_kept=values["save"]):
+        talk = Chat(console, worker, settings, request, current, open_pair)
+        talk.has_marks = values["tokens"]
+        talk.control = values["control_chars"]
+        if values["stats"] is not None:
+            talk.has_stats = values["stats"]
+        talk.tell_trouble()
+        if found is not None and is_terminal(sys.stdin) and not console.quiet:
+            console.say(f"{about(found)} · {count(found.n_messages)}", "dim")
+        return converse(talk, Lines())
+
+
+def converse(chat: Chat, lines: Lines) -> int:
+    """Read and answer until the end of input; return the exit code: of a script its last error's."""
+    if is_terminal(sys.stdin) and not chat.console.quiet:
+        chat.console.say(f"localspec · {chat.settings.name} · /help, Ctrl-D to leave", "dim")
+    was_interrupted, code = False, 0
+    while not chat.is_over:
+        try:
+            text = lines.read(YOU)
+            was_interrupted = False
+        except KeyboardInterrupt:
+            write_out("\n")
+            if was_interrupted:
+                return INTERRUPTED
+            was_interrupted = True
+            chat.console.say("Ctrl-C again or Ctrl-D to leave", "dim")
+            continue
+        if text is None:
+            if is_terminal(sys.stdin):
+                write_out("\n")
+            break
+        code = _take(chat, text) or code
+    return 0 if is_terminal(sys.stdin) else code
+
+
+def _take(chat: Chat, text: str) -> int:
+    """Obey a command or send a message; return the exit code of an error, which ends neither chat nor conversation."""
+    if not is_terminal(sys.stdin) and not chat.console.quiet and text.strip():
+        write_out(f"{YOU}{text}\n")  # a transcript has both sides
+    try:
+        if text.startswith("/") and not text.startswith("//"):
+            obey(chat, text)
+        elif text.strip():
+            chat.send(text[1:] if text.startswith("//") else text)
+    except OutputGone:
+        raise
+    except LocalspecError as error:
+        chat.console.fail(error)
+        return error.exit_code
+    return 0
