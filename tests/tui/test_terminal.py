@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,8 @@ def test_a_real_chat_of_three_turns(tmp_path: Path) -> None:
     terminal = chat(tmp_path, "-n", "24", "--seed", "3", "--method", "draft-model", program=REAL)
     for n, text in enumerate(("Once upon a time", "The fox said", "And then"), 1):
         say(terminal, text, n)
-    assert has(terminal, "SPEED")
-    assert has(terminal, "drafted")
-    assert has(terminal, "● autosaved")
+    for told in ("SPEED", "drafted", "● autosaved"):  # figures may come a moment after the text
+        terminal.wait_for(partial(has, terminal, told))
     terminal.type("\x1bOR\x1bOR")  # F3 twice
     terminal.wait_for(lambda: has(terminal, "⟦corrected⟧"))
     passes = next(line for line in terminal.screen.display if "PASSES" in line)
