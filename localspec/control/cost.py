@@ -18,7 +18,6 @@ PACE = 0.05  # and in the drift of all
 OUTLIER = 3.0  # a pass that takes longer by this factor was interrupted: its excess is no cost of the width
 PADDING = 6  # rows that may be added to a pass
 FREE = 0.95  # of the cost without them: less must be gained for certain
-MISTAKEN = 0.5  # one that takes less by this factor shows that what was known was measured while something else ran
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
 
 
@@ -90,12 +89,9 @@ class RowCosts:
             self._known = sorted(self._seconds)
         else:
             expected = self._at(rows)
-            if seconds < MISTAKEN * expected:  # nothing makes a pass take too little: the other widths may be right
-                self._seconds[rows] = seconds
-            else:
-                seconds = min(seconds, OUTLIER * expected)
-                self._drift *= math.exp(PACE * math.log(max(seconds, 1e-9) / expected))
-                self._seconds[rows] = (1 - NEW) * expected + NEW * seconds
+            seconds = min(seconds, OUTLIER * expected)
+            self._drift *= math.exp(PACE * math.log(max(seconds, 1e-9) / expected))
+            self._seconds[rows] = (1 - NEW) * expected + NEW * seconds
         self._drift_then[rows] = self._drift
 
     def _at(self, rows: int) -> float:
