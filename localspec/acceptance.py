@@ -76,6 +76,11 @@ class Acceptance:
         return known / (WEIGHT + self._reached[row][column])
 
     @property
+    def mean(self) -> float:
+        """The chance that an only child is accepted, by all that is known now."""
+        return (WEIGHT * USUAL[0] + sum(self._accepted[0])) / (WEIGHT + sum(self._reached[0]))
+
+    @property
     def vector(self) -> tuple[float, ...]:
         """The chances that the first, second, ... child is the accepted one, as they were when last looked at.
 

@@ -200,7 +200,7 @@ class Step:
     is_probe: bool = False
     why: str = ""
     expects: tuple[float, float] | None = None  # tokens and seconds, as the controller predicted
-    drafter: str = ""  # who drafted, "" where nothing was
+    drafter: str = ""  # who was asked for a draft, which may be empty; "" where nobody was
 
     @property
     def n_drafted(self) -> int:

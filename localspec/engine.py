@@ -70,7 +70,7 @@ class Engine:
             is_probe=plan.is_probe,
             why=plan.why,
             expects=plan.expects if len(draft) else None,
-            drafter=plan.drafter if len(draft) else "",
+            drafter=plan.drafter if plan.max_nodes > 0 else "",
         )
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert self.target.length == len(context.tokens) - 1

@@ -145,12 +145,19 @@ def always(growth: Growth) -> bool:
     return True
 
 
+def ever(depth: int, chance: float) -> bool:
+    """See what may follow every drafted token."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the next pass should draft: zero nodes is plain decoding.
 
-    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7). `learned` is what past
-    passes told of acceptance; policies ask `acceptance`, which falls back on the prior.
+    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7). `look_on` is asked by chains
+    before the drafter evaluates a drafted token, with its depth and the drafter's belief in it: what may follow it costs
+    a pass of the drafter to know. `learned` is what past passes told of acceptance; policies ask `acceptance`, which
+    falls back on the prior.
     """
 
     drafter: str = "plain"
@@ -158,6 +165,7 @@ class Plan:
     max_depth: int = 0
     draw: Draw = Draw.IID
     go_on: Callable[[Growth], bool] = field(default=always)
+    look_on: Callable[[int, float], bool] = field(default=ever)
     learned: Acceptance | None = None
     expects: tuple[float, float] | None = None  # tokens and seconds of the pass, as predicted
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs

@@ -178,7 +178,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 class _Generation(Extension):
     """`{% generation %}` marks what an assistant said, for training; here it is just its content."""
 
-    tags = {"generation"}  # noqa: RUF012 jinja2's own declaration
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as an instance's
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

@@ -6,6 +6,7 @@ Public, so that a method in another package can prove itself with the same tools
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
@@ -245,9 +246,9 @@ class DrafterContract:
     text: ClassVar[tuple[int, ...]] = (0, 1, 2, 1)
     ends: ClassVar = (Limits(max_tokens=30), Limits(eog=3), Limits(stops=("21",)), Limits(n_ctx=20))
 
+    @abstractmethod
     def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
         """Return a fresh drafter whose models, if it has any, say `table` and hold `n_ctx` tokens."""
-        raise NotImplementedError
 
     def test_proposals_keep_to_the_plan(self) -> None:
         """Root, order of nodes, limits, vocabulary, and laws that can have given their tokens."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import select
@@ -42,14 +43,14 @@ class Log:
         self.file: BinaryIO
         if path is None:
             try:
-                self.file = tempfile.TemporaryFile(prefix="localspec-")  # noqa: SIM115
+                self.file = tempfile.TemporaryFile(prefix="localspec-")  # noqa: SIM115 - it lives as long as the child
                 # Appending, so that writers go on at the start of the file after it was cut.
                 fcntl.fcntl(self.file, fcntl.F_SETFL, fcntl.fcntl(self.file, fcntl.F_GETFL) | os.O_APPEND)
             except OSError:  # no folder for temporary files: then there is no log to show
-                self.file = open(os.devnull, "r+b")  # noqa: SIM115
+                self.file = io.FileIO(os.devnull, "r+")
         else:
             try:
-                self.file = open(path, "a+b")  # noqa: SIM115
+                self.file = io.FileIO(path, "a+")
             except OSError as error:
                 reason = f"--log-file {path} cannot be written: {error.strerror}"
                 raise UsageError(sanitize(reason), hint="--log-file ./localspec.log") from None
@@ -80,8 +81,8 @@ class Child:
         self.process = process
         self.log = log
         self.is_ready = False
-        self._commands = open(commands, "wb", buffering=0)  # noqa: SIM115
-        self._control = open(control, "wb", buffering=0)  # noqa: SIM115
+        self._commands = io.FileIO(commands, "w")
+        self._control = io.FileIO(control, "w")
         self._events = events
         self._received = bytearray()
         for fd in (commands, control):

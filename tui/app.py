@@ -46,8 +46,14 @@ class LocalspecApp(Elsewhere):
     CSS_PATH = "tui.tcss"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
-    HORIZONTAL_BREAKPOINTS = [(0, "-mini"), (30, "-tiny"), (60, "-narrow"), (72, "-small"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (8, "-flat"), (16, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-mini"),
+        (30, "-tiny"),
+        (60, "-narrow"),
+        (72, "-small"),
+        (100, "-wide"),
+    ]
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-low"), (8, "-flat"), (16, "-tall")]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "help", "help", show=True),
         Binding("ctrl+n", "new", "new conversation", show=False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 
 from textual.app import App
@@ -21,9 +22,9 @@ class Face(App[int]):
         self.clock = clock  # monotonic seconds
         self.first_theme = ""  # the one that the app began with
 
+    @abstractmethod
     def export(self, conversation: str) -> None:
         """Ask where, and write a conversation there."""
-        raise NotImplementedError
 
     def say(self, text: str, *, is_wrong: bool = False) -> None:
         """Show a short notice; the text is never markup."""

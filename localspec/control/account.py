@@ -31,6 +31,11 @@ class LossAccount:
         """Return how many seconds more may be lost; `price` is that of a plain pass."""
         return EPS * self.elapsed + HEAD_START * price - self.loss
 
+    @property
+    def worry(self) -> float:
+        """Return the seconds lost beyond half of what may be: from there on promises want to be better."""
+        return self.loss - EPS / 2 * self.elapsed
+
     def pass_time(self, seconds: float) -> None:
         """Count the time of a plain pass."""
         self.elapsed += seconds

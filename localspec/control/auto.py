@@ -7,7 +7,9 @@ the value of time. With T the cost of a target pass by rows and D that of the dr
 
 A_j is the chance that the j-th token is accepted: learned for what the draft itself thinks of its tokens, and the mean
 beyond what is drafted. Looking ahead to k' crosses the steps of T. A pass is plain where no k' makes it worthwhile; of
-drafters that cost nothing to ask, one is preferred whose draft is worth more.
+drafters that cost nothing to ask, one is preferred whose draft is worth more. And what is promised must win back soon
+what drafting has lost so far and what the draft model has to read first: where little is to be gained, a promise that
+was too good is not believed a hundred times.
 
 The rule sees past passes and drawn tokens only, before each draw, so every verifier stays exact (ALG 3.7); under
 coupled noise the text does not depend on it at all.
@@ -34,16 +36,22 @@ LONGEST = 16  # tokens of a chain, where -k sets no other bound
 MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
 GUESSED = 10.0  # tokens that the first guess is worth
 RESTED = 3  # passes that stay plain without a thought once drafting was parked
+SOON = 32.0  # passes in which what was lost must be won back
+LATER = 64.0  # and what is spent on reading
 PROBED = 8  # parked passes from one that is told as a measurement to the next
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A plan, the tokens it promises beyond a plain pass net of its time, and the seconds lost if all is rejected."""
+    """A plan, the tokens it promises beyond a plain pass net of its time, and the seconds lost if all is rejected.
+
+    `stop` is the rule by which its draft ends, where it is a model's.
+    """
 
     plan: Plan
     gain: float
     worst: float
+    stop: Growing | None = None
 
 
 NOTHING = Offer(Plan(), 0.0, 0.0)
@@ -82,10 +90,11 @@ class Auto:
         self._idle = name or next(iter(self._free), "plain")  # who is asked for nothing in plain passes
         self.ledger = Ledger(costs)
         self._trials = Trials()
-        self._mean = acceptance.vector[0]
+        self._mean = acceptance.mean
         self._judged = GUESSED
         self._rate = Rate()
         self._plan = Plan(self._idle)
+        self._stop: Growing | None = None  # of the draft under way
         self._rest = 0  # passes before it is thought over again
         self.tally = Tally()
 
@@ -98,6 +107,7 @@ class Auto:
         return plan
 
     def _planned(self, history: History, longest: int) -> Plan:
+        self._stop = None
         if not self._costs.target.is_known:
             return self._plain("nothing measured yet")
         if self._rest > 0:
@@ -105,22 +115,20 @@ class Auto:
             return self._plain(self.tally.parked)
         price = self._costs.plain
         value = max(self._rate.tokens_per_second, 1.0 / price)
+        wanted = max(self.ledger.account.worry, 0.0) / (SOON * price)
         room = self.ledger.room
         offers = [self._offered(name, drafter, history, longest, value) for name, drafter in self._free.items()]
         if self._name:
             offers.append(self._modelled(history, longest, value, room))
         best = max(offers, key=lambda one: one.gain, default=NOTHING)
-        is_trial = False
-        if best.gain <= 0.0:
-            best = next((one for one in offers if one.plan.drafter == self._name), NOTHING)
-            is_trial = best.plan.max_nodes > 0 and self._trials.are_due()
-            if not is_trial:
-                return self._parked("nothing drafted would pay")
-            best = self._trial(best)
+        if best.gain <= wanted:
+            trial = next((self._trial(one, value) for one in offers if one.plan.drafter == self._name), NOTHING)
+            is_trial = trial.plan.max_nodes > 0 and trial.worst <= room and self._trials.are_due()
+            return trial.plan if is_trial else self._parked("nothing drafted would pay")
         if best.worst > room:
             return self._parked(f"drafting has cost {1e3 * self.ledger.account.loss:.0f} ms more than plain decoding")
-        if not is_trial:
-            self._trials.succeed()
+        self._trials.succeed()
+        self._stop = best.stop
         return best.plan
 
     def _parked(self, why: str) -> Plan:
@@ -155,48 +163,57 @@ class Auto:
             return NOTHING
         self._reading.look(history)
         reading = self._reading.charged
-        costs = [self._costs.rows(k) + self._costs.draft.of(k) for k in range(longest + 1)]
-        while len(costs) > 2 and costs[-1] - costs[0] + reading > room:
-            costs.pop()
+        rows = [self._costs.rows(k) for k in range(longest + 1)]
+        draft = [self._costs.draft.of(k) for k in range(longest + 1)]
+        while len(rows) > 2 and rows[-1] - rows[0] + draft[-1] + reading > room:
+            rows.pop()
         tokens, reach, gain, best = 0.0, 1.0, -math.inf, 1
         expected = 0.0
-        for k in range(1, len(costs)):
+        for k in range(1, len(rows)):
             reach *= self._mean
             tokens += reach
-            if tokens - value * (costs[k] - costs[0]) > gain:
-                gain, best, expected = tokens - value * (costs[k] - costs[0]), k, tokens
-        growing = Growing(self._acceptance, self._mean, [value * cost for cost in costs])
+            net = tokens - value * (rows[k] - rows[0] + draft[k])
+            if net > gain:
+                gain, best, expected = net, k, tokens
+        stop = Growing(self._acceptance, self._mean, [value * cost for cost in rows], [value * cost for cost in draft])
         plan = Plan(
             self._name,
-            len(costs) - 1,
-            len(costs) - 1,
+            len(rows) - 1,
+            len(rows) - 1,
             self._draw,
-            growing.go_on,
-            expects=(1.0 + expected, costs[best]),
+            stop.go_on,
+            stop.look_on,
+            expects=(1.0 + expected, rows[best] + draft[best]),
             why=f"{self._name}, about {best}",
         )
-        # Reading up is paid once and serves all that follows: it must be affordable, but it is no reason against.
-        return Offer(plan, gain, costs[best] - costs[0] + reading)
+        gain -= value * self._reading.seconds / LATER
+        return Offer(plan, gain, rows[best] - rows[0] + draft[best] + reading, stop)
 
-    def _trial(self, offer: Offer) -> Offer:
-        """Return a draft of one token, to see whether things have changed."""
+    def _trial(self, offer: Offer, value: float) -> Offer:
+        """Return a draft of one token, to see whether things have changed; nothing where no acceptance would do."""
         costs = self._costs
+        if all(k <= value * (costs.rows(k) - costs.plain + costs.draft.of(k)) for k in range(1, self._longest + 1)):
+            return NOTHING
         plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=always, expects=None, why="trial of one token")
-        return Offer(plan, 0.0, costs.rows(1) - costs.plain + costs.draft.of(1) + self._reading.charged)
+        return Offer(plan, 0.0, costs.rows(1) - costs.plain + costs.draft.of(1) + self._reading.seconds)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn costs and acceptance from a pass, and charge it."""
-        is_modelled = len(step.draft) > 0 and self._plan.drafter == self._name
-        price = self.ledger.observe(step, seconds, self._reading.allowed if is_modelled else 0.0)
+        is_modelled = step.drafter != "" and step.drafter == self._name
+        is_promising = is_modelled and self._stop is not None  # only then is reading an investment
+        price = self.ledger.observe(step, seconds, self._reading.allowed if is_promising else 0.0)
         if is_modelled:
-            self._learn_draft(step, step.n_drafted)
+            self._learn_draft(step)
             self._follow(step)
+            if not is_promising and step.n_accepted:
+                self._trials.encourage()
         self._trials.passes += 1
         self._rate.observe(len(step.tokens), seconds)
-        self.tally.observe(step, seconds, self._plan.drafter, price)
+        self.tally.observe(step, seconds, price)
 
-    def _learn_draft(self, step: Step, n: int) -> None:
+    def _learn_draft(self, step: Step) -> None:
         """Take the draft's time for what drafting costs, or for what reading up costs."""
+        n = self._stop.looked if self._stop is not None else 1
         if self._reading.is_due:
             self._reading.observe(step.times.draft - self._costs.draft.of(n))
         else:

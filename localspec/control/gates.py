@@ -10,6 +10,7 @@ drawn from a point mass, which is always sure, and a limit should mean the same 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import ClassVar, Self
 
@@ -43,9 +44,9 @@ class Gate(Fixed):
         """Plan the whole shape, with the gate in front of every draw."""
         return replace(super().plan(history, room), go_on=self._go_on, why=f"{self.name} {self.limit:g}")
 
+    @abstractmethod
     def is_sure(self, law: Law) -> bool:
         """Whether a token may be drawn from `law`."""
-        raise NotImplementedError
 
     def _go_on(self, growth: Growth) -> bool:
         return self.is_sure(growth.law.belief)

@@ -1,4 +1,4 @@
-"""When a chain stops growing: the value of time, asked before every draw."""
+"""When a chain stops growing: the value of time, asked before every pass of the draft model and before every draw."""
 
 from __future__ import annotations
 
@@ -10,24 +10,36 @@ from localspec.protocols import Growth
 
 @dataclass(slots=True)
 class Growing:
-    """The stop rule of one chain: `costs` are lambda (T(1+k) + D(k)) by k, in tokens."""
+    """The stop rule of one chain. `rows` are lambda T(1+k) and `draft` lambda D(k) by k, in tokens.
+
+    To know what may follow k tokens, the draft model is run a (k+1)th time; then the next token costs rows alone.
+    """
 
     acceptance: Acceptance
     mean: float
-    costs: list[float]
-    reach: float = 1.0
+    rows: list[float]
+    draft: list[float]
+    looked: int = 0  # passes of the draft model
+    reach: float = 1.0  # chance that all that is drafted is accepted
+
+    def look_on(self, depth: int, chance: float) -> bool:
+        """Whether to run the draft model on the last token, in which it believes so much."""
+        self.reach *= self.acceptance.chance(chance, 0)
+        return self._is_worth(depth, depth, self.reach * self.mean)
 
     def go_on(self, growth: Growth) -> bool:
-        """Whether some longer draft is worth what it costs more, given what is drafted so far."""
-        k = growth.depth
-        if k > 0:
-            self.reach *= self.acceptance.chance(growth.chance, 0)
+        """Whether to draw a token from the law at hand, which the draft model was run for already."""
+        self.looked += 1
         belief = growth.law.belief.probs
         likely = float(belief.max() if growth.law.probs.size == 1 else belief @ belief)
-        tokens, term = 0.0, self.reach * self.acceptance.chance(likely, 0)
-        for longer in range(k + 1, len(self.costs)):
-            tokens += term
-            if tokens > self.costs[longer] - self.costs[k]:
+        return self._is_worth(growth.depth, growth.depth + 1, self.reach * self.acceptance.chance(likely, 0))
+
+    def _is_worth(self, k: int, looked: int, chance: float) -> bool:
+        """Whether some longer draft is worth what it costs more; `chance` is that its next token is accepted too."""
+        tokens = 0.0
+        for longer in range(k + 1, len(self.rows)):
+            tokens += chance
+            chance *= self.mean
+            if tokens > self.rows[longer] - self.rows[k] + self.draft[longer] - self.draft[looked]:
                 return True
-            term *= self.mean
         return False

@@ -46,12 +46,12 @@ class Guarded:
 
     def observe(self, step: Step, seconds: float) -> None:
         """Charge or credit the pass."""
+        self.ledger.observe(step, seconds, self._reading.allowed if step.drafter else 0.0)
         depth = step.draft.depth
-        if depth and self._reading.is_due:
+        if step.drafter and self._reading.is_due:
             self._reading.observe(step.times.draft - self._levels.of(depth))
         elif depth:
             self._levels.observe(depth, step.times.draft)
-        self.ledger.observe(step, seconds, self._reading.allowed)
         self._passes += 1
         self._inner.observe(step, seconds)
 

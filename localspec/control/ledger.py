@@ -36,10 +36,11 @@ class Ledger:
         on_host = max(seconds - step.times.draft - step.times.verify, 0.0)
         price = self._costs.plain if self._costs.target.is_known else seconds
         if n == 0 and self.follows_plain:
-            self.account.pass_time(seconds)
             self._costs.target.observe(1, on_target)
+        if n == 0 and self.follows_plain and not step.drafter:
+            self.account.pass_time(seconds)
             self._costs.host.observe(on_host, is_plain=True)
-        else:
+        else:  # also of a draft that came to nothing
             pardoned = min(allowed, step.times.draft) + self._interruption(n, on_target)
             self.account.charge(seconds - pardoned, len(step.tokens), price)
         if n > 0:

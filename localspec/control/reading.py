@@ -1,8 +1,9 @@
 """What the draft model has still to read before it can draft, and how much of that a request pays for.
 
 A target that reads a prompt of a thousand tokens takes its time, with or without a draft. A draft model that reads it
-beside the target in a tenth of that time delays the first token by as much and no more, and that is what people accept
-of a draft (and what is promised); the rest is charged to the loss account like any loss.
+beside the target in a tenth of that time delays the answer by as much and no more, and that is what people accept of a
+draft (and what is promised). The rest is charged to the loss account like any loss, and so is all that is read for a
+trial of what did not pay.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class Reading:
         return self._behind > BEHIND
 
     @property
+    def seconds(self) -> float:
+        """Return what it is expected to take."""
+        return self._costs.read * self._behind if self.is_due else 0.0
+
+    @property
     def allowed(self) -> float:
         """Return the seconds of it that nobody is charged for."""
         return TENTH * self._costs.target.of_each * self._behind if self.is_due else 0.0
@@ -47,7 +53,7 @@ class Reading:
     @property
     def charged(self) -> float:
         """Return the seconds that are expected beyond those."""
-        return max(self._costs.read * self._behind - self.allowed, 0.0) if self.is_due else 0.0
+        return max(self.seconds - self.allowed, 0.0)
 
     def observe(self, seconds: float) -> None:
         """Learn from a draft that began with reading, what the drafting took left out."""

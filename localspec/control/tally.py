@@ -22,7 +22,7 @@ class Tally:
     drafters: dict[str, int] = field(default_factory=dict)
     parked: str = ""  # the last reason not to draft
 
-    def observe(self, step: Step, seconds: float, drafter: str, price: float) -> None:
+    def observe(self, step: Step, seconds: float, price: float) -> None:
         """Count a pass; `price` is what a plain one cost at that length of the context."""
         self.plain += len(step.tokens) * price
         self.passes += 1
@@ -32,7 +32,7 @@ class Tally:
             self.speculative += 1
             self.drafted += step.n_drafted
             self.accepted += step.n_accepted
-            self.drafters[drafter] = self.drafters.get(drafter, 0) + 1
+            self.drafters[step.drafter] = self.drafters.get(step.drafter, 0) + 1
 
     def verdict(self, costs: Costs) -> str:
         """Return the line."""

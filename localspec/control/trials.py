@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 DISCOUNT = 0.97  # weight of past passes in the rate, a pass later
-BACKOFF = (4, 1.5, 256)  # passes to the next trial of what did not pay: at first, growth, at most
+BACKOFF = (16, 2.0, 256)  # passes to the next trial of what did not pay: at first, growth, at most
+SOON = 2.0  # passes from a trial that went well to the next
 
 
 class Trials:
-    """When to try again what did not pay: after 4 passes, then ever more seldom."""
+    """When to try again what did not pay: after 16 passes, then ever more seldom."""
 
     def __init__(self) -> None:
         self.passes = 0
@@ -21,6 +22,10 @@ class Trials:
         self._last = self.passes
         self._pause = min(self._pause * BACKOFF[1], BACKOFF[2])
         return True
+
+    def encourage(self) -> None:
+        """A trial went well: let the next one come soon."""
+        self._pause = SOON
 
     def succeed(self) -> None:
         """Begin anew with the first pause."""

@@ -69,6 +69,10 @@ class Seedling:
         self._shares.append(share)
         return len(self._tokens) - 1
 
+    def chance(self, node: int) -> float:
+        """Return the drafter's belief in the token of `node`."""
+        return self._chances[node]
+
     def share(self, node: int) -> float:
         """Return what `node` had of the law that its elder siblings left."""
         return self._shares[node]

@@ -135,7 +135,7 @@ class Cache:
         beside = link.with_name(f".{uuid.uuid4().hex}")
         try:
             os.symlink(os.path.relpath(blob, link.parent), beside)
-        except (OSError, NotImplementedError):  # a file system without links: a second copy is the hub's own way out
+        except OSError:  # a file system without links: a second copy is the hub's own way out
             try:
                 os.link(blob, beside)
             except OSError:

@@ -24,7 +24,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "decay": decay})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override] - torch also offers a closure
         for group in self.param_groups:
             for p in group["params"]:
                 state = self.state[p]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def test_questions_leave_the_session_as_they_found_it(session: Session, speculat
     assert answer(session, request).text == before.text
 
 
-def _inspected(session: Session, question: ForkQuestion | LawQuestion) -> dict:  # type: ignore[type-arg]
+def _inspected(session: Session, question: ForkQuestion | LawQuestion) -> dict[str, Any]:
     last = list(session.inspect(question))[-1]
     assert isinstance(last, Inspected)
     return last.content

@@ -160,6 +160,9 @@ if __name__ == "__main__":
 
     from localspec.cli import main
 
-    fake = lambda values: from_environment()  # noqa: E731
+    def fake(values: object) -> FakeWorker:
+        """Open the worker that the environment describes, whatever the command line says."""
+        return from_environment()
+
     with patch("localspec.cli.run.open_worker", fake), patch("localspec.cli.chat.open_worker", fake):
         main()

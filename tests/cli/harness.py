@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyte
 import pytest
@@ -43,10 +44,10 @@ def localspec(
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the program in pipes; `stdin` None is /dev/null."""
-    source: dict[str, object] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+    source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
     return subprocess.run(
         [*program, *args], capture_output=True, timeout=TIMEOUT, env=environment(env), cwd=cwd or ROOT, **source
-    )  # type: ignore[call-overload,no-any-return]
+    )
 
 
 def assert_one_line(done: subprocess.CompletedProcess[bytes], code: int, *words: str) -> str:

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,10 @@ def make_newer(path: Path) -> None:
     ],
     ids=["no database", "damaged", "another program's", "newer"],
 )
-def test_a_file_that_must_not_be_touched(path: Path, prepare: object, error: type[LocalspecError], words: str) -> None:
-    prepare(path)  # type: ignore[operator]
+def test_a_file_that_must_not_be_touched(
+    path: Path, prepare: Callable[[Path], None], error: type[LocalspecError], words: str
+) -> None:
+    prepare(path)
     before = path.read_bytes()
     with pytest.raises(error, match=words) as caught, Store.open(path) as store:
         store.path(1)

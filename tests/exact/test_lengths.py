@@ -147,7 +147,7 @@ def test_dropping_after_the_draw_is_caught(form: str) -> None:
 
     verifier, policy, shape, draw = FORMS[form]
     right = Setup(verifier, policy, shape.nodes, shape.depth, draw, max_tokens=3)
-    setup = replace(right, policy=wrong.Policy(policy, dropped))  # type: ignore[arg-type]
+    setup = replace(right, policy=wrong.Policy(policy, dropped))
     bias = max(
         total_variation(answers(replace(setup, seed=seed)), target_answers(replace(setup, seed=seed)))
         for seed in range(3)

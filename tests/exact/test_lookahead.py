@@ -7,7 +7,7 @@ so a wrong row or a stale draft would show in the law of the later tokens.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -45,7 +45,7 @@ def lookahead(w: int, n: int, g: int, kind: type[Lookahead] = Lookahead) -> Look
     return kind(Parts(None, Sampler(OPEN), Chain(), lambda: False, 3, options))
 
 
-def setup_of(rule: str, shape: tuple[int, int, int], kind: type[Lookahead] = Lookahead, **settings: object) -> Setup:
+def setup_of(rule: str, shape: tuple[int, int, int], kind: type[Lookahead] = Lookahead, **settings: Any) -> Setup:
     bound = Lookahead.shape(1, dict(zip("WNG", shape, strict=True)))
     setup = Setup(
         RULES[rule],
@@ -54,7 +54,7 @@ def setup_of(rule: str, shape: tuple[int, int, int], kind: type[Lookahead] = Loo
         draw=Draw.FIXED,
         drafter=lambda table: lookahead(*shape, kind),
     )
-    return replace(setup, **settings)  # type: ignore[arg-type]
+    return replace(setup, **settings)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,12 +107,12 @@ def maker(method: str, n_vocab: int, tally: Tally) -> Callable[[Table], Drafter]
     return lambda target: tally.watch(resolve(METHODS[name]).build(parts))
 
 
-def setup_of(method: str, rule: str, n_vocab: int, tally: Tally, **settings: object) -> Setup:
+def setup_of(method: str, rule: str, n_vocab: int, tally: Tally, **settings: Any) -> Setup:
     """Return a generation of four tokens after a prompt that repeats itself."""
     setup = Setup(
         RULES[rule], nodes=4, depth=3, draw=Draw.FIXED, n_vocab=n_vocab, target=repetitive(n_vocab, 3), max_tokens=4
     )
-    return replace(setup, drafter=maker(method, n_vocab, tally), **settings)  # type: ignore[arg-type]
+    return replace(setup, drafter=maker(method, n_vocab, tally), **settings)
 
 
 @pytest.fixture(params=PROMPTS, ids=lambda n: f"V={n}")

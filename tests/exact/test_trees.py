@@ -234,7 +234,7 @@ def test_trimming_afterwards_is_caught(rule: Verifier) -> None:
     for seed in range(4):
         right = Setup(rule, DySpec(calibrated=False), 4, 2, WOR, seed=seed, max_tokens=3)
         assert_exact(first_tokens(right, passes(right)), target_answers(right))
-        setup = replace(right, policy=wrong.Policy(right.policy, trimmed))  # type: ignore[arg-type]
+        setup = replace(right, policy=wrong.Policy(right.policy, trimmed))
         biases.append(total_variation(first_tokens(setup, passes(setup)), target_answers(setup)))
     print(f"trimmed afterwards: total variation {max(biases):.4f}")
     assert max(biases) > 0.05

@@ -13,8 +13,7 @@ import numpy as np
 
 from localspec.draft import Draft, Draw, Verdict
 from localspec.law import Law, residual
-from localspec.protocols import Chooser, Laws, LawSource, Plan, Shape
-from localspec.trees.static import Chain, Static
+from localspec.protocols import Chooser, Laws, LawSource, Plan, Shape, TreePolicy
 
 Accept = Callable[[Law, Law, int], float]
 Correct = Callable[[Law, Law, int], Law]
@@ -150,7 +149,7 @@ class LastSuccess:
 class Policy:
     """A tree policy that grows the right draft and then spoils it."""
 
-    def __init__(self, inner: Chain | Static, spoil: Callable[[Draft, LawSource, Chooser], Draft]) -> None:
+    def __init__(self, inner: TreePolicy, spoil: Callable[[Draft, LawSource, Chooser], Draft]) -> None:
         self._inner = inner
         self._spoil = spoil
 

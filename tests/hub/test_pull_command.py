@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -97,11 +98,15 @@ def test_progress_is_sparse_lines_in_a_pipe_and_bars_on_a_terminal(machine: Mach
     terminal.assert_clean()
 
 
+def shows(terminal: Terminal, text: str) -> bool:
+    return text in terminal.text
+
+
 def test_a_terminal_is_asked(machine: Machine) -> None:
     question = "Download 6.5 MB for "
     for answer, code in (("n\n", 11), ("\x04", 11), ("y\n", 0)):
         terminal = Terminal(["run", "-m", PAIR, "--no-stats", *STORY], program=REAL, env=machine.env, columns=200)
-        terminal.wait_for(lambda: question in terminal.text)  # noqa: B023
+        terminal.wait_for(partial(shows, terminal, question))
         assert not machine.links()
         terminal.type(answer)
         assert terminal.wait() == code, terminal.text
@@ -159,9 +164,13 @@ def test_killed_in_the_middle_and_run_again(machine: Machine) -> None:
     """Nothing half done is taken for whole, and what had come is not asked for again."""
     machine.server.faults.rate = 3e6
     left = 0
+
+    def has_come(size: int) -> bool:
+        return sum(path.stat().st_size for path in machine.partials()) > size
+
     for more in (100_000, 700_000, 1_100_000):
         process = machine.start("pull", TARGET)
-        wait_for(lambda: sum(path.stat().st_size for path in machine.partials()) > left + more)  # noqa: B023
+        wait_for(partial(has_come, left + more))
         process.kill()
         process.communicate()
         assert machine.links() == []

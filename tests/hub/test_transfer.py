@@ -28,7 +28,7 @@ def partial_of(machine: Machine, data: bytes, repo: str = "tales/storyteller-GGU
     return path.with_name(path.name + PARTIAL)
 
 
-def fails(machine: Machine, error: type[LocalspecError], *words: str, name: str = TARGET) -> LocalspecError:
+def assert_fails(machine: Machine, error: type[LocalspecError], *words: str, name: str = TARGET) -> LocalspecError:
     """Check that a pull is refused, and leaves no name behind."""
     with pytest.raises(error) as caught:
         machine.pull(name)
@@ -89,7 +89,7 @@ def test_a_damaged_file_in_the_cache_is_removed_and_pulled_anew(machine: Machine
     machine.pull(TARGET)
     blob = next(iter(machine.cache.all())).blob
     blob.write_bytes(TARGET_BYTES[:-1] + b"\0")
-    fails(machine, IntegrityError, "damaged")
+    assert_fails(machine, IntegrityError, "damaged")
     machine.pull(TARGET)
     assert machine.found(TARGET) == [TARGET_BYTES]
 
@@ -133,7 +133,7 @@ def test_broken_connections(machine: Machine) -> None:
 
 def test_connections_that_break_for_ever(machine: Machine) -> None:
     machine.server.faults.cuts = [300_000, *[0] * 50]
-    fails(machine, NetworkError, "cannot be reached")
+    assert_fails(machine, NetworkError, "cannot be reached")
     assert len(machine.server.downloads()) < 12
     machine.server.faults.cuts = []
     assert 0 < machine.plan(TARGET).items[0].have <= 300_000
@@ -166,7 +166,7 @@ def test_a_server_that_knows_no_such_range(machine: Machine) -> None:
 
 def test_wrong_bytes(machine: Machine) -> None:
     machine.server.faults.lies = True
-    fails(machine, IntegrityError, "hash", "removed")
+    assert_fails(machine, IntegrityError, "hash", "removed")
     assert not machine.partials()
     assert not list(machine.cache.root.glob("*/blobs/*"))
 
@@ -174,13 +174,13 @@ def test_wrong_bytes(machine: Machine) -> None:
 def test_wrong_bytes_after_a_right_start(machine: Machine) -> None:
     partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES[:1000])
     machine.server.faults.lies = True
-    fails(machine, IntegrityError, "hash")
+    assert_fails(machine, IntegrityError, "hash")
     assert len(machine.server.downloads()) == 2, "once from there, once from the start"
 
 
 def test_more_bytes_than_promised(machine: Machine) -> None:
     machine.server.faults.surplus = b"x" * 100
-    fails(machine, IntegrityError, "more than 5160352 bytes")
+    assert_fails(machine, IntegrityError, "more than 5160352 bytes")
     assert not machine.partials()
 
 
@@ -199,7 +199,7 @@ def test_a_size_that_is_too_small(machine: Machine) -> None:
 
 def test_answers_of_nothing(machine: Machine) -> None:
     machine.server.faults.lengths = [1000] + [0] * 20
-    fails(machine, NetworkError, "after 1000 bytes")
+    assert_fails(machine, NetworkError, "after 1000 bytes")
     assert machine.plan(TARGET).items[0].have == 1000
 
 
@@ -265,7 +265,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_fills_up_meanwhile(hub: Server, small_disk: Path) -> None:
     machine = Machine(hub, small_disk)
-    fails(machine, ResourceError, "full", "HF_HUB_CACHE")
+    assert_fails(machine, ResourceError, "full", "HF_HUB_CACHE")
     assert not machine.partials()
     machine.pull(DRAFT)
     assert machine.found(DRAFT) == [DRAFT_BYTES]
@@ -281,13 +281,13 @@ def test_a_write_that_fails(machine: Machine, monkeypatch: pytest.MonkeyPatch) -
         return write(fd, data)
 
     monkeypatch.setattr(os, "write", full)
-    fails(machine, ResourceError, "full")
+    assert_fails(machine, ResourceError, "full")
     assert not machine.partials()
 
 
 def test_a_cache_that_cannot_be_written(hub: Server, tmp_path: Path) -> None:
     (tmp_path / "hf").write_bytes(b"a file where the folder should be")
-    fails(Machine(hub, tmp_path), ResourceError, "cannot write")
+    assert_fails(Machine(hub, tmp_path), ResourceError, "cannot write")
 
 
 def test_a_file_system_without_links(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

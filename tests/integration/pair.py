@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
@@ -115,6 +116,6 @@ def generate(
     return Run(context.tokens[len(tokens) :], text, steps, context.finish.value)
 
 
-def plain(target: LlamaBackend, verifier: Verifier | None = None, **settings: object) -> Run:
+def plain(target: LlamaBackend, verifier: Verifier | None = None, **settings: Any) -> Run:
     """Decode plainly with the same engine."""
-    return generate(target, Plain(), verifier or Match(), **settings)  # type: ignore[arg-type]
+    return generate(target, Plain(), verifier or Match(), **settings)

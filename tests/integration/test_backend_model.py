@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,8 +103,8 @@ def test_what_progress_raises_stops_the_load(capfd: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("options", [{"mmap": False}, {"check_tensors": True}, {"mlock": True}])
-def test_ways_of_loading(options: dict[str, bool]) -> None:
-    with Model(random_gguf(), LoadOptions(threads=1, **options)) as model, LlamaBackend(model) as backend:  # type: ignore[arg-type]
+def test_ways_of_loading(options: dict[str, Any]) -> None:
+    with Model(random_gguf(), LoadOptions(threads=1, **options)) as model, LlamaBackend(model) as backend:
         assert backend.prefill([1, 2, 3], never).logits(0).shape == (TINY.vocab,)
 
 
@@ -257,9 +258,9 @@ def test_a_context_that_cannot_fit_names_one_that_does(model: Model, n_ctx: int)
         {"n_batch": 4},
     ],
 )
-def test_impossible_settings_are_usage_errors(settings: dict[str, object]) -> None:
+def test_impossible_settings_are_usage_errors(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        LoadOptions(**settings)  # type: ignore[arg-type]
+        LoadOptions(**settings)
 
 
 def test_an_unknown_cache_type_is_a_usage_error(model: Model) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,8 +29,8 @@ WARM = Sampling(temperature=0.8)
 class Watching(DraftModel):
     """A draft model that looks at both caches after every pass."""
 
-    def __init__(self, target: LlamaBackend, *parts: object) -> None:
-        super().__init__(*parts)  # type: ignore[arg-type]
+    def __init__(self, target: LlamaBackend, *parts: Any) -> None:
+        super().__init__(*parts)
         self._target = target
         self.passes = 0
 
@@ -147,13 +148,13 @@ class Script(Oracle):
         return super().propose(history, plan, chooser)
 
 
-def scripted(target: LlamaBackend, k: int, **settings: object) -> pair.Run:
+def scripted(target: LlamaBackend, k: int, **settings: Any) -> pair.Run:
     """Generate greedily with a drafter that is always right, so that runs are k + 1 long."""
     truth = pair.plain(target, max_tokens=64, eog=frozenset()).tokens
     start = len(target.model.tokenize(OPENINGS[0], add_bos=True))
     return pair.generate(
         target, Script(truth, start), Match(), shape=Shape(k, k, 1), draw=Draw.FIXED, max_tokens=64, **settings
-    )  # type: ignore[arg-type]
+    )
 
 
 def test_end_token_inside_an_accepted_run(target: LlamaBackend) -> None:

@@ -39,7 +39,9 @@ def parts_of(target: LlamaBackend, shape: tuple[int, int, int]) -> Parts:
     return Parts(None, Sampler(GREEDY), Chain(), lambda: False, n_vocab, options_of(shape), target.model.is_eog)
 
 
-def check(target: LlamaBackend, prompt: str, expected: pair.Run, got: pair.Run, sampling: Sampling) -> None:
+def assert_same_as_plain(
+    target: LlamaBackend, prompt: str, expected: pair.Run, got: pair.Run, sampling: Sampling
+) -> None:
     rows = max(len(step.draft.tokens) for step in got.steps)
     tokens = target.model.tokenize(prompt, add_bos=True)
     assert_same_text(target, tokens, expected.tokens, got.tokens, sampling, max(rows, 2))
@@ -59,7 +61,7 @@ def test_the_text_of_plain_decoding(
         max_tokens=LENGTH,
     )  # fmt: skip
     assert sum(step.n_accepted for step in got.steps) > 0
-    check(target, prompt, expected, got, sampling)
+    assert_same_as_plain(target, prompt, expected, got, sampling)
 
 
 class Recording(Lookahead):

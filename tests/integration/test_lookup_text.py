@@ -70,7 +70,9 @@ FORMS = (
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 
 
-def check(target: LlamaBackend, form: Form, sampling: Sampling, rule: Coupled | Match, prompt: str) -> pair.Run:
+def assert_same_as_plain(
+    target: LlamaBackend, form: Form, sampling: Sampling, rule: Coupled | Match, prompt: str
+) -> pair.Run:
     """Generate plainly and with drafts; both texts are the same, and some drafts are accepted."""
     expected = pair.plain(target, rule, prompt=prompt, sampling=sampling, max_tokens=LENGTH, eog=frozenset())
     got = pair.generate(
@@ -88,14 +90,14 @@ def check(target: LlamaBackend, form: Form, sampling: Sampling, rule: Coupled | 
 @pytest.mark.parametrize("prompt", [OPENINGS[0], REFRAIN], ids=["opening", "refrain"])
 def test_greedy(target: LlamaBackend, form: Form, prompt: str) -> None:
     """At temperature 0 the text is that of plain decoding."""
-    check(target, form, GREEDY, Match(), prompt)
+    assert_same_as_plain(target, form, GREEDY, Match(), prompt)
 
 
 @every_form
 @pytest.mark.parametrize("prompt", [OPENINGS[2], REFRAIN], ids=["opening", "refrain"])
 def test_coupled_at_temperature(target: LlamaBackend, form: Form, prompt: str) -> None:
     """With a seed it is that of plain decoding with that seed."""
-    check(target, form, SEEDED, Coupled(), prompt)
+    assert_same_as_plain(target, form, SEEDED, Coupled(), prompt)
 
 
 def test_a_loop_is_fast(target: LlamaBackend) -> None:

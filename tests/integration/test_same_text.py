@@ -35,7 +35,9 @@ def drafting(draft: LlamaBackend, policy: Chain | Static, sampling: Sampling) ->
     return DraftModel(draft, Sampler(sampling), policy, lambda: False)
 
 
-def check(target: LlamaBackend, prompt: str, expected: pair.Run, got: pair.Run, sampling: Sampling) -> None:
+def assert_same_as_plain(
+    target: LlamaBackend, prompt: str, expected: pair.Run, got: pair.Run, sampling: Sampling
+) -> None:
     rows = max(len(step.draft.tokens) for step in got.steps)
     assert_same_text(
         target, target.model.tokenize(prompt, add_bos=True), expected.tokens, got.tokens, sampling, max(rows, 2)
@@ -54,7 +56,7 @@ def test_greedy_chain(target: LlamaBackend, draft: LlamaBackend, name: str, k: i
         prompt=prompt, shape=Shape(k, k, 1), draw=draw, max_tokens=LENGTH,
     )  # fmt: skip
     assert sum(step.n_accepted for step in got.steps) > 0
-    check(target, prompt, expected, got, GREEDY)
+    assert_same_as_plain(target, prompt, expected, got, GREEDY)
 
 
 @pytest.mark.parametrize(("shape", "policy"), [(Shape(3, 3, 1), Chain()), (Shape(6, 2, 3), Static((3, 1)))])
@@ -67,7 +69,7 @@ def test_padded_passes(target: LlamaBackend, draft: LlamaBackend, shape: Shape, 
     )  # fmt: skip
     assert max(len(step.draft.tokens) for step in got.steps) >= 8
     target.check()
-    check(target, OPENINGS[0], expected, got, GREEDY)
+    assert_same_as_plain(target, OPENINGS[0], expected, got, GREEDY)
 
 
 @pytest.mark.parametrize("widths", TREES)
@@ -90,7 +92,7 @@ def test_greedy_tree(target: LlamaBackend, draft: LlamaBackend, name: str, draw:
         target, drafter, verifier(name), shape=policy.shape(0), draw=draw, max_tokens=LENGTH
     )  # fmt: skip
     assert max(len(step.draft) for step in got.steps) == policy.shape(0).nodes
-    check(target, OPENINGS[0], expected, got, GREEDY)
+    assert_same_as_plain(target, OPENINGS[0], expected, got, GREEDY)
 
 
 @pytest.mark.parametrize("prompt", OPENINGS)
@@ -103,7 +105,7 @@ def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, polic
         prompt=prompt, shape=policy.shape(4), draw=Draw.COUPLED, sampling=SEEDED, max_tokens=LENGTH,
     )  # fmt: skip
     assert sum(step.n_accepted for step in got.steps) > 0
-    check(target, prompt, expected, got, SEEDED)
+    assert_same_as_plain(target, prompt, expected, got, SEEDED)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
@@ -116,7 +118,7 @@ def test_coupled_with_penalties(target: LlamaBackend, draft: LlamaBackend, tempe
         target, drafting(draft, Chain(), sampling), Coupled(),
         shape=Shape(4, 4, 1), draw=Draw.COUPLED, sampling=sampling, max_tokens=LENGTH,
     )  # fmt: skip
-    check(target, OPENINGS[0], expected, got, sampling)
+    assert_same_as_plain(target, OPENINGS[0], expected, got, sampling)
 
 
 ADVERSARIES: dict[str, Callable[[list[int], int, int], Drafter]] = {
@@ -141,4 +143,4 @@ def test_adversaries(target: LlamaBackend, kind: str, sampling: Sampling, width:
     )  # fmt: skip
     accepted = sum(step.n_accepted for step in got.steps)
     assert accepted > LENGTH // 3 if kind == "oracle" else accepted < LENGTH // 20
-    check(target, OPENINGS[0], expected, got, sampling)
+    assert_same_as_plain(target, OPENINGS[0], expected, got, sampling)

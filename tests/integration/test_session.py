@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,9 @@ from tests.integration import pair
 SMALL = {"width": 64, "layers": 1, "heads": 2, "kv_heads": 1, "ff": 64}
 
 
-def opened(target: Path, draft: Path | None = None, **settings: object) -> tuple[Session, list[events.Event]]:
+def opened(target: Path, draft: Path | None = None, **settings: Any) -> tuple[Session, list[events.Event]]:
     session = Session(lambda: False)
-    wanted = LoadSettings(str(target), None if draft is None else str(draft), **settings)  # type: ignore[arg-type]
+    wanted = LoadSettings(str(target), None if draft is None else str(draft), **settings)
     return session, list(session.load(wanted))
 
 

@@ -89,7 +89,7 @@ def seeded(target: LlamaBackend) -> pair.Run:
     return pair.plain(target, Coupled(), sampling=SEEDED, max_tokens=LENGTH)
 
 
-def check(target: LlamaBackend, expected: pair.Run, got: pair.Run, sampling: Sampling) -> None:
+def assert_same_as_plain(target: LlamaBackend, expected: pair.Run, got: pair.Run, sampling: Sampling) -> None:
     rows = max(len(step.draft.tokens) for step in got.steps)
     prompt = target.model.tokenize(OPENINGS[0], add_bos=True)
     assert_same_text(target, prompt, expected.tokens, got.tokens, sampling, rows)
@@ -100,13 +100,13 @@ def test_greedy(target: LlamaBackend, draft: LlamaBackend, greedy: pair.Run, spe
     """At temperature 0 the text is the argmax text, whatever the rule."""
     verifier: Verifier = resolve(VERIFIERS[rule])()
     got = generate(target, draft, spelling, verifier, draws(spelling, rule), GREEDY)
-    check(target, greedy, got, GREEDY)
+    assert_same_as_plain(target, greedy, got, GREEDY)
 
 
 @pytest.mark.parametrize("spelling", SHAPES)
 def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, seeded: pair.Run, spelling: str) -> None:
     """With a seed, the text is plain decoding's with that seed."""
-    check(target, seeded, generate(target, draft, spelling, Coupled(), Draw.COUPLED, SEEDED), SEEDED)
+    assert_same_as_plain(target, seeded, generate(target, draft, spelling, Coupled(), Draw.COUPLED, SEEDED), SEEDED)
 
 
 @pytest.mark.parametrize("spelling", SHAPES)

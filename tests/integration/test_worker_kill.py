@@ -49,7 +49,7 @@ def strike(
     raise AssertionError("the worker lived on")
 
 
-def check(error: WorkerDiedError, name: str, *doing: str) -> None:
+def assert_told(error: WorkerDiedError, name: str, *doing: str) -> None:
     assert error.exit_code == 9
     assert name in error.message
     assert any(error.message.endswith(f"while {what}") for what in doing), error.message
@@ -59,21 +59,21 @@ def check(error: WorkerDiedError, name: str, *doing: str) -> None:
 @pytest.mark.parametrize("name", SIGNALS)
 def test_death_while_loading(worker: Worker, name: str) -> None:
     _, error = strike(worker, worker.load(SETTINGS), Loading, name)
-    check(error, name, "loading the target", "loading the draft", "idle")
+    assert_told(error, name, "loading the target", "loading the draft", "idle")
 
 
 @pytest.mark.parametrize("name", SIGNALS)
 def test_death_in_prefill(worker: Worker, name: str) -> None:
     list(worker.load(ROOMY))
     _, error = strike(worker, worker.generate(LONG), Started, name)
-    check(error, name, "reading the prompt")
+    assert_told(error, name, "reading the prompt")
 
 
 @pytest.mark.parametrize("name", SIGNALS)
 def test_death_while_generating_keeps_the_text_and_the_next_load_works(worker: Worker, name: str) -> None:
     list(worker.load(SETTINGS))
     seen, error = strike(worker, worker.generate(STORY), Committed, name)
-    check(error, name, "generating")
+    assert_told(error, name, "generating")
     assert "".join(event.text for event in seen if isinstance(event, Committed))
     if name != "SIGKILL":
         assert "Fatal Python error" in error.detail["log"]

@@ -132,7 +132,7 @@ def test_the_shape_is_a_bound(shape: tuple[int, int, int]) -> None:
 def test_the_widest_shape_fits() -> None:
     """Whatever the options allow, the leaves have sequences."""
     largest = {option.name: option.high for option in Lookahead.info.options}
-    assert Lookahead.shape(1, largest).leaves == MAX_LEAVES  # type: ignore[arg-type]
+    assert Lookahead.shape(1, largest).leaves == MAX_LEAVES
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -152,7 +152,8 @@ def test_a_cell_sees_its_column_and_the_level_below() -> None:
     """Cell (j, i) sees level 0 up to column i, then its own column up to level j."""
     drafter = Lookahead(parts(W=3, N=4, G=2, prompt=False))
     draft = drafter.propose(Limits().context((3, 0, 1, 2)), plan_for(3, 4, 2), SeededChooser(1))
-    (_, a, b), middle, top = drafter._window.levels  # type: ignore[union-attr]
+    assert drafter._window is not None
+    (_, a, b), middle, top = drafter._window.levels
     paths = [draft.path(node) for node in range(1, len(draft) + 1)]
     columns = [[], [a], [a, b]]
     expected = [[a], [a, b]]

@@ -156,7 +156,7 @@ def inspect(path: Path) -> ModelInfo:
     return model_info(read_header(path))
 
 
-def fails(path: Path, error: type[LocalspecError], text: str) -> LocalspecError:
+def assert_fails(path: Path, error: type[LocalspecError], text: str) -> LocalspecError:
     """Check that looking at `path` raises exactly `error`, in one line with a hint, naming the file and `text`."""
     with pytest.raises(LocalspecError) as caught:
         inspect(path)

@@ -210,7 +210,7 @@ def test_a_disk_that_fills_up_is_an_error_of_resources(source: Path, tmp_path: P
     assert [item.name for item in tmp_path.iterdir()] == ["lock"]
 
 
-def fails(folder: Path, source: Path, quantise: early_exit.Quantise | None = None) -> ResourceError:
+def assert_fails(folder: Path, source: Path, quantise: early_exit.Quantise | None = None) -> ResourceError:
     with pytest.raises(ResourceError) as caught:
         Exits(read_header(source), folder, quantise).file((0,))
     assert "\n" not in caught.value.message + caught.value.hint
@@ -229,9 +229,9 @@ def test_failures_leave_nothing(source: Path, tmp_path: Path) -> None:
         target.write_bytes(source.read_bytes()[:-1])
         return 0
 
-    assert "No space left" in fails(tmp_path, source, full).message
-    assert "could not write" in fails(tmp_path, source, short).message
-    assert "(code 1)" in fails(tmp_path, source, lambda *_: 1).message
+    assert "No space left" in assert_fails(tmp_path, source, full).message
+    assert "could not write" in assert_fails(tmp_path, source, short).message
+    assert "(code 1)" in assert_fails(tmp_path, source, lambda *_: 1).message
     assert [item.name for item in tmp_path.iterdir()] == ["lock"]
 
 
@@ -239,14 +239,14 @@ def test_a_disk_without_room_is_not_tried(source: Path, tmp_path: Path, monkeypa
     """Before minutes of copying: what is needed and what is free."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     quantise = Counting()
-    assert "are free" in fails(tmp_path, source, quantise).message
+    assert "are free" in assert_fails(tmp_path, source, quantise).message
     assert quantise.calls == 0
 
 
 def test_a_folder_that_cannot_be_written(source: Path, tmp_path: Path, monkeypatch) -> None:
     """One clear line; what was made before is used all the same."""
     (tmp_path / "file").write_text("")
-    assert "cannot be kept in" in fails(tmp_path / "file" / "cache", source).message
+    assert "cannot be kept in" in assert_fails(tmp_path / "file" / "cache", source).message
     exits = Exits(read_header(source), tmp_path / "cache")
     path = exits.file((0,))
 

@@ -13,7 +13,7 @@ from localspec.errors import IntegrityError, NotFoundError
 from localspec.models.gguf.header import Header, Strings, read_header
 from localspec.models.gguf.types import FILE_TYPES, TENSOR_TYPES
 from localspec.models.store import parse_pair
-from tests.models.gguf_files import fails, inspect, model, words
+from tests.models.gguf_files import assert_fails, inspect, model, words
 
 REQUIRED = [
     "general.architecture",
@@ -28,7 +28,7 @@ REQUIRED = [
 
 @pytest.mark.parametrize("key", REQUIRED)
 def test_a_missing_required_key_is_named(tmp_path: Path, key: str) -> None:
-    fails(model().without(key).write(tmp_path / "m.gguf"), IntegrityError, key)
+    assert_fails(model().without(key).write(tmp_path / "m.gguf"), IntegrityError, key)
 
 
 def test_the_valid_file_that_the_bad_ones_are_made_from_is_read_completely(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_every_truncation_is_refused_with_the_size_found(tmp_path: Path) -> None
     cuts = {cut + d for cut in file.boundaries() for d in (-1, 0, 1)} | {len(whole) * i // 64 for i in range(64)}
     for cut in sorted(cut for cut in cuts if 0 <= cut < len(whole)):
         path.write_bytes(whole[:cut])
-        error = fails(path, IntegrityError, "")
+        error = assert_fails(path, IntegrityError, "")
         if "truncated" in error.message:
             assert error.detail["actual_bytes"] == cut < error.detail["expected_bytes"]
             assert str(cut) in error.message
@@ -69,7 +69,7 @@ def test_a_download_cut_off_in_the_weights_says_expected_and_actual_size(tmp_pat
     path = tmp_path / "cut.gguf"
     whole = model().build()
     path.write_bytes(whole[:-1])
-    fails(path, IntegrityError, f"{len(whole)} bytes expected, {len(whole) - 1} found")
+    assert_fails(path, IntegrityError, f"{len(whole)} bytes expected, {len(whole) - 1} found")
 
 
 def test_type_table_equals_that_of_the_gguf_package() -> None:
@@ -109,9 +109,9 @@ def test_a_file_of_the_gguf_package_is_read_as_written(tmp_path: Path) -> None:
     header = read_header(path)
     expected = scalars | {"general.architecture": "llama", "float32": 0.5, "float64": 0.1, "bool": True}
     assert {key: header.metadata[key] for key in expected} == expected
-    assert list(header.metadata["ints"]) == [1, -2, 3]  # type: ignore[arg-type]
-    assert list(header.metadata["floats"]) == [0.5, -1.5]  # type: ignore[arg-type]
-    assert list(header.metadata["texts"]) == [b"", "é".encode(), b"z" * 1000]  # type: ignore[arg-type]
+    assert list(header.metadata["ints"]) == [1, -2, 3]
+    assert list(header.metadata["floats"]) == [0.5, -1.5]
+    assert list(header.metadata["texts"]) == [b"", "é".encode(), b"z" * 1000]
     assert [(t.name, t.shape, t.type, t.n_bytes) for t in header.tensors] == [
         ("a", (4, 3), "F32", 48),
         ("b", (32, 2), "Q8_0", 68),
@@ -150,4 +150,4 @@ def test_the_bundled_models_are_read(part: str) -> None:
 def test_header_is_immutable(tmp_path: Path) -> None:
     header: Header = read_header(model().write(tmp_path / "m.gguf"))
     with pytest.raises(TypeError):
-        header.metadata["x"] = 1  # type: ignore[index]
+        header.metadata["x"] = 1

@@ -10,14 +10,14 @@ import pytest
 from localspec.errors import IntegrityError
 from localspec.models.gguf.header import Limits, read_header
 from localspec.models.gguf.info import model_info
-from tests.models.gguf_files import File, fails, inspect, model, pair, raw, tensor, u32, u64, words
+from tests.models.gguf_files import File, assert_fails, inspect, model, pair, raw, tensor, u32, u64, words
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = model().write(tmp_path / "m.gguf")
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, n, at: pread(fd, min(n, 100 - at), at))
-    fails(path, IntegrityError, "truncated")
+    assert_fails(path, IntegrityError, "truncated")
 
 
 class Counter:
@@ -65,7 +65,7 @@ def test_metadata_beyond_the_limit_is_refused_before_it_is_read(
     path.write_bytes(b"GGUF" + u32(3) + u64(0) + u64(1) + b"".join(raw("k", *fields)))
     os.truncate(path, 80 << 20)
     counter = Counter(monkeypatch)
-    fails(path, IntegrityError, "")
+    assert_fails(path, IntegrityError, "")
     assert counter.bytes < 1 << 20
 
 
@@ -93,7 +93,7 @@ def test_the_number_of_entries_is_limited(tmp_path: Path) -> None:
     for n_tensors, n_pairs, text in ((0, n, f"{n} metadata entries"), (n, 0, f"{n} tensors")):
         path.write_bytes(b"GGUF" + u32(3) + u64(n_tensors) + u64(n_pairs))
         os.truncate(path, 8 << 20)
-        assert "no more than" in fails(path, IntegrityError, text).message
+        assert "no more than" in assert_fails(path, IntegrityError, text).message
 
 
 def test_the_number_of_tokens_is_limited(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import KNOWN, NOT_GENERATORS, RECURRENT
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
-from tests.models.gguf_files import File, fails, model
+from tests.models.gguf_files import File, assert_fails, model
 
 OTHER_KINDS: dict[str, tuple[Callable[[], File], str]] = {
     "LoRA": (lambda: model().set("general.type", "str", "adapter"), "LoRA adapter"),
@@ -36,7 +36,7 @@ def test_a_sound_file_that_is_no_language_model_is_incompatible(
     tmp_path: Path, make: Callable[[], File], text: str
 ) -> None:
     """B24."""
-    error = fails(make().write(tmp_path / "other.gguf"), IncompatibleError, text)
+    error = assert_fails(make().write(tmp_path / "other.gguf"), IncompatibleError, text)
     assert error.exit_code == 6
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IntegrityError
-from tests.models.gguf_files import File, fails, model, pair, raw, string, tensor, u32, u64, words
+from tests.models.gguf_files import File, assert_fails, model, pair, raw, string, tensor, u32, u64, words
 
 
 def with_entry(*fields: bytes) -> bytes:
@@ -146,6 +146,6 @@ def test_malformed_file_is_an_integrity_error_that_says_what_is_wrong(
 ) -> None:
     path = tmp_path / "bad.gguf"
     path.write_bytes(content)
-    error = fails(path, IntegrityError, text)
+    error = assert_fails(path, IntegrityError, text)
     assert "bad.gguf" in error.message
     assert error.exit_code == 5

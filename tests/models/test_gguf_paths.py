@@ -9,32 +9,32 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IntegrityError, NotFoundError
-from tests.models.gguf_files import fails, inspect, model
+from tests.models.gguf_files import assert_fails, inspect, model
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    fails(tmp_path / "no.gguf", NotFoundError, "no.gguf does not exist")
+    assert_fails(tmp_path / "no.gguf", NotFoundError, "no.gguf does not exist")
 
 
 def test_directory(tmp_path: Path) -> None:
-    fails(tmp_path, NotFoundError, "is a directory")
+    assert_fails(tmp_path, NotFoundError, "is a directory")
 
 
 def test_fifo_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
-    fails(tmp_path / "pipe.gguf", NotFoundError, "a pipe or a device")
+    assert_fails(tmp_path / "pipe.gguf", NotFoundError, "a pipe or a device")
 
 
 def test_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # a socket's path has to be short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("s.gguf")
-        fails(Path("s.gguf"), NotFoundError, "a pipe or a device")
+        assert_fails(Path("s.gguf"), NotFoundError, "a pipe or a device")
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev/random"])
 def test_device(device: str) -> None:
-    fails(Path(device), NotFoundError, "a pipe or a device")
+    assert_fails(Path(device), NotFoundError, "a pipe or a device")
 
 
 def test_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,19 +44,19 @@ def test_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)
-    fails(path, NotFoundError, "may not be read")
+    assert_fails(path, NotFoundError, "may not be read")
 
 
 def test_links_that_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "dangling.gguf").symlink_to("gone")
     (tmp_path / "loop.gguf").symlink_to("loop.gguf")
-    assert "link" in fails(tmp_path / "dangling.gguf", NotFoundError, "does not exist").hint
-    fails(tmp_path / "loop.gguf", NotFoundError, "cannot be opened")
+    assert "link" in assert_fails(tmp_path / "dangling.gguf", NotFoundError, "does not exist").hint
+    assert_fails(tmp_path / "loop.gguf", NotFoundError, "cannot be opened")
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\udc80\ud800", "/".join(["d" * 200] * 30)])
 def test_impossible_paths(tmp_path: Path, name: str) -> None:
-    fails(tmp_path / name, NotFoundError, "")
+    assert_fails(tmp_path / name, NotFoundError, "")
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[31m", "[red]", "🦙 llama", "\u202etxt", "-v", "a+b:c@d e"])
@@ -65,7 +65,7 @@ def test_odd_names_are_read_and_shown_escaped(tmp_path: Path, name: str) -> None
     model().write(path)
     assert inspect(path).label.isprintable()
     path.write_bytes(b"")
-    assert fails(path, IntegrityError, "is empty").message.isprintable()
+    assert assert_fails(path, IntegrityError, "is empty").message.isprintable()
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:

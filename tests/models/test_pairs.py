@@ -218,7 +218,7 @@ def test_absolute_path(files: Path) -> None:
     ["", " ", "+", "a+", "+b", "a+b+c", "t.gguf+", "+t.gguf", "t.gguf+d.gguf+t.gguf", "++", "n" * 10_000, "x\x1b[2J"],
 )
 def test_malformed_references(files: Path, ref: str) -> None:
-    check(ref, None, UsageError)
+    assert_refused(ref, None, UsageError)
 
 
 @pytest.mark.parametrize(
@@ -240,21 +240,21 @@ def test_malformed_references(files: Path, ref: str) -> None:
     ],
 )
 def test_what_is_not_there(files: Path, ref: str, text: str, hint: str) -> None:
-    assert hint in check(ref, None, NotFoundError, text).hint
+    assert hint in assert_refused(ref, None, NotFoundError, text).hint
 
 
 def test_the_draft_is_named_once(files: Path) -> None:
-    check("t.gguf+d.gguf", "d.gguf", UsageError, "twice")
-    check("t.gguf", "", UsageError, "--draft is empty")
+    assert_refused("t.gguf+d.gguf", "d.gguf", UsageError, "twice")
+    assert_refused("t.gguf", "", UsageError, "--draft is empty")
 
 
 def test_a_missing_bundled_file_is_said(bundled: Path) -> None:
     os.remove(bundled / "draft-q8_0.gguf")
-    check(None, None, NotFoundError, "draft-q8_0.gguf is missing")
+    assert_refused(None, None, NotFoundError, "draft-q8_0.gguf is missing")
     assert parse_pair("storyteller+none").target.exists()
 
 
-def check(ref: str | None, draft: str | None, error: type[LocalspecError], text: str = "") -> LocalspecError:
+def assert_refused(ref: str | None, draft: str | None, error: type[LocalspecError], text: str = "") -> LocalspecError:
     with pytest.raises(LocalspecError) as caught:
         parse_pair(ref, draft)
     assert type(caught.value) is error, caught.value.message

@@ -8,8 +8,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from textual.pilot import Pilot
+from textual.widget import Widget
 
 from localspec.config import LoadSettings, Request
 from localspec.conversations.store import Store
@@ -75,12 +77,12 @@ def made(
     has_tokens: bool = False,
     has_figures: bool = True,
     store: Store | None = None,
-    **settings: object,
+    **settings: Any,
 ) -> LocalspecApp:
     """Return the app around a worker."""
     keeper = Keeper(store or Store.open(None, clock=lambda: NOON))
     dialogue = Dialogue(now=lambda: NOON)
-    request = Request(**settings)  # type: ignore[arg-type]
+    request = Request(**settings)
     desk = Desk(Bridge(worker, clock=lambda: 1000.0), keeper, SETTINGS, request, dialogue, clock=lambda: 1000.0)
     return LocalspecApp(desk, keeper, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures)
 
@@ -92,7 +94,7 @@ async def opened(
     size: tuple[int, int] = (120, 40),
     app: LocalspecApp | None = None,
     store: Store | None = None,
-    **settings: object,
+    **settings: Any,
 ) -> AsyncIterator[tuple[Pilot[int], LocalspecApp]]:
     """Run the app until the pair is loaded, then the test."""
     app = app or made(worker or ScriptedWorker(), store=store, **settings)
@@ -154,8 +156,8 @@ def plain(widget: Asked | Answered, part: str) -> str:
     return str(widget.query_one(f".{part}").render())
 
 
-def markdown_text(answer: Answered) -> str:
-    """Return what the blocks of an answer show, one a line: what a person reads, not the source."""
+def markdown_text(answer: Widget) -> str:
+    """Return what the blocks of Markdown in a widget show, one a line: what a person reads, not the source."""
     blocks = answer.query("MarkdownParagraph, MarkdownFence Label, MarkdownHeader, MarkdownTableCellContents")
     return "\n".join(str(block.render()) for block in blocks)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from localspec.config import Request
 from localspec.errors import InternalError, UsageError
-from localspec.events import Finished, Loaded, Warned
+from localspec.events import Event, Finished, Loaded, Warned
 from localspec.tui.bridge import Arrived, Bridge, Ended
 from tests.tui.scripted import PATIENCE, SETTINGS, ScriptedWorker
 
@@ -62,11 +63,11 @@ def test_a_job_apart_is_taken_by_its_number() -> None:
 
 @pytest.mark.parametrize(("raised", "kind"), [(UsageError("no"), UsageError), (ValueError("bug"), InternalError)])
 def test_whatever_a_job_raises_the_next_one_runs(raised: Exception, kind: type[Exception]) -> None:
-    def broken() -> object:
+    def broken() -> Iterator[Event]:
         raise raised
 
     bridge = Bridge(ScriptedWorker())
-    job = bridge.run(broken)  # type: ignore[arg-type]
+    job = bridge.run(broken)
     end = drained(bridge, job)[-1]
     assert isinstance(end, Ended)
     assert isinstance(end.error, kind)

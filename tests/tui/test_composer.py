@@ -8,6 +8,7 @@ import pytest
 from textual import events
 
 from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.message import Asked
 from tests.tui.scripted import ScriptedWorker, ask, opened, plain, shown, until
 
 
@@ -81,7 +82,7 @@ async def test_long_pastes_become_chips_that_are_sent_whole() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: bool(worker.requests) and app.desk.answering is None)
         assert worker.requests[0].messages[0].content == text + text + "!"
-        assert "more lines" in plain(app.chat.query("Asked").first(), "note")  # type: ignore[arg-type]
+        assert "more lines" in plain(app.chat.query(Asked).first(), "note")
 
 
 async def test_200_kb_in_one_line_leave_the_keyboard_quick() -> None:

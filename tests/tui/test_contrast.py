@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.color import Color
 from textual.theme import Theme
+from textual.widgets import Static
 
 from localspec.tui.themes import THEMES
 from tests.tui.contrast import ENOUGH, contrast, weak_texts
@@ -31,6 +32,6 @@ async def test_a_text_that_is_too_weak_is_found() -> None:
         answer = await ask(pilot, "go")
         assert not weak_texts(app)
         answer.query_one(".note").styles.color = "#444444"
-        answer.query_one(".note").update("weak")  # type: ignore[attr-defined]
+        answer.query_one(".note", Static).update("weak")
         await pilot.pause()
         assert {text.strip() for _, text, _, _ in weak_texts(app)} == {"weak"}

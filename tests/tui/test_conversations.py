@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from textual.widgets import DataTable, Input
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Input, TextArea
 
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
@@ -44,10 +45,10 @@ def store() -> Store:
     return made
 
 
-async def open_list(pilot: object, app: LocalspecApp) -> None:
-    await pilot.press("f8")  # type: ignore[attr-defined]
-    await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(DataTable)))  # type: ignore[arg-type]
-    await settled(pilot)  # type: ignore[arg-type]
+async def open_list(pilot: Pilot[int], app: LocalspecApp) -> None:
+    await pilot.press("f8")
+    await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(DataTable)))
+    await settled(pilot)
 
 
 async def test_an_answer_is_kept_while_it_comes(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ async def test_a_new_conversation_keeps_the_system_message() -> None:
     async with opened(worker) as (pilot, app):
         await pilot.press("ctrl+s")
         await until(pilot, lambda: isinstance(app.screen, AskText))
-        app.screen.query_one("TextArea").text = "Be brief."  # type: ignore[attr-defined]
+        app.screen.query_one(TextArea).text = "Be brief."
         await pilot.press("ctrl+s")
         await until(pilot, lambda: app.screen is app.chat)
         await ask(pilot, "one")

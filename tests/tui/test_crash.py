@@ -102,7 +102,7 @@ async def test_wrong_commands_are_cards_and_lose_nothing() -> None:
             ("/read /no/such/file", NotFoundError, "the name of a text file"),
         ):
             await say(pilot, text)
-            await until(pilot, lambda text=text: app.chat.composer.text == "")  # type: ignore[misc]
+            await until(pilot, lambda: app.chat.composer.text == "")
             card = app.chat.query(ErrorCard).last()
             assert isinstance(card.error, kind)
             assert hint in card.error.hint

@@ -9,6 +9,7 @@ import pytest
 from localspec.attachment import Attachment
 from localspec.config import LoadSettings
 from localspec.conversations.store import Store
+from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
 from tests.tui.scripted import ScriptedWorker, ask, opened, settled, shown, until
 
@@ -39,9 +40,9 @@ MARKDOWN = [
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def rows(app: object) -> str:
+def rows(app: LocalspecApp) -> str:
     """Return the text of the screen as it goes to the terminal, row by row."""
-    strips = app.screen._compositor.render_strips()  # type: ignore[attr-defined]
+    strips = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip if not segment.control) for strip in strips)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from localspec.bench.answers import Answer
 from localspec.config import Request, Sampling, Speculation
 from localspec.errors import WorkerDiedError
 from localspec.tui.app import LocalspecApp
@@ -140,7 +141,7 @@ async def test_the_conversation_is_what_is_raced_on() -> None:
 
 def test_what_a_ghost_had_at_a_moment() -> None:
     running = Running(Request(), 1)
-    plain, other = (Lane(answer=None) for _ in range(2))  # type: ignore[arg-type]
+    plain, other = (Lane(Answer(Request())) for _ in range(2))
     plain.moments += [Moment(0.5, 5, 20), Moment(1.0, 10, 40)]
     plain.is_over = True
     other.moments += [Moment(0.2, 4, 16)]

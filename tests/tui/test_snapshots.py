@@ -11,6 +11,7 @@ import time
 import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.image import SVGImageSnapshotExtension
+from textual.widgets import Input, TextArea
 
 from localspec.conversations import store as stores
 from tests.tui.contrast import weak_texts
@@ -33,8 +34,8 @@ async def test_the_picture_is_the_one_that_was_found_right(
     async with opened(size=SIZES[0], app=app) as (pilot, _app):
         app.chat.composer.cursor_blink = False
         await SCENES[name](pilot)
-        for written in app.screen.query("Input, TextArea"):  # a cursor that blinks is not in every picture
-            written.cursor_blink = False  # type: ignore[attr-defined]
+        for written in (*app.screen.query(Input), *app.screen.query(TextArea)):
+            written.cursor_blink = False  # a cursor that blinks is not in every picture
         for columns, rows in SIZES:
             await pilot.resize_terminal(columns, rows)
             await settled(pilot)

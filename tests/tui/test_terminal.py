@@ -9,6 +9,7 @@ import signal
 import sqlite3
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,9 @@ ENDED = [b"\x1b[?1049l", b"\x1b[?1000l", b"\x1b[?1003l", b"\x1b[?1006l", b"\x1b[
 
 def chat(tmp_path: Path, *args: str, program: list[str] | None = None, **env: str) -> Terminal:
     """Open the chat and wait until a message can be written."""
-    more = {} if program is None else {"program": program}
+    more: dict[str, Any] = {} if program is None else {"program": program}
     home = {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_NO_HISTORY": "1"}
-    terminal = Terminal(["chat", *args], env={**home, **env}, columns=120, rows=40, **more)  # type: ignore[arg-type]
+    terminal = Terminal(["chat", *args], env={**home, **env}, columns=120, rows=40, **more)
     terminal.wait_for(lambda: has(terminal, "Ask something") and has(terminal, "ctx 0/"))
     return terminal
 

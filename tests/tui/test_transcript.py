@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Markdown, Static
 
+from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.flow import Flow, wrap
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.reply import MOST
@@ -13,8 +14,8 @@ from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, open
 LINES = [f"Line {n}.\n\n" for n in range(60)]
 
 
-def is_at_end(app: object) -> bool:
-    transcript = app.chat.transcript  # type: ignore[attr-defined]
+def is_at_end(app: LocalspecApp) -> bool:
+    transcript = app.chat.transcript
     return bool(transcript.max_scroll_y - transcript.scroll_y <= 2)
 
 
@@ -98,7 +99,7 @@ async def test_what_was_streamed_is_parsed_once_more_when_it_is_whole() -> None:
             whole = Markdown(text)
             await app.chat.mount(whole)
             await pilot.pause()
-            assert markdown_text(answer) == markdown_text(whole)  # type: ignore[arg-type]
+            assert markdown_text(answer) == markdown_text(whole)
             assert "print('x')" in markdown_text(answer)
 
 

@@ -99,15 +99,17 @@ def believed(belief: float) -> Law:
     return Law(np.zeros(1, np.int32), np.ones(1), untempered)
 
 
-def drafted(plan: Plan, world: World, position: int) -> list[float]:
-    """Return what the draft thinks of the tokens it drafts within the plan."""
+def drafted(plan: Plan, world: World, position: int) -> tuple[list[float], int]:
+    """Return what the draft thinks of the tokens it drafts within the plan, and how often it was run for that."""
     beliefs: list[float] = []
-    while len(beliefs) < min(plan.max_nodes, plan.max_depth):
-        law = believed(float(world.belief[position + len(beliefs)]))
-        if not plan.go_on(Growth(law, len(beliefs), len(beliefs), beliefs[-1] if beliefs else 1.0)):
-            break
-        beliefs.append(float(world.belief[position + len(beliefs)]))
-    return beliefs
+    while (k := len(beliefs)) < min(plan.max_nodes, plan.max_depth):
+        if k > 0 and not plan.look_on(k, beliefs[-1]):
+            return beliefs, k
+        law = believed(float(world.belief[position + k]))
+        if not plan.go_on(Growth(law, k, k, beliefs[-1] if beliefs else 1.0)):
+            return beliefs, k + 1
+        beliefs.append(float(world.belief[position + k]))
+    return beliefs, len(beliefs)
 
 
 def run(machine: Machine, world: World, auto: Auto) -> Iterator[tuple[int, float]]:
@@ -115,15 +117,17 @@ def run(machine: Machine, world: World, auto: Auto) -> Iterator[tuple[int, float
     text, position, seconds = Text(), 0, 0.0
     while position < TOKENS:
         plan = auto.plan(text, Room(LONGEST, 64))
-        beliefs = drafted(plan, world, position)
+        beliefs, n_run = drafted(plan, world, position)
         k = len(beliefs)
         kept = world.accepted(position, k) if k else 0
         rows = plan.width(k)
         draft = Draft.of([0] * (k + 1), range(-1, k), draw=Draw.IID, shares=[1.0, *beliefs]).padded(rows)
         sources = (Source.ACCEPTED,) * kept + (Source.CORRECTED if kept < k else Source.BONUS,)
         verdict = Verdict(tuple(range(1, kept + 1)), 0, sources[-1])
-        times = Times(draft=machine.draft * k, verify=machine.target(rows))
-        step = Step(draft, verdict, (0,) * (kept + 1), sources, (0, *verdict.path), position, times)
+        times = Times(draft=machine.draft * n_run, verify=machine.target(rows))
+        kept_nodes = (0, *verdict.path)
+        asked = plan.drafter if plan.max_nodes else ""
+        step = Step(draft, verdict, (0,) * (kept + 1), sources, kept_nodes, position, times, drafter=asked)
         auto.observe(step, times.total)
         position, seconds = position + kept + 1, seconds + times.total
         text.tokens = [0] * (position % 7 + 1)

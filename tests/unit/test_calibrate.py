@@ -71,7 +71,8 @@ def finished(timing: Generator[float, None, Times]) -> Times:
             shares.append(next(timing))
         except StopIteration as done:
             assert all(0.0 <= share <= 1.0 for share in shares)
-            return done.value  # type: ignore[no-any-return]
+            times: Times = done.value
+            return times
 
 
 @pytest.mark.parametrize(("pace", "least"), [(0.01, len(SIZES)), (1.0, 5), (100.0, 1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,8 @@ def test_a_file_of_the_same_bytes_elsewhere_is_the_same_model(models: list[Path]
     assert Profile.of(tmp_path, [moved, models[1]], SETTINGS).file == before
 
 
-GOOD = {"version": 1, "costs": {"target": {"1": 0.01}, "draft": 0.1, "read": 0.1}, "acceptance": {}}
+COSTS: dict[str, Any] = {"target": {"1": 0.01}, "draft": 0.1, "read": 0.1}
+GOOD: dict[str, Any] = {"version": 1, "costs": COSTS, "acceptance": {}}
 TABLE = {"draw": "iid", "reached": [[0.0] * 10] * 4, "accepted": [[0.0] * 10] * 4}
 DAMAGED = {
     "cut off": '{"version": 1, "costs": {"tar',
@@ -94,10 +96,10 @@ DAMAGED = {
     "no object": "[]",
     "a number": "7",
     "without costs": '{"acceptance": {}}',
-    "a negative time": json.dumps({**GOOD, "costs": {**GOOD["costs"], "target": {"1": -1}}}),  # type: ignore[dict-item]
-    "no time": json.dumps({**GOOD, "costs": {**GOOD["costs"], "draft": "soon"}}),  # type: ignore[dict-item]
-    "not finite": json.dumps({**GOOD, "costs": {**GOOD["costs"], "read": float("nan")}}),  # type: ignore[dict-item]
-    "no rows": json.dumps({**GOOD, "costs": {**GOOD["costs"], "target": {"one": 1}}}),  # type: ignore[dict-item]
+    "a negative time": json.dumps({**GOOD, "costs": {**COSTS, "target": {"1": -1}}}),
+    "no time": json.dumps({**GOOD, "costs": {**COSTS, "draft": "soon"}}),
+    "not finite": json.dumps({**GOOD, "costs": {**COSTS, "read": float("nan")}}),
+    "no rows": json.dumps({**GOOD, "costs": {**COSTS, "target": {"one": 1}}}),
     "acceptance in a list": json.dumps({**GOOD, "acceptance": []}),
     "an unknown draw": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "draw": "magic"}}}),
     "a short table": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "reached": [[0.0] * 10]}}}),
@@ -131,7 +133,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_pa
     steering = Steering(profile, lambda: 0.0)
     assert not list(steering.keep()), "nothing was learned that is worth a warning"
     steering._auto = Auto(Costs(), Acceptance(Draw.IID), Shape(1, 1, 1), Draw.IID)
-    told = [event for _ in range(3) for event in steering.keep()]
-    assert [type(event) for event in told] == [events.Warned]
-    assert "cannot be written" in told[0].message  # type: ignore[union-attr]
+    (told,) = [event for _ in range(3) for event in steering.keep()]
+    assert isinstance(told, events.Warned)
+    assert "cannot be written" in told.message
     assert (tmp_path / "file").read_bytes() == b""

@@ -36,7 +36,7 @@ def rows(draw: Callable, most: int = 600) -> np.ndarray:
     return row
 
 
-def agrees(row: np.ndarray, sampling: Sampling, history: tuple[int, ...] = ()) -> None:
+def assert_agrees(row: np.ndarray, sampling: Sampling, history: tuple[int, ...] = ()) -> None:
     """Assert that the shipped law is the reference's."""
     law = Sampler(sampling).law(row, history)
     truth = reference_law(row, history, sampling)
@@ -67,19 +67,19 @@ def clear_of_edges(row: np.ndarray, sampling: Sampling) -> None:
 @given(rows())
 def test_no_filter_is_the_softmax(row: np.ndarray) -> None:
     """Temperature 1 and nothing else."""
-    agrees(row, OPEN)
+    assert_agrees(row, OPEN)
 
 
 @given(rows(), st.floats(0.05, 20.0))
 def test_temperature(row: np.ndarray, temperature: float) -> None:
     """Logits are divided by it, whatever its size."""
-    agrees(row, replace(OPEN, temperature=temperature))
+    assert_agrees(row, replace(OPEN, temperature=temperature))
 
 
 @given(rows(), st.integers(1, 700))
 def test_top_k(row: np.ndarray, k: int) -> None:
     """The k greatest, the lower id first on ties; all of them when there are fewer."""
-    agrees(row, replace(OPEN, top_k=k))
+    assert_agrees(row, replace(OPEN, top_k=k))
 
 
 @given(rows(), st.floats(0.01, 1.0))
@@ -87,7 +87,7 @@ def test_top_p(row: np.ndarray, top_p: float) -> None:
     """The smallest head of the sorted row whose mass reaches top-p."""
     sampling = replace(OPEN, top_p=top_p)
     clear_of_edges(row, sampling)
-    agrees(row, sampling)
+    assert_agrees(row, sampling)
 
 
 @given(rows(), st.floats(0.0, 1.0))
@@ -95,7 +95,7 @@ def test_min_p(row: np.ndarray, min_p: float) -> None:
     """What is at least min-p times as probable as the most probable."""
     sampling = replace(OPEN, min_p=min_p)
     clear_of_edges(row, sampling)
-    agrees(row, sampling)
+    assert_agrees(row, sampling)
 
 
 @given(rows(), st.floats(0.01, 0.999))
@@ -103,7 +103,7 @@ def test_typical_p(row: np.ndarray, typical_p: float) -> None:
     """What surprises most nearly as much as the entropy says (2202.00666)."""
     sampling = replace(OPEN, typical_p=typical_p)
     clear_of_edges(row, sampling)
-    agrees(row, sampling)
+    assert_agrees(row, sampling)
 
 
 @settings(max_examples=300)
@@ -121,7 +121,7 @@ def test_filters_together(
     """In llama.cpp's order: top-k, typical-p, top-p, min-p, temperature; each sees what the one before left."""
     sampling = replace(OPEN, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p, temperature=temperature)
     clear_of_edges(row, sampling)
-    agrees(row, sampling)
+    assert_agrees(row, sampling)
 
 
 @settings(max_examples=25, deadline=None)
@@ -144,7 +144,7 @@ def test_large_vocabularies(size: int, seed: int, scale: float, sampling: Sampli
     """Rows of thousands, where the shortcuts work: partial selection, a nucleus wider than the first guess."""
     row = (scale * np.random.default_rng(seed).normal(size=size)).astype(np.float32)
     clear_of_edges(row, sampling)
-    agrees(row, sampling)
+    assert_agrees(row, sampling)
 
 
 @given(
@@ -160,7 +160,7 @@ def test_penalties(
 ) -> None:
     """Repeat, presence and frequency over the last n tokens: 0 switches them off, -1 takes the whole text."""
     history = tuple(token % row.size for token in history)
-    agrees(
+    assert_agrees(
         row,
         replace(
             OPEN,
@@ -186,7 +186,7 @@ def test_penalties_by_hand() -> None:
 def test_logit_bias(row: np.ndarray, bias: list[tuple[int, float]]) -> None:
     """Added before everything else, each token once."""
     unique = {token % row.size: value for token, value in bias}
-    agrees(row, replace(OPEN, logit_bias=tuple(unique.items()), top_k=5))
+    assert_agrees(row, replace(OPEN, logit_bias=tuple(unique.items()), top_k=5))
 
 
 def test_a_bias_of_minus_infinity_bans_a_token() -> None:
@@ -230,7 +230,7 @@ def test_the_row_is_never_written_to() -> None:
     row = np.array([0.0, 1.0, 2.0], np.float32)
     row.flags.writeable = False
     sampling = replace(OPEN, logit_bias=((0, 1.0),), repeat_penalty=1.5, top_k=2)
-    agrees(row, sampling, (0, 1))
+    assert_agrees(row, sampling, (0, 1))
 
 
 BAD = {
