@@ -154,10 +154,10 @@ def ever(depth: int, chance: float) -> bool:
 class Plan:
     """What the next pass should draft: zero nodes is plain decoding.
 
-    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7). `look_on` is asked by chains
-    before the drafter evaluates a drafted token, with its depth and the drafter's belief in it: what may follow it costs
-    a pass of the drafter to know. `learned` is what past passes told of acceptance; policies ask `acceptance`, which
-    falls back on the prior.
+    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7). `look_on` is asked before
+    the drafter evaluates a drafted token, with its depth and the drafter's belief in it: to know what may follow costs
+    a pass of the drafter. Policies whose levels are fixed ask it. `learned` is what past passes told of acceptance;
+    policies ask `acceptance`, which falls back on the prior.
     """
 
     drafter: str = "plain"

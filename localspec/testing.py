@@ -256,7 +256,7 @@ class DrafterContract:
             for draw in self.draws:
                 subject = self.make(random_table(self.n_vocab, 1), policy)
                 plan = Plan("it", nodes, depth, draw)
-                self._check(subject.drafter.propose(Limits().context(self.text), plan, SeededChooser(3)), plan)
+                self._assert_planned(subject.drafter.propose(Limits().context(self.text), plan, SeededChooser(3)), plan)
 
     def test_no_plan_no_draft(self) -> None:
         """Zero nodes or zero levels give the pending token alone and cost no evaluation."""
@@ -273,7 +273,7 @@ class DrafterContract:
                 subject = self.make(random_table(self.n_vocab, 1), policy, n_ctx=len(self.text) + spare)
                 plan = Plan("it", nodes, depth)
                 draft = subject.drafter.propose(Limits().context(self.text), plan, SeededChooser(3))
-                self._check(draft, plan)
+                self._assert_planned(draft, plan)
                 assert spare > 0 or not subject.backends or len(draft) == 0
 
     def test_a_long_text_outgrows_the_draft(self) -> None:
@@ -291,7 +291,8 @@ class DrafterContract:
                 for distance in (0.0, 1.0, 9.0):
                     for limits in self.ends:
                         subject = self.make(self._near(distance), policy)
-                        self._run(subject, [Plan("it", nodes, depth, draw)], limits.context(self.text))
+                        text = self._run(subject, [Plan("it", nodes, depth, draw)], limits.context(self.text))
+                        assert len(text) > len(self.text)
 
     def test_passes_of_others_are_caught_up(self) -> None:
         """Plain passes, its own or another drafter's, leave gaps that the next proposal fills."""
@@ -299,7 +300,8 @@ class DrafterContract:
         for plans in ([drafting, resting], [other, other, drafting], [drafting, resting, drafting, other, other]):
             for distance in (0.0, 1.0, 9.0):
                 subject = self.make(self._near(distance), Static((2, 1)))
-                self._run(subject, plans, Limits(max_tokens=30).context(self.text))
+                text = self._run(subject, plans, Limits(max_tokens=30).context(self.text))
+                assert len(text) == len(self.text) + 30
 
     def test_text_may_go_back(self) -> None:
         """Another text is drafted for as by a fresh drafter, and what the two share is not evaluated again."""
@@ -316,7 +318,7 @@ class DrafterContract:
         """Return a table this far from the one that `_run`'s target says."""
         return random_table(self.n_vocab, 6, near=random_table(self.n_vocab, 5), distance=distance)
 
-    def _check(self, draft: Draft, plan: Plan) -> None:
+    def _assert_planned(self, draft: Draft, plan: Plan) -> None:
         assert draft.tokens[0] == self.text[-1]
         assert draft.parents[0] == -1
         assert len(draft) <= plan.max_nodes

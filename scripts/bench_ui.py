@@ -25,7 +25,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from make_scaled_pair import SHAPES, write_scaled
+from make_scaled_pair import add_target_options, scaled_target
 
 PROMPT = "Once upon a time there lived a king who had three sons"
 PATIENCE = 300.0  # seconds
@@ -88,18 +88,14 @@ def finished(kept: Path) -> dict[str, Any] | None:
 def main() -> None:
     """Make the target and take turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="1b")
-    parser.add_argument("--quant", default="Q4_0")
-    parser.add_argument("--target", type=Path, help="a target that make_scaled_pair.py wrote before")
+    add_target_options(parser)
     parser.add_argument("-n", type=int, default=128, help="tokens of an answer")
     parser.add_argument("-r", type=int, default=3, help="answers of each")
     options = parser.parse_args()
     small = Path(str(files("localspec.models"))) / "storyteller"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        target = options.target or folder / "target.gguf"
-        if options.target is None:
-            write_scaled(small / "target-q8_0.gguf", target, SHAPES[options.shape], options.quant)
+        target = scaled_target(options, folder)
         pair = f"{target.absolute()}+{small / 'draft-q8_0.gguf'}"
         told = ["-n", str(options.n), "--temp", "0", "--method", "draft-model", "-k", "4"]
         ratios = []

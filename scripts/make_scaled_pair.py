@@ -16,6 +16,7 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import gguf
@@ -196,13 +197,33 @@ def _copy_metadata(small: Small, writer: gguf.GGUFWriter, large: Shape, quant: s
     writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{quant}" if quant != "F32" else "ALL_F32"])
 
 
+def add_shape_options(parser: argparse.ArgumentParser) -> None:
+    """Let a person choose the shape and its weights."""
+    parser.add_argument("--shape", choices=SHAPES, default="1b")
+    parser.add_argument("--quant", default="Q4_0", help="Q4_0, Q8_0, F16 or F32")
+
+
+def add_target_options(parser: argparse.ArgumentParser) -> None:
+    """Let a person choose the bundled target's shape, or one that was written before."""
+    add_shape_options(parser)
+    parser.add_argument("--target", type=Path, help="a target that make_scaled_pair.py wrote before")
+
+
+def scaled_target(options: argparse.Namespace, folder: Path) -> Path:
+    """Return the target that `add_target_options` asked for, written to `folder` unless it is there already."""
+    if options.target is not None:
+        return Path(options.target)
+    small = Path(str(files("localspec.models"))) / "storyteller" / "target-q8_0.gguf"
+    write_scaled(small, folder / "target.gguf", SHAPES[options.shape], options.quant)
+    return folder / "target.gguf"
+
+
 def main() -> None:
     """Read the command line and write one model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("small", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--shape", choices=SHAPES, default="1b")
-    parser.add_argument("--quant", default="Q4_0", help="Q4_0, Q8_0, F16 or F32")
+    add_shape_options(parser)
     options = parser.parse_args()
     try:
         write_scaled(options.small, options.out, SHAPES[options.shape], options.quant)

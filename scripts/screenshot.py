@@ -13,7 +13,7 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from make_scaled_pair import SHAPES, write_scaled
+from make_scaled_pair import add_target_options, scaled_target
 
 from localspec.config import LoadSettings, Request, Sampling
 from localspec.conversations.store import Store
@@ -53,9 +53,7 @@ async def take(settings: LoadSettings, request: Request, kept: Path) -> str:
 def main() -> None:
     """Make the target, run the chat, write the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="1b")
-    parser.add_argument("--quant", default="Q4_0")
-    parser.add_argument("--target", type=Path, help="a target that make_scaled_pair.py wrote before")
+    add_target_options(parser)
     parser.add_argument("-n", type=int, default=110, help="tokens of an answer")
     parser.add_argument("--temp", type=float, default=0.8)
     parser.add_argument("--seed", type=int, default=7)
@@ -63,9 +61,7 @@ def main() -> None:
     options = parser.parse_args()
     pair = Path(str(files("localspec.models"))) / "storyteller"
     with tempfile.TemporaryDirectory() as folder:
-        target = options.target or Path(folder) / "target.gguf"
-        if options.target is None:
-            write_scaled(pair / "target-q8_0.gguf", target, SHAPES[options.shape], options.quant)
+        target = scaled_target(options, Path(folder))
         name = f"storyteller, target scaled to {options.shape}"
         settings = LoadSettings(str(target), str(pair / "draft-q8_0.gguf"), name=name)
         request = Request(max_tokens=options.n, sampling=Sampling(temperature=options.temp, seed=options.seed))

@@ -30,6 +30,8 @@ from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
 
+WIDTHS = ((0, "-mini"), (30, "-tiny"), (60, "-narrow"), (72, "-small"), (100, "-wide"))  # columns and CSS class
+HEIGHTS = ((0, "-low"), (8, "-flat"), (16, "-tall"))
 AGAIN = 2.0  # seconds in which a second Ctrl+C quits
 
 KEYLESS = (
@@ -46,14 +48,6 @@ class LocalspecApp(Elsewhere):
     CSS_PATH = "tui.tcss"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
-        (0, "-mini"),
-        (30, "-tiny"),
-        (60, "-narrow"),
-        (72, "-small"),
-        (100, "-wide"),
-    ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-low"), (8, "-flat"), (16, "-tall")]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "help", "help", show=True),
         Binding("ctrl+n", "new", "new conversation", show=False),
@@ -80,6 +74,7 @@ class LocalspecApp(Elsewhere):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(desk, keeper, clock, settings)
+        self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS = list(WIDTHS), list(HEIGHTS)
         self.bug: Exception | None = None
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)

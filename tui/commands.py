@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from localspec.cli.summary import table
 from localspec.cli.tuning import SETTINGS, changed, shown
 from localspec.conversations.records import USER
 from localspec.errors import UsageError
+from localspec.slash import looked_up
 from localspec.tui.talk import Talk
 
 
@@ -33,14 +33,8 @@ def is_command(text: str) -> bool:
 
 async def obey(chat: Talk, line: str) -> None:
     """Run the command that `line` holds; raises UsageError for one that does not exist."""
-    name, _, argument = line.strip()[1:].partition(" ")
-    name = ALIASES.get(name.lower(), name.lower())
-    command = COMMANDS.get(name)
-    if command is None:
-        near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
-        hint = f"/{near[0]}" if near else "/help"
-        raise UsageError(f"there is no command /{name}", hint=f"{hint}, or // to send a slash")
-    await command.act(chat, argument.strip())
+    command, argument = looked_up(line, COMMANDS, ALIASES)
+    await command.act(chat, argument)
 
 
 def action(name: str) -> Callable[[Talk, str], Awaitable[None]]:

@@ -26,6 +26,7 @@ from localspec.methods.plain import Plain
 from localspec.protocols import Chooser, Controller, Drafter, History, Plan, Room, Shape, Verifier
 from localspec.sampling import Sampler
 from localspec.verify.match import Match
+from tests.integration.near_ties import assert_same_text
 
 STORYTELLER = Path(str(files("localspec.models"))) / "storyteller"
 TARGET = STORYTELLER / "target-q8_0.gguf"
@@ -119,3 +120,10 @@ def generate(
 def plain(target: LlamaBackend, verifier: Verifier | None = None, **settings: Any) -> Run:
     """Decode plainly with the same engine."""
     return generate(target, Plain(), verifier or Match(), **settings)
+
+
+def assert_same(target: LlamaBackend, prompt: str, expected: Run, got: Run, sampling: Sampling) -> None:
+    """Assert that two runs came to the same text, near ties apart."""
+    rows = max(len(step.draft.tokens) for step in got.steps)
+    tokens = target.model.tokenize(prompt, add_bos=True)
+    assert_same_text(target, tokens, expected.tokens, got.tokens, sampling, max(rows, 2))

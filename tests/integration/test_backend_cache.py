@@ -78,8 +78,11 @@ def test_a_long_run_of_trees_agrees_with_a_fresh_context(backend: LlamaBackend, 
             backend.extend(rng.integers(1, 512, n).astype(np.int32), new)
             parents += new
             backend.check()
-        backend.keep(path_to(parents, int(rng.integers(-1, len(parents)))))
+        path = path_to(parents, int(rng.integers(-1, len(parents))))
+        length = backend.length
+        backend.keep(path)
         backend.check()
+        assert backend.length == length + len(path)
         if backend.length > 100:
             backend.truncate(int(rng.integers(0, backend.length)))
             backend.check()

@@ -138,6 +138,7 @@ def test_the_smallest_context(model: Model) -> None:
         backend.extend([6], [-1])
         backend.keep((0,))
         backend.check()
+        assert backend.length == 2
 
 
 def test_defaults(model: Model) -> None:

@@ -22,7 +22,6 @@ from localspec.verify.coupled import Coupled
 from localspec.verify.match import Match
 from localspec.verify.tree import Tree
 from tests.integration import pair
-from tests.integration.near_ties import assert_same_text
 from tests.integration.pair import GREEDY, OPENINGS
 
 LENGTH = 300
@@ -39,14 +38,6 @@ def parts_of(target: LlamaBackend, shape: tuple[int, int, int]) -> Parts:
     return Parts(None, Sampler(GREEDY), Chain(), lambda: False, n_vocab, options_of(shape), target.model.is_eog)
 
 
-def assert_same_as_plain(
-    target: LlamaBackend, prompt: str, expected: pair.Run, got: pair.Run, sampling: Sampling
-) -> None:
-    rows = max(len(step.draft.tokens) for step in got.steps)
-    tokens = target.model.tokenize(prompt, add_bos=True)
-    assert_same_text(target, tokens, expected.tokens, got.tokens, sampling, max(rows, 2))
-
-
 @pytest.mark.parametrize("prompt", OPENINGS[:2])
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["T=0", "T=0.8"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -61,7 +52,7 @@ def test_the_text_of_plain_decoding(
         max_tokens=LENGTH,
     )  # fmt: skip
     assert sum(step.n_accepted for step in got.steps) > 0
-    assert_same_as_plain(target, prompt, expected, got, sampling)
+    pair.assert_same(target, prompt, expected, got, sampling)
 
 
 class Recording(Lookahead):

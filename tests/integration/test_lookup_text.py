@@ -21,7 +21,6 @@ from localspec.verify.coupled import Coupled
 from localspec.verify.match import Match
 from localspec.verify.tree import Tree
 from tests.integration import pair
-from tests.integration.near_ties import assert_same_text
 from tests.integration.pair import GREEDY, OPENINGS
 
 LENGTH = 300
@@ -79,9 +78,7 @@ def assert_same_as_plain(
         target, form.drafter(target), rule, prompt=prompt, shape=form.shape(), draw=Draw.COUPLED, sampling=sampling,
         max_tokens=LENGTH, eog=frozenset(),
     )  # fmt: skip
-    rows = max(len(step.draft.tokens) for step in got.steps)
-    tokens = target.model.tokenize(prompt, add_bos=True)
-    assert_same_text(target, tokens, expected.tokens, got.tokens, sampling, max(rows, 2))
+    pair.assert_same(target, prompt, expected, got, sampling)
     assert sum(step.n_accepted for step in got.steps) > 0
     return got
 
@@ -185,5 +182,4 @@ def test_a_regenerated_answer(target: LlamaBackend) -> None:
                 target, drafter, Coupled(), prompt=prompt, shape=form.shape(), draw=Draw.COUPLED, sampling=sampling,
                 max_tokens=60,
             )  # fmt: skip
-            tokens = target.model.tokenize(prompt, add_bos=True)
-            assert_same_text(target, tokens, expected.tokens, got.tokens, sampling, 33)
+            pair.assert_same(target, prompt, expected, got, sampling)

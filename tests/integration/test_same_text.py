@@ -18,7 +18,6 @@ from localspec.verify import VERIFIERS
 from localspec.verify.coupled import Coupled
 from tests.integration import pair
 from tests.integration.adversaries import AlwaysEnd, AlwaysWrong, Guesser, Oracle
-from tests.integration.near_ties import assert_same_text
 from tests.integration.pair import GREEDY, OPENINGS
 
 LENGTH = 300
@@ -35,15 +34,6 @@ def drafting(draft: LlamaBackend, policy: Chain | Static, sampling: Sampling) ->
     return DraftModel(draft, Sampler(sampling), policy, lambda: False)
 
 
-def assert_same_as_plain(
-    target: LlamaBackend, prompt: str, expected: pair.Run, got: pair.Run, sampling: Sampling
-) -> None:
-    rows = max(len(step.draft.tokens) for step in got.steps)
-    assert_same_text(
-        target, target.model.tokenize(prompt, add_bos=True), expected.tokens, got.tokens, sampling, max(rows, 2)
-    )
-
-
 @pytest.mark.parametrize("prompt", OPENINGS[:2])
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", VERIFIERS)
@@ -56,7 +46,7 @@ def test_greedy_chain(target: LlamaBackend, draft: LlamaBackend, name: str, k: i
         prompt=prompt, shape=Shape(k, k, 1), draw=draw, max_tokens=LENGTH,
     )  # fmt: skip
     assert sum(step.n_accepted for step in got.steps) > 0
-    assert_same_as_plain(target, prompt, expected, got, GREEDY)
+    pair.assert_same(target, prompt, expected, got, GREEDY)
 
 
 @pytest.mark.parametrize(("shape", "policy"), [(Shape(3, 3, 1), Chain()), (Shape(6, 2, 3), Static((3, 1)))])
@@ -69,7 +59,7 @@ def test_padded_passes(target: LlamaBackend, draft: LlamaBackend, shape: Shape, 
     )  # fmt: skip
     assert max(len(step.draft.tokens) for step in got.steps) >= 8
     target.check()
-    assert_same_as_plain(target, OPENINGS[0], expected, got, GREEDY)
+    pair.assert_same(target, OPENINGS[0], expected, got, GREEDY)
 
 
 @pytest.mark.parametrize("widths", TREES)
@@ -92,7 +82,7 @@ def test_greedy_tree(target: LlamaBackend, draft: LlamaBackend, name: str, draw:
         target, drafter, verifier(name), shape=policy.shape(0), draw=draw, max_tokens=LENGTH
     )  # fmt: skip
     assert max(len(step.draft) for step in got.steps) == policy.shape(0).nodes
-    assert_same_as_plain(target, OPENINGS[0], expected, got, GREEDY)
+    pair.assert_same(target, OPENINGS[0], expected, got, GREEDY)
 
 
 @pytest.mark.parametrize("prompt", OPENINGS)
@@ -105,7 +95,7 @@ def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, polic
         prompt=prompt, shape=policy.shape(4), draw=Draw.COUPLED, sampling=SEEDED, max_tokens=LENGTH,
     )  # fmt: skip
     assert sum(step.n_accepted for step in got.steps) > 0
-    assert_same_as_plain(target, prompt, expected, got, SEEDED)
+    pair.assert_same(target, prompt, expected, got, SEEDED)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
@@ -118,7 +108,7 @@ def test_coupled_with_penalties(target: LlamaBackend, draft: LlamaBackend, tempe
         target, drafting(draft, Chain(), sampling), Coupled(),
         shape=Shape(4, 4, 1), draw=Draw.COUPLED, sampling=sampling, max_tokens=LENGTH,
     )  # fmt: skip
-    assert_same_as_plain(target, OPENINGS[0], expected, got, sampling)
+    pair.assert_same(target, OPENINGS[0], expected, got, sampling)
 
 
 ADVERSARIES: dict[str, Callable[[list[int], int, int], Drafter]] = {
@@ -143,4 +133,4 @@ def test_adversaries(target: LlamaBackend, kind: str, sampling: Sampling, width:
     )  # fmt: skip
     accepted = sum(step.n_accepted for step in got.steps)
     assert accepted > LENGTH // 3 if kind == "oracle" else accepted < LENGTH // 20
-    assert_same_as_plain(target, OPENINGS[0], expected, got, sampling)
+    pair.assert_same(target, OPENINGS[0], expected, got, sampling)

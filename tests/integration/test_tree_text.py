@@ -21,7 +21,6 @@ from localspec.verify import VERIFIERS
 from localspec.verify.coupled import Coupled
 from localspec.verify.match import Match
 from tests.integration import pair
-from tests.integration.near_ties import assert_same_text
 from tests.integration.pair import GREEDY, OPENINGS
 from tests.integration.test_invariants import Watching
 
@@ -89,24 +88,20 @@ def seeded(target: LlamaBackend) -> pair.Run:
     return pair.plain(target, Coupled(), sampling=SEEDED, max_tokens=LENGTH)
 
 
-def assert_same_as_plain(target: LlamaBackend, expected: pair.Run, got: pair.Run, sampling: Sampling) -> None:
-    rows = max(len(step.draft.tokens) for step in got.steps)
-    prompt = target.model.tokenize(OPENINGS[0], add_bos=True)
-    assert_same_text(target, prompt, expected.tokens, got.tokens, sampling, rows)
-
-
 @pytest.mark.parametrize(("spelling", "rule"), list(zip(SHAPES, cycle(TREE_RULES), strict=False)))
 def test_greedy(target: LlamaBackend, draft: LlamaBackend, greedy: pair.Run, spelling: str, rule: str) -> None:
     """At temperature 0 the text is the argmax text, whatever the rule."""
     verifier: Verifier = resolve(VERIFIERS[rule])()
     got = generate(target, draft, spelling, verifier, draws(spelling, rule), GREEDY)
-    assert_same_as_plain(target, greedy, got, GREEDY)
+    pair.assert_same(target, OPENINGS[0], greedy, got, GREEDY)
 
 
 @pytest.mark.parametrize("spelling", SHAPES)
 def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, seeded: pair.Run, spelling: str) -> None:
     """With a seed, the text is plain decoding's with that seed."""
-    assert_same_as_plain(target, seeded, generate(target, draft, spelling, Coupled(), Draw.COUPLED, SEEDED), SEEDED)
+    pair.assert_same(
+        target, OPENINGS[0], seeded, generate(target, draft, spelling, Coupled(), Draw.COUPLED, SEEDED), SEEDED
+    )
 
 
 @pytest.mark.parametrize("spelling", SHAPES)

@@ -144,15 +144,20 @@ async def test_renaming(store: Store) -> None:
         assert store.conversations()[0].title == "Wolves"
 
 
+async def export(pilot: Pilot[int], app: LocalspecApp, path: Path) -> None:
+    """Have an answer, and ask for the conversation in a file."""
+    await ask(pilot, "go")
+    await until(pilot, lambda: app.desk.dialogue.key is not None)
+    app.action_export()
+    await until(pilot, lambda: isinstance(app.screen, Ask))
+    app.screen.query_one(Input).value = str(path)
+    await pilot.press("enter")
+
+
 @pytest.mark.parametrize(("name", "words"), [("a.md", "## "), ("a.html", "<!DOCTYPE html>"), ("a.json", '"schema"')])
 async def test_export(name: str, words: str, tmp_path: Path) -> None:
     async with opened() as (pilot, app):
-        await ask(pilot, "go")
-        await until(pilot, lambda: app.desk.dialogue.key is not None)
-        app.action_export()
-        await until(pilot, lambda: isinstance(app.screen, Ask))
-        app.screen.query_one(Input).value = str(tmp_path / name)
-        await pilot.press("enter")
+        await export(pilot, app, tmp_path / name)
         await until(pilot, (tmp_path / name).exists)
         text = (tmp_path / name).read_text("utf-8")
         assert words in text
@@ -165,12 +170,7 @@ async def test_export(name: str, words: str, tmp_path: Path) -> None:
 async def test_an_export_that_cannot_be_written_replaces_nothing(name: str, tmp_path: Path) -> None:
     (tmp_path / "there.md").write_text("mine")
     async with opened() as (pilot, app):
-        await ask(pilot, "go")
-        await until(pilot, lambda: app.desk.dialogue.key is not None)
-        app.action_export()
-        await until(pilot, lambda: isinstance(app.screen, Ask))
-        app.screen.query_one(Input).value = str(tmp_path / name)
-        await pilot.press("enter")
+        await export(pilot, app, tmp_path / name)
         await until(pilot, lambda: bool(app._notifications))
         assert (tmp_path / "there.md").read_text() == "mine"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["there.md"]

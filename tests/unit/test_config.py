@@ -44,7 +44,9 @@ def test_values_in_range_pass(option: str) -> None:
     """The edges included."""
     name, good, _ = RANGES[option]
     for value in good:
-        replace(Sampling(), **{name: value}).check()
+        sampling = replace(Sampling(), **{name: value})
+        sampling.check()
+        assert getattr(sampling, name) == value
 
 
 @pytest.mark.parametrize("option", RANGES)

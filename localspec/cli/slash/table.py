@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.cli.console import write_out
 from localspec.cli.slash import kept, said, settings
 from localspec.cli.talk import Chat
-from localspec.errors import UsageError
+from localspec.slash import looked_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +22,8 @@ class Slash:
 
 def obey(chat: Chat, line: str) -> None:
     """Run the command that `line` holds; raises UsageError for one that does not exist."""
-    name, _, argument = line[1:].partition(" ")
-    name = ALIASES.get(name.lower(), name.lower())
-    command = COMMANDS.get(name)
-    if command is None:
-        near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
-        hint = f"/{near[0]}" if near else "/help"
-        raise UsageError(f"there is no command /{name}", hint=f"{hint}, or // to send a slash")
-    command.act(chat, argument.strip())
+    command, argument = looked_up(line, COMMANDS, ALIASES)
+    command.act(chat, argument)
     chat.tell_trouble()
 
 

@@ -1,0 +1,104 @@
+"""Answers of 512 tokens, where what a controller tries is a share of the whole: a draft that has to read the prompt
+first, passes that vary and are interrupted, a width that costs more after another. What cannot win must not lose.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pytest
+
+from localspec.acceptance import Acceptance
+from localspec.control.auto import Auto
+from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.draft import Draw, Times
+from localspec.protocols import Plan, Room, Shape
+from tests.unit.simulated import World, drafted, step_of
+
+PROMPT, ANSWER = 182, 512  # tokens
+READ = 0.024  # plain passes: a token that the draft reads
+ANEW = 0.06  # what a width costs more after another one
+STEPS = {1: 1.0, 2: 1.27, 3: 1.35, 4: 1.2, 5: 1.65, 6: 1.75, 7: 1.85, 8: 1.75}  # a 1B model in Q4_0 on two cores
+NOISE = 0.03
+
+
+def two_cores(rows: int) -> float:
+    return STEPS.get(rows, STEPS[8] * rows / 8)
+
+
+class Reader:
+    """The draft model's cache: how far it has read."""
+
+    def __init__(self) -> None:
+        self.end = 0
+
+    def behind(self, history: Text) -> int:
+        return max(history.position - self.end, 1)
+
+
+class Text:
+    """The history as far as a controller looks at it."""
+
+    def __init__(self) -> None:
+        self.tokens = [0]
+        self.position = PROMPT
+
+
+class Clock:
+    """How long passes take on a machine that does other things too."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._rows = 1
+
+    def seconds(self, rows: int) -> float:
+        noise = float(np.exp(NOISE * self._rng.normal())) * (1.8 if self._rng.random() < 0.01 else 1.0)
+        before, self._rows = self._rows, rows
+        return two_cores(rows) * noise + (ANEW if rows != before else 0.0)
+
+
+def answer(auto: Auto, reader: Reader, draft_cost: float, mean: float, seed: int) -> float:
+    """Return the seconds that an answer takes."""
+    world, clock, text, position, seconds = World(mean, seed), Clock(seed + 1000), Text(), 0, 0.0
+    while position < ANSWER:
+        plan: Plan = auto.plan(text, Room(16, 64))  # type: ignore[arg-type] - of a history, it sees the length alone
+        beliefs, on_draft = [], 0.0
+        if plan.max_nodes:
+            beliefs, n_run = drafted(plan, world, position)
+            gap = reader.behind(text)
+            on_draft = draft_cost * n_run + (READ * gap if gap > 8 else 0.0)
+        k = len(beliefs)
+        kept = world.accepted(position, k) if k else 0
+        times = Times(draft=on_draft, verify=clock.seconds(plan.width(k)))
+        auto.observe(step_of(plan, position, beliefs, kept, times), times.total)
+        position, seconds = position + kept + 1, seconds + times.total
+        text.position = PROMPT + position
+        if plan.max_nodes:
+            reader.end = text.position - 1
+    return seconds
+
+
+def ratio(draft_cost: float, mean: float, seed: int) -> float:
+    """Return how fast the second answer of a pair is, plain decoding being 1; the first one taught the costs."""
+    costs = Costs(
+        RowCosts({rows: two_cores(rows) for rows in (1, 2, 3, 4, 5, 8, 16)}), DraftCosts(draft_cost / 2), READ
+    )
+    acceptance = Acceptance(Draw.IID)
+    for number in (seed + 50, seed):
+        reader = Reader()
+        auto = Auto(costs, acceptance, Shape(16, 16, 1), Draw.IID, name="draft-model", reader=reader)
+        seconds = answer(auto, reader, draft_cost, mean, number)
+    clock = Clock(seed + 2000)
+    return sum(clock.seconds(1) for _ in range(ANSWER)) / seconds
+
+
+@pytest.mark.parametrize("mean", [0.6, 0.4, 0.25, 0.05])
+@pytest.mark.parametrize("draft_cost", [0.02, 0.19, 0.35])
+def test_a_short_answer_is_not_slower(draft_cost: float, mean: float) -> None:
+    assert statistics.median(ratio(draft_cost, mean, seed) for seed in range(7)) >= 0.985
+
+
+@pytest.mark.parametrize(("draft_cost", "mean", "least"), [(0.02, 0.85, 2.2), (0.02, 0.6, 1.5), (0.19, 0.85, 1.5)])
+def test_a_short_answer_is_as_fast_as_its_draft_lets_it(draft_cost: float, mean: float, least: float) -> None:
+    assert statistics.median(ratio(draft_cost, mean, seed) for seed in range(7)) >= least
