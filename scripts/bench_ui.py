@@ -29,6 +29,7 @@ from make_scaled_pair import add_target_options, scaled_target
 
 PROMPT = "Once upon a time there lived a king who had three sons"
 PATIENCE = 300.0  # seconds
+LOOK = 1.0  # seconds between two looks at whether the answer is there
 COMMAND = [sys.executable, "-m", "localspec"]
 
 
@@ -56,15 +57,12 @@ def chat(pair: str, options: list[str], folder: Path) -> float:
         [*COMMAND, "chat", "-m", pair, *options], stdin=slave, stdout=slave, stderr=slave, env=environment
     )
     os.close(slave)
-    began, is_sent, found = time.monotonic(), False, None
-    seen = b""
+    read_until(master, b"ctx 0/")
+    os.write(master, PROMPT.encode() + b"\r")
+    asked, found = time.monotonic(), None
     while found is None:
-        assert time.monotonic() - began < PATIENCE, "the chat never answered"
-        if select.select([master], [], [], 0.1)[0]:
-            seen = (seen + os.read(master, 1 << 16))[-(1 << 20) :]
-        if not is_sent and b"ctx 0/" in seen:
-            os.write(master, PROMPT.encode() + b"\r")
-            is_sent = True
+        assert time.monotonic() - asked < PATIENCE, "the chat never answered"
+        drain(master, LOOK)
         found = finished(kept)
     os.write(master, b"\x11")
     with contextlib.suppress(OSError):
@@ -73,6 +71,23 @@ def chat(pair: str, options: list[str], folder: Path) -> float:
     process.wait(10)
     os.close(master)
     return speed(found)
+
+
+def read_until(master: int, wanted: bytes) -> None:
+    """Read what the chat draws until `wanted` is in it."""
+    seen, began = b"", time.monotonic()
+    while wanted not in seen:
+        assert time.monotonic() - began < PATIENCE, "the chat never began"
+        if select.select([master], [], [], 0.1)[0]:
+            seen = seen[-len(wanted) :] + os.read(master, 1 << 16)
+
+
+def drain(master: int, seconds: float) -> None:
+    """Read and drop what the chat draws, as cheaply as a terminal of its own processor would."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if select.select([master], [], [], left)[0]:
+            os.read(master, 1 << 16)
 
 
 def finished(kept: Path) -> dict[str, Any] | None:

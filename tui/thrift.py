@@ -1,16 +1,34 @@
 """How often the screen may be drawn, so that it does not eat the speed it reports.
 
 What a drawing costs grows with what is on the screen: a word appended to an answer of 60 paragraphs costs twice as much
-as to an empty one. So after each drawing the screen rests until it has taken no more than a share of one processor.
+as to an empty one. So after each drawing the screen rests until it has taken no more than a share of one processor. Where
+the engine has a thread on every one, what the screen takes all of its threads wait for: there it rests longer.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-SHARE = 0.15  # of one processor
-LONGEST = 0.5  # seconds that text may wait
+
+class Budget(NamedTuple):
+    """What drawing may take: its share of one processor, and the seconds that text may wait at most."""
+
+    share: float
+    longest: float
+
+
+ROOMY = Budget(0.15, 0.5)  # a processor is left over
+TIGHT = Budget(0.03, 0.8)  # the engine uses them all
+
+
+def budget(threads: int) -> Budget:
+    """Return what drawing may take beside an engine of so many threads."""
+    # Not cpu_count: a container may have fewer than the machine.
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ROOMY if threads < processors else TIGHT
 
 
 class Thrift:
@@ -22,6 +40,7 @@ class Thrift:
         self._clock, self._used = clock, used
         self._before = used()
         self._until = 0.0
+        self.budget = ROOMY
 
     @property
     def is_due(self) -> bool:
@@ -31,7 +50,7 @@ class Thrift:
     def begin(self) -> None:
         """Note that a drawing begins; what was used since the last one is what that one has cost."""
         now, used = self._clock(), self._used()
-        self._until = now + min(LONGEST, (used - self._before) / SHARE)
+        self._until = now + min(self.budget.longest, (used - self._before) / self.budget.share)
         self._before = used
 
     def wake(self) -> None:

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.tui.thrift import LONGEST, SHARE, Thrift
+from localspec.tui.thrift import ROOMY, TIGHT, Budget, Thrift, budget
 
 
-@pytest.mark.parametrize("cost", [0.001, 0.005, 0.02, 0.05])
-def test_the_share_is_kept_whatever_a_drawing_costs(cost: float) -> None:
+@pytest.mark.parametrize("given", [ROOMY, TIGHT])
+@pytest.mark.parametrize("cost", [0.001, 0.005, 0.02])
+def test_the_share_is_kept_whatever_a_drawing_costs(cost: float, given: Budget) -> None:
     now, used, drawn = 0.0, 0.0, 0
     thrift = Thrift(lambda: now, lambda: used)
+    thrift.budget = given
     for tick in range(2000):
         now = 0.05 * tick
         if thrift.is_due:
             thrift.begin()
             used += cost
             drawn += 1
-    assert used / now <= SHARE * 1.05
-    assert drawn >= min(0.9 * now / 0.05, 0.7 * now / (cost / SHARE + 0.05))
+    assert used / now <= given.share * 1.05
+    assert drawn >= min(0.9 * now / 0.05, 0.7 * now / (cost / given.share + 0.05))
 
 
-def test_text_never_waits_longer_than_half_a_second() -> None:
+def test_text_never_waits_longer_than_it_may() -> None:
     now, used = 0.0, 0.0
     thrift = Thrift(lambda: now, lambda: used)
     thrift.begin()
     used = 30.0
     thrift.begin()
     assert not thrift.is_due
-    now = LONGEST
+    now = ROOMY.longest
     assert thrift.is_due
 
 
@@ -39,3 +41,8 @@ def test_what_was_used_while_idle_is_no_drawing() -> None:
     thrift.wake()
     thrift.begin()
     assert thrift.is_due
+
+
+def test_an_engine_on_every_processor_leaves_little_to_draw_with() -> None:
+    assert budget(1 << 10) == TIGHT
+    assert budget(0) == ROOMY

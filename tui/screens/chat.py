@@ -13,7 +13,7 @@ from textual.widgets import Footer, Markdown, Static
 
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
-from localspec.events import Loading, Prefilled, Started, Warned
+from localspec.events import Loaded, Loading, Prefilled, Started, Warned
 from localspec.sanitize import sanitize
 from localspec.tui import figures
 from localspec.tui.bridge import Arrived, Ended
@@ -22,7 +22,7 @@ from localspec.tui.dialogue import Entry
 from localspec.tui.memory import resident
 from localspec.tui.provenance import View
 from localspec.tui.screens.turns import Turns
-from localspec.tui.thrift import Thrift
+from localspec.tui.thrift import Thrift, budget
 from localspec.tui.widgets.bars import Top, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
@@ -138,7 +138,10 @@ class ChatScreen(Turns):
         return Answered(entry, branch, self.desk.traces.get(entry.id), self._view)
 
     def _wake(self) -> None:
-        if not self.desk.bridge.is_busy:
+        is_busy = self.desk.bridge.is_busy
+        if self.composer.cursor_blink == is_busy:  # a cursor that blinks draws the screen twice a second
+            self.composer.cursor_blink = not is_busy
+        if not is_busy:
             self._thrift.wake()
         if self.desk.bridge.has_news and not self._is_awake and self._thrift.is_due:
             self._is_awake = True
@@ -170,6 +173,8 @@ class ChatScreen(Turns):
 
     async def _tell_of(self, item: Arrived) -> None:
         match item.event:
+            case Loaded(threads=threads):
+                self._thrift.budget = budget(threads)
             case Loading(what, fraction):
                 self._doing = f"loading the {what} {fraction:.0%}"
             case Started(prompt_n=n):
@@ -202,7 +207,8 @@ class ChatScreen(Turns):
         trouble = self.app.keeper.trouble()
         if trouble is not None:
             await self.fail(trouble)
-        self._show_figures()
+        if self.desk.answering is None:  # else they are drawn with the text: every drawing costs
+            self._show_figures()
 
     def _show_figures(self, *, is_due: bool = False) -> None:
         """Draw the figures; with `is_due` only if that is long enough ago."""
@@ -213,10 +219,10 @@ class ChatScreen(Turns):
         trace, loaded = self.desk.trace, self.desk.loaded
         pane = self.query_one("#figures", Static)
         if pane.display:
-            pane.update(figures.pane(trace, loaded, PANE - 4))
+            pane.update(figures.pane(trace, loaded, PANE - 4), layout=False)
         strip = self.query_one("#strip", Static)
         if strip.display:
-            strip.update(figures.strip(trace, self.size.width - 2))
+            strip.update(figures.strip(trace, self.size.width - 2), layout=False)
         cell = self.query_one("#cell", Static)
         if cell.display:
             cell.update(figures.cell(trace))
