@@ -91,12 +91,6 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool, 
     return axes
 
 
-def axis_names(axis: str) -> tuple[str, ...]:
-    """Return the names of an axis (method, tree, length, verify), `auto` first where it is one."""
-    known = {"method": registered(), "tree": TREES, "length": LENGTHS, "verify": VERIFIERS}[axis]
-    return (*(("auto",) if axis != "tree" else ()), *known)
-
-
 def check_axis(axis: str, spelling: str) -> None:
     """Raise UsageError for what no model and no choice on another axis could make right."""
     match axis:

@@ -83,9 +83,9 @@ class LocalspecApp(Elsewhere):
         self._chat = ChatScreen(desk, has_tokens=has_tokens, has_figures=has_figures)
 
     async def on_mount(self) -> None:
-        """Show the chat and load the pair while the first message is being written."""
+        """Show the chat; then load the pair, for which every processor is wanted, while a message is being written."""
         await self.push_screen(self._chat)
-        self.desk.bridge.load(self.desk.settings)
+        self.call_after_refresh(self._load)
         self.run_worker(self._recall_sent(), exit_on_error=False)
 
     async def _recall_sent(self) -> None:
@@ -256,9 +256,13 @@ class LocalspecApp(Elsewhere):
 
     def action_restart(self) -> None:
         """Start the engine again after it died."""
+        self._load()
+        self.chat.composer.focus()
+
+    def _load(self) -> None:
+        """Load the pair, unless a message that came first does."""
         if not self.desk.bridge.is_busy:
             self.desk.bridge.load(self.desk.settings)
-        self.chat.composer.focus()
 
     def _handle_exception(self, error: Exception) -> None:
         """Keep the bug for the command line, which tells of it as of every other one."""

@@ -1,8 +1,8 @@
 """How often the screen may be drawn, so that it does not eat the speed it reports.
 
 What a drawing costs grows with what is on the screen: a word appended to an answer of 60 paragraphs costs twice as much
-as to an empty one. So after each drawing the screen rests until it has taken no more than a share of one processor. Where
-the engine has a thread on every one, what the screen takes all of its threads wait for: there it rests longer.
+as to an empty one. So after each drawing the screen rests until it has taken no more than a share of one processor.
+Where the engine has a thread on every one, all of them wait for what the screen takes: there it rests longer.
 """
 
 from __future__ import annotations

@@ -1,18 +1,22 @@
-"""Getting what a command needs from the hub: planned, asked about, pulled with its progress shown."""
+"""Getting what a command needs from the hub: planned, asked about, pulled with its progress shown.
+
+What pulls is imported when something is missing: mostly nothing is, and a prompt is waited for.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec.cli.console import Console, is_terminal, one_line
-from localspec.cli.progress import gigabytes, shown_progress
 from localspec.cli.settings import load_settings, promised_settings
 from localspec.config import LoadSettings
 from localspec.errors import DeclinedError, NotFoundError
 from localspec.models.names import HubName
-from localspec.models.pull import Pull, PullPlan, make_plan, pull_all
 from localspec.models.store import NotCachedError, PairRef, expand, locate
+
+if TYPE_CHECKING:
+    from localspec.models.pull import PullPlan
 
 
 def is_offline(values: Any) -> bool:
@@ -56,6 +60,7 @@ def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.receipts import Receipts
     from localspec.models.hub.remote import Hub
+    from localspec.models.pull import make_plan
 
     live = Live(console)
     live.status("asking the hub")
@@ -67,9 +72,11 @@ def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
 
 def carry_out(plan: PullPlan, console: Console) -> None:
     """Pull, showing the progress."""
+    from localspec.cli.progress import shown_progress
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.receipts import Receipts
     from localspec.models.hub.remote import Hub
+    from localspec.models.pull import Pull, pull_all
 
     pull = Pull(plan, Hub(), Cache(), Receipts())
     try:
@@ -84,6 +91,8 @@ def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
     """Ask whether to download. Raises DeclinedError for a no, and where there is nobody to ask."""
     if values["yes"] or not plan.missing:
         return
+    from localspec.cli.progress import gigabytes
+
     names = " + ".join(one_line(str(name)) for name in plan.names)
     what = f"{gigabytes(plan.missing)} for {names}"
     if not confirmed(f"Download {what}? [Y/n] "):

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from localspec.axes import axis_names, check_axis
 from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.params import Positive, option, stacked
 from localspec.cli.settings import draft_length, key_value, layers_on, servers, token_bias, unescape
 from localspec.config import Request, Sampling, Speculation
+from localspec.registers import axis_names
 
 AXES = "Speculation (the four axes; see: localspec methods)"
 _INT = click.IntRange(1, 2**31 - 1)
@@ -158,8 +158,13 @@ def _speculation() -> list[Any]:
 
 
 def _axis(name: str, default: str, **more: Any) -> Any:
-    check, names = partial(check_axis, name), partial(axis_names, name)
-    return option(f"--{name}", default=default, section=AXES, check=check, names=names, **more)
+    def check(spelling: str) -> None:
+        if spelling != default:
+            from localspec.axes import check_axis  # late: it brings numpy, and the defaults are right
+
+            check_axis(name, spelling)
+
+    return option(f"--{name}", default=default, section=AXES, check=check, names=partial(axis_names, name), **more)
 
 
 def _each(check: Callable[[str], object]) -> Callable[[tuple[str, ...]], None]:

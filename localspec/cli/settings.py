@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.axes import resolve_axes
 from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.errors import NotFoundError, UsageError
@@ -88,6 +87,10 @@ def request_settings(values: Values, settings: LoadSettings) -> Request:
 def check(request: Request, settings: LoadSettings) -> None:
     """Raise UsageError for settings that are out of range or do not go together."""
     request.check()
+    if request.speculation == Speculation():  # what nobody asked for cannot be wrong
+        return
+    from localspec.axes import resolve_axes  # late: with numpy it is a third of a command's start
+
     seed = request.sampling.seed
     resolve_axes(
         request.speculation,

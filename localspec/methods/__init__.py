@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec.options import Option, Value
-from localspec.protocols import Backend, Cancel, TreePolicy
-from localspec.sampling import Sampler
+
+if TYPE_CHECKING:  # the register is read by every command, which need not wait for numpy
+    from localspec.protocols import Backend, Cancel, TreePolicy
+    from localspec.sampling import Sampler
 
 METHODS: dict[str, str] = {
     "plain": "localspec.methods.plain:Plain",

@@ -318,6 +318,16 @@ def test_help_has_no_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment()).returncode == 0
 
 
+def test_the_first_screen_of_the_chat_waits_for_little() -> None:
+    script = (
+        "import sys, localspec.cli.chat, localspec.cli.run, localspec.tui.launch\n"
+        "late = {'numpy', 'markdown_it', 'localspec.models.pull', 'llama_cpp', 'huggingface_hub'} & set(sys.modules)\n"
+        "sys.exit(', '.join(late) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_version_names_every_part() -> None:
     line = localspec("--version").stdout.decode()
     assert line.count("\n") == 1

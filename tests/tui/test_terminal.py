@@ -56,6 +56,10 @@ def test_a_real_chat_of_three_turns(tmp_path: Path) -> None:
     terminal.wait_for(lambda: has(terminal, "⟦corrected⟧"))
     passes = next(line for line in terminal.screen.display if "PASSES" in line)
     assert int(re.findall(r"PASSES (\d+)", passes)[0]) >= 5
+    terminal.type("\x1bOS")  # F4: the last question again, plainly and with speculation
+    terminal.wait_for(lambda: has(terminal, "race · done") and has(terminal, "✓ "))  # one text, or a fork at a tie
+    terminal.type("\x1b")  # back
+    terminal.wait_for(lambda: has(terminal, "SPEED"))
     terminal.type("\x11")  # Ctrl+Q
     assert terminal.wait() == 0
     with sqlite3.connect(tmp_path / "data" / "conversations.db") as database:

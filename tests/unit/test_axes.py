@@ -29,6 +29,15 @@ def axes(*, has_draft: bool = True, is_seeded: bool = False, **spoken: str | int
     return resolve_axes(Speculation(**spoken), has_draft=has_draft, is_seeded=is_seeded)
 
 
+@pytest.mark.parametrize("is_greedy", [False, True])
+@pytest.mark.parametrize("is_seeded", [False, True])
+@pytest.mark.parametrize("has_draft", [False, True])
+def test_the_defaults_are_never_refused(has_draft: bool, is_seeded: bool, is_greedy: bool) -> None:
+    """So the command line need not ask."""
+    found = resolve_axes(Speculation(), has_draft=has_draft, is_seeded=is_seeded, is_greedy=is_greedy)
+    assert found.is_guarded or is_seeded
+
+
 def test_the_defaults() -> None:
     """A pair drafts chains with block rejection, as long as the controller likes; without a draft model, plainly."""
     found = axes()

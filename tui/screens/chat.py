@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Footer, Markdown, Static
+from textual.widgets import Footer, Static
 
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
@@ -28,6 +28,9 @@ from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Asked, Spoken
 from localspec.tui.widgets.transcript import Transcript
+
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
 
 RATE = 20  # times a second that what has come is shown
 FIGURES = 0.25  # seconds between two versions of the figures
@@ -297,8 +300,7 @@ class ChatScreen(Turns):
         """Go to the composer."""
         self.composer.focus()
 
-    @on(Markdown.LinkClicked)
-    def copy_link(self, clicked: Markdown.LinkClicked) -> None:
+    def on_markdown_link_clicked(self, clicked: Markdown.LinkClicked) -> None:
         """Copy a link, and open nothing: what it leads to is the model's choice."""
         self.copy_text(clicked.href, "the link")
 

@@ -6,11 +6,15 @@ a fence's end); so at the end the whole is parsed once more. Nothing here parses
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Markdown
 
 from localspec.tui.widgets.flow import Flow
+
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
 
 MOST = 48_000  # characters of Markdown; a screen full of widgets takes seconds to lay out beyond that
 LONGEST = 8_000  # characters of one of its lines
@@ -38,6 +42,8 @@ class Reply(Vertical):
             self._flow = Flow(self._text)
             yield self._flow
         else:
+            from textual.widgets import Markdown  # late: the first screen, which is waited for, has no answer
+
             self._markdown = Markdown(self._text, open_links=False)
             yield self._markdown
 
