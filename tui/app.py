@@ -25,7 +25,6 @@ from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.screens.help import Help
 from localspec.tui.screens.log import LogScreen
-from localspec.tui.screens.turns import BUSY
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
@@ -151,8 +150,7 @@ class LocalspecApp(Elsewhere):
 
     async def action_new(self) -> None:
         """Begin a new conversation."""
-        if self.desk.answering is not None:
-            self.say(BUSY)
+        if self.chat.is_answering():
             return
         self.desk.renew()
         await self.chat.renew()
@@ -160,8 +158,7 @@ class LocalspecApp(Elsewhere):
 
     def action_conversations(self) -> None:
         """Choose a conversation to go on with."""
-        if self.desk.answering is not None:
-            self.say(BUSY)
+        if self.chat.is_answering():
             return
 
         async def take(conversation: str | None) -> None:

@@ -8,7 +8,6 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from localspec.conversations.records import USER
-from localspec.tui.screens.turns import BUSY
 from localspec.tui.shared import Shared
 from localspec.tui.themes import DARK
 
@@ -32,7 +31,7 @@ class Elsewhere(Shared):
         """Race plain decoding against speculation, on what is being written or else on the last question."""
         from localspec.tui.screens.race import RaceScreen
 
-        if self._is_busy():
+        if self.chat.is_answering():
             return
         asked = next((entry for entry in reversed(self.desk.dialogue.path()) if entry.role == USER), None)
         written = self.chat.composer.message.strip()
@@ -45,7 +44,7 @@ class Elsewhere(Shared):
         """Choose another pair, or download one."""
         from localspec.tui.screens.pairs import PairsScreen
 
-        if self._is_busy():
+        if self.chat.is_answering():
             return
         try:
             folder = Path.cwd()
@@ -60,9 +59,3 @@ class Elsewhere(Shared):
         if self.form.theme != "auto" or self.theme != self.first_theme:
             self.form.theme = "dark" if self.theme == DARK else "light"
         self.push_screen(SettingsScreen(self.form))
-
-    def _is_busy(self) -> bool:
-        """Whether an answer is being written, which is then said."""
-        if self.desk.answering is not None:
-            self.say(BUSY)
-        return self.desk.answering is not None

@@ -8,7 +8,7 @@ from localspec.control.account import LossAccount
 from localspec.control.cost import Costs
 from localspec.draft import Step
 
-INTERRUPTED = 2.0  # times what is known of its width
+INTERRUPTED = 1.25  # times what is known of its width: beyond, other programs took the processor
 
 
 class Ledger:

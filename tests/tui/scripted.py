@@ -126,6 +126,12 @@ async def say(pilot: Pilot[int], text: str) -> None:
     await pilot.pause()
 
 
+async def say_until_held(pilot: Pilot[int], worker: ScriptedWorker, text: str) -> None:
+    """Send a message and wait until the worker holds its answer back."""
+    await say(pilot, text)
+    await until(pilot, worker.is_held.is_set)
+
+
 async def ask(pilot: Pilot[int], text: str) -> Answered:
     """Send a message and wait for the whole answer."""
     app = app_of(pilot)

@@ -15,7 +15,7 @@ from localspec.tui.keeper import Keeper
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.widgets.card import ErrorCard
-from tests.tui.scripted import ScriptedWorker, ask, opened, say, settled, shown, until
+from tests.tui.scripted import ScriptedWorker, ask, opened, say, say_until_held, settled, shown, until
 
 STORY = "Once upon a time there was a king."
 
@@ -54,8 +54,7 @@ async def open_list(pilot: Pilot[int], app: LocalspecApp) -> None:
 async def test_an_answer_is_kept_while_it_comes(tmp_path: Path) -> None:
     worker, store = ScriptedWorker(hold_at=2), Store.open(tmp_path / "kept.db")
     async with opened(worker, store=store) as (pilot, app):
-        await say(pilot, "go")
-        await until(pilot, worker.is_held.is_set)
+        await say_until_held(pilot, worker, "go")
         await until(pilot, lambda: app.desk.trace is not None and len(app.desk.trace.passes) == 2)
         app.keeper.ask(lambda each: None).result()
         assert kept(store) == [("user", "go", "sent"), ("assistant", "Once upon a time there", None)]

@@ -9,7 +9,17 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.flow import Flow, wrap
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.reply import MOST
-from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say, settled, shown, until
+from tests.tui.scripted import (
+    ScriptedWorker,
+    answers,
+    ask,
+    markdown_text,
+    opened,
+    say_until_held,
+    settled,
+    shown,
+    until,
+)
 
 LINES = [f"Line {n}.\n\n" for n in range(60)]
 
@@ -22,8 +32,7 @@ def is_at_end(app: LocalspecApp) -> bool:
 async def test_the_end_is_followed_until_a_person_goes_up() -> None:
     worker = ScriptedWorker(passes=LINES, hold_at=30)
     async with opened(worker) as (pilot, app):
-        await say(pilot, "go")
-        await until(pilot, worker.is_held.is_set)
+        await say_until_held(pilot, worker, "go")
         await until(pilot, lambda: app.chat.transcript.max_scroll_y > 10 and is_at_end(app))
         await pilot.press("pageup")
         await pilot.pause()
@@ -43,8 +52,7 @@ async def test_the_end_is_followed_until_a_person_goes_up() -> None:
 async def test_the_end_is_followed_again_once_it_is_reached() -> None:
     worker = ScriptedWorker(passes=LINES, hold_at=30)
     async with opened(worker) as (pilot, app):
-        await say(pilot, "go")
-        await until(pilot, worker.is_held.is_set)
+        await say_until_held(pilot, worker, "go")
         await until(pilot, lambda: app.chat.transcript.max_scroll_y > 10 and is_at_end(app))
         await pilot.press("pageup", "pagedown", "pagedown")
         await until(pilot, lambda: is_at_end(app))
@@ -58,8 +66,7 @@ async def test_the_end_is_followed_again_once_it_is_reached() -> None:
 async def test_resizing_while_text_comes_loses_neither_text_nor_place(is_following: bool) -> None:
     worker = ScriptedWorker(passes=LINES, hold_at=40)
     async with opened(worker) as (pilot, app):
-        await say(pilot, "go")
-        await until(pilot, worker.is_held.is_set)
+        await say_until_held(pilot, worker, "go")
         await until(pilot, lambda: app.chat.transcript.max_scroll_y > 10 and is_at_end(app))
         if not is_following:
             await pilot.press("pageup")

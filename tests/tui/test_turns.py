@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localspec.errors import PromptTooLongError
 from localspec.tui.widgets.card import ErrorCard, Note
-from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say, shown, until
+from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say, say_until_held, shown, until
 
 STORY = "Once upon a time there was a king."
 
@@ -50,8 +50,7 @@ async def test_text_is_shown_while_it_comes() -> None:
 async def test_escape_stops_and_keeps_what_there_is() -> None:
     worker = ScriptedWorker(hold_at=2)
     async with opened(worker) as (pilot, app):
-        await say(pilot, "go")
-        await until(pilot, worker.is_held.is_set)
+        await say_until_held(pilot, worker, "go")
         await pilot.press("escape")
         await until(pilot, lambda: app.desk.answering is None)
         assert shown(app)[-1] == "Once upon a time there"
@@ -62,8 +61,7 @@ async def test_escape_stops_and_keeps_what_there_is() -> None:
 async def test_a_stop_is_acknowledged_while_the_prompt_is_read() -> None:
     worker = ScriptedWorker(hold_at=0)
     async with opened(worker) as (pilot, app):
-        await say(pilot, "go")
-        await until(pilot, worker.is_held.is_set)
+        await say_until_held(pilot, worker, "go")
         await pilot.press("ctrl+c")
         await until(pilot, lambda: app.desk.answering is None)
         assert app.desk.dialogue.path()[-1].status == "interrupted"
@@ -73,8 +71,7 @@ async def test_a_stop_is_acknowledged_while_the_prompt_is_read() -> None:
 async def test_nothing_is_sent_while_an_answer_is_written() -> None:
     worker = ScriptedWorker(hold_at=1)
     async with opened(worker) as (pilot, app):
-        await say(pilot, "one")
-        await until(pilot, worker.is_held.is_set)
+        await say_until_held(pilot, worker, "one")
         await say(pilot, "two")
         assert app.chat.composer.text == "two"
         assert len(worker.requests) == 1
