@@ -306,7 +306,7 @@ class Session:
         models = [one.path for one in (target, draft) if one is not None]
         asked, backend = self._settings, self._target.backend
         settings = [backend.traits.devices, backend.threads, asked.gpu, asked.draft_gpu, asked.kv_type]
-        settings += [asked.flash_attn, build_info().llama_cpp]
+        settings += [backend.options.flash_attn, build_info().llama_cpp]
         return Profile.of(cache_folder("profiles"), models, settings)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import Cells, Copy, Remove
-from localspec.backends.context import MAX_OUTPUTS, context_size, kv_bytes, open_context
+from localspec.backends.context import MAX_OUTPUTS, context_size, kv_bytes, open_context, with_attention
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
 from localspec.backends.model import Model, Progress, Special
@@ -43,7 +43,7 @@ class LlamaBackend:
 
     def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
         self.model = model
-        self.options = options or model.options
+        self.options = with_attention(model, options or model.options)
         self.evaluated = 0
         self.kv_bytes = kv_bytes(model, self.options)
         self._is_stateful = model.is_recurrent or model.is_hybrid

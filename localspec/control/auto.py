@@ -35,6 +35,7 @@ from localspec.protocols import History, Plan, Room, Shape, always
 LONGEST = 16  # tokens of a chain, where -k sets no other bound
 MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
 GUESSED = 10.0  # tokens that the first guess is worth
+STAKE = 0.5  # of what may be lost: the most that a trial may cost
 RESTED = 3  # passes that stay plain without a thought once drafting was parked
 SOON = 32.0  # passes in which what was lost must be won back
 LATER = 64.0  # and what is spent on reading
@@ -123,7 +124,7 @@ class Auto:
         best = max(offers, key=lambda one: one.gain, default=NOTHING)
         if best.gain <= wanted:
             trial = next((self._trial(one, value) for one in offers if one.plan.drafter == self._name), NOTHING)
-            is_trial = trial.plan.max_nodes > 0 and trial.worst <= room and self._trials.are_due()
+            is_trial = trial.plan.max_nodes > 0 and trial.worst <= STAKE * room and self._trials.are_due()
             return trial.plan if is_trial else self._parked("nothing drafted would pay")
         if best.worst > room:
             return self._parked(f"drafting has cost {1e3 * self.ledger.account.loss:.0f} ms more than plain decoding")
