@@ -63,6 +63,7 @@ class ChatScreen(Turns):
         self._figures_at = 0.0
         self._is_awake = False  # a tick is on its way
         self._thrift = Thrift()
+        self._blinks_later = False  # the cursor, when the engine has nothing to do
 
     def compose(self) -> ComposeResult:
         """Top line, transcript beside figures, strip, input, keys."""
@@ -142,9 +143,11 @@ class ChatScreen(Turns):
 
     def _wake(self) -> None:
         is_busy = self.desk.bridge.is_busy
-        if self.composer.cursor_blink == is_busy:  # a cursor that blinks draws the screen twice a second
-            self.composer.cursor_blink = not is_busy
+        if is_busy and self.composer.cursor_blink:  # a cursor that blinks draws the screen twice a second
+            self.composer.cursor_blink, self._blinks_later = False, True
         if not is_busy:
+            if self._blinks_later:
+                self.composer.cursor_blink, self._blinks_later = True, False
             self._thrift.wake()
         if self.desk.bridge.has_news and not self._is_awake and self._thrift.is_due:
             self._is_awake = True

@@ -1,8 +1,7 @@
 """The transcript: messages one below the other, and its own rule of following what comes.
 
-The end is followed while it is in sight (within two rows), a step upwards lets go, End or reaching the end follows
-again. Textual's `anchor` keeps the end in sight while the screen is laid out, which costs no second drawing; but by
-itself it never takes hold again once a person has scrolled while text comes, so it is told here when to hold.
+Textual's `anchor` never takes hold again once a person has scrolled while text comes, so this does not use it: the
+end is followed while it is in sight (within two rows), a step upwards lets go, End or reaching the end follows again.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ class Transcript(VerticalScroll, can_focus=False):
         super().__init__(*children, id=id)
         self.is_following = True
         self._height = 0  # of the content when it was let go of
-        self.anchor()
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Let go when a person goes up, follow again when the end comes into sight."""
@@ -38,30 +36,27 @@ class Transcript(VerticalScroll, can_focus=False):
         elif new < old:
             self._set_following(False)
 
-    def release_anchor(self) -> None:
-        """Textual lets go at every scrolling; here a step upwards does."""
-
     def grown(self) -> None:
-        """The content has changed: tell how much of it is below, unless the end is followed."""
-        if not self.is_following:
-            self.call_after_refresh(lambda: self.post_message(self.Follow(self._below)))
+        """The content has changed: stay at its end, or tell how much is below."""
+        self.call_after_refresh(self._settle)
 
     def follow(self) -> None:
         """Go to the end and stay there."""
         self._set_following(True)
-        self.anchor()
+        self.grown()
 
     def on_resize(self) -> None:
         """A narrower window makes the text longer."""
         self.grown()
 
-    @property
-    def _below(self) -> int:
-        return max(0, self.virtual_size.height - self._height)
+    def _settle(self) -> None:
+        if self.is_following:
+            self.scroll_end(animate=False, immediate=True)
+        else:
+            self.post_message(self.Follow(max(0, self.virtual_size.height - self._height)))
 
     def _set_following(self, is_following: bool) -> None:
         if is_following != self.is_following:
             self.is_following = is_following
             self._height = self.virtual_size.height
-            self.anchor(is_following)
             self.post_message(self.Follow(0))
