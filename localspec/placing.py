@@ -161,7 +161,9 @@ def _planned(
     wish = Wish(
         n_ctx=settings.ctx,
         kv_type=settings.kv_type,
-        has_flash=settings.flash_attn != "off",
+        # As `backends.context.with_attention` has it, but for contexts whose scores would be too large.
+        has_flash=settings.flash_attn == "on"
+        or (settings.flash_attn == "auto" and (bool(found) or settings.kv_type not in ("f32", "f16"))),
         is_mapped=settings.mmap,
         needs_draft=True,
         threads=settings.threads,

@@ -73,7 +73,7 @@ def test_storyteller_takes_what_is_told() -> None:
     """Within 20 %: weights, cache, compute buffer, and outputs of 128 rows, which a full tree makes."""
     buffers = place(path=str(pair.TARGET), n_ctx=1024, n=5)["buffers"]
     measured = sum(size for kinds in buffers.values() for kind, size in kinds.items() if kind != "output")
-    use = told(pair.TARGET, ContextPlan(1024))
+    use = told(pair.TARGET, ContextPlan(1024, has_flash=False))
     assert use.total - use.outputs == pytest.approx(measured, rel=0.2)
     assert use.outputs == 128 * 4096 * 4
 
@@ -83,7 +83,7 @@ def test_a_scaled_1b_takes_what_is_told(tmp_path: Path) -> None:
     """Within 20 % of what the process has in memory after a full batch; not mapped, so that every byte is its own."""
     path = tmp_path / "1b.gguf"
     write_scaled(pair.TARGET, path, SHAPES["1b"], "Q4_0")
-    context = ContextPlan(2048)
+    context = ContextPlan(2048, has_flash=False)
     found = place(path=str(path), n_ctx=2048, prompt=600, n=2, mmap=False)
     use = told(path, context)
     assert use.total == pytest.approx(found["resident"], rel=0.2)
