@@ -174,13 +174,16 @@ def _migrate(db: sqlite3.Connection, path: Path | None) -> None:
 
 
 def _version(db: sqlite3.Connection, path: Path | None) -> int:
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    # In one statement, so as of one moment: between two, another process may have made the tables.
+    version, tables = db.execute(
+        "SELECT user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version"
+    ).fetchone()
     if version > VERSION:
         raise IncompatibleError(
             f"{path} was written by a newer localspec (its version is {version}, this one knows {VERSION})",
             hint="pip install -U localspec, or --no-save to leave it alone",
         )
-    if version == 0 and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+    if version == 0 and tables:
         raise _damaged(path, "it belongs to another program")
     return version
 
