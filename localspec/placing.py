@@ -14,7 +14,7 @@ from localspec.axes import MAX_LEAVES
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import Device, available_memory, devices, offloading
 from localspec.backends.memory import human
-from localspec.backends.options import LoadOptions, Placement
+from localspec.backends.options import LoadOptions, Placement, wants_flash
 from localspec.config import LoadSettings, cache_folder
 from localspec.errors import ResourceError
 from localspec.models.gguf.header import Header
@@ -161,9 +161,8 @@ def _planned(
     wish = Wish(
         n_ctx=settings.ctx,
         kv_type=settings.kv_type,
-        # As `backends.context.with_attention` has it, but for contexts whose scores would be too large.
-        has_flash=settings.flash_attn == "on"
-        or (settings.flash_attn == "auto" and (bool(found) or settings.kv_type not in ("f32", "f16"))),
+        # Contexts whose scores would be too large get it too, but their size is not known yet.
+        has_flash=wants_flash(settings.flash_attn, settings.kv_type, has_gpu=bool(found)),
         is_mapped=settings.mmap,
         needs_draft=True,
         threads=settings.threads,

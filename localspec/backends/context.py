@@ -11,7 +11,7 @@ from localspec.backends.lib import KV_TYPES, api
 from localspec.backends.log import LOG
 from localspec.backends.memory import check_context
 from localspec.backends.model import Model
-from localspec.backends.options import LoadOptions
+from localspec.backends.options import UNQUANTISED, LoadOptions, wants_flash
 from localspec.errors import ResourceError, UsageError
 
 DEFAULT_CTX = 4096
@@ -26,21 +26,18 @@ def context_size(model: Model, options: LoadOptions) -> int:
 
 
 def with_attention(model: Model, options: LoadOptions) -> LoadOptions:
-    """Return the options with flash attention switched off where it is left to us and a processor would compute it.
-
-    There it costs by the row: 600 tokens deep in a 1B model a pass of 8 rows took 206 ms with it and 111 without, one
-    of a single row 72 and 65. But without it the scores take memory, and a quantised cache cannot do without.
-    """
-    is_free = options.flash_attn == "auto" and not model.n_gpu_layers and options.kv_type in ("f32", "f16")
+    """Return the options with flash attention switched off where that is quicker and its scores fit in memory."""
+    if wants_flash(options.flash_attn, options.kv_type, has_gpu=model.n_gpu_layers != 0):
+        return options
     scores = model.context_shape.compute_bytes(context_size(model, options), options.n_batch, has_flash=False)
-    return replace(options, flash_attn="off") if is_free and scores <= SCORES else options
+    return replace(options, flash_attn="off") if scores <= SCORES else options
 
 
 def kv_bytes(model: Model, options: LoadOptions) -> int:
     """Return the bytes of the KV cache; raises ResourceError where they and the buffers exceed the free memory."""
     if options.kv_type not in KV_TYPES:
         raise UsageError(f"there is no cache type {options.kv_type!r}", hint=f"{', '.join(KV_TYPES)}")
-    if options.flash_attn == "off" and options.kv_type not in ("f32", "f16"):
+    if options.flash_attn == "off" and options.kv_type not in UNQUANTISED:
         raise UsageError(f"a {options.kv_type} cache needs flash attention", hint="--flash-attn auto, or --kv f16")
     available = available_memory()
     if available is not None and model.n_gpu_layers:

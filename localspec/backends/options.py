@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from localspec.errors import UsageError
 
 FLASH = ("auto", "on", "off")
+UNQUANTISED = ("f32", "f16")  # the KV types that attention can do with in plain multiplications
 MAX_THREADS = 512  # GGML_MAX_N_THREADS
 
 
@@ -63,3 +64,12 @@ class LoadOptions:
                 raise UsageError(f"there can be 1 to {MAX_THREADS} threads, not {count}", hint="leave out --threads")
         if not 1 <= self.max_leaves <= 256 or self.n_batch < self.max_leaves:
             raise UsageError(f"a tree can have 1 to 256 leaves and no more than n_batch, not {self.max_leaves}")
+
+
+def wants_flash(flash_attn: str, kv_type: str, has_gpu: bool) -> bool:
+    """Whether flash attention is worth its while: asked for, needed by the cache's type, or computed by a GPU.
+
+    On a processor it costs by the row: 600 tokens deep in a 1B model a pass of 8 rows took 206 ms with it and 111
+    without, one of a single row 72 and 65.
+    """
+    return flash_attn == "on" or (flash_attn == "auto" and (has_gpu or kv_type not in UNQUANTISED))

@@ -28,7 +28,7 @@ class Talk:
         self.store = store or Store.open(None)
         settings = LoadSettings("/t.gguf", "/d.gguf", "pair")
         current = Current(self.store, "pair")
-        self.chat = Chat(Console(), self.worker, settings, Request(), current, self._open)  # type: ignore[arg-type] - a scripted worker
+        self.chat = Chat(Console(), self.worker, settings, Request(), current, self._open)
         self._capsys = capsys
 
     def say(self, *lines: str) -> str:

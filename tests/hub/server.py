@@ -11,6 +11,7 @@ import json
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -112,7 +113,7 @@ def serving(repos: dict[str, Repo]) -> Iterator[Server]:
         server.close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler, ABC):
     world: Server
     name: str
     protocol_version = "HTTP/1.1"
@@ -140,8 +141,9 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
+    @abstractmethod
     def answer(self) -> None:
-        raise NotImplementedError
+        """Send what the request asks for."""
 
     def send(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)

@@ -38,7 +38,7 @@ class Reader:
 
 
 class Text:
-    """The history as far as a controller looks at it."""
+    """The history as far as a controller looks at it: its length alone."""
 
     def __init__(self) -> None:
         self.tokens = [0]
@@ -62,7 +62,7 @@ def answer(auto: Auto, reader: Reader, draft_cost: float, mean: float, seed: int
     """Return the seconds that an answer takes."""
     world, clock, text, position, seconds = World(mean, seed), Clock(seed + 1000), Text(), 0, 0.0
     while position < ANSWER:
-        plan: Plan = auto.plan(text, Room(16, 64))  # type: ignore[arg-type] - of a history, it sees the length alone
+        plan: Plan = auto.plan(text, Room(16, 64))
         beliefs, on_draft = [], 0.0
         if plan.max_nodes:
             beliefs, n_run = drafted(plan, world, position)
