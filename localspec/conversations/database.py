@@ -175,9 +175,8 @@ def _migrate(db: sqlite3.Connection, path: Path | None) -> None:
 
 def _version(db: sqlite3.Connection, path: Path | None) -> int:
     # In one statement, so as of one moment: between two, another process may have made the tables.
-    version, tables = db.execute(
-        "SELECT user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version"
-    ).fetchone()
+    both = "SELECT user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version"
+    version, tables = map(int, db.execute(both).fetchone())
     if version > VERSION:
         raise IncompatibleError(
             f"{path} was written by a newer localspec (its version is {version}, this one knows {VERSION})",
