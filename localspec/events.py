@@ -127,11 +127,13 @@ class Committed:
 class Probed:
     """A plain pass of a drafting method was measured: milliseconds of a token, with `ctx` tokens in the context.
 
-    Measured to the end of telling the pass, as the time of every pass is.
+    Measured to the end of telling the pass, as the time of every pass is, `age_s` seconds ago: in this answer, or, told
+    before its first pass, in an earlier one.
     """
 
     plain_ms: float
     ctx: int
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

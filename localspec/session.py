@@ -147,9 +147,12 @@ class Session:
             yield events.Warned("request", warning)
         vocabulary = Vocabulary(self._target.model.is_eog, self._target.model.piece)
         context = Context(prompt.tokens, vocabulary, n_ctx=n_ctx, max_tokens=request.max_tokens, stops=request.stop)
-        engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed)
         assert self._steering is not None
+        yield from self._steering.recall(len(prompt.tokens))
+        engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed)
         for event in narrate(engine, context, vocabulary, details=request.details, began=began):
+            if isinstance(event, events.Probed):
+                self._steering.probed(event)
             if isinstance(event, events.Finished):
                 yield from self._steering.keep()
                 event = replace(event, **self._steering.findings())

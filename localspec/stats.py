@@ -41,12 +41,16 @@ SOURCES = ("accepted", "corrected", "bonus", "plain")
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What plain decoding costs here: the median of `n` probe passes, the last with `ctx` tokens in the context."""
+    """What plain decoding costs here: by `n` probe passes, the last `age_s` ago with `ctx` tokens in the context.
+
+    `is_live`: at least that one was made in this answer.
+    """
 
     ms_per_token: float
     n: int
     ctx: int
     age_s: float
+    is_live: bool
 
     @property
     def tok_per_s(self) -> float:
@@ -84,6 +88,7 @@ class Stats:
     _probes: list[float] = field(default_factory=list)
     _probe_ctx: int = 0
     _probed_at: float = 0.0
+    _is_live: bool = False
 
     def observe(self, event: Event) -> None:
         """Take one event into account; those that carry no number are ignored."""
@@ -99,7 +104,8 @@ class Stats:
                 self._commit(event)
             case Probed():
                 self._probes.append(event.plain_ms)
-                self._probe_ctx, self._probed_at = event.ctx, self.clock()
+                self._probe_ctx, self._probed_at = event.ctx, self.clock() - event.age_s
+                self._is_live = event.age_s == 0
             case Warned():
                 self.warnings.append(event)
             case Finished():
@@ -202,9 +208,8 @@ class Stats:
         """
         if len(self._probes) < 2:
             return None
-        return Baseline(
-            _lower_quartile(self._probes), len(self._probes), self._probe_ctx, self.clock() - self._probed_at
-        )
+        ms, age = _lower_quartile(self._probes), self.clock() - self._probed_at
+        return Baseline(ms, len(self._probes), self._probe_ctx, age, self._is_live)
 
     @property
     def speedup(self) -> float | None:

@@ -19,7 +19,7 @@ from localspec.control.cost import Costs
 from localspec.control.guard import Guarded
 from localspec.control.learning import Learning
 from localspec.control.ledger import Ledger
-from localspec.control.probe import Probing
+from localspec.control.probe import Probes, Probing
 from localspec.control.reading import Reader
 from localspec.methods import Parts, registered, resolve
 from localspec.options import read_options
@@ -45,6 +45,8 @@ class Steering:
         self._ledger: Ledger | None = None
         self._is_measured = False  # since it was loaded
         self._is_told = False  # that the profile cannot be kept
+        self._probes = Probes(clock)
+        self._is_known = False  # what plain decoding costs, from earlier answers
 
     def must_measure(self, axes: Axes) -> bool:
         """Whether a controller wants to know what passes cost, and earlier runs did not find out all of it."""
@@ -72,24 +74,38 @@ class Steering:
         """Drop what was read of texts; what was learned of the pair stays."""
         self._copier = None
 
+    def recall(self, prompt_n: int) -> Iterator[events.Event]:
+        """Tell again what earlier answers measured of plain decoding, where it holds for this one too."""
+        found = self._probes.near(prompt_n)
+        self._is_known = bool(found)
+        for one in found:
+            yield events.Probed(one.ms, one.ctx, self._clock() - one.at)
+
+    def probed(self, event: events.Probed) -> None:
+        """Keep a measurement of plain decoding for the answers that follow."""
+        self._probes.add(event.plain_ms, event.ctx)
+
     def controller(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Controller:
         """Return the controller of a request; the automatic one may add to `drafters`."""
         self._auto = self._ledger = None
         if not axes.is_guarded:
-            return Probing(Learning(axes.controller(axes.shape), acceptance))
+            return self._probing(Learning(axes.controller(axes.shape), acceptance))
         if not axes.is_automatic:
             inner = Learning(axes.controller(axes.shape), acceptance)
             guarded = Guarded(inner, self._costs(), _reader(drafters[axes.method]))
             self._ledger = guarded.ledger
-            return Probing(guarded)
+            return self._probing(guarded)
         self._auto = self._automatic(axes, drafters, acceptance, parts)
         self._ledger = self._auto.ledger
-        return Probing(self._auto)
+        return self._probing(self._auto)
 
     def findings(self) -> dict[str, Any]:
         """Return what the controller of the last request found: fields of `events.Finished`."""
         verdict = "" if self._auto is None else self._auto.verdict()
         return {"verdict": verdict, "overdrawn_ms": None if self._ledger is None else self._ledger.overdrawn_ms}
+
+    def _probing(self, inner: Controller) -> Controller:
+        return Probing(inner, is_known=self._is_known)
 
     def _automatic(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Auto:
         costs = self._costs()

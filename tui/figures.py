@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from localspec.cli.summary import percent
+from localspec.cli.summary import age, percent
 from localspec.events import Loaded
 from localspec.sanitize import sanitize
 from localspec.stats import Stats
@@ -140,16 +140,12 @@ def _baseline(stats: Stats) -> list[list[Part]]:
     baseline = stats.baseline
     if baseline is None:
         return []
-    age = "probed now" if baseline.age_s < 1 else f"probed {_age(baseline.age_s)} ago"
-    return [[(f" plain {baseline.tok_per_s:.1f} tok/s, {age}", "$muted")]]
+    when = "now" if baseline.age_s < 1 else f"{age(baseline.age_s)} ago"
+    return [[(f" plain {baseline.tok_per_s:.1f} tok/s, probed {when}", "$muted")]]
 
 
 def _ms(value: float) -> str:
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def _age(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else "hours"
 
 
 def _passes(stats: Stats) -> list[list[Part]]:

@@ -5,7 +5,7 @@
     warn     code, message
     prefill  prompt_n, cache_n, ms, prepare_ms; seed, n_ctx and params as they were decided
     step     one pass: i, pos, k, n_accepted, draft, out, text, ms, cum, drafter, why, expected (tokens, ms), probe
-    probe    plain_ms, ctx: a plain pass was measured
+    probe    plain_ms, ctx, age_s: a plain pass was measured, now or in an earlier answer
     end      tail (text held back until now), result (the object of --json)
     error    error (the error object of --json)
 
@@ -71,7 +71,7 @@ class EventsSink:
             case Committed():
                 self._put("step", {**_step(event), "cum": _cumulative(self._stats)})
             case Probed():
-                self._put("probe", {"plain_ms": event.plain_ms, "ctx": event.ctx})
+                self._put("probe", {"plain_ms": event.plain_ms, "ctx": event.ctx, "age_s": round(event.age_s, 3)})
             case Warned():
                 self._put("warn", {"code": event.code, "message": event.message})
 

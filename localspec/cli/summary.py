@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.stats import Stats
+from localspec.stats import Baseline, Stats
 
 
 def live_line(stats: Stats) -> str:
@@ -53,10 +53,19 @@ def speedup_words(stats: Stats) -> str:
     """Return the speed-up with the plain rate it is measured against, or that it was not measured."""
     if stats.speedup is None or stats.baseline is None:
         return "speed-up: not measured"
-    against = f"({stats.baseline.tok_per_s:.1f} tok/s, probed live)"
+    against = f"({stats.baseline.tok_per_s:.1f} tok/s, probed {_when(stats.baseline)})"
     if is_slower(stats):
         return f"{stats.speedup:.2f}× — slower than plain here {against}"
     return f"{stats.speedup:.2f}× plain {against}"
+
+
+def _when(baseline: Baseline) -> str:
+    return "live" if baseline.is_live else f"{age(baseline.age_s)} ago"
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, in one word and its unit."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else "hours"
 
 
 def table(stats: Stats) -> str:

@@ -165,7 +165,7 @@ FIELDS = {
         "expected",
         "probe",
     },
-    "probe": {"plain_ms", "ctx"},
+    "probe": {"plain_ms", "ctx", "age_s"},
     "warn": {"code", "message"},
     "end": {"tail", "result"},
     "error": {"error"},

@@ -210,7 +210,7 @@ def test_adaptive_rules_vary_the_shape() -> None:
 @all_rules
 def test_measuring_passes(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The probing controller's plain passes change the pace, never the law. Moved so that one follows a draft."""
-    monkeypatch.setattr("localspec.control.probe.EARLY", (1,))
+    monkeypatch.setattr("localspec.control.probe.FIRST", (1,))
     probes = 0
 
     class Counting(Probing):

@@ -74,6 +74,22 @@ def test_a_second_turn_evaluates_only_what_is_new(storyteller: Session) -> None:
     assert prefilled.cache_n >= prefilled.prompt_n - 6
 
 
+def test_a_baseline_lasts_beyond_its_answer() -> None:
+    """The first answer measures plain decoding before it drafts; the next goes on with that, and says how old it is."""
+    session, _ = opened(pair.TARGET, pair.DRAFT)
+    speculation = Speculation(method="draft-model", k=2)
+    request = Request(prompt="Once upon a time", max_tokens=24, speculation=speculation)
+    first, second = list(session.generate(request)), list(session.generate(request))
+    session.close()
+    ages = [[event.age_s for event in told if isinstance(event, events.Probed)] for told in (first, second)]
+    assert ages[0] == [0.0, 0.0]
+    assert len(ages[1]) == 2
+    assert min(ages[1]) > 0.0
+    plain = [[event.is_probe for event in told if isinstance(event, events.Committed)] for told in (first, second)]
+    assert any(plain[0])
+    assert not any(plain[1])
+
+
 def test_a_seeded_answer_never_depends_on_timing(storyteller: Session) -> None:
     """With a seed and a rule that draws in order of need, nothing is parked: the same request gives the same text."""
     sampling = Sampling(temperature=1.0, seed=7)

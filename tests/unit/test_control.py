@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.fixed import Fixed
-from localspec.control.probe import EARLY, EVERY, Probing
+from localspec.control.probe import AGAIN, EVERY, FIRST, KEPT, NEAR, RECENT, Probes, Probing
 from localspec.draft import Draft, Draw, Source, Step, Times
 from localspec.protocols import Controller, Plan, Room, Shape
 
@@ -38,9 +38,21 @@ def test_a_fixed_plan_is_its_shape_within_the_room(nodes: int, depth: int, room_
 
 
 def test_measuring_passes_come_early_and_then_every_so_often() -> None:
-    """The plain ones are EARLY and two in every EVERY; only one that follows a plain pass is a measurement."""
+    """The plain ones come early and two in every EVERY; only one that follows a plain pass is a measurement."""
+    plain, probes = measuring(is_known=False)
+    assert plain == [*FIRST, *AGAIN, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
+    assert sum(index < 4 for index in probes) >= 2  # a short answer has a baseline too
+
+
+def test_a_baseline_that_is_known_is_only_renewed() -> None:
+    plain, _ = measuring(is_known=True)
+    assert plain == [*AGAIN, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
+
+
+def measuring(*, is_known: bool) -> tuple[list[int], list[int]]:
+    """Return which passes were left plain, and which of them were measurements."""
     inner = Fixed("d", Shape(4, 4, 1), Draw.COUPLED)
-    controller = Probing(inner)
+    controller = Probing(inner, is_known=is_known)
     plain, probes = [], []
     for index in range(3 * EVERY):
         plan = controller.plan(Text(), ROOMY)
@@ -53,9 +65,24 @@ def test_measuring_passes_come_early_and_then_every_so_often() -> None:
         if plan.is_probe:
             probes.append(index)
         observe(controller, plan)
-    assert plain == [*EARLY, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
     assert probes == [index for index in plain if index - 1 in plain]
-    assert sum(index < 4 for index in probes) >= 2  # a short answer has a baseline too
+    return plain, probes
+
+
+def test_probes_are_kept_for_answers_that_follow_soon_at_about_their_depth() -> None:
+    now = [0.0]
+    probes = Probes(lambda: now[0])
+    probes.add(60.0, 200)
+    assert probes.near(200) == []  # one is no baseline
+    probes.add(61.0, 201)
+    assert [one.ms for one in probes.near(200)] == [60.0, 61.0]
+    assert probes.near(201 + NEAR + 1) == probes.near(200 - NEAR - 2) == []
+    for n in range(KEPT):
+        probes.add(float(n), 1000)
+    assert probes.near(200) == []
+    assert len(probes.near(1250)) == KEPT
+    now[0] = RECENT + 1
+    assert probes.near(1000) == []
 
 
 def test_plain_decoding_needs_no_measuring_pass() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.cli.summary import speedup_words
 from localspec.events import Committed, Finished, Piece, Prefilled, Probed, Started, StepMs
 from localspec.stats import Stats
 
@@ -112,6 +113,22 @@ def test_the_baseline_is_the_lower_quartile_of_the_probes() -> None:
     assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx) == (12.0, 5, 40)
     assert stats.baseline.age_s == 3.0
     assert stats.speedup == pytest.approx(12.0 / 2.0)
+
+
+def test_a_baseline_of_an_earlier_answer_says_how_old_it_is() -> None:
+    now = [50.0]
+    stats = Stats(clock=lambda: now[0])
+    stats.observe(Probed(10.0, 20, age_s=9.0))
+    stats.observe(Probed(10.0, 21, age_s=8.0))
+    for event in (a_pass(0, 0, 0), a_pass(1, 4, 2)):
+        stats.observe(event)
+    now[0] = 52.0
+    assert stats.baseline is not None
+    assert (stats.baseline.age_s, stats.baseline.is_live) == (10.0, False)
+    assert "probed 10 s ago" in speedup_words(stats)
+    stats.observe(Probed(10.0, 30))
+    assert (stats.baseline.age_s, stats.baseline.is_live) == (0.0, True)
+    assert "probed live" in speedup_words(stats)
 
 
 def test_one_probe_is_no_baseline_and_of_two_the_faster_counts() -> None:

@@ -108,6 +108,22 @@ def test_nonsense_and_early_exits_are_clear_errors(when: str, said: str) -> None
     assert error.detail["signal"] is None or "exit" not in when
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("", "1 glibc.malloc.hugetlb=1\n"),
+        ("glibc.malloc.check=3", "1 glibc.malloc.check=3:glibc.malloc.hugetlb=1\n"),
+        ("glibc.malloc.hugetlb=0", "1 glibc.malloc.hugetlb=0\n"),
+    ],
+)
+def test_the_weights_may_lie_in_huge_pages(asked: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a person said otherwise, and beside what else was said."""
+    monkeypatch.setenv("GLIBC_TUNABLES", asked)
+    worker = stub("load:environment")
+    drain(worker)
+    assert found in f"{worker.log_tail()}\n"
+
+
 def test_a_line_without_end_does_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.worker_process.MAX_LINE", 1 << 20)
     _, error = drain(stub("load:endless"))

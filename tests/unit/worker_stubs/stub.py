@@ -55,6 +55,9 @@ def die(how: str) -> None:
         os.write(EVENTS, b'{"seq": 1, "type": "committed", "ms": 3, "out": 4, "drafted": 5}\n')
     elif how == "failure":
         os.write(EVENTS, b'{"seq": 1, "type": "failed", "error": 5}\n')
+    elif how == "environment":
+        print(os.environ["GGML_NO_BACKTRACE"], os.environ["GLIBC_TUNABLES"], file=sys.stderr, flush=True)
+        os._exit(1)
     elif how == "endless":
         while True:
             os.write(EVENTS, b"x" * 65536)
