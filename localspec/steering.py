@@ -52,16 +52,20 @@ class Steering:
         """Whether a controller wants to know what passes cost, and earlier runs did not find out all of it."""
         if self._is_measured or not (axes.is_guarded and self._can_verify):
             return False
-        return self.profile.costs is None or is_worth_more(self.profile.costs)
+        return not self._is_priced or is_worth_more(self._costs())
+
+    @property
+    def _is_priced(self) -> bool:
+        return self.profile.costs is not None and self.profile.costs.target.is_known
 
     def measure(self, target: Timed, draft: Timed | None) -> Iterator[events.Event]:
         """Measure what passes cost; their caches have room for the widest."""
         yield events.Loading("first measurement", 0.0)
         self._is_measured = True
-        if self.profile.costs is None:
+        if not self._is_priced:
             self.profile.costs = calibrate(target, draft, self._clock)
         else:
-            calibrate_more(target, self.profile.costs, self._clock)
+            calibrate_more(target, self._costs(), self._clock)
         self.profile.save()
 
     def keep(self) -> Iterator[events.Event]:

@@ -27,9 +27,13 @@ class LossAccount:
         self.elapsed = 0.0
         self.overdrawn = -math.inf
 
+    def allowance(self, price: float) -> float:
+        """Return how many seconds an answer may lose by now, whatever it gained; `price` is that of a plain pass."""
+        return EPS * self.elapsed + HEAD_START * price
+
     def room(self, price: float) -> float:
-        """Return how many seconds more may be lost; `price` is that of a plain pass."""
-        return EPS * self.elapsed + HEAD_START * price - self.loss
+        """Return how many seconds more may be lost."""
+        return self.allowance(price) - self.loss
 
     @property
     def worry(self) -> float:

@@ -35,6 +35,7 @@ from localspec.protocols import History, Plan, Room, Shape, always
 LONGEST = 16  # tokens of a chain, where -k sets no other bound
 MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
 GUESSED = 10.0  # tokens that the first guess is worth
+DOUBT = 1.1  # times what is expected of a pass: it may take as much, and the account has to hold
 STAKE = 0.5  # of what may be lost: the most that a trial may cost
 RESTED = 3  # passes that stay plain without a thought once drafting was parked
 SOON = 32.0  # passes in which what was lost must be won back
@@ -44,7 +45,7 @@ PROBED = 8  # parked passes from one that is told as a measurement to the next
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A plan, the tokens it promises beyond a plain pass net of its time, and the seconds lost if all is rejected.
+    """A plan, the tokens it promises beyond a plain pass net of its time, and the seconds lost at worst.
 
     `stop` is the rule by which its draft ends, where it is a model's.
     """
@@ -124,7 +125,8 @@ class Auto:
         best = max(offers, key=lambda one: one.gain, default=NOTHING)
         if best.gain <= wanted:
             trial = next((self._trial(one, value) for one in offers if one.plan.drafter == self._name), NOTHING)
-            is_trial = trial.plan.max_nodes > 0 and trial.worst <= STAKE * room and self._trials.are_due()
+            stake = STAKE * min(room, self.ledger.account.allowance(price))  # what was gained is not for gambling
+            is_trial = trial.plan.max_nodes > 0 and trial.worst <= stake and self._trials.are_due()
             return trial.plan if is_trial else self._parked("nothing drafted would pay")
         if best.worst > room:
             return self._parked(f"drafting has cost {1e3 * self.ledger.account.loss:.0f} ms more than plain decoding")
@@ -155,7 +157,7 @@ class Auto:
             extra = costs.rows(n) - costs.plain
             if tokens - value * extra > best.gain:
                 plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, costs.rows(n)), why=f"{name} {n}")
-                best = Offer(plan, tokens - value * extra, extra)
+                best = Offer(plan, tokens - value * extra, DOUBT * costs.rows(n) - costs.plain)
         return best
 
     def _modelled(self, history: History, longest: int, value: float, room: float) -> Offer:
@@ -166,8 +168,9 @@ class Auto:
         reading = self._reading.charged
         rows = [self._costs.rows(k) for k in range(longest + 1)]
         draft = [self._costs.draft.of(k) for k in range(longest + 1)]
-        while len(rows) > 2 and rows[-1] - rows[0] + draft[-1] + reading > room:
+        while len(rows) > 2 and DOUBT * (rows[-1] + draft[-1] + reading) - rows[0] > room:
             rows.pop()
+            draft.pop()
         tokens, reach, gain, best = 0.0, 1.0, -math.inf, 1
         expected = 0.0
         for k in range(1, len(rows)):
@@ -188,7 +191,7 @@ class Auto:
             why=f"{self._name}, about {best}",
         )
         gain -= value * self._reading.seconds / LATER
-        return Offer(plan, gain, rows[best] - rows[0] + draft[best] + reading, stop)
+        return Offer(plan, gain, DOUBT * (rows[best] + draft[best] + reading) - rows[0], stop)
 
     def _trial(self, offer: Offer, value: float) -> Offer:
         """Return a draft of one token, to see whether things have changed; nothing where no acceptance would do."""
@@ -196,7 +199,8 @@ class Auto:
         if all(k <= value * (costs.rows(k) - costs.plain + costs.draft.of(k)) for k in range(1, self._longest + 1)):
             return NOTHING
         plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=always, expects=None, why="trial of one token")
-        return Offer(plan, 0.0, costs.rows(1) - costs.plain + costs.draft.of(1) + self._reading.seconds)
+        dear = costs.rows(1) + costs.draft.of(1) + self._reading.seconds
+        return Offer(plan, 0.0, DOUBT * dear - costs.plain)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn costs and acceptance from a pass, and charge it."""
