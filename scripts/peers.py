@@ -5,8 +5,10 @@
 
 The programs are built once, in --folder, from the source of the llama.cpp that is installed here. Every contender
 answers a prompt before the next is asked, there and back, from an empty cache; rates are of the tokens after the first.
-Servers wait in memory for their turn: one for each setting, since a request cannot change it. At T=0.8 texts differ
-between programs, which draw from one law with different generators.
+Servers wait in memory for their turn: one for each setting, since a request cannot change it. Each of the --repeats
+begins with new processes, localspec's too: where the weights of a process happen to lie is worth several percent for
+all its life. llama-bench generates after as many tokens as the prompts have. At T=0.8 texts differ between programs,
+which draw from one law with different generators.
 """
 
 from __future__ import annotations
@@ -53,17 +55,20 @@ def ours(worker: Worker, request: Request) -> Stats:
     return stats
 
 
-def run(job: Job, worker: Worker, servers: dict[str, Server]) -> Iterator[Measurement]:
-    """Yield every answer; the names of servers and of localspec's methods share one schedule."""
+def run(job: Job, repeat: int, worker: Worker, servers: dict[str, Server]) -> Iterator[Measurement]:
+    """Yield every answer of one repetition; servers and localspec's methods share one schedule."""
     names = [*servers, *(one.name for one in job.contenders)]
-    cells = schedule(len(job.suite.prompts), job.temperatures, names, job.repeats)
+    if repeat % 2:
+        names.reverse()
+    cells = [replace(cell, repeat=repeat) for cell in schedule(len(job.suite.prompts), job.temperatures, names, 1)]
     for one in job.contenders:
         cell = next(cell for cell in cells if cell.contender == one.name)
         request = job.request(cell)
         for _ in worker.generate(replace(request, max_tokens=WARM_UP)):
             pass
     for done, cell in enumerate(cells):
-        print(f"\r{done}/{len(cells)} {cell.contender:<40}", end="", file=sys.stderr, flush=True)
+        counted = f"{repeat + 1}/{job.repeats} {done}/{len(cells)}"
+        print(f"\r{counted} {cell.contender:<40}", end="", file=sys.stderr, flush=True)
         if cell.contender in servers:
             plain = replace(cell, contender="plain")
             request = job.request(plain)
@@ -77,7 +82,7 @@ def bare(peers: Peers, target: Path, threads: int, n_prompt: int, n: int) -> Wir
     """Return what llama-bench says of the target: tokens a second of generation after a prompt's length, of prompt."""
     command = [
         str(peers.bench), "-m", str(target), "-t", str(threads), "-p", str(n_prompt), "-n", str(n), "-d", str(n_prompt),
-        "-r", "3", "-o", "json",
+        "-r", "2", "-o", "json",
     ]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = json.loads(done.stdout)
@@ -189,18 +194,21 @@ def main() -> None:
         ctx=options.ctx,
         threads=options.threads,
     )
-    with ExitStack() as stack:
-        servers = {}
-        for setting in settings(n_max, has_draft=has_draft):
-            server = Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
-            stack.callback(server.close)
-            servers[setting.name] = server
-        worker = stack.enter_context(Worker())
-        for _ in worker.load(load):
-            pass
-        benches = [bare(peers, pair.target, options.threads, 128, options.n)]
-        measurements = list(run(job, worker, servers))
-        benches.append(bare(peers, pair.target, options.threads, 128, options.n))
+    measurements: list[Measurement] = []
+    benches = []
+    for repeat in range(job.repeats):
+        with ExitStack() as stack:
+            servers = {}
+            for setting in settings(n_max, has_draft=has_draft):
+                server = Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
+                stack.callback(server.close)
+                servers[setting.name] = server
+            worker = stack.enter_context(Worker())
+            for _ in worker.load(load):
+                pass
+            measurements += run(job, repeat, worker, servers)
+        n_prompt = round(median(one.prompt_n for one in measurements))
+        benches.append(bare(peers, pair.target, options.threads, n_prompt, options.n))
     page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
     print(page)
     if options.markdown:
