@@ -1,7 +1,8 @@
 """What the full-screen chat costs: decoding in it against decoding in `localspec run`, on a terminal, in turns.
 
 Both are told the same; the speed is the engine's own account of its passes, which is slower where a screen takes a
-processor from it. The target is storyteller's, scaled to a real shape (make_scaled_pair.py).
+processor from it. The target is storyteller's, scaled to a real shape (make_scaled_pair.py). Before that, how long the
+chat's first picture takes from the start of its process.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from make_scaled_pair import add_target_options, scaled_target
 PROMPT = "Once upon a time there lived a king who had three sons"
 PATIENCE = 300.0  # seconds
 LOOK = 1.0  # seconds between two looks at whether the answer is there
+STARTS = 10  # of which the median counts
+BACKGROUND = b"\x1b]11;?"  # the chat asks a terminal for its colour, and waits for the answer
+BLACK = b"\x1b]11;rgb:0000/0000/0000\x1b\\\x1b[?62;c"
+INPUT = b"sk something"  # in the input's empty line; the cursor stands on the letter before
 COMMAND = [sys.executable, "-m", "localspec"]
 
 
@@ -46,17 +51,35 @@ def run(pair: str, options: list[str]) -> float:
     return speed(json.loads(done.stdout))
 
 
-def chat(pair: str, options: list[str], folder: Path) -> float:
-    """Answer once in the chat, on a terminal of 120 x 40 that is read as fast as it is written."""
+def opened(options: list[str], folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the chat on a terminal of 120 x 40; return its process and the terminal's other end."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    environment = {**os.environ, "LOCALSPEC_HOME": str(folder), "TERM": "xterm-256color"}
+    process = subprocess.Popen([*COMMAND, "chat", *options], stdin=slave, stdout=slave, stderr=slave, env=environment)
+    os.close(slave)
+    return process, master
+
+
+def first_picture(folder: Path) -> float:
+    """Return the seconds from the start of the process to the picture that can be written into."""
+    began = time.monotonic()
+    process, master = opened([], folder)
+    read_until(master, BACKGROUND)
+    os.write(master, BLACK)
+    read_until(master, INPUT)
+    seconds = time.monotonic() - began
+    process.kill()
+    process.wait()
+    os.close(master)
+    return seconds
+
+
+def chat(pair: str, options: list[str], folder: Path) -> float:
+    """Answer once in the chat, on a terminal that is read as fast as it is written."""
     kept = folder / "data" / "conversations.db"
     kept.unlink(missing_ok=True)
-    environment = {**os.environ, "LOCALSPEC_HOME": str(folder), "TERM": "xterm-256color"}
-    process = subprocess.Popen(
-        [*COMMAND, "chat", "-m", pair, *options], stdin=slave, stdout=slave, stderr=slave, env=environment
-    )
-    os.close(slave)
+    process, master = opened(["-m", pair, *options], folder)
     read_until(master, b"ctx 0/")
     os.write(master, PROMPT.encode() + b"\r")
     asked, found = time.monotonic(), None
@@ -113,6 +136,8 @@ def main() -> None:
         target = scaled_target(options, folder)
         pair = f"{target.absolute()}+{small / 'draft-q8_0.gguf'}"
         told = ["-n", str(options.n), "--temp", "0", "--method", "draft-model", "-k", "4"]
+        seconds = [first_picture(folder) for _ in range(STARTS)]
+        print(f"first picture, median of {STARTS}: {statistics.median(seconds):.2f} s ({max(seconds):.2f} at most)")
         ratios = []
         for turn in range(options.r):
             if turn % 2:

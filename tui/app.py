@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -84,8 +85,13 @@ class LocalspecApp(Elsewhere):
     async def on_mount(self) -> None:
         """Show the chat; then load the pair, for which every processor is wanted, while a message is being written."""
         await self.push_screen(self._chat)
-        self.call_after_refresh(self._load)
+        self.call_after_refresh(self._begin)
         self.run_worker(self._recall_sent(), exit_on_error=False)
+
+    def _begin(self) -> None:
+        """Go on once there is a picture."""
+        gc.enable()
+        self._load()
 
     async def _recall_sent(self) -> None:
         """Let Up bring back what was sent in earlier conversations."""

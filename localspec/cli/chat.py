@@ -5,6 +5,7 @@ Each is imported when it is the one that opens: a screen that is waited for shou
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import Any
 
@@ -56,6 +57,7 @@ def chat(console: Console, /, **values: Any) -> int:
         if missing is not None:  # the rest is right: now it is worth a download
             settings = load_settings(values, fetched(missing, values, console))
         if not (wants_plain(values["plain"]) or console.quiet):
+            gc.disable()  # until the first picture: what is imported is no garbage, and searching it takes a tenth longer
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
             with open_worker(values) as worker:

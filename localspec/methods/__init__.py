@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from localspec.options import Option, Value
@@ -70,6 +69,8 @@ class Parts:
 
 def registered() -> dict[str, str]:
     """Return all methods, those of installed plug-ins included."""
+    from importlib.metadata import entry_points  # late: most commands name no method
+
     found = {entry.name: entry.value for entry in entry_points(group="localspec.methods")}
     return {**found, **METHODS}
 

@@ -12,7 +12,6 @@ from localspec.tui.clipboard import copy
 from localspec.tui.commands import is_command, obey
 from localspec.tui.desk import Desk
 from localspec.tui.dialogue import Dialogue, Entry
-from localspec.tui.screens.inspector import Inspector
 from localspec.tui.talk import Talk
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
@@ -110,6 +109,8 @@ class Turns(Talk):
         """Show the passes of an answer."""
         trace = self.desk.traces.get(entry.id)
         if trace is not None and trace.passes:
+            from localspec.tui.screens.inspector import Inspector  # late: the first screen is waited for
+
             self.app.push_screen(Inspector(trace))
         else:
             self.app.say("the passes of this answer were not kept: only its text was")
