@@ -57,7 +57,7 @@ def chat(console: Console, /, **values: Any) -> int:
         if missing is not None:  # the rest is right: now it is worth a download
             settings = load_settings(values, fetched(missing, values, console))
         if not (wants_plain(values["plain"]) or console.quiet):
-            gc.disable()  # until the first picture: what is imported is no garbage, and searching it takes a tenth longer
+            gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
             with open_worker(values) as worker:
