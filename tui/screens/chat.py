@@ -27,6 +27,7 @@ from localspec.tui.widgets.bars import Top, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Asked, Spoken
+from localspec.tui.widgets.reply import markdown
 from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ class ChatScreen(Turns):
         match item.event:
             case Loaded(threads=threads):
                 self._thrift.budget = budget(threads)
+                self.call_after_refresh(markdown)  # nobody waits now, and an answer would
             case Loading(what, fraction):
                 self._doing = f"loading the {what} {fraction:.0%}"
             case Started(prompt_n=n):

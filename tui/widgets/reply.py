@@ -42,9 +42,7 @@ class Reply(Vertical):
             self._flow = Flow(self._text)
             yield self._flow
         else:
-            from textual.widgets import Markdown  # late: the first screen, which is waited for, has no answer
-
-            self._markdown = Markdown(self._text, open_links=False)
+            self._markdown = markdown()(self._text, open_links=False)
             yield self._markdown
 
     @property
@@ -79,6 +77,13 @@ class Reply(Vertical):
             await self._markdown.remove()
         self._markdown, self._flow = None, Flow(self._text)
         await self.mount(self._flow)
+
+
+def markdown() -> type[Markdown]:
+    """Import the widget: late, since the first screen, which is waited for, has no answer."""
+    from textual.widgets import Markdown
+
+    return Markdown
 
 
 def _is_plain(text: str) -> bool:
