@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from localspec.config import LoadSettings, Request, to_wire
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError
 from localspec.events import TYPES, Event, Failed, Finished, Inspected, Loaded, Loading, Prefilled, event_from_wire
-from localspec.worker_process import Child, Garbage
+from localspec.worker_process import Child, Garbage, last_lines
 
 if TYPE_CHECKING:
     from localspec.control.survey import Survey
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Until an event says more.
 _DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "checking", "survey": "timing passes"}
 REPORT = "--log-file FILE, and report what the file says"
+# How many lines of its log an error brings along.
+LOG_LINES = 20
 _FATES = {
     "SIGKILL": ("was killed (SIGKILL), probably out of memory", "--ctx 2048, which takes less memory"),
     "SIGSEGV": ("crashed (SIGSEGV)", REPORT),
@@ -141,10 +143,9 @@ class Worker:
         self._doing = "idle"
         return self._died(child)
 
-    def log_tail(self, lines: int = 20) -> str:
+    def log_tail(self, lines: int = LOG_LINES) -> str:
         """Return the last lines the child wrote to its log, safe to print; kept after its death."""
-        log = self._last_log if self._child is None else self._child.log.tail()
-        return "\n".join(log.splitlines()[-lines:])
+        return last_lines(self._last_log if self._child is None else self._child.log.tail(), lines)
 
     def __enter__(self) -> Worker:
         return self
@@ -253,7 +254,7 @@ class Worker:
         """Return the child's error; one that should not exist comes with the log."""
         error = failed.exception()
         if isinstance(error, InternalError):
-            error.detail.setdefault("log", child.log.tail())
+            error.detail.setdefault("log", last_lines(child.log.tail(), LOG_LINES))
         return error
 
     def _died(self, child: Child, reason: str = "", hint: str = "") -> WorkerDiedError:

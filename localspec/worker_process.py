@@ -30,6 +30,7 @@ MAX_LOG = 4 * 1024 * 1024
 KILL_GRACE = 2.0  # seconds; a process that waits for a device may outlive even SIGKILL, and we do not wait with it
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # asked for, not reserved
 TAIL_BYTES = 64 * 1024
+CRASH = "Fatal Python error"  # how faulthandler begins
 
 
 class Garbage(Exception):
@@ -63,8 +64,8 @@ class Log:
             if self._is_ours and os.fstat(self.file.fileno()).st_size > MAX_LOG:
                 os.ftruncate(self.file.fileno(), 0)
 
-    def tail(self, lines: int = 20) -> str:
-        """Return the last lines that say something, safe to print."""
+    def tail(self) -> str:
+        """Return the end of the log, at most TAIL_BYTES of it: the lines that say something, safe to print."""
         try:
             size = os.fstat(self.file.fileno()).st_size
             start = max(self._start, size - TAIL_BYTES)
@@ -72,7 +73,15 @@ class Log:
         except (OSError, ValueError):
             return ""
         said = [line for line in raw.decode("utf-8", "replace").splitlines() if line.strip(" .")]
-        return "\n".join(sanitize(line) for line in said[-lines:])
+        return "\n".join(sanitize(line) for line in said)
+
+
+def last_lines(log: str, lines: int) -> str:
+    """Return the last `lines` of a log; of a longer crash report its first, which name the crash and where it was."""
+    said = log.splitlines()
+    crash = max((i for i, line in enumerate(said) if line.startswith(CRASH)), default=len(said))
+    start = min(crash, max(0, len(said) - lines))
+    return "\n".join(said[start : start + lines])
 
 
 def _environment() -> dict[str, str]:

@@ -18,6 +18,7 @@ from localspec.config import LoadSettings, Request
 from localspec.errors import IntegrityError, InternalError, ResourceError, UsageError, WorkerDiedError
 from localspec.events import Committed, Event, Finished, Loaded, Loading, Started
 from localspec.worker import Timeouts, Worker
+from localspec.worker_process import last_lines
 
 STUB = Path(__file__).parent / "worker_stubs" / "stub.py"
 SETTINGS = LoadSettings(target="/t.gguf")
@@ -82,6 +83,15 @@ def test_a_death_is_one_line_with_the_signal_the_place_and_the_log(where: str, n
     assert ("probably out of memory" in error.message) == (name == "SIGKILL")
     assert worker.pid is None
     assert "about to end" in worker.log_tail()
+
+
+def test_of_a_long_crash_report_the_part_that_names_the_crash_is_kept() -> None:
+    deep = [f"  File {i}" for i in range(60)]
+    log = "\n".join(["before", "Fatal Python error: Segmentation fault", *deep, "Extension modules: numpy"])
+    assert last_lines(log, 20).splitlines() == ["Fatal Python error: Segmentation fault", *deep[:19]]
+    assert last_lines(log, 500) == log
+    assert last_lines("a\nb\nc", 2) == "b\nc"
+    assert last_lines("", 2) == ""
 
 
 @pytest.mark.parametrize(
