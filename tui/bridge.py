@@ -99,6 +99,11 @@ class Bridge:
         """Whether `take` has something to give."""
         return bool(self._arrived)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end of a job is the latest that `take` has to give."""
+        return bool(self._arrived) and isinstance(self._arrived[-1], Ended)
+
     def load(self, settings: LoadSettings) -> int:
         """Load a pair in place of the one that is loaded; return the job's number, as all that start one do."""
         return self._start(lambda: self._load(settings))

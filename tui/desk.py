@@ -40,6 +40,7 @@ class Desk:
     error: LocalspecError | None = None  # why the last job failed
     clock: Callable[[], float] = time.monotonic
     was_plain: Request | None = None  # the request before speculation was switched off
+    _unsaved: str = ""  # of the answer that is being written
 
     @property
     def trace(self) -> Trace | None:
@@ -94,12 +95,18 @@ class Desk:
         trace = self.traces[self.answering.id]
         shown = trace.observe(item.at, item.event)
         if isinstance(item.event, Committed):
-            self.keeper.append(self.answering, item.event.text)
+            self._unsaved += item.event.text
         if isinstance(item.event, Finished):
-            self.keeper.append(self.answering, item.event.tail)
+            self._unsaved += item.event.tail
             stopped = item.event.reason in ("interrupted", "timeout")
             self.answering.status = "interrupted" if stopped else "done"
         return shown
+
+    def save(self) -> None:
+        """Keep what `observe` has taken of the answer: once for all that came together."""
+        if self.answering is not None:
+            self.keeper.append(self.answering, self._unsaved)
+            self._unsaved = ""
 
     def change(self, request: Request) -> None:
         """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong."""
@@ -167,6 +174,7 @@ class Desk:
             return ""
         asked = self.dialogue.parent(entry)
         assert asked is not None
+        self.save()
         trace = self.traces[entry.id]
         if isinstance(item.error, PromptTooLongError) and self.dialogue.forget_oldest(asked):
             self._send(asked)

@@ -14,14 +14,18 @@ from typing import NamedTuple
 
 
 class Budget(NamedTuple):
-    """What drawing may take: its share of one processor, and the seconds that text may wait at most."""
+    """What drawing may take: its share of one processor; the seconds that text may wait at most, and figures at least.
+
+    The figures are a sixth of what a drawing costs, and no one reads thirty numbers at a glance.
+    """
 
     share: float
     longest: float
+    figures: float
 
 
-ROOMY = Budget(0.15, 0.5)  # a processor is left over
-TIGHT = Budget(0.03, 0.8)  # the engine uses them all
+ROOMY = Budget(0.15, 0.5, 0.25)  # a processor is left over
+TIGHT = Budget(0.02, 1.0, 2.0)  # the engine uses them all
 
 
 def budget(threads: int) -> Budget:

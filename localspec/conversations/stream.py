@@ -1,12 +1,14 @@
-"""Text of answers on its way to the file: collected as it comes, written about twice a second.
+"""Text of answers on its way to the file: collected as it comes, written twice a second at most.
 
-Whatever comes is written within `INTERVAL`, also where nothing follows it, so that a process that is killed loses less
-than a second of text. A transaction for every token would cost more than the token.
+Whatever comes is written within `INTERVAL`, also where nothing follows it, and at once where nothing was written for so
+long: a chat that draws its text in larger pieces has waited already. A process that is killed loses less than a second
+of text. A transaction for every token would cost more than the token.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 INTERVAL = 0.5  # seconds
@@ -20,13 +22,14 @@ class Stream:
         self._pieces: dict[int, list[str]] = {}
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
+        self._next = 0.0  # when the file may be written to again
 
     def add(self, message: int, text: str) -> None:
         """Take a piece of a message's text; returns at once."""
         with self._lock:
             self._pieces.setdefault(message, []).append(text)
             if self._timer is None:
-                self._timer = threading.Timer(INTERVAL, self._due)
+                self._timer = threading.Timer(max(0.0, self._next - time.monotonic()), self._due)
                 self._timer.daemon = True
                 self._timer.start()
 
@@ -56,4 +59,5 @@ class Stream:
     def _due(self) -> None:
         with self._lock:
             self._timer = None
+            self._next = time.monotonic() + INTERVAL
         self._write()

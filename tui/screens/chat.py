@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -27,14 +28,13 @@ from localspec.tui.widgets.bars import Top, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Asked, Spoken
-from localspec.tui.widgets.reply import markdown
+from localspec.tui.widgets.reply import prepare
 from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
 
 RATE = 20  # times a second that what has come is shown
-FIGURES = 0.25  # seconds between two versions of the figures
 PANE = 40  # columns of the figures
 
 
@@ -64,7 +64,9 @@ class ChatScreen(Turns):
         self._figures_at = 0.0
         self._is_awake = False  # a tick is on its way
         self._thrift = Thrift()
-        self._blinks_later = False  # the cursor, when the engine has nothing to do
+        self._alarm: asyncio.TimerHandle | None = None  # for the next look at what has come
+        self._was_busy = False  # the engine, at the last look
+        self._blinked = True  # the cursor, before the engine was busy
 
     def compose(self) -> ComposeResult:
         """Top line, transcript beside figures, strip, input, keys."""
@@ -87,10 +89,15 @@ class ChatScreen(Turns):
         """Begin with what was said, and the keyboard in the composer."""
         await self.renew()
         self.composer.focus()
+        self._wake()
         # A timer calls back in a task of its own; what changes the screen waits its turn among the messages.
-        self.set_interval(1 / RATE, self._wake)
         self.set_interval(1.0, lambda: self.call_later(self._second))
         self._show_figures()
+
+    def on_unmount(self) -> None:
+        """Look for news no more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     def on_resize(self) -> None:
         """Other figures may have room now."""
@@ -143,16 +150,26 @@ class ChatScreen(Turns):
         return Answered(entry, branch, self.desk.traces.get(entry.id), self._view)
 
     def _wake(self) -> None:
-        is_busy = self.desk.bridge.is_busy
-        if is_busy and self.composer.cursor_blink:  # a cursor that blinks draws the screen twice a second
-            self.composer.cursor_blink, self._blinks_later = False, True
-        if not is_busy:
-            if self._blinks_later:
-                self.composer.cursor_blink, self._blinks_later = True, False
+        bridge = self.desk.bridge
+        if bridge.is_busy != self._was_busy:
+            self._was_busy = bridge.is_busy
+            self._rest_cursor(bridge.is_busy)
+        if not bridge.is_busy:
             self._thrift.wake()
-        if self.desk.bridge.has_news and not self._is_awake and self._thrift.is_due:
+        is_due = self._thrift.is_due or bridge.has_ended  # the engine has nothing more to lose then
+        if bridge.has_news and is_due and not self._is_awake:
             self._is_awake = True
             self.call_later(self._tick)
+        # Not a timer of Textual's, whose turns cost more than all that is done here.
+        self._alarm = asyncio.get_running_loop().call_later(1 / RATE, self._wake)
+
+    def _rest_cursor(self, is_busy: bool) -> None:
+        """Let the cursor stand still while the engine works: one that blinks draws the screen twice a second."""
+        composer = self.composer
+        if is_busy:
+            self._blinked, composer.cursor_blink = composer.cursor_blink, False
+        else:
+            composer.cursor_blink = self._blinked
 
     async def _tick(self) -> None:
         """Take what has come and show it: one append however many passes."""
@@ -167,6 +184,7 @@ class ChatScreen(Turns):
             text += self.desk.observe(item)
             if isinstance(item, Arrived):
                 await self._tell_of(item)
+        self.desk.save()
         widget = self._answer_of(entry)
         if widget is not None:
             await widget.feed(text)
@@ -182,11 +200,12 @@ class ChatScreen(Turns):
         match item.event:
             case Loaded(threads=threads):
                 self._thrift.budget = budget(threads)
-                self.call_after_refresh(markdown)  # nobody waits now, and an answer would
+                self.call_after_refresh(prepare)  # nobody waits now, and an answer would
             case Loading(what, fraction):
                 self._doing = f"loading the {what} {fraction:.0%}"
             case Started(prompt_n=n):
                 self._doing = f"reading {n} tokens"
+                self._thrift.wake()  # the messages are drawn, and the first word of the answer must not wait for it
             case Prefilled():
                 self._doing = "answering"
             case Warned(message=message):
@@ -221,7 +240,7 @@ class ChatScreen(Turns):
     def _show_figures(self, *, is_due: bool = False) -> None:
         """Draw the figures; with `is_due` only if that is long enough ago."""
         now = self.app.clock()
-        if is_due and now - self._figures_at < FIGURES:
+        if is_due and now - self._figures_at < self._thrift.budget.figures:
             return
         self._figures_at = now
         trace, loaded = self.desk.trace, self.desk.loaded

@@ -14,6 +14,7 @@ from textual.containers import Vertical
 from localspec.tui.widgets.flow import Flow
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
     from textual.widgets import Markdown
 
 MOST = 48_000  # characters of Markdown; a screen full of widgets takes seconds to lay out beyond that
@@ -42,7 +43,8 @@ class Reply(Vertical):
             self._flow = Flow(self._text)
             yield self._flow
         else:
-            self._markdown = markdown()(self._text, open_links=False)
+            parser = _parser()  # one for all pieces: else every piece makes its own
+            self._markdown = markdown()(self._text, open_links=False, parser_factory=lambda: parser)
             yield self._markdown
 
     @property
@@ -84,6 +86,18 @@ def markdown() -> type[Markdown]:
     from textual.widgets import Markdown
 
     return Markdown
+
+
+def prepare() -> None:
+    """Do what the first answer would otherwise wait for: import the widget, compile the parser's expressions."""
+    markdown()
+    _parser().parse("www.example.org")
+
+
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("gfm-like")
 
 
 def _is_plain(text: str) -> bool:
