@@ -209,13 +209,15 @@ def main() -> None:
             measurements += run(job, repeat, worker, servers)
         n_prompt = round(median(one.prompt_n for one in measurements))
         benches.append(bare(peers, pair.target, options.threads, n_prompt, options.n))
-    page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
+        # After every round: what follows may be interrupted.
+        page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
+        if options.markdown:
+            options.markdown.write_text(page, encoding="utf-8")
+        if options.json:
+            files = [path for path in (pair.target, pair.draft) if path is not None]
+            found = as_json(files, options.threads, benches, measurements)
+            options.json.write_text(json.dumps(found, indent=1) + "\n")
     print(page)
-    if options.markdown:
-        options.markdown.write_text(page, encoding="utf-8")
-    if options.json:
-        files = [path for path in (pair.target, pair.draft) if path is not None]
-        options.json.write_text(json.dumps(as_json(files, options.threads, benches, measurements), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ class Desk:
     error: LocalspecError | None = None  # why the last job failed
     clock: Callable[[], float] = time.monotonic
     was_plain: Request | None = None  # the request before speculation was switched off
-    _unsaved: str = ""  # of the answer that is being written
+    unseen: str = ""  # of the answer that is being written: taken, safe to show, and not drawn yet
+    _unsaved: str = ""
 
     @property
     def trace(self) -> Trace | None:
@@ -84,8 +85,15 @@ class Desk:
         assert asked is not None
         return self.answer(asked)
 
-    def observe(self, item: Arrived | Ended) -> str:
-        """Take what has come into account; return what it adds to the shown text of the answer."""
+    def take(self) -> list[Arrived | Ended]:
+        """Take what has come into account, keep it, and return it; `unseen` is then longer."""
+        items = self.bridge.take()
+        for item in items:
+            self.unseen += self._observe(item)
+        self._save()
+        return items
+
+    def _observe(self, item: Arrived | Ended) -> str:
         if isinstance(item, Ended):
             return self._end(item)
         if isinstance(item.event, Loaded):
@@ -101,12 +109,6 @@ class Desk:
             stopped = item.event.reason in ("interrupted", "timeout")
             self.answering.status = "interrupted" if stopped else "done"
         return shown
-
-    def save(self) -> None:
-        """Keep what `observe` has taken of the answer: once for all that came together."""
-        if self.answering is not None:
-            self.keeper.append(self.answering, self._unsaved)
-            self._unsaved = ""
 
     def change(self, request: Request) -> None:
         """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong."""
@@ -166,6 +168,11 @@ class Desk:
         messages = self.dialogue.messages(asked)
         self.job = self.bridge.answer(self.settings, replace(self.request, messages=messages, details=True))
 
+    def _save(self) -> None:
+        if self.answering is not None:
+            self.keeper.append(self.answering, self._unsaved)
+            self._unsaved = ""
+
     def _end(self, item: Ended) -> str:
         """Close the answer; one whose conversation does not fit is asked for again with less of it."""
         entry = self.answering
@@ -174,7 +181,7 @@ class Desk:
             return ""
         asked = self.dialogue.parent(entry)
         assert asked is not None
-        self.save()
+        self._save()
         trace = self.traces[entry.id]
         if isinstance(item.error, PromptTooLongError) and self.dialogue.forget_oldest(asked):
             self._send(asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 
 from textual.screen import Screen
 
@@ -19,7 +20,7 @@ class Talk(Screen[None]):
     app: Face
     desk: Desk
 
-    @property
+    @cached_property  # asked for twenty times a second
     def composer(self) -> Composer:
         """Where messages are written."""
         return self.query_one(Composer)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = (7.0, 4.0)  # inches
+COLOURS = 10  # of matplotlib's cycle; beyond that they come again, with another mark
+MARKS = "os^Dv"
 
 
 def require_plots() -> None:
@@ -74,12 +76,13 @@ def speedup(ratios: Mapping[str, Interval], title: str = "") -> Figure:
 def acceptance(shares: Mapping[str, Sequence[float]], title: str = "") -> Figure:
     """Draw the share of passes that accepted more than i tokens, of those whose draft was deeper than i."""
     figure, axes = _axes(title)
-    for name, values in shares.items():
-        axes.plot(range(1, len(values) + 1), values, marker="o", label=_plain_text(name))
+    for at, (name, values) in enumerate(shares.items()):
+        mark = MARKS[at // COLOURS % len(MARKS)]
+        axes.plot(range(1, len(values) + 1), values, marker=mark, label=_plain_text(name))
     axes.set_xlabel("position in the draft")
     axes.set_ylabel("accepted to here")
     axes.set_ylim(0, 1.02)
-    axes.legend()
+    figure.legend(loc="outside right upper")  # there may be a dozen, and no room among the lines
     return figure
 
 

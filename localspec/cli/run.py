@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -122,6 +123,7 @@ def plan(words: tuple[str, ...], values: dict[str, Any], console: Console, store
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if values["as_json"] and values["as_events"]:
         raise UsageError("--json and --events are two forms of one output", hint="leave one of them out")
+    _refuse_model(words)
     found = wanted(store, values)
     settings, missing = promised_settings(values)
     request = request_settings(values, settings)
@@ -137,6 +139,14 @@ def plan(words: tuple[str, ...], values: dict[str, Any], console: Console, store
     asked = replace(request, prompt=text) if values["raw"] else replace(request, messages=current.to_send_with(text))
     asked = replace(asked, details=values["as_events"])
     return Job(settings, asked, tuple(inputs.warnings), current, spoken, tuple(data))
+
+
+def _refuse_model(words: tuple[str, ...]) -> None:
+    """Raise UsageError for a model where the prompt begins: that is where other programs have it."""
+    parts = words[0].split("+") if words else [""]
+    if all(part.endswith(".gguf") and os.path.isfile(part) for part in parts):
+        hint = f'localspec run -m {words[0]} "Once upon a time", or quote the whole prompt if it is one'
+        raise UsageError(f"{words[0]} is a model, not the beginning of a prompt", hint=hint)
 
 
 def _tell_wait(console: Console) -> None:

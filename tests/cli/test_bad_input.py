@@ -225,6 +225,16 @@ def test_an_empty_prompt(words: list[str]) -> None:
     assert_one_line(localspec("run", *words, program=FAKE), 2, "no prompt")
 
 
+@needs_pair
+@pytest.mark.parametrize("name", [str(TARGET), f"{TARGET}+{DRAFT}"])
+def test_a_model_where_the_prompt_begins(name: str) -> None:
+    assert_one_line(localspec("run", name, "hi", program=FAKE), 2, f"-m {name}")
+
+
+def test_the_name_of_a_model_that_is_nowhere_is_a_prompt() -> None:
+    assert localspec("run", "--no-save", "nowhere.gguf", program=FAKE).returncode == 0
+
+
 def test_bare_in_a_pipe_is_help_and_2() -> None:
     done = localspec(program=FAKE)
     assert done.returncode == 2

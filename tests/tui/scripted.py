@@ -96,11 +96,12 @@ async def opened(
     store: Store | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[Pilot[int], LocalspecApp]]:
-    """Run the app until the pair is loaded, then the test."""
+    """Run the app until the pair is loaded and the cursor blinks again, then the test."""
     app = app or made(worker or ScriptedWorker(), store=store, **settings)
     try:
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: app.desk.loaded is not None and not app.desk.bridge.is_busy)
+            await until(pilot, lambda: not app.chat.composer.is_resting)
             yield pilot, app
     finally:
         app.desk.bridge.close()

@@ -48,6 +48,25 @@ def test_jobs_end_in_order_and_name_themselves() -> None:
     bridge.close()
 
 
+def test_an_end_is_known_before_it_is_taken() -> None:
+    worker = ScriptedWorker(hold_at=2)
+    bridge = Bridge(worker)
+    bridge.answer(SETTINGS, Request(prompt="x"))
+    deadline = time.monotonic() + PATIENCE
+    while not worker.is_held.is_set():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert bridge.has_news
+    assert not bridge.has_ended
+    worker.go.set()
+    while not bridge.has_ended:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    drained(bridge)
+    assert not bridge.has_ended
+    bridge.close()
+
+
 def test_a_job_apart_is_taken_by_its_number() -> None:
     bridge = Bridge(ScriptedWorker())
     job = bridge.run(lambda: iter([Warned("a", "b")]))

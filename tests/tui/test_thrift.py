@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.tui.thrift import ROOMY, TIGHT, Budget, Thrift, budget
+from tests.tui.scripted import ScriptedWorker, answers, markdown_text, opened, say_until_held, until
 
 
 @pytest.mark.parametrize("given", [ROOMY, TIGHT])
@@ -46,3 +47,15 @@ def test_what_was_used_while_idle_is_no_drawing() -> None:
 def test_an_engine_on_every_processor_leaves_little_to_draw_with() -> None:
     assert budget(1 << 10) == TIGHT
     assert budget(0) == ROOMY
+
+
+async def test_the_end_is_shown_at_once_however_long_the_screen_is_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = ScriptedWorker(hold_at=2)
+    async with opened(worker) as (pilot, app):
+        await until(pilot, lambda: app.desk.loaded is not None)
+        monkeypatch.setattr(Thrift, "is_due", False)
+        await say_until_held(pilot, worker, "go")
+        assert not markdown_text(answers(app)[0])
+        worker.go.set()
+        await until(pilot, lambda: app.desk.answering is None)
+        assert markdown_text(answers(app)[0]) == "Once upon a time there was a king."

@@ -34,6 +34,7 @@ from localspec.tui.widgets.transcript import Transcript
 if TYPE_CHECKING:
     from textual.widgets import Markdown
 
+KEEP = 0.4  # seconds after which what has come is kept, though it may not be drawn yet
 RATE = 20  # times a second that what has come is shown
 PANE = 40  # columns of the figures
 
@@ -63,10 +64,9 @@ class ChatScreen(Turns):
         self.set_class(not has_figures, "-figures-off")
         self._figures_at = 0.0
         self._is_awake = False  # a tick is on its way
+        self._taken_at = 0.0
         self._thrift = Thrift()
         self._alarm: asyncio.TimerHandle | None = None  # for the next look at what has come
-        self._was_busy = False  # the engine, at the last look
-        self._blinked = True  # the cursor, before the engine was busy
 
     def compose(self) -> ComposeResult:
         """Top line, transcript beside figures, strip, input, keys."""
@@ -150,47 +150,43 @@ class ChatScreen(Turns):
         return Answered(entry, branch, self.desk.traces.get(entry.id), self._view)
 
     def _wake(self) -> None:
-        bridge = self.desk.bridge
-        if bridge.is_busy != self._was_busy:
-            self._was_busy = bridge.is_busy
-            self._rest_cursor(bridge.is_busy)
-        if not bridge.is_busy:
+        """Look whether something is to be done; not by a timer of Textual's, whose turns cost more than all of this."""
+        self._alarm = asyncio.get_running_loop().call_later(1 / RATE, self._wake)
+        desk = self.desk
+        self.composer.rest(desk.bridge.is_busy)
+        if not desk.bridge.is_busy:
             self._thrift.wake()
-        is_due = self._thrift.is_due or bridge.has_ended  # the engine has nothing more to lose then
-        if bridge.has_news and is_due and not self._is_awake:
+        is_late = self.app.clock() - self._taken_at >= KEEP
+        is_wanted = (desk.bridge.has_news or desk.unseen) if self._is_due else (desk.bridge.has_news and is_late)
+        if is_wanted and not self._is_awake:
             self._is_awake = True
             self.call_later(self._tick)
-        # Not a timer of Textual's, whose turns cost more than all that is done here.
-        self._alarm = asyncio.get_running_loop().call_later(1 / RATE, self._wake)
 
-    def _rest_cursor(self, is_busy: bool) -> None:
-        """Let the cursor stand still while the engine works: one that blinks draws the screen twice a second."""
-        composer = self.composer
-        if is_busy:
-            self._blinked, composer.cursor_blink = composer.cursor_blink, False
-        else:
-            composer.cursor_blink = self._blinked
+    @property
+    def _is_due(self) -> bool:
+        """Whether the screen may be drawn; when an answer has ended, the engine has nothing more to lose."""
+        return self._thrift.is_due or self.desk.bridge.has_ended
 
     async def _tick(self) -> None:
-        """Take what has come and show it: one append however many passes."""
+        """Take what has come, and keep it; show it if that is due: one append however many passes."""
         self._is_awake = False
-        self._thrift.begin()
-        items = self.desk.bridge.take()
-        if not items:
-            return
-        entry, text = self.desk.answering, ""
-        first = self.desk.dialogue.first
+        is_due, entry, first = self._is_due, self.desk.answering, self.desk.dialogue.first
+        if is_due:
+            self._thrift.begin()
+        items = self.desk.take()
+        self._taken_at = self.app.clock()
         for item in items:
-            text += self.desk.observe(item)
             if isinstance(item, Arrived):
                 await self._tell_of(item)
-        self.desk.save()
+        ended = [item for item in items if isinstance(item, Ended)]
+        if not (is_due or ended) or not (items or self.desk.unseen):
+            return
+        text, self.desk.unseen = self.desk.unseen, ""
         widget = self._answer_of(entry)
         if widget is not None:
             await widget.feed(text)
         if self.desk.dialogue.first != first:
             await self.tell("The context is full: the oldest message and its answer are no longer sent.")
-        ended = [item for item in items if isinstance(item, Ended)]
         if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer with less before it
             await self._end(widget, ended[-1])
         self.transcript.grown()

@@ -54,6 +54,8 @@ class Composer(TextArea):
         self._at = 0  # what of it is shown
         self._draft = ""  # what was written before the history was looked at
         self._pasted: dict[str, str] = {}  # chip to text
+        self.is_resting = False
+        self._blinked = True  # before it rested
 
     def remember(self, sent: list[str]) -> None:
         """Put what was sent earlier before what was sent here."""
@@ -73,6 +75,16 @@ class Composer(TextArea):
         self._pasted.clear()
         self.text = self._chip(text) if _is_large(text) else sanitize(text)
         self.move_cursor(self.document.end)
+
+    def rest(self, is_busy: bool) -> None:
+        """Let the cursor stand still while the engine is busy: one that blinks draws the screen twice a second."""
+        if is_busy == self.is_resting:
+            return
+        self.is_resting = is_busy
+        if is_busy:
+            self._blinked, self.cursor_blink = self.cursor_blink, False
+        else:
+            self.cursor_blink = self._blinked
 
     async def _on_key(self, event: events.Key) -> None:
         """Take Enter in its turn: a binding with priority would overtake the characters typed before it."""

@@ -72,7 +72,7 @@ def rows(case: Case) -> Finding:
         hint = f"-k {worst.before - 1}" if worst.before > 1 else "--method suffix, which drafts only what is likely"
         return Finding("rows", "bad" if is_bad else "note", text, f"{hint} (auto minds it)", facts=facts)
     text += f"; no width is a cliff (up to {max(costs)} rows)"
-    hint = "localspec calibrate PAIR --flash-attn off, to compare" if is_steeper else ""
+    hint = "localspec calibrate PAIR --flash-attn on, and off, to compare" if is_steeper else ""
     return Finding("rows", "note" if is_steeper else "ok", text, hint, facts=facts)
 
 
