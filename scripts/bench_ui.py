@@ -30,7 +30,7 @@ from make_scaled_pair import add_target_options, scaled_target
 
 PROMPT = "Once upon a time there lived a king who had three sons"
 PATIENCE = 300.0  # seconds
-LOOK = 1.0  # seconds between two looks at whether the answer is there
+LOOK = 2.0  # seconds between two looks at whether the answer is there
 STARTS = 10  # of which the median counts
 BACKGROUND = b"\x1b]11;?"  # the chat asks a terminal for its colour, and waits for the answer
 BLACK = b"\x1b]11;rgb:0000/0000/0000\x1b\\\x1b[?62;c"

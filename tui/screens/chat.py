@@ -34,7 +34,7 @@ from localspec.tui.widgets.transcript import Transcript
 if TYPE_CHECKING:
     from textual.widgets import Markdown
 
-KEEP = 0.4  # seconds after which what has come is kept, though it may not be drawn yet
+KEEP = 0.7  # seconds after which what has come is kept, though it may not be drawn yet
 RATE = 20  # times a second that what has come is shown
 PANE = 40  # columns of the figures
 
