@@ -258,7 +258,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     except FileNotFoundError:
         is_mounted = False
     if not is_mounted:
-        pytest.skip("this user may not mount")
+        pytest.skip("this user may not mount")  # a test cannot give itself the right to
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True, timeout=10)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from textual.widgets import Markdown
 
 KEEP = 0.7  # seconds after which what has come is kept, though it may not be drawn yet
-RATE = 20  # times a second that what has come is shown
+RATE = 20  # times a second that it is looked whether something has come
 PANE = 40  # columns of the figures
 
 
