@@ -78,6 +78,11 @@ def sanitize(text: str) -> str:
     return sanitizer.feed(text) + sanitizer.finish()
 
 
+def one_line(text: str) -> str:
+    """Return `text` as one line without a control character: names of files and models are other people's text."""
+    return " ".join(sanitize(text).split())
+
+
 def _show(found: str, before: str) -> str:
     """Return what to show for a suspect character (or \\r\\n) that follows `before`."""
     if found == "\r\n":

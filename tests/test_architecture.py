@@ -24,7 +24,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "axes narration chat_template template_sandbox prompt testing",
         "session",  # puts the parts together
         "worker worker_main worker_process",
-        "cli tui server bench __main__",  # faces
+        "faces",  # what every face reads, says and asks alike
+        "cli tui server bench __main__",
     )
 )
 # Units that know less than their layer would let them: only these others, or not those.
@@ -37,7 +38,12 @@ ONLY: dict[str, str] = {
     "models": "config errors",
     "conversations": "attachment config errors sanitize",
 }
-FORBIDDEN = {"methods": "backends engine models control context trees verify", "cli": "backends engine session"}
+FORBIDDEN = {
+    "methods": "backends engine models control context trees verify",
+    "cli": "backends engine session",
+    "faces": "backends engine session",
+    "tui": "backends engine session cli",
+}
 # Third-party packages and the only places that may import them.
 OWNERS: dict[str, tuple[str, ...]] = {
     "llama_cpp": ("localspec.backends", "localspec.models.early_exit"),  # quantising is model tooling

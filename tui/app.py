@@ -19,13 +19,9 @@ from localspec.tui.commands import attach
 from localspec.tui.desk import Desk
 from localspec.tui.editor import edited
 from localspec.tui.elsewhere import Elsewhere
-from localspec.tui.export import exported, suggested
 from localspec.tui.keeper import Keeper, sent_before
 from localspec.tui.screens.chat import ChatScreen
-from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
-from localspec.tui.screens.help import Help
-from localspec.tui.screens.log import LogScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
@@ -70,7 +66,7 @@ class LocalspecApp(Elsewhere):
         is_dark: bool = True,
         has_tokens: bool = False,
         has_figures: bool = True,
-        settings: Sequence[Setting] = (),
+        settings: Callable[[], Sequence[Setting]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(desk, keeper, clock, settings)
@@ -79,19 +75,30 @@ class LocalspecApp(Elsewhere):
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
         self.theme = self.first_theme = DARK if is_dark else LIGHT
+        self.stylesheet.set_variables(self.get_css_variables())
+        self._has_begun = False  # the first picture was drawn
         self._interrupted_at = -AGAIN
         self._chat = ChatScreen(desk, has_tokens=has_tokens, has_figures=has_figures)
 
     async def on_mount(self) -> None:
         """Show the chat; then load the pair, for which every processor is wanted, while a message is being written."""
+        for steps, size in ((WIDTHS, self.size.width), (HEIGHTS, self.size.height)):
+            # Textual does so too, but after it has laid out the screen, which it then does again.
+            self._chat.add_class(next(name for least, name in reversed(steps) if size >= least))
         await self.push_screen(self._chat)
         self.call_after_refresh(self._begin)
         self.run_worker(self._recall_sent(), exit_on_error=False)
 
     def _begin(self) -> None:
         """Go on once there is a picture."""
+        self._has_begun = True
         gc.enable()
         self._load()
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Read the style sheet anew for another theme; that the first one is set is no reason to read it twice."""
+        if self._has_begun:
+            super().refresh_css(animate)
 
     async def _recall_sent(self) -> None:
         """Let Up bring back what was sent in earlier conversations."""
@@ -164,6 +171,9 @@ class LocalspecApp(Elsewhere):
 
     def action_conversations(self) -> None:
         """Choose a conversation to go on with."""
+        # Late, as other screens: the first picture is waited for.
+        from localspec.tui.screens.conversations import Conversations
+
         if self.chat.is_answering():
             return
 
@@ -206,6 +216,7 @@ class LocalspecApp(Elsewhere):
 
     def export(self, conversation: str) -> None:
         """Ask where, and write a conversation there: Markdown, HTML or JSON by the name's ending."""
+        from localspec.tui.export import exported, suggested
 
         async def take(name: str | None) -> None:
             if not name:
@@ -237,6 +248,9 @@ class LocalspecApp(Elsewhere):
 
     def action_help(self) -> None:
         """Show keys and commands."""
+        from localspec.tui.screens.conversations import Conversations
+        from localspec.tui.screens.help import Help
+
         self.push_screen(
             Help(
                 [
@@ -251,6 +265,8 @@ class LocalspecApp(Elsewhere):
 
     def action_log(self) -> None:
         """Show the engine's log."""
+        from localspec.tui.screens.log import LogScreen
+
         self.push_screen(LogScreen(self.desk.bridge.worker.log_tail(500)))
 
     def action_redraw(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from textual.app import App
 
-from localspec.cli.clipboard import by_program
+from localspec.faces.clipboard import by_program
 
 
 def copy(app: App[Any], text: str) -> str:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.attachment import Attachment
-from localspec.cli.inputs import MAX_FILE, Inputs
-from localspec.cli.settings import text_or_file
-from localspec.cli.summary import table
-from localspec.cli.tuning import SETTINGS, changed, shown
 from localspec.conversations.records import USER
 from localspec.errors import UsageError
+from localspec.faces.inputs import MAX_FILE, Inputs
+from localspec.faces.summary import table
+from localspec.faces.tuning import SETTINGS, changed, shown
+from localspec.faces.values import text_or_file
 from localspec.slash import looked_up
 from localspec.tui.talk import Talk
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from localspec.attachment import Attachment
-from localspec.cli.result import result
-from localspec.cli.settings import check
 from localspec.config import LoadSettings, Request
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError, PromptTooLongError, UsageError
 from localspec.events import Committed, Finished, Loaded
+from localspec.faces.result import result
+from localspec.faces.values import check
 from localspec.models.reference import reference
 from localspec.tui.bridge import Arrived, Bridge, Ended
 from localspec.tui.dialogue import Dialogue, Entry

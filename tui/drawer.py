@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from localspec.cli.progress import duration, gigabytes, label
+from localspec.faces.pulling import duration, gigabytes, label
 from localspec.sanitize import sanitize
 from localspec.tui.downloads import Download
 

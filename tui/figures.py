@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from localspec.cli.summary import age, percent
 from localspec.events import Loaded
+from localspec.faces.summary import age, percent
 from localspec.sanitize import sanitize
 from localspec.stats import Stats
 from localspec.tui.trace import Trace

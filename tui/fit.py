@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.cli.ask import ask
 from localspec.errors import LocalspecError
+from localspec.faces.ask import ask
 
 BESIDE = 1.15  # of the weights: caches and buffers
 LEAST = 200_000_000  # bytes of them

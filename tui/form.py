@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from localspec.cli.tuning import changed, shown
 from localspec.config import Request
 from localspec.configuration import assign, read_configuration, remove
+from localspec.faces.tuning import changed, shown
 from localspec.setting import Origin, Setting
 from localspec.tui.desk import Desk
 
@@ -44,11 +44,11 @@ class Form:
     kept: dict[str, Origin] = field(default_factory=dict)  # what was written into the file meanwhile
 
     @classmethod
-    def of(cls, desk: Desk, settings: Sequence[Setting]) -> Form:
-        """Return the form of these settings, which the desk's request was just made from."""
+    def of(cls, desk: Desk, settings: Sequence[Setting], began: Request) -> Form:
+        """Return the form of these settings, which the request `began` was made from."""
         found = {each.name: each for each in settings}
         theme = str(found[THEME].value) if THEME in found else ""
-        return cls(desk, found, desk.request, theme, theme)
+        return cls(desk, found, began, theme, theme)
 
     def names(self) -> dict[str, list[str]]:
         """Return the fields by group, as far as they are known."""

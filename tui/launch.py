@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localspec.config import LoadSettings, Message, Request
@@ -35,12 +35,12 @@ def open_chat(
     *,
     system: tuple[Message, ...] = (),
     found: Conversation | None = None,
-    form: Sequence[Setting] = (),
+    form: Callable[[], Sequence[Setting]] = tuple,
     look: Look | None = None,
 ) -> int:
     """Run the chat until it is left, going on with the conversation `found`; return the exit code.
 
-    `form` are the settings that the request was made from, each with its origin. Raises what the app failed of.
+    `form` tells the settings that the request was made from, each with its origin. Raises what the app failed of.
     """
     look = look or Look()
     said = system[0].content if system else None

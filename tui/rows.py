@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from localspec.cli.console import one_line
 from localspec.models.candidates import look
 from localspec.models.pairs import check_pair
 from localspec.models.shelf import Offer
 from localspec.models.store import PairRef
+from localspec.sanitize import one_line
 from localspec.tui.fit import Memory, fit
 
 COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from localspec.sanitize import sanitize
@@ -25,11 +26,20 @@ class Shared(Face):
     """The app as the pairs, the race and the settings see it."""
 
     def __init__(
-        self, desk: Desk, keeper: Keeper, clock: Callable[[], float] = time.monotonic, settings: Sequence[Setting] = ()
+        self,
+        desk: Desk,
+        keeper: Keeper,
+        clock: Callable[[], float] = time.monotonic,
+        settings: Callable[[], Sequence[Setting]] = tuple,
     ) -> None:
         super().__init__(desk, keeper, clock)
-        self.form = Form.of(desk, settings)
+        self._began, self._settings = desk.request, settings
         self.download: Download | None = None
+
+    @cached_property
+    def form(self) -> Form:
+        """The settings as a form, made when it is wanted: to know every method, plug-ins are looked for on the disk."""
+        return Form.of(self.desk, self._settings(), self._began)
 
     @property
     @abstractmethod

@@ -1,22 +1,26 @@
 """A terminal that is left as it was found, whatever ends the process.
 
 Textual restores it after SIGINT only. So the other signals ask the app to leave, as a key would; and if it does not
-within a second, because its loop is stuck, the modes are reset by hand and the process ends.
+within a second, because its loop is stuck, the modes are reset by hand and the process ends. So it does when the
+terminal goes without a signal, or while SIGHUP is ignored: Textual would read its end for ever.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 PATIENCE = 1.0  # seconds for the app to leave by itself
+GRACE = 0.2  # seconds for a terminal that takes nothing, as after Ctrl-S
 # Mouse modes, focus reports, bracketed paste, synchronised output, alternate screen; keyboard, cursor, colour.
 _OFF = (1000, 1002, 1003, 1006, 1015, 1016, 1004, 2004, 2026, 1049)
 RESET = b"".join(b"\x1b[?%dl" % mode for mode in _OFF) + b"\x1b[<u\x1b[?25h\x1b[0m"
@@ -33,7 +37,9 @@ def leaving(leave: Callable[[int], None]) -> Iterator[None]:
     told: list[int] = []
 
     def last_resort() -> None:
-        reset(modes)
+        resetting = threading.Thread(target=reset, args=(modes,), daemon=True)
+        resetting.start()
+        resetting.join(GRACE)
         os._exit(128 + told[0])
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -45,6 +51,14 @@ def leaving(leave: Callable[[int], None]) -> Iterator[None]:
         timer.start()
         leave(128 + number)
 
+    def watch() -> None:
+        if _hangs_up():
+            time.sleep(PATIENCE / 2)  # as a rule a signal tells it too
+            if not told and not is_over.is_set():
+                on_signal(signal.SIGHUP, None)
+
+    is_over = threading.Event()
+    threading.Thread(target=watch, name="hang-up", daemon=True).start()
     before = {}
     for name in _NAMES:
         number = getattr(signal, name)
@@ -53,8 +67,16 @@ def leaving(leave: Callable[[int], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        is_over.set()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _hangs_up() -> bool:
+    """Wait until the terminal is gone; False where that cannot be waited for."""
+    poll = select.poll()
+    poll.register(sys.__stdin__.fileno() if sys.__stdin__ else 0, 0)  # a hang-up is told unasked
+    return any(event & select.POLLHUP for _, event in poll.poll())
 
 
 def reset(modes: list[Any] | None) -> None:

@@ -47,9 +47,14 @@ class Thrift:
         self.budget = ROOMY
 
     @property
+    def left(self) -> float:
+        """Seconds that the screen is still to rest; 0 or less if it has rested long enough."""
+        return self._until - self._clock()
+
+    @property
     def is_due(self) -> bool:
         """Whether the screen has rested long enough."""
-        return self._clock() >= self._until
+        return self.left <= 0
 
     def begin(self) -> None:
         """Note that a drawing begins; what was used since the last one is what that one has cost."""

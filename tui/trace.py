@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from localspec.cli.marks import Provenance
 from localspec.events import Committed, Event, Finished, Loaded
+from localspec.faces.provenance import Provenance
 from localspec.sanitize import Sanitizer
 from localspec.stats import Stats
 from localspec.tui.meter import Meter

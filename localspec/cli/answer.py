@@ -9,9 +9,9 @@ from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.output import Sink
 from localspec.cli.signals import Stop, deferred
-from localspec.cli.summary import is_slower, live_line, stats_line
 from localspec.config import LoadSettings, Request
 from localspec.events import Committed, Event, Finished, Loaded, Loading, Started, Warned
+from localspec.faces.summary import is_slower, live_line, stats_line
 from localspec.stats import Stats
 from localspec.worker import Worker
 

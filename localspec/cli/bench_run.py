@@ -21,7 +21,7 @@ from localspec.bench.runner import Job, Progress, Runner
 from localspec.bench.state import State, fingerprint
 from localspec.bench.table import markdown, text
 from localspec.cli.answer import load
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
@@ -31,7 +31,7 @@ from localspec.errors import NotFoundError, ResourceError
 from localspec.events import Loaded, Loading
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
-from localspec.sanitize import sanitize
+from localspec.sanitize import one_line, sanitize
 from localspec.worker import Worker
 
 BAR = 20  # characters

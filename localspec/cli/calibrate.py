@@ -12,18 +12,20 @@ from localspec.bench.answers import Surveyed, survey
 from localspec.cli.answer import load
 from localspec.cli.bandwidths import measure_machine
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
 from localspec.cli.options import pair_options, report_options
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, Positive, option
-from localspec.cli.settings import open_worker, servers
+from localspec.cli.settings import open_worker
 from localspec.cli.signals import leave_at_once, stopping
 from localspec.cli.staircase import staircase
 from localspec.config import LoadSettings
 from localspec.control.survey import Survey
 from localspec.errors import UsageError
+from localspec.faces.values import servers
+from localspec.sanitize import one_line
 
 SCHEMA = "localspec.calibration/1"
 OUTPUT = "Output"

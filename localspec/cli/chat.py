@@ -61,7 +61,7 @@ def chat(console: Console, /, **values: Any) -> int:
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
             with open_worker(values) as worker:
-                form = in_force(click.get_current_context())
+                form = partial(in_force, click.get_current_context())
                 look = Look(values["theme"], values["tokens"], values["stats"] is not False)
                 return open_chat(worker, store, settings, request, system=system, found=found, form=form, look=look)
         from localspec.cli.converse import line_chat

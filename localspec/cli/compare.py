@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import is_offline
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.progress import gigabytes
 from localspec.errors import IncompatibleError, LocalspecError, UsageError
+from localspec.faces.pulling import gigabytes
 from localspec.models.candidates import Candidate, local_candidates, look, remote_candidate, remote_info
 from localspec.models.catalog import Catalog, load_catalog
 from localspec.models.catalog_file import Model
@@ -26,6 +26,7 @@ from localspec.models.hub.remote import Hub
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_model
 from localspec.models.pairs import PairReport, check_pair
 from localspec.models.store import NotCachedError, expand, locate
+from localspec.sanitize import one_line
 
 _WORDS = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?b?")
 

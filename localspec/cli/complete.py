@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from localspec.cli.console import one_line
 from localspec.config import conversations_file
 from localspec.errors import LocalspecError
+from localspec.sanitize import one_line
 
 RECENT = 50  # conversations to choose from
 VARIABLE = "_LOCALSPEC_COMPLETE"  # click's scheme: the shell calls localspec with it

@@ -14,12 +14,13 @@ from click.shell_completion import CompletionItem
 from localspec.cli.app import commands
 from localspec.cli.configurable import options_of
 from localspec.cli.configured import ONCE, once, option_at
-from localspec.cli.console import Console, is_terminal, one_line, write_out
+from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.described import check_file, described, read_words, settings_of
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.configuration import Key, assign, config_file, read_configuration, remove
 from localspec.errors import DeclinedError, NotFoundError, ResourceError, UsageError
+from localspec.sanitize import one_line
 from localspec.setting import Setting, spelled
 
 

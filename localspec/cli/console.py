@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from localspec.errors import LocalspecError, ResourceError
-from localspec.sanitize import sanitize
+from localspec.sanitize import one_line
 
 
 class OutputGone(ResourceError):
@@ -70,11 +70,6 @@ class Console:
         """Write an error as the one line that people see."""
         hint = f" — try: {one_line(error.hint)}" if error.hint else ""
         self.say(f"localspec: {self.paint(one_line(error.message), 'red', sys.stderr)}{hint}")
-
-
-def one_line(text: str) -> str:
-    """Return `text` as one line without a control character: names of files and models are other people's text."""
-    return " ".join(sanitize(text).split())
 
 
 def is_terminal(stream: IO[str] | None) -> bool:

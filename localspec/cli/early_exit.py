@@ -17,12 +17,12 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.config import LoadSettings, Request, Sampling, Speculation, cache_folder
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
+from localspec.faces.inputs import MAX_FILE, read_regular
 from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model

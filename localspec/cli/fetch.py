@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli.console import Console, is_terminal, one_line
+from localspec.cli.console import Console, is_terminal
 from localspec.cli.settings import load_settings, promised_settings
 from localspec.config import LoadSettings
 from localspec.errors import DeclinedError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.store import NotCachedError, PairRef, expand, locate
+from localspec.sanitize import one_line
 
 if TYPE_CHECKING:
     from localspec.models.pull import PullPlan
@@ -91,7 +92,7 @@ def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
     """Ask whether to download. Raises DeclinedError for a no, and where there is nobody to ask."""
     if values["yes"] or not plan.missing:
         return
-    from localspec.cli.progress import gigabytes
+    from localspec.faces.pulling import gigabytes
 
     names = " + ".join(one_line(str(name)) for name in plan.names)
     what = f"{gigabytes(plan.missing)} for {names}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from localspec.cli.console import one_line
 from localspec.conversations.records import SENT, USER, Conversation, Hit, Message
-from localspec.sanitize import sanitize
+from localspec.sanitize import one_line, sanitize
 
 YOU, ASSISTANT = "You: ", "Assistant: "
 _SHORT = 60  # characters of a message in a list

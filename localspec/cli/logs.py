@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from localspec.cli.complete import conversation_ids
-from localspec.cli.console import one_line, write_out
+from localspec.cli.console import write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.listing import about, hits, rows, said
 from localspec.cli.listing import count as count_of
@@ -21,6 +21,7 @@ from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, NotFoundError, UsageError
+from localspec.sanitize import one_line
 
 N = 20
 _OUTPUT = "Output"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from localspec.cli.files import write_whole
 from localspec.conversations.export import FORMATS, markdown, page, to_wire
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
+from localspec.faces.files import write_whole
 
 
 def exported(store: Store, conversation: str, leaf: int | None, form: str) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.progress import gigabytes
 from localspec.errors import DeclinedError, NotFoundError, UsageError
+from localspec.faces.pulling import gigabytes
 from localspec.models.hub.cache import Cache, CachedFile
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remove import Removal, plan_removal
@@ -20,6 +20,7 @@ from localspec.models.hub.remove import carry_out as remove_files
 from localspec.models.names import DraftChoice, HubName, parse
 from localspec.models.shelf import whole_models
 from localspec.models.store import expand
+from localspec.sanitize import one_line
 
 
 @click.command("ls", cls=Command)

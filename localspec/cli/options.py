@@ -10,8 +10,8 @@ import click
 
 from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.params import Positive, option, stacked
-from localspec.cli.settings import draft_length, key_value, layers_on, servers, token_bias, unescape
 from localspec.config import Request, Sampling, Speculation
+from localspec.faces.values import draft_length, key_value, layers_on, servers, token_bias, unescape
 from localspec.registers import axis_names
 
 AXES = "Speculation (the four axes; see: localspec methods)"

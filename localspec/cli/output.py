@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from localspec.cli.console import Console, is_accessible, is_terminal, write_out
 from localspec.cli.live import Live
-from localspec.cli.marks import Provenance, Span, marked
-from localspec.cli.result import result
+from localspec.cli.marks import marked
 from localspec.cli.sentences import Sentences
 from localspec.cli.signals import INTERRUPTED, TIMED_OUT
 from localspec.config import LoadSettings, Request
 from localspec.events import Committed, Event, Finished
+from localspec.faces.provenance import Provenance, Span
+from localspec.faces.result import result
 from localspec.sanitize import Sanitizer
 from localspec.stats import Stats
 

@@ -8,7 +8,7 @@ import click
 
 from localspec.cli.compare import explain, suggest
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import NotFoundError
@@ -17,6 +17,7 @@ from localspec.models.catalog_file import Model, Pair
 from localspec.models.names import parse
 from localspec.models.shelf import is_here
 from localspec.models.store import BUNDLED, expand
+from localspec.sanitize import one_line
 
 BUNDLED_NOTE = "Comes with localspec: a target of 4.7 and a draft of 1.1 million weights, for stories."
 

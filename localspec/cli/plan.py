@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from localspec.cli.ask import ask
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import servers
 from localspec.cli.sizes import read_size, size
 from localspec.config import cache_folder
 from localspec.errors import UsageError
+from localspec.faces.ask import ask
+from localspec.faces.values import servers
 from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -25,6 +25,7 @@ from localspec.models.plan.describe import to_wire
 from localspec.models.plan.machine import CPU, DISK, Device, Machine, Rates, flat
 from localspec.models.plan.search import ACCEPTANCE, Models, Plan, Wish, alternatives
 from localspec.models.store import parse_pair
+from localspec.sanitize import one_line
 
 IMPORTS = "from localspec.backends.survey import survey"
 _PLAN, _MACHINE = "Plan", "Machine (the one it runs on, unless some of these describe another)"

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from localspec.cli.console import Console, one_line
-from localspec.models.pull import Progress, Pull
+from localspec.cli.console import Console
+from localspec.faces.pulling import duration, gigabytes, label
+from localspec.models.pull import Pull
 
 STEP = 0.1  # of all bytes between two lines
 QUIET = 15.0  # seconds after which a line comes anyway
@@ -84,22 +85,3 @@ class Lines:
         waits = [file for file in pull.files if file.name == "waiting"]
         also = f"; another process has {label(waits[0], 60)}" if waits and rate == 0 else ""
         self._console.say(f"pulled {100 * part:.0f} % of {gigabytes(total)}, {rate / 1e6:.1f} MB/s{left}{also}")
-
-
-def label(file: Progress, width: int) -> str:
-    """Return a file's name, cut at its start where it is long."""
-    name = one_line(file.item.file.name.rpartition("/")[2])
-    return name if len(name) <= width else f"…{name[1 - width :]}"
-
-
-def gigabytes(n: float) -> str:
-    """Return bytes as people say them."""
-    return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as people say them."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"

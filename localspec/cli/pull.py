@@ -9,17 +9,18 @@ from typing import Any
 import click
 
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import ask, carry_out, hub_names, is_offline, make_plan_here
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.progress import gigabytes
 from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.faces.pulling import gigabytes
 from localspec.models.hub.cache import Cache
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, require_fit
 from localspec.models.pull import Item, PullPlan
 from localspec.models.store import expand, locate
+from localspec.sanitize import one_line
 
 
 @click.command(cls=Command)

@@ -15,7 +15,6 @@ from localspec.cli.answer import load
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.inputs import Inputs, read_prompt
 from localspec.cli.live import Live
 from localspec.cli.options import (
     pair_options,
@@ -29,9 +28,10 @@ from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, request_settings, stdin_limit, system_message
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.cli.summary import live_line, percent
 from localspec.config import Message, Request
 from localspec.errors import UsageError
+from localspec.faces.inputs import Inputs, read_prompt
+from localspec.faces.summary import live_line, percent
 from localspec.sanitize import sanitize
 from localspec.worker import Worker
 

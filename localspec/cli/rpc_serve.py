@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from localspec.cli.ask import ask_lines
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.sizes import size
+from localspec.faces.ask import ask_lines
+from localspec.sanitize import one_line
 
 LOOPBACK = ("127.0.0.1", "localhost")
 _IMPORTS = "from localspec.backends.rpc import serving"

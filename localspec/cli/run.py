@@ -14,7 +14,6 @@ from localspec.attachment import Attachment
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import fetched
-from localspec.cli.inputs import Inputs, prompt_of, read_parts
 from localspec.cli.live import Live
 from localspec.cli.opened import is_going_on, place, store_for_talking, wanted
 from localspec.cli.options import (
@@ -30,7 +29,6 @@ from localspec.cli.options import (
 from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import Command
 from localspec.cli.record import Record
-from localspec.cli.result import result
 from localspec.cli.settings import (
     load_settings,
     open_worker,
@@ -46,6 +44,8 @@ from localspec.conversations.current import Current
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.events import Event, Finished, Started, Warned
+from localspec.faces.inputs import Inputs, prompt_of, read_parts
+from localspec.faces.result import result
 from localspec.stats import Stats
 from localspec.worker import Worker
 

@@ -1,18 +1,26 @@
 """From what click collected to settings.
 
-Values that need no model are checked here or by the settings' own `check`, before a file is opened.
+Values that need no model are checked before a file is opened.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.cli.inputs import MAX_FILE, read_regular
 from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
-from localspec.errors import NotFoundError, UsageError
+from localspec.faces.inputs import MAX_FILE
+from localspec.faces.values import (
+    check,
+    draft_length,
+    key_value,
+    layers_on,
+    servers,
+    text_or_file,
+    token_bias,
+    unescape,
+)
 from localspec.models.names import DraftChoice
 from localspec.models.store import NotCachedError, PairRef, parse_pair
 from localspec.worker import Worker
@@ -20,8 +28,6 @@ from localspec.worker import Worker
 Values = Mapping[str, Any]  # what click collected, by parameter name
 
 _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
-_ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
 def load_settings(values: Values, pair: PairRef) -> LoadSettings:
@@ -60,16 +66,6 @@ def _load_settings(values: Values, target: str, draft: str | None, name: str) ->
     )
 
 
-def servers(text: str | None) -> tuple[str, ...]:
-    """Return the servers that --rpc names; raises UsageError for what is not HOST:PORT."""
-    found = () if text is None else tuple(part.strip() for part in text.split(","))
-    for endpoint in found:
-        host, _, port = endpoint.rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
-            raise UsageError(f"--rpc {endpoint!r} is not HOST:PORT", hint="--rpc 192.168.1.20:50052,192.168.1.21:50052")
-    return found
-
-
 def request_settings(values: Values, settings: LoadSettings) -> Request:
     """Return a request without its prompt, checked as far as that goes without a model."""
     template = None if values["template"] is None else _template(values["template"])
@@ -82,22 +78,6 @@ def request_settings(values: Values, settings: LoadSettings) -> Request:
     )
     check(request, settings)
     return request
-
-
-def check(request: Request, settings: LoadSettings) -> None:
-    """Raise UsageError for settings that are out of range or do not go together."""
-    request.check()
-    if request.speculation == Speculation():  # what nobody asked for cannot be wrong
-        return
-    from localspec.axes import resolve_axes  # late: with numpy it is a third of a command's start
-
-    seed = request.sampling.seed
-    resolve_axes(
-        request.speculation,
-        has_draft=settings.draft is not None,
-        is_seeded=seed is not None,
-        is_greedy=request.sampling.temperature == 0.0,
-    )
 
 
 def system_message(values: Values) -> tuple[Message, ...]:
@@ -147,67 +127,7 @@ def speculation(values: Values) -> Speculation:
     )
 
 
-def text_or_file(name: str, value: str | None, limit: int = MAX_FILE) -> str | None:
-    """Return `value`, or for @FILE what the file holds: at most `limit` bytes."""
-    if value is None or not value.startswith("@"):
-        return value
-    try:
-        text = read_regular(value[1:], limit, said=f"{name} {value}").decode("utf-8")
-    except UnicodeDecodeError:
-        reason = f"cannot read {name} {value}: it is not UTF-8 text"
-        raise NotFoundError(reason, hint=f"{name} 'the text itself', or {name} @FILE") from None
-    return text.replace("\r\n", "\n")
-
-
-def draft_length(text: str) -> int | None:
-    """Return -k as a number, None for auto."""
-    if text == "auto":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"-k {text!r} is not a number of draft tokens", hint="-k 4, or -k auto") from None
-
-
-def key_value(text: str) -> tuple[str, str]:
-    """Split an option of a method at its '='."""
-    name, equals, value = text.partition("=")
-    if not (equals and name):
-        raise UsageError(f"-o {text!r} is not KEY=VALUE", hint="localspec methods lists each method's options")
-    return name, value
-
-
-def unescape(text: str) -> str:
-    r"""Return `text` with \n, \t, \r, \0, \\, \xHH and \uHHHH read; any other backslash stays."""
-
-    def read(match: re.Match[str]) -> str:
-        letter, byte, unit = match.groups()
-        return _ESCAPED.get(letter, letter) if letter else chr(int(byte or unit, 16))
-
-    return _ESCAPE.sub(read, text)
-
-
 def _template(text: str) -> str:
     from localspec.chat_template import load_template  # brings jinja2, which nothing else here needs
 
     return load_template(text.removeprefix("@"))
-
-
-def layers_on(name: str, text: str) -> str:
-    """Return --gpu as it is; raises UsageError for what is no choice and no number."""
-    if text in ("auto", "off", "all") or (text.isascii() and text.isdigit()):
-        return text
-    raise UsageError(f"{name} {text!r} is neither auto, off, all nor a number of layers", hint=f"{name} auto")
-
-
-def token_bias(text: str) -> tuple[int, float]:
-    """Split a logit bias at its '='; raises UsageError."""
-    token, equals, bias = text.partition("=")
-    try:
-        if not equals or int(token) < 0:
-            raise ValueError
-        return int(token), float(bias)
-    except ValueError:
-        raise UsageError(
-            f"--logit-bias {text!r} is not ID=BIAS, a token's number and what to add", hint="--logit-bias 13=-100"
-        ) from None

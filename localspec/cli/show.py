@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import click
 
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.sizes import size
 from localspec.models.describe import KV_TYPES, Description, describe, sha256
 from localspec.models.store import parse_pair
-from localspec.sanitize import sanitize
+from localspec.sanitize import one_line, sanitize
 
 EXCERPT = 5  # lines of the chat template; --template shows all
 WIDE = 100

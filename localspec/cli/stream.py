@@ -16,16 +16,16 @@ ignore types and fields they do not know.
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
-from localspec.cli.result import params, result
 from localspec.config import LoadSettings, Request
 from localspec.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
+from localspec.faces.result import params, result
 from localspec.stats import Stats
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def lone_error_event(error: Wire) -> None:
 
 def _start(pair: Wire | None, asked: Wire | None, seed: int | None, n_ctx: int | None) -> Wire:
     """Return what is known before anything is loaded."""
-    run = secrets.token_hex(8)
+    run = os.urandom(8).hex()
     return {"run": run, "pair": pair, "params": asked, "seed": seed, "n_ctx": n_ctx, "baseline": None}
 
 

@@ -15,13 +15,13 @@ from localspec.cli.live import Live
 from localspec.cli.output import TextSink
 from localspec.cli.race import N, shown_race
 from localspec.cli.record import Record
-from localspec.cli.result import result
 from localspec.cli.signals import Stop, Terminated, stopping
 from localspec.config import LoadSettings, Request
 from localspec.conversations.current import Current
 from localspec.conversations.sending import to_send
 from localspec.errors import PromptTooLongError
 from localspec.events import Event, Finished
+from localspec.faces.result import result
 from localspec.stats import Stats
 from localspec.worker import Worker
 

@@ -11,16 +11,18 @@ from localspec.bench.losslessness import Check, Verification
 from localspec.bench.suites import choose, load_suite
 from localspec.cli.answer import load
 from localspec.cli.complete import pair_names
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
 from localspec.cli.options import pair_options, report_options, sampling_options, speculation_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import check, open_worker, sampling, speculation
+from localspec.cli.settings import open_worker, sampling, speculation
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings, Request
 from localspec.errors import UsageError
+from localspec.faces.values import check
+from localspec.sanitize import one_line
 from localspec.worker import Worker
 
 MISMATCH = 10

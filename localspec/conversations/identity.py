@@ -6,7 +6,7 @@ typed may have them, or capitals.
 
 from __future__ import annotations
 
-import secrets
+import os
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 LENGTH = 8
@@ -16,7 +16,7 @@ _TYPED = str.maketrans("ilo", "110")
 
 def new_id(now: float) -> str:
     """Return an id for a conversation that begins `now`, in seconds since 1970."""
-    number = max(0, int(now) - _BEGINNING) % 32 ** (LENGTH - 2) * 32**2 + secrets.randbelow(32**2)
+    number = max(0, int(now) - _BEGINNING) % 32 ** (LENGTH - 2) * 32**2 + int.from_bytes(os.urandom(2), "big") % 32**2
     return "".join(ALPHABET[number >> 5 * place & 31] for place in reversed(range(LENGTH)))
 
 

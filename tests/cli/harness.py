@@ -115,6 +115,19 @@ class Terminal:
         os.close(self._master)
         return code
 
+    def stall(self) -> None:
+        """Read nothing until the program can write no more."""
+        was, now = -1, 0
+        while now != was:
+            time.sleep(1.5)
+            was, now = now, struct.unpack("i", fcntl.ioctl(self._master, termios.FIONREAD, b"1234"))[0]
+        assert now > 1000, "the terminal was never full"
+
+    def close(self) -> None:
+        """Take the terminal away."""
+        os.close(self._slave)
+        os.close(self._master)
+
     def type(self, text: str) -> None:
         """Type on the keyboard."""
         os.write(self._master, text.encode())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.cli.ask import Unanswered, ask, ask_lines
 from localspec.errors import UsageError
+from localspec.faces.ask import Unanswered, ask, ask_lines
 
 NOISE = "import sys\nprint('a library says hello')\nprint('{\"json\": 1}')\nsys.stderr.write('and more\\n')"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from localspec.attachment import Attachment, fenced
-from localspec.cli.inputs import Inputs, compose, read_parts, read_prompt
-from localspec.cli.settings import unescape
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
+from localspec.faces.inputs import Inputs, compose, read_parts, read_prompt
+from localspec.faces.values import unescape
 
 
 def test_words_alone() -> None:

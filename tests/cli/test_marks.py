@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.cli.marks import Provenance, Span, marked
+from localspec.cli.marks import marked
 from localspec.events import Committed, Piece, StepMs
+from localspec.faces.provenance import Provenance, Span
 
 
 def event(text: str, *pieces: tuple[str, str]) -> Committed:

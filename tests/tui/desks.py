@@ -105,7 +105,7 @@ def desk_of(engine: Engine, **settings: Any) -> Desk:
 def app_of(engine: Engine, *, is_dark: bool = True, form: Sequence[Setting] = (), **settings: Any) -> LocalspecApp:
     """Return the app. Its clock stands still, so that no picture depends on when it was taken."""
     desk = desk_of(engine, **settings)
-    return LocalspecApp(desk, desk.keeper, is_dark=is_dark, settings=form, clock=lambda: 0.0)
+    return LocalspecApp(desk, desk.keeper, is_dark=is_dark, settings=lambda: form, clock=lambda: 0.0)
 
 
 @asynccontextmanager

@@ -132,7 +132,7 @@ async def raced(pilot: Pilot[int]) -> None:
 
 async def tuned(pilot: Pilot[int]) -> None:
     app = app_of(pilot)
-    app.form = Form.of(app.desk, described(("chat",)))
+    app.form = Form.of(app.desk, described(("chat",)), app.desk.request)
     await pilot.press("f9")
     await settled(pilot)
     fields = {field.key: field.input for field in app.screen.query(Field)}

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.cli.summary import stats_line
 from localspec.events import Committed, Finished, Probed, Started
+from localspec.faces.summary import stats_line
 from localspec.stats import Stats
 from localspec.tui.figures import pane, strip, verdict
 from localspec.tui.meter import Meter

@@ -146,7 +146,8 @@ async def test_keeping_writes_what_is_new_and_nothing_else() -> None:
 
 
 def test_keeping_nothing_takes_a_value_out() -> None:
-    form = Form.of(desk_of(ScriptedEngine(), max_tokens=7), described(("chat",)))
+    desk = desk_of(ScriptedEngine(), max_tokens=7)
+    form = Form.of(desk, described(("chat",)), desk.request)
     config_file().write_text("max-tokens = 7\n")
     form.change("max-tokens", "none")
     assert form.keep() == ["max-tokens"]
@@ -155,7 +156,8 @@ def test_keeping_nothing_takes_a_value_out() -> None:
 
 
 def test_a_broken_file_is_told_and_left_alone() -> None:
-    form = Form.of(desk_of(ScriptedEngine()), described(("chat",)))
+    desk = desk_of(ScriptedEngine())
+    form = Form.of(desk, described(("chat",)), desk.request)
     config_file().write_text("temp = \n")
     form.change("temp", "0.3")
     with pytest.raises(UsageError, match="is not TOML"):

@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import sqlite3
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.harness import REAL, Terminal, needs_pair
+from tests.cli.harness import FAKE, REAL, TIMEOUT, Terminal, needs_pair
 
 BEGUN = b"\x1b[?1049h"
 # What Textual begins: alternate screen, mouse, focus reports, bracketed paste, a hidden cursor.
@@ -95,6 +96,23 @@ def test_a_second_signal_ends_an_app_that_does_not(tmp_path: Path) -> None:
     assert terminal.wait() == 143
     assert b"\x1b[?1049l" in terminal.output[terminal.output.rindex(BEGUN) :]
     assert terminal.after == terminal.before
+
+
+def test_a_terminal_that_takes_nothing_does_not_keep_the_process(tmp_path: Path) -> None:
+    terminal = chat(tmp_path, FAKE_PAUSE="0.001", FAKE_PASSES=json.dumps(["word "] * 5000))
+    terminal.type("go\r")
+    terminal.stall()
+    terminal.signal(signal.SIGTERM)
+    assert terminal.process.wait(TIMEOUT) == 143
+
+
+def test_a_terminal_that_goes_without_a_signal_ends_the_chat(tmp_path: Path) -> None:
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    terminal = chat(tmp_path, program=[sys.executable, "-c", ignoring, *FAKE])
+    terminal.close()
+    assert terminal.process.wait(TIMEOUT) == 129
 
 
 @needs_pair

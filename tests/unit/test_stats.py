@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.cli.summary import speedup_words
 from localspec.events import Committed, Finished, Piece, Prefilled, Probed, Started, StepMs
+from localspec.faces.summary import speedup_words
 from localspec.stats import Stats
 
 

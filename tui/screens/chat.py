@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 KEEP = 0.7  # seconds after which what has come is kept, though it may not be drawn yet
 RATE = 20  # times a second that it is looked whether something has come
+PAUSE = 0.2  # seconds between two looks at most, while the screen rests anyway
 PANE = 40  # columns of the figures
 
 
@@ -151,7 +152,7 @@ class ChatScreen(Turns):
 
     def _wake(self) -> None:
         """Look whether something is to be done; not by a timer of Textual's, whose turns cost more than all of this."""
-        self._alarm = asyncio.get_running_loop().call_later(1 / RATE, self._wake)
+        self._alarm = asyncio.get_running_loop().call_later(self._pause, self._wake)
         desk = self.desk
         self.composer.rest(desk.bridge.is_busy)
         if not desk.bridge.is_busy:
@@ -161,6 +162,12 @@ class ChatScreen(Turns):
         if is_wanted and not self._is_awake:
             self._is_awake = True
             self.call_later(self._tick)
+
+    @property
+    def _pause(self) -> float:
+        """Seconds to the next look: while the screen rests there is nothing to do but to keep what has come."""
+        until_kept = self._taken_at + KEEP - self.app.clock()
+        return min(max(min(self._thrift.left, until_kept), 1 / RATE), PAUSE)
 
     @property
     def _is_due(self) -> bool:

@@ -13,8 +13,8 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
-from localspec.cli.summary import percent
 from localspec.config import Message, Request
+from localspec.faces.summary import percent
 from localspec.sanitize import sanitize
 from localspec.tui.bridge import Ended
 from localspec.tui.desk import Desk

@@ -13,8 +13,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from localspec.cli.summary import is_slower, stats_line
 from localspec.conversations.records import USER
+from localspec.faces.summary import is_slower, stats_line
 from localspec.sanitize import sanitize
 from localspec.tui.dialogue import Entry
 from localspec.tui.provenance import View, legend, marked

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from localspec import __version__
-from localspec.cli.ask import Unanswered, ask
 from localspec.cli.console import is_dumb, is_terminal
 from localspec.cli.described import check_file
 from localspec.cli.doctor.gpus import Gpu, gpus
@@ -23,6 +22,7 @@ from localspec.cli.sizes import size
 from localspec.config import cache_folder
 from localspec.configuration import config_file, read_configuration
 from localspec.errors import LocalspecError, UsageError
+from localspec.faces.ask import Unanswered, ask
 from localspec.models.plan import calibration
 
 IMPORTS = "from localspec.backends.survey import survey"

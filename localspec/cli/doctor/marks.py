@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import IO
 
-from localspec.cli.console import Console, one_line
+from localspec.cli.console import Console
 from localspec.cli.doctor.checks import Finding
+from localspec.sanitize import one_line
 
 MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "red"), "broken": ("BROKEN", "red")}
 

@@ -9,7 +9,7 @@ from typing import Any
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
 from localspec.bench.race import Race
 from localspec.cli.answer import load
-from localspec.cli.console import Console, one_line, write_out
+from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.checks import Finding
@@ -23,6 +23,7 @@ from localspec.events import Loaded, Warned
 from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
+from localspec.sanitize import one_line
 from localspec.worker import Worker
 
 SCHEMA = "localspec.doctor/1"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from localspec.cli.console import one_line, write_out
+from localspec.cli.console import write_out
 from localspec.cli.conversation_file import Saved, load, save, turns
 from localspec.cli.listing import about, count, hits, rows
 from localspec.cli.logs_export import write_export
 from localspec.cli.talk import Chat
 from localspec.conversations.records import ASSISTANT, Conversation
 from localspec.errors import UsageError
+from localspec.sanitize import one_line
 
 N = 20  # conversations of a list
 

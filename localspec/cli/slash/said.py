@@ -13,11 +13,11 @@ from pathlib import Path
 from localspec.attachment import Attachment
 from localspec.cli.clipboard import copy
 from localspec.cli.console import is_terminal, write_out
-from localspec.cli.inputs import MAX_FILE, Inputs
 from localspec.cli.listing import count, said, short
 from localspec.cli.talk import Chat
 from localspec.conversations.records import ASSISTANT, Message
 from localspec.errors import NotFoundError, UsageError
+from localspec.faces.inputs import MAX_FILE, Inputs
 
 _BLOCK = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from localspec.cli.console import one_line, write_out
+from localspec.cli.console import write_out
 from localspec.cli.race import figures
-from localspec.cli.settings import check, text_or_file
-from localspec.cli.summary import table
 from localspec.cli.talk import Chat
-from localspec.cli.tuning import SETTINGS, changed, shown
 from localspec.errors import UsageError
+from localspec.faces.summary import table
+from localspec.faces.tuning import SETTINGS, changed, shown
+from localspec.faces.values import check, text_or_file
 from localspec.models.reference import reference, target_reference
+from localspec.sanitize import one_line
 
 
 def show_stats(chat: Chat, _argument: str) -> None:

@@ -9,8 +9,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from localspec import __version__
-from localspec.cli.summary import ttft_ms
 from localspec.config import LoadSettings, Request
+from localspec.faces.summary import ttft_ms
 from localspec.stats import Stats
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from localspec.cli.settings import draft_length, key_value, unescape
 from localspec.config import Request
 from localspec.errors import UsageError
+from localspec.faces.values import draft_length, key_value, unescape
 
 
 @dataclass(frozen=True, slots=True)
