@@ -28,7 +28,7 @@ from typing import Any
 
 from make_scaled_pair import add_target_options, scaled_target
 
-PROMPT = "Once upon a time there lived a king who had three sons"
+PROMPT = "There was a man who"  # to whom the bundled target's answer has no end before 512 tokens
 PATIENCE = 300.0  # seconds
 LOOK = 2.0  # seconds between two looks at whether the answer is there
 STARTS = 10  # of which the median counts

@@ -16,6 +16,7 @@ _TYPED = str.maketrans("ilo", "110")
 
 def new_id(now: float) -> str:
     """Return an id for a conversation that begins `now`, in seconds since 1970."""
+    # Not `secrets`: it brings hashlib, and the chat's first picture waits for all that is imported.
     number = max(0, int(now) - _BEGINNING) % 32 ** (LENGTH - 2) * 32**2 + int.from_bytes(os.urandom(2), "big") % 32**2
     return "".join(ALPHABET[number >> 5 * place & 31] for place in reversed(range(LENGTH)))
 

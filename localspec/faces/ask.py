@@ -1,7 +1,6 @@
 """Asking llama.cpp in a process of its own: loading it may print, crash, or need a library that is not there.
 
-The command line imports no backend. What it must know of one, the installed program's own Python tells it as lines of
-JSON.
+Faces import no backend. What they must know of one, the installed program's own Python tells them as lines of JSON.
 """
 
 from __future__ import annotations
