@@ -8,7 +8,8 @@ answers a prompt before the next is asked, there and back, from an empty cache; 
 Servers wait in memory for their turn: one for each setting, since a request cannot change it. Each of the --repeats
 begins with new processes, localspec's too: where the weights of a process happen to lie is worth several percent for
 all its life. llama-bench generates after as many tokens as the prompts have. At T=0.8 texts differ between programs,
-which draw from one law with different generators.
+which draw from one law with different generators. At T=0 they differ where two tokens are all but equally probable, for
+programs round differently; one text is easier to draft than another, so the answers that are one text are told apart.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 
 from llama_peers.build import Peers, build
 from llama_peers.server import Server, settings
+from llama_peers.texts import of_one_text
 
 from localspec.bench.contenders import parse_contenders
 from localspec.bench.hashes import Hashes
@@ -104,25 +106,33 @@ def report(job: Job, measurements: list[Measurement], benches: list[Wire], comma
         lines = [("contender", "tok/s", "× plain", "accepted", "prompt tok/s", "answers")]
         lines += [_line(row) for row in here]
         parts += [f"### T={temperature:g}\n", piped(lines)]
-        rate = {
-            row.contender: rates(
-                m for m in measurements if m.cell.temperature == temperature and m.cell.contender == row.contender
-            )
+        answers = {
+            row.contender: [
+                one
+                for one in measurements
+                if one.cell.contender == row.contender and one.cell.temperature == temperature
+            ]
             for row in here
         }
         servers = [row for row in here if row.contender.startswith("llama-server") and row.tok_per_s]
         best = max(servers, key=lambda row: row.tok_per_s.median if row.tok_per_s else 0.0)
         for row in here:
             if not row.contender.startswith("llama-server"):
-                both = [p for p in rate[row.contender] if p in rate[best.contender]]
-                ratio = ratio_interval(
-                    [rate[row.contender][p] for p in both], [rate[best.contender][p] for p in both], is_paired=True
-                )
-                parts.append(f"{row.contender} / {best.contender}: {_spelt(ratio)}\n")
+                ours, theirs = answers[row.contender], answers[best.contender]
+                same = _ratio(*of_one_text(ours, theirs))
+                told = f"; of one text: {_spelt(same)}, {same.n} prompts" if same else ""
+                parts.append(f"{row.contender} / {best.contender}: {_spelt(_ratio(ours, theirs))}{told}\n")
         plain = next(row for row in here if row.contender == "plain")
         if plain.tok_per_s is not None:
             parts.append(f"plain / llama-bench tg ({tg:.1f} tok/s): {plain.tok_per_s.median / tg:.2f}\n")
     return "\n".join(parts)
+
+
+def _ratio(above: list[Measurement], below: list[Measurement]) -> Interval | None:
+    """Return how fast one is to another, by the prompts that both have."""
+    a, b = rates(above), rates(below)
+    both = [prompt for prompt in a if prompt in b]
+    return ratio_interval([a[prompt] for prompt in both], [b[prompt] for prompt in both], is_paired=True)
 
 
 def _line(row: Row) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ class Measurement:
 
     `decoded` tokens took `decode_ms`: neither the prompt nor the token it yields, but the draft model's own reading of
     the prompt. `total_ms` is the wall clock from request to end. `joules` is everything the machine's meter counted.
+    `text_hash` tells whether two answers are one text: another text takes another number of passes.
     """
 
     cell: Cell
@@ -47,6 +49,7 @@ class Measurement:
     peak_memory: int
     joules: float | None
     overdrawn_ms: float | None = None  # see `events.Finished`
+    text_hash: str = ""  # "" in files from before it was kept
 
     @property
     def tok_per_s(self) -> float | None:
@@ -70,6 +73,11 @@ def from_wire(wire: Wire) -> Measurement:
         if not isinstance(values[name], int | float):
             raise TypeError(name)
     return Measurement(**values)
+
+
+def hashed(text: str) -> str:
+    """Return what tells texts apart in few characters."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def measured(cell: Cell, stats: Stats, joules: float | None) -> Measurement:
@@ -107,4 +115,5 @@ def measured(cell: Cell, stats: Stats, joules: float | None) -> Measurement:
         peak_memory=stats.finished.peak_memory,
         joules=joules,
         overdrawn_ms=stats.finished.overdrawn_ms,
+        text_hash=hashed(stats.text),
     )
