@@ -6,6 +6,8 @@ import resource
 import sys
 from collections.abc import Iterator
 
+import numpy as np
+
 from localspec.context import Context, Vocabulary
 from localspec.draft import Step
 from localspec.engine import Engine
@@ -73,7 +75,7 @@ def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
     """Return the draft tokens with the probability they were drawn with, marked accepted or rejected."""
     draft, accepted = step.draft, set(step.kept)
     pieces = []
-    for node in range(1, len(draft.tokens)):
+    for node in (1 + np.flatnonzero(~draft.scout[1:])).tolist():
         token, law = int(draft.tokens[node]), draft.laws[node]
         fate = "accepted" if node in accepted else "rejected"
         pieces.append(Piece(token, _text(vocabulary, token), fate, None if law is None else law.prob(token)))

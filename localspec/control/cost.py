@@ -71,8 +71,6 @@ class RowCosts:
 
     def padded(self, rows: int) -> int:
         """Return how many rows a pass of `rows` should have: as many, or a few more where those cost less."""
-        if rows <= 1:
-            return rows
         wider = [n for n in self._known if rows < n <= rows + PADDING]
         best = min(wider, key=self._at, default=rows)
         return best if best != rows and self._at(best) < FREE * self.of(rows) else rows
@@ -162,6 +160,12 @@ class Costs:
     def plain(self) -> float:
         """Seconds of a plain pass."""
         return self.target.of(1) + self.host.plain
+
+    @property
+    def idle(self) -> float:
+        """Seconds of a pass that verifies nothing: a plain one, or a wider one where that costs less."""
+        rows = self.target.padded(1)
+        return self.plain if rows == 1 else self.target.of(rows) + (self.host.drafting or self.host.plain)
 
     def rows(self, n: int) -> float:
         """Return the seconds of a pass that verifies `n` draft tokens, their drafting left out."""

@@ -18,6 +18,8 @@ class Ledger:
         self._costs = costs
         self.account = LossAccount()
         self.follows_plain = False  # the last pass was plain: only then does the next measure plain decoding
+        self.passes = 0
+        self.stale = 0  # of them, those since one that measured plain decoding
 
     @property
     def room(self) -> float:
@@ -35,14 +37,18 @@ class Ledger:
         on_target = max(step.times.verify, 1e-9)
         on_host = max(seconds - step.times.draft - step.times.verify, 0.0)
         price = self._costs.plain if self._costs.target.is_known else seconds
+        self.passes, self.stale = self.passes + 1, self.stale + 1
         if n == 0 and self.follows_plain:
             self._costs.target.observe(1, on_target)
+            self.stale = 0
         if n == 0 and self.follows_plain and not step.drafter:
             self.account.pass_time(seconds)
             self._costs.host.observe(on_host, is_plain=True)
         else:  # also of a draft that came to nothing
             pardoned = min(allowed, step.times.draft) + self._interruption(n, on_target)
-            self.account.charge(seconds - pardoned, len(step.tokens), price)
+            charged = seconds - pardoned
+            # What wider passes gain without a draft is not for drafts to lose.
+            self.account.charge(charged, len(step.tokens), price if step.drafter else min(price, charged))
         if n > 0:
             self._costs.target.observe(1 + n, on_target)
             self._costs.host.observe(on_host, is_plain=False)
