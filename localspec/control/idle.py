@@ -1,21 +1,20 @@
 """A pass that drafts nothing: one row, or padded to a width that costs less than one row.
 
-Where weights are packed for four rows at a time, four rows take less time than one. Then decoding that is parked is
-faster than plain decoding if each pass carries rows that nobody reads. What one row costs must stay known, for it is
-what everything is compared with, and it grows otherwise with the context than four do: so every so often two passes
-are plain, of which the second is measured.
+Where weights are packed for four rows at a time, four rows may take less time than one. Then decoding that is parked is
+faster than plain decoding if each pass carries rows that nobody reads. Which of the two costs less changes with the
+context and the day, so where they are close, the one that is not used is tried again every so often: by two passes, for
+the first of another width pays for llama.cpp's laying its graph out anew.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from localspec.control.cost import Costs
 from localspec.control.ledger import Ledger
 from localspec.protocols import Plan
 
-STALE = 30  # passes after which what a plain one costs is measured anew
-TOLD = 8  # where passes are plain anyway: from one that is told as a measurement to the next
+CLOSE = 1.1  # times one row's cost: what is dearer is not tried
+STALE = 30  # passes after which a width is tried again
+TOLD = 8  # plain passes from one that is told as a measurement to the next
 
 
 class Idle:
@@ -33,9 +32,19 @@ class Idle:
 
     def plan(self, drafter: str, room: int, why: str) -> Plan:
         """Return the plan; the cache has room for so many nodes."""
-        plan = Plan(drafter, why=why)
-        widths = self._costs.widths(0, room) if self._can_pad else (1,)
-        if widths[0] > 1 and self._ledger.stale < STALE:
-            return replace(plan, widths=widths, why=f"{why}; {widths[0]} rows cost less than one")
-        is_due = widths[0] > 1 or self._ledger.passes % TOLD == 0
-        return replace(plan, is_probe=self._ledger.follows_plain and is_due)
+        ledger, usual, other = self._ledger, *self._widths(room)
+        is_trial = other != usual and ledger.age(other) >= STALE
+        rows = other if is_trial else usual
+        if rows > 1:
+            cause = "to see what they cost" if is_trial else "which cost less than one"
+            return Plan(drafter, why=f"{why}; {rows} rows, {cause}", widths=(rows,))
+        is_told = is_trial or (usual == 1 and ledger.passes % TOLD == 0)
+        return Plan(drafter, is_probe=ledger.follows_plain and is_told, why=why)
+
+    def _widths(self, room: int) -> tuple[int, int]:
+        """Return the rows of a pass, and of the next best that may turn out to cost less."""
+        target = self._costs.target
+        wide = target.rival(1)
+        if not self._can_pad or wide == 1 or wide > 1 + room or target.of(wide) > CLOSE * target.of(1):
+            return 1, 1
+        return (wide, 1) if target.padded(1) == wide else (1, wide)

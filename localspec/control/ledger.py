@@ -17,14 +17,23 @@ class Ledger:
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self.account = LossAccount()
-        self.follows_plain = False  # the last pass was plain: only then does the next measure plain decoding
         self.passes = 0
-        self.stale = 0  # of them, those since one that measured plain decoding
+        self._rows = 0  # of the last pass
+        self._measured: dict[int, int] = {}  # by width: the last pass that followed another of that width
 
     @property
     def room(self) -> float:
         """Seconds that may still be lost."""
         return self.account.room(self._costs.plain)
+
+    @property
+    def follows_plain(self) -> bool:
+        """Whether the last pass was plain: only then does the next measure plain decoding."""
+        return self._rows == 1
+
+    def age(self, rows: int) -> int:
+        """Return how many passes ago this width was measured, by a pass that did not change the width."""
+        return self.passes - self._measured.get(rows, 0)
 
     @property
     def overdrawn_ms(self) -> float | None:
@@ -37,10 +46,8 @@ class Ledger:
         on_target = max(step.times.verify, 1e-9)
         on_host = max(seconds - step.times.draft - step.times.verify, 0.0)
         price = self._costs.plain if self._costs.target.is_known else seconds
-        self.passes, self.stale = self.passes + 1, self.stale + 1
         if n == 0 and self.follows_plain:
             self._costs.target.observe(1, on_target)
-            self.stale = 0
         if n == 0 and self.follows_plain and not step.drafter:
             self.account.pass_time(seconds)
             self._costs.host.observe(on_host, is_plain=True)
@@ -52,7 +59,10 @@ class Ledger:
         if n > 0:
             self._costs.target.observe(1 + n, on_target)
             self._costs.host.observe(on_host, is_plain=False)
-        self.follows_plain = n == 0
+        self.passes += 1
+        if self._rows == 1 + n:
+            self._measured[self._rows] = self.passes
+        self._rows = 1 + n
         return price
 
     def _interruption(self, n: int, on_target: float) -> float:

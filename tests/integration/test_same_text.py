@@ -53,7 +53,7 @@ def test_greedy_chain(target: LlamaBackend, draft: LlamaBackend, name: str, k: i
     ("shape", "policy"), [(Shape(0, 0, 1), Chain()), (Shape(3, 3, 1), Chain()), (Shape(6, 2, 3), Static((3, 1)))]
 )
 def test_padded_passes(target: LlamaBackend, draft: LlamaBackend, shape: Shape, policy: Chain | Static) -> None:
-    """Rows below the last node are evaluated, dropped, and never seen by what follows; also where nothing is drafted."""
+    """Rows below the last node are evaluated, dropped, and never seen by what follows; also without a draft."""
     expected = pair.plain(target, max_tokens=LENGTH)
     got = pair.generate(
         target, drafting(draft, policy, GREEDY), verifier("match"), shape=shape, draw=Draw.FIXED, max_tokens=LENGTH,
