@@ -91,7 +91,7 @@ class Acceptance:
     def observe(self, step: Step) -> None:
         """Learn from the children that the verification of a pass reached: the path's, and those it left."""
         draft, node = step.draft, 0
-        if not draft.children[0]:
+        if len(draft) == 0:
             return
         self.n_passes += 1
         for kept in (*step.verdict.path, None):

@@ -170,12 +170,7 @@ class Plan:
     expects: tuple[float, float] | None = None  # tokens and seconds of the pass, as predicted
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs
     why: str = ""
-    widths: tuple[int, ...] = ()  # rows of the pass by drafted nodes, where more rows cost less: it is padded
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the pass is plain decoding's: one row."""
-        return self.max_nodes == 0 and self.width(0) == 1
+    widths: tuple[int, ...] = ()  # rows of the pass by drafted nodes, where more rows cost less: drafts are padded
 
     def width(self, nodes: int) -> int:
         """Return the rows of a pass that verifies so many nodes."""

@@ -119,8 +119,7 @@ class Steering:
                 self._copier = _copier(parts)
             drafters[SUFFIX] = free[SUFFIX] = self._copier
         if axes.shape.nodes == 0:
-            shape = Shape(LONGEST, LONGEST, 1)
-            return Auto(costs, acceptance, shape, axes.draw, free=free, can_pad=self._can_verify)
+            return Auto(costs, acceptance, Shape(LONGEST, LONGEST, 1), axes.draw, free=free)
         reader = _reader(drafters[axes.method])
         return Auto(costs, acceptance, axes.shape, axes.draw, name=axes.method, reader=reader, free=free)
 

@@ -25,7 +25,6 @@ from typing import Protocol
 from localspec.acceptance import Acceptance
 from localspec.control.cost import Costs
 from localspec.control.growing import Growing
-from localspec.control.idle import Idle
 from localspec.control.ledger import Ledger
 from localspec.control.reading import Reader, Reading
 from localspec.control.tally import Tally
@@ -41,6 +40,7 @@ STAKE = 0.5  # of what may be lost: the most that a trial may cost
 RESTED = 3  # passes that stay plain without a thought once drafting was parked
 SOON = 32.0  # passes in which what was lost must be won back
 LATER = 64.0  # and what is spent on reading
+PROBED = 8  # parked passes from one that is told as a measurement to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,6 @@ class Auto:
         name: str = "",
         reader: Reader | None = None,
         free: Mapping[str, Free] | None = None,
-        can_pad: bool = True,
     ) -> None:
         self._costs = costs
         self._acceptance = acceptance
@@ -90,9 +89,8 @@ class Auto:
         self._name = name
         self._reading = Reading(costs, reader)
         self._free = dict(free or {})
-        self._asked = name or next(iter(self._free), "plain")  # who is asked for nothing
+        self._idle = name or next(iter(self._free), "plain")  # who is asked for nothing in plain passes
         self.ledger = Ledger(costs)
-        self._idle = Idle(costs, self.ledger, can_pad=can_pad)
         self._trials = Trials()
         self._mean = acceptance.mean
         self._judged = GUESSED
@@ -104,20 +102,19 @@ class Auto:
     def plan(self, history: History, room: Room) -> Plan:
         """Return the plan that promises most, if it promises more than a plain pass and can be afforded."""
         plan = self._planned(history, min(self._longest, room.depth, room.nodes))
-        if plan.max_nodes == 0:
-            self.tally.parked = plan.why
-            return self._idle.plan(self._asked, room.nodes, plan.why)
-        return replace(plan, widths=self._costs.widths(plan.max_nodes, room.nodes))
+        if plan.max_nodes:
+            plan = replace(plan, widths=self._costs.widths(plan.max_nodes, room.nodes))
+        return plan
 
     def _planned(self, history: History, longest: int) -> Plan:
         self._stop = None
         if not self._costs.target.is_known:
-            return Plan(why="nothing measured yet")
+            return self._plain("nothing measured yet")
         if self._rest > 0:
             self._rest -= 1
-            return Plan(why=self.tally.parked)
+            return self._plain(self.tally.parked)
         price = self._costs.plain
-        value = max(self._rate.tokens_per_second, 1.0 / self._idle.seconds)
+        value = max(self._rate.tokens_per_second, 1.0 / price)
         wanted = max(self.ledger.account.worry, 0.0) / (SOON * price)
         room = self.ledger.room
         offers = [self._offered(name, drafter, history, longest, value) for name, drafter in self._free.items()]
@@ -138,7 +135,12 @@ class Auto:
     def _parked(self, why: str) -> Plan:
         """Return the empty plan, for a few passes: parked decoding must cost what plain decoding costs."""
         self._rest = 0 if self._free else RESTED
-        return Plan(why=f"parked: {why}")
+        return self._plain(f"parked: {why}")
+
+    def _plain(self, why: str) -> Plan:
+        """Return the empty plan; it measures plain decoding where it follows another."""
+        self.tally.parked = why
+        return Plan(self._idle, is_probe=self.ledger.follows_plain and self._trials.passes % PROBED == 0, why=why)
 
     def _offered(self, name: str, drafter: Free, history: History, longest: int, value: float) -> Offer:
         """Look at the draft of a free drafter, and cut it where it promises most."""
@@ -150,7 +152,7 @@ class Auto:
         for n in range(1, len(draft) + 1):  # a chain
             reach *= draft.share(n)
             tokens += reach
-            extra = costs.rows(n) - self._idle.seconds
+            extra = costs.rows(n) - costs.plain
             if tokens - value * extra > best.gain:
                 plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, costs.rows(n)), why=f"{name} {n}")
                 best = Offer(plan, tokens - value * extra, DOUBT * costs.rows(n) - costs.plain)
@@ -162,10 +164,9 @@ class Auto:
             return NOTHING
         self._reading.look(history)
         reading = self._reading.charged
-        plain = self._costs.plain
-        rows = [self._idle.seconds, *(self._costs.rows(k) for k in range(1, longest + 1))]
+        rows = [self._costs.rows(k) for k in range(longest + 1)]
         draft = [self._costs.draft.of(k) for k in range(longest + 1)]
-        while len(rows) > 2 and DOUBT * (rows[-1] + draft[-1] + reading) - plain > room:
+        while len(rows) > 2 and DOUBT * (rows[-1] + draft[-1] + reading) - rows[0] > room:
             rows.pop()
             draft.pop()
         tokens, reach, gain, best = 0.0, 1.0, -math.inf, 1
@@ -188,12 +189,12 @@ class Auto:
             why=f"{self._name}, about {best}",
         )
         gain -= value * self._reading.seconds / LATER
-        return Offer(plan, gain, DOUBT * (rows[best] + draft[best] + reading) - plain, stop)
+        return Offer(plan, gain, DOUBT * (rows[best] + draft[best] + reading) - rows[0], stop)
 
     def _trial(self, offer: Offer, value: float) -> Offer:
         """Return a draft of one token, to see whether things have changed; nothing where no acceptance would do."""
-        costs, idle = self._costs, self._idle.seconds
-        if all(k <= value * (costs.rows(k) - idle + costs.draft.of(k)) for k in range(1, self._longest + 1)):
+        costs = self._costs
+        if all(k <= value * (costs.rows(k) - costs.plain + costs.draft.of(k)) for k in range(1, self._longest + 1)):
             return NOTHING
         plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=always, expects=None, why="trial of one token")
         dear = costs.rows(1) + costs.draft.of(1) + self._reading.seconds

@@ -17,7 +17,7 @@ NEW = 0.2  # weight of the newest pass in the cost of its width
 PACE = 0.05  # and in the drift of all
 OUTLIER = 3.0  # a pass that takes longer by this factor was interrupted: its excess is no cost of the width
 PADDING = 6  # rows that may be added to a pass
-FREE = 0.98  # of the cost without them: less must be gained for certain
+FREE = 0.95  # of the cost without them: less must be gained for certain
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
 
 
@@ -71,12 +71,11 @@ class RowCosts:
 
     def padded(self, rows: int) -> int:
         """Return how many rows a pass of `rows` should have: as many, or a few more where those cost less."""
-        best = self.rival(rows)
+        if rows <= 1:
+            return rows
+        wider = [n for n in self._known if rows < n <= rows + PADDING]
+        best = min(wider, key=self._at, default=rows)
         return best if best != rows and self._at(best) < FREE * self.of(rows) else rows
-
-    def rival(self, rows: int) -> int:
-        """Return the width a little above `rows` that costs least of those, `rows` itself if none is known."""
-        return min((n for n in self._known if rows < n <= rows + PADDING), key=self._at, default=rows)
 
     @property
     def of_each(self) -> float:
@@ -163,12 +162,6 @@ class Costs:
     def plain(self) -> float:
         """Seconds of a plain pass."""
         return self.target.of(1) + self.host.plain
-
-    @property
-    def idle(self) -> float:
-        """Seconds of a pass that verifies nothing: a plain one, or a wider one where that costs less."""
-        rows = self.target.padded(1)
-        return self.plain if rows == 1 else self.target.of(rows) + (self.host.drafting or self.host.plain)
 
     def rows(self, n: int) -> float:
         """Return the seconds of a pass that verifies `n` draft tokens, their drafting left out."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from localspec.control.cost import Costs, DraftCosts
-from localspec.control.idle import Idle
 from localspec.control.ledger import Ledger
 from localspec.control.reading import Reader, Reading
 from localspec.draft import Step
 from localspec.protocols import Controller, History, Plan, Room
+
+TOLD = 8  # parked passes from one that is told as a measurement to the next
 
 
 class Guarded:
@@ -25,22 +26,21 @@ class Guarded:
         self._costs = costs
         self._levels = DraftCosts(costs.draft.of(4) / 4)  # by depth: a level of a tree is one pass of the draft
         self.ledger = Ledger(costs)
-        self._idle = Idle(costs, self.ledger)
         self._reading = Reading(costs, reader)
+        self._passes = 0
 
     def plan(self, history: History, room: Room) -> Plan:
         """Return the inner plan with as many nodes as may all be rejected."""
         plan = self._inner.plan(history, room)
-        if not self._costs.target.is_known:
-            return plan if plan.max_nodes == 0 else Plan(plan.drafter, why="nothing measured yet")
         if plan.max_nodes == 0:
-            return self._idle.plan(plan.drafter, room.nodes, plan.why)
+            return plan
+        if not self._costs.target.is_known:
+            return self._plain(plan, "nothing measured yet")
         self._reading.look(history)
         affordable = self.ledger.room - self._reading.charged
         nodes = next((n for n in range(plan.max_nodes, 0, -1) if self._worst(n, plan) <= affordable), 0)
         if nodes == 0:
-            why = f"parked: drafting has cost {1e3 * self.ledger.account.loss:.0f} ms"
-            return self._idle.plan(plan.drafter, room.nodes, why)
+            return self._plain(plan, f"parked: drafting has cost {1e3 * self.ledger.account.loss:.0f} ms")
         widths = self._costs.widths(nodes, room.nodes)
         return replace(plan, max_nodes=nodes, max_depth=min(plan.max_depth, nodes), widths=widths)
 
@@ -52,8 +52,14 @@ class Guarded:
             self._reading.observe(step.times.draft - self._levels.of(depth))
         elif depth:
             self._levels.observe(depth, step.times.draft)
+        self._passes += 1
         self._inner.observe(step, seconds)
 
     def _worst(self, nodes: int, plan: Plan) -> float:
         """Return the seconds lost if `nodes` nodes are rejected."""
         return self._costs.rows(nodes) - self._costs.plain + self._levels.of(min(plan.max_depth, nodes))
+
+    def _plain(self, plan: Plan, why: str) -> Plan:
+        """Return the plan emptied; now and then it is told as a measurement of plain decoding."""
+        is_probe = self.ledger.follows_plain and self._passes % TOLD == 0
+        return replace(plan, max_nodes=0, max_depth=0, is_probe=is_probe, why=why)

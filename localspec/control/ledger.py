@@ -17,23 +17,12 @@ class Ledger:
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self.account = LossAccount()
-        self.passes = 0
-        self._rows = 0  # of the last pass
-        self._measured: dict[int, int] = {}  # by width: the last pass that followed another of that width
+        self.follows_plain = False  # the last pass was plain: only then does the next measure plain decoding
 
     @property
     def room(self) -> float:
         """Seconds that may still be lost."""
         return self.account.room(self._costs.plain)
-
-    @property
-    def follows_plain(self) -> bool:
-        """Whether the last pass was plain: only then does the next measure plain decoding."""
-        return self._rows == 1
-
-    def age(self, rows: int) -> int:
-        """Return how many passes ago this width was measured, by a pass that did not change the width."""
-        return self.passes - self._measured.get(rows, 0)
 
     @property
     def overdrawn_ms(self) -> float | None:
@@ -53,16 +42,11 @@ class Ledger:
             self._costs.host.observe(on_host, is_plain=True)
         else:  # also of a draft that came to nothing
             pardoned = min(allowed, step.times.draft) + self._interruption(n, on_target)
-            charged = seconds - pardoned
-            # What wider passes gain without a draft is not for drafts to lose.
-            self.account.charge(charged, len(step.tokens), price if step.drafter else min(price, charged))
+            self.account.charge(seconds - pardoned, len(step.tokens), price)
         if n > 0:
             self._costs.target.observe(1 + n, on_target)
             self._costs.host.observe(on_host, is_plain=False)
-        self.passes += 1
-        if self._rows == 1 + n:
-            self._measured[self._rows] = self.passes
-        self._rows = 1 + n
+        self.follows_plain = n == 0
         return price
 
     def _interruption(self, n: int, on_target: float) -> float:

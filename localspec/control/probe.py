@@ -36,10 +36,9 @@ class Probing:
         """Return the inner plan, emptied when a measurement is due."""
         plan = self._inner.plan(history, room)
         is_due = self._passes in self._early or (self._passes >= EVERY and self._passes % EVERY < 2)
-        if plan.is_plain or not is_due:
+        if plan.max_nodes == 0 or not is_due:
             return plan
-        why = "measures plain decoding"
-        return replace(plan, max_nodes=0, max_depth=0, widths=(), is_probe=self._follows_plain, why=why)
+        return replace(plan, max_nodes=0, max_depth=0, is_probe=self._follows_plain, why="measures plain decoding")
 
     def observe(self, step: Step, seconds: float) -> None:
         """Count the pass and let the inner controller see it."""

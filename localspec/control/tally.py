@@ -19,8 +19,6 @@ class Tally:
     accepted: int = 0
     seconds: float = 0.0
     plain: float = 0.0  # seconds that plain passes would have taken
-    padded: int = 0  # passes that drafted nothing and had more than one row, because that costs less
-    spared: float = 0.0  # seconds that those took less than plain ones
     drafters: dict[str, int] = field(default_factory=dict)
     parked: str = ""  # the last reason not to draft
 
@@ -30,10 +28,7 @@ class Tally:
         self.passes += 1
         self.tokens += len(step.tokens)
         self.seconds += seconds
-        if len(step.draft) and not step.drafter:
-            self.padded += 1
-            self.spared += price - seconds
-        if step.n_drafted:
+        if len(step.draft):
             self.speculative += 1
             self.drafted += step.n_drafted
             self.accepted += step.n_accepted
@@ -43,17 +38,10 @@ class Tally:
         """Return the line."""
         if not costs.target.is_known or self.passes == 0 or self.seconds <= 0.0:
             return ""
-        if 2 * self.padded <= self.passes:
-            return self._speculation(costs)
-        speed = self.plain / self.seconds
-        return f"{self._speculation(costs)}; wider passes cost less than those of one row: {speed:.2f}x in all"
-
-    def _speculation(self, costs: Costs) -> str:
-        """Return what drafting came to."""
         if self.speculative == 0:
             return f"plain: {self.parked.removeprefix('parked: ') or 'nothing drafted'}"
         price = costs.plain
-        speed = self.plain / (self.seconds + self.spared)
+        speed = self.plain / self.seconds
         share = f"{100 * self.accepted / max(self.drafted, 1):.0f} % is accepted"
         if 2 * self.speculative > self.passes or speed > 1.02:
             who = " and ".join(sorted(self.drafters, key=lambda name: -self.drafters[name]))

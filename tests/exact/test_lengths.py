@@ -164,10 +164,10 @@ class Padded:
         self._inner = inner
 
     def plan(self, history: History, room: Room) -> Plan:
-        return replace(self._inner.plan(history, room), widths=(4, 4, 4, 4, 5))
+        return replace(self._inner.plan(history, room), widths=(1, 4, 4, 4, 5))
 
     def observe(self, step: Step, seconds: float) -> None:
-        assert len(step.draft) in (3, 4)
+        assert len(step.draft) in (0, 3, 4)
         self._inner.observe(step, seconds)
 
 

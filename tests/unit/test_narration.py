@@ -1,0 +1,18 @@
+"""How a pass is told."""
+
+from __future__ import annotations
+
+from localspec.context import Vocabulary
+from localspec.draft import Draft, Source, Step, Times
+from localspec.narration import _committed
+
+
+def test_rows_that_only_fill_a_pass_are_no_drafts() -> None:
+    """Padding costs nothing and is never accepted: to show it as refused would slander the draft."""
+    draft = Draft.of([5, 6, 7], [-1, 0, 1]).padded(8)
+    verdict = draft.verdict(1, 9)
+    step = Step(draft, verdict, (6, 9), (Source.ACCEPTED, Source.CORRECTED), (0, 1), 1, Times(), drafter="draft-model")
+    words = Vocabulary(lambda token: False, lambda token: b" %d" % token)
+    told = _committed(1, step, words, details=True)
+    assert [(piece.id, piece.source) for piece in told.drafted] == [(6, "accepted"), (7, "rejected")]
+    assert (told.k, told.depth, told.n_accepted) == (2, 2, 1)
