@@ -18,7 +18,7 @@ from localspec.config import LoadSettings, Request
 from localspec.errors import IntegrityError, InternalError, ResourceError, UsageError, WorkerDiedError
 from localspec.events import Committed, Event, Finished, Loaded, Loading, Started
 from localspec.worker import Timeouts, Worker
-from localspec.worker_process import last_lines
+from localspec.worker_process import SPINS, last_lines
 
 STUB = Path(__file__).parent / "worker_stubs" / "stub.py"
 SETTINGS = LoadSettings(target="/t.gguf")
@@ -132,6 +132,21 @@ def test_the_weights_may_lie_in_huge_pages(asked: str, found: str, monkeypatch: 
     worker = stub("load:environment")
     drain(worker)
     assert found in f"{worker.log_tail()}\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [({}, str(SPINS)), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "None")],
+)
+def test_threads_wait_awake_for_long(asked: dict[str, str], found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a person said otherwise."""
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    worker = stub("load:environment")
+    drain(worker)
+    assert f"spins {found}\n" in f"{worker.log_tail()}\n"
 
 
 def test_a_line_without_end_does_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:

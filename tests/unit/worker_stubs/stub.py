@@ -57,6 +57,7 @@ def die(how: str) -> None:
         os.write(EVENTS, b'{"seq": 1, "type": "failed", "error": 5}\n')
     elif how == "environment":
         print(os.environ["GGML_NO_BACKTRACE"], os.environ["GLIBC_TUNABLES"], file=sys.stderr, flush=True)
+        print("spins", os.environ.get("GOMP_SPINCOUNT"), file=sys.stderr, flush=True)
         os._exit(1)
     elif how == "endless":
         while True:
