@@ -25,7 +25,7 @@ class Budget(NamedTuple):
 
 
 ROOMY = Budget(0.15, 0.5, 0.25)  # a processor is left over
-TIGHT = Budget(0.02, 1.2, 2.0)  # the engine uses them all
+TIGHT = Budget(0.03, 0.8, 1.6)  # the engine uses them all
 
 
 def budget(threads: int) -> Budget:
