@@ -29,7 +29,7 @@ MAX_LINE = 64 * 1024 * 1024  # no event is longer; a child that never ends a lin
 MAX_LOG = 4 * 1024 * 1024
 KILL_GRACE = 2.0  # seconds; a process that waits for a device may outlive even SIGKILL, and we do not wait with it
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # asked for, not reserved
-SPINS = 4_000_000  # rounds of GNU OpenMP's waiting, 10 to 200 ms by processor; LLVM's waits for 200 ms by itself
+SPINS = 4_000_000  # rounds of GNU OpenMP's waiting, measured as 50 ms; LLVM's OpenMP waits for 200 ms by itself
 TAIL_BYTES = 64 * 1024
 CRASH = "Fatal Python error"  # how faulthandler begins
 
