@@ -95,8 +95,8 @@ def _environment() -> dict[str, str]:
     if "glibc.malloc.hugetlb" not in tunables:
         found["GLIBC_TUNABLES"] = f"{tunables}:{HUGE_PAGES}" if tunables else HUGE_PAGES
     # A thread that has done its share of a matrix waits for the others, awake for 300 000 rounds and then asleep. Where
-    # one is held up for longer, as by the drawing of a screen, waking the rest costs more than their sleep has saved:
-    # with a longer wait answers were 1 % faster, and beside a screen 4 %.
+    # one is held up for longer, as by the drawing of a screen, the rest fall asleep and have to be woken: with a longer
+    # wait answers were 1 % faster, and beside a screen 4 %.
     if "OMP_WAIT_POLICY" not in found:
         found.setdefault("GOMP_SPINCOUNT", str(SPINS))
     return found
