@@ -19,7 +19,7 @@ from localspec.acceptance import Acceptance
 from localspec.control.cost import Costs
 from localspec.draft import Draw
 
-VERSION = 1
+VERSION = 2
 ENDS = 1 << 20  # bytes of a model file that identify it, from its start and from its end
 
 
@@ -54,9 +54,10 @@ class Profile:
         return self.acceptance.setdefault(key, Acceptance(draw))
 
     def told(self) -> dict[str, Any]:
-        """Return what people want to know of it: its file, and milliseconds of a target pass by rows."""
-        costs = {} if self.costs is None else self.costs.target.measured()
-        return {"file": str(self.file), "ms": [[rows, 1e3 * seconds] for rows, seconds in costs.items()]}
+        """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token."""
+        costs = self.costs or Costs()
+        ms = [[rows, 1e3 * seconds] for rows, seconds in costs.target.measured().items()]
+        return {"file": str(self.file), "ms": ms, "lone": costs.lone}
 
     def save(self) -> bool:
         """Write the file whole or not at all; return whether that was possible."""

@@ -119,9 +119,11 @@ class Session:
         request.check()
         if self._target is None:
             raise InternalError("no model is loaded", hint="load a pair first")
+        assert self._steering is not None
         axes, warnings = self._axes(request)
         draft = yield from self._drafting(axes)
         yield from self._measured(axes)
+        self._target.backend.lone_rows = self._steering.lone_rows
         began = self._clock()  # neither loading nor measuring is part of the answer
         _check_tokens(request.sampling, self._target.model.n_vocab)
         if request.cold:
@@ -147,7 +149,6 @@ class Session:
             yield events.Warned("request", warning)
         vocabulary = Vocabulary(self._target.model.is_eog, self._target.model.piece)
         context = Context(prompt.tokens, vocabulary, n_ctx=n_ctx, max_tokens=request.max_tokens, stops=request.stop)
-        assert self._steering is not None
         yield from self._steering.recall(len(prompt.tokens))
         engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed)
         for event in narrate(engine, context, vocabulary, details=request.details, began=began):

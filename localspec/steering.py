@@ -49,10 +49,18 @@ class Steering:
         self._is_known = False  # what plain decoding costs, from earlier answers
 
     def must_measure(self, axes: Axes) -> bool:
-        """Whether a controller wants to know what passes cost, and earlier runs did not find out all of it."""
-        if self._is_measured or not (axes.is_guarded and self._can_verify):
+        """Whether it matters what passes cost, and earlier runs did not find out all of it.
+
+        It does to a controller, and to plain decoding, whose passes may have more rows than one.
+        """
+        if self._is_measured or not self._can_verify or not (axes.is_guarded or axes.shape.nodes == 0):
             return False
         return not self._is_priced or is_worth_more(self._costs())
+
+    @property
+    def lone_rows(self) -> int:
+        """How many rows a pass of one token should have."""
+        return self._costs().lone
 
     @property
     def _is_priced(self) -> bool:

@@ -61,6 +61,14 @@ class Batch:
         self._is_plain = is_chain
         self.struct.n_tokens = n
 
+    def repeat(self, more: int) -> None:
+        """Add the last entry `more` times, each below the one before and without logits; it is on sequence 0."""
+        n = self.struct.n_tokens
+        self._tokens[n : n + more] = self._tokens[n - 1]
+        self._positions[n : n + more] = self._positions[n - 1] + 1 + self._count_up[:more]
+        self._outputs[n : n + more] = False
+        self.struct.n_tokens = n + more
+
     def _reset_sequences(self) -> None:
         if not self._is_plain:
             self._counts.fill(1)

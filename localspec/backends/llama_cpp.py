@@ -31,6 +31,7 @@ from localspec.protocols import Cancel, Cancelled, Tokens, Traits
 __all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Progress", "Special", "build_info"]
 
 SHORT = 2  # tokens: what a drafter catches up with between passes
+EARLY = 256  # cells: attention is computed over as many at a time, and what an empty context costs holds up to there
 OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
 NO_CALLBACK = api.ggml_abort_callback()
 
@@ -38,13 +39,15 @@ NO_CALLBACK = api.ggml_abort_callback()
 class LlamaBackend:
     """A context on `model`, with one owner.
 
-    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache.
+    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache. `lone_rows` is how many rows a
+    pass of one token has, early in a context: more than one where somebody measured that those take less time.
     """
 
     def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
         self.model = model
         self.options = with_attention(model, options or model.options)
         self.evaluated = 0
+        self.lone_rows = 1
         self.kv_bytes = kv_bytes(model, self.options)
         self._is_stateful = model.is_recurrent or model.is_hybrid
         n_leaves = 1 if self._is_stateful else self.options.max_leaves
@@ -119,7 +122,7 @@ class LlamaBackend:
         ids: Ids = np.asarray(tokens, np.int32)
         self._batch.fill(ids, growth, outputs)
         self._open_tokens += ids.tolist()
-        self._decode(n)
+        self._decode(n, self._spare(n))
         return self._rows.of_nodes(n, first, outputs)
 
     def keep(self, nodes: Nodes) -> None:
@@ -219,13 +222,22 @@ class LlamaBackend:
             api.llama_set_abort_callback(self._context, NO_CALLBACK, None)
         return self._rows.of_last(n)
 
-    def _decode(self, n: int) -> None:
-        """Run the batch of `n` entries; after a failure the cache holds what was committed and nothing else."""
+    def _spare(self, n: int) -> int:
+        """Return how many rows that nobody reads follow the `n` just added: some after a lone one, early on."""
+        is_lone = n == self._cells.n_open == 1 and self.traits.can_rollback
+        has_room = self.lone_rows <= self._max_rows and self._cells.length + self.lone_rows <= min(EARLY, self._n_ctx)
+        return self.lone_rows - 1 if is_lone and has_room else 0
+
+    def _decode(self, n: int, spare: int = 0) -> None:
+        """Run the batch of `n` entries and `spare` more; a failure leaves in the cache what was committed, no more."""
         self._rows.serial.number += 1
+        self._batch.repeat(spare)
         code = api.llama_decode(self._context, self._batch.struct)
         if code == OK:
             api.llama_synchronize(self._context)  # a GPU is still computing when llama_decode returns: time it here
             self.evaluated += n
+            if spare:
+                api.llama_memory_seq_rm(self._memory, 0, self._cells.length + n, -1)
             return
         length = self._cells.length
         self._recover()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from localspec.control.cost import SIZES, Costs, DraftCosts, RowCosts
+from localspec.control.cost import SIZES, Costs
 
 BUDGET = 0.5  # seconds for the target
 DRAFT_BUDGET = 0.1
@@ -29,11 +29,8 @@ class Timed(Protocol):
 
 def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], budget: float = BUDGET) -> Costs:
     """Return what a pass costs, in seconds; both caches must have room for the widest, and stay as they are."""
-    rows = RowCosts(_times(target, ORDER, clock, budget))
-    if draft is None:
-        return Costs(rows)
-    times = _times(draft, (1, READ), clock, DRAFT_BUDGET)
-    return Costs(rows, DraftCosts(times[1]), times.get(READ, READ * times[1]) / READ)
+    times = _times(target, ORDER, clock, budget)
+    return Costs.of_times(times, None if draft is None else _times(draft, (1, READ), clock, DRAFT_BUDGET), READ)
 
 
 def is_worth_more(costs: Costs, budget: float = BUDGET) -> bool:

@@ -18,6 +18,8 @@ PACE = 0.05  # and in the drift of all
 OUTLIER = 3.0  # a pass that takes longer by this factor was interrupted: its excess is no cost of the width
 PADDING = 6  # rows that may be added to a pass
 FREE = 0.95  # of the cost without them: less must be gained for certain
+LONE = 0.97  # and of a pass of one token, which is all of plain decoding
+WORTH = 0.002  # seconds of such a pass: below, it is too short to be told from noise
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
 
 
@@ -98,11 +100,28 @@ class RowCosts:
         return self._seconds[rows] * self._drift / self._drift_then[rows]
 
 
+def lone_rows(seconds: Mapping[int, float]) -> int:
+    """Return how many rows a pass of one token should have, by the seconds of a pass by rows: mostly one.
+
+    Where weights are taken four rows at a time by one kernel and singly by another, four rows can take less time.
+    """
+    if seconds.get(1, 0.0) < WORTH:
+        return 1
+    best = min((rows for rows in seconds if rows <= 1 + PADDING), key=lambda rows: (seconds[rows], rows))
+    return best if seconds[best] < LONE * seconds[1] else 1
+
+
 def _time(value: object) -> float:
     seconds = float(str(value))
     if not 0.0 <= seconds < math.inf:
         raise ValueError(f"{value} is no time")
     return seconds
+
+
+def _lone(value: object) -> int:
+    if not isinstance(value, int) or not 1 <= value <= 1 + PADDING:
+        raise ValueError(f"{value} is no width of a pass of one token")
+    return value
 
 
 class DraftCosts:
@@ -151,12 +170,25 @@ class Host:
 
 @dataclass
 class Costs:
-    """What is known of the machine, in seconds: the target's passes, drafts, reading one token into the draft model."""
+    """What is known of the machine, in seconds: the target's passes, drafts, reading one token into the draft model.
+
+    `lone` is the rows that a pass of one token has; its cost is kept as that of one row.
+    """
 
     target: RowCosts = field(default_factory=RowCosts)
     draft: DraftCosts = field(default_factory=lambda: DraftCosts(0.0))
     read: float = 0.0
     host: Host = field(default_factory=Host)
+    lone: int = 1
+
+    @staticmethod
+    def of_times(target: Mapping[int, float], draft: Mapping[int, float] | None, reading: int) -> Costs:
+        """Return what was measured just now: seconds by rows of both models, the draft's of 1 and `reading` rows."""
+        lone = lone_rows(target)
+        rows = RowCosts({**target, 1: target[lone]})
+        if draft is None:
+            return Costs(rows, lone=lone)
+        return Costs(rows, DraftCosts(draft[1]), draft.get(reading, reading * draft[1]) / reading, lone=lone)
 
     @property
     def plain(self) -> float:
@@ -176,9 +208,9 @@ class Costs:
     def from_wire(wire: Any) -> Costs:
         """Rebuild what `to_wire` told; raises KeyError, TypeError or ValueError for anything else."""
         target = RowCosts.from_wire(wire["target"])
-        return Costs(target, DraftCosts(_time(wire["draft"])), _time(wire["read"]))
+        return Costs(target, DraftCosts(_time(wire["draft"])), _time(wire["read"]), lone=_lone(wire["lone"]))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the costs as a JSON object; of drafts, the cost of a token within one of four."""
         rows = {str(rows): seconds for rows, seconds in self.target.measured().items()}
-        return {"target": rows, "draft": self.draft.of(4) / 4, "read": self.read}
+        return {"target": rows, "draft": self.draft.of(4) / 4, "read": self.read, "lone": self.lone}

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from localspec.control.calibrate import READ, Timed
-from localspec.control.cost import SIZES, Costs, DraftCosts, RowCosts
+from localspec.control.cost import SIZES, Costs
 from localspec.protocols import Backend, Cancel, Cancelled, Clock
 
 ROUNDS = 20  # beyond, nothing new is learned
@@ -105,10 +105,7 @@ def time_model(
 
 def costs(target: Times, draft: Times | None) -> Costs:
     """Return what a profile keeps of the times: those at an empty context. They are corrected as contexts grow."""
-    if draft is None:
-        return Costs(RowCosts(target.empty))
-    one = draft.empty[1]
-    return Costs(RowCosts(target.empty), DraftCosts(one), draft.empty.get(READ, READ * one) / READ)
+    return Costs.of_times(target.empty, None if draft is None else draft.empty, READ)
 
 
 def _rounds(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from localspec.backends.batch import Batch
-from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model
+from localspec.backends.llama_cpp import EARLY, LlamaBackend, LoadOptions, Model
 from localspec.errors import PromptTooLongError, ResourceError
 from localspec.protocols import Cancelled
 from tests.integration.gguf_models import EXACT, TREES, never, path_to, random_gguf
@@ -203,6 +203,35 @@ def test_llama_cpp_without_a_slot_is_the_same_error(model: Model) -> None:
             backend.extend([1], [-1])
         assert backend.length == 256
         backend.check()
+
+
+@pytest.mark.parametrize("length", [0, 9, EARLY - 8])
+def test_a_lone_token_in_a_wider_pass(backend: LlamaBackend, fresh: LlamaBackend, length: int) -> None:
+    """The rows that nobody reads change nothing and stay nowhere, also where the context grows out of them."""
+    backend.prefill([3 + i % 40 for i in range(length)] or [1], never)
+    backend.truncate(length)
+    backend.lone_rows = 4
+    before = backend.evaluated
+    assert_same_future(backend, fresh)
+    assert backend.evaluated == before + 32
+    backend.extend([20, 21], [-1, -1])
+    backend.extend([22], [0])  # not alone: a tree is there
+    backend.check()
+    backend.keep((0, 2))
+    backend.check()
+    assert_same_future(backend, fresh)
+
+
+def test_a_lone_token_has_no_wider_pass_than_there_is_room_for(model: Model) -> None:
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=12)) as backend:
+        backend.lone_rows = 4
+        backend.prefill(PREFIX, never)
+        for _ in range(3):
+            backend.extend([5], [-1])
+            backend.keep((0,))
+            backend.check()
+        with pytest.raises(ResourceError, match="context is full"):
+            backend.extend([5], [-1])
 
 
 def test_more_leaves_than_sequences_assert(model: Model) -> None:

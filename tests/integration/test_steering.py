@@ -76,6 +76,21 @@ def test_a_seeded_text_does_not_depend_on_the_controller(session: Session, belie
         assert told.content["fork"]["is_tie"], told.content
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: Session, seed: int) -> None:
+    """Where four rows were measured to cost less than one, a token is evaluated as the first of four."""
+    assert session._steering is not None
+    assert session._target is not None
+    profile = session._steering.profile
+    plain = tokens(passes(session, seed, PLAIN))
+    assert session._target.backend.lone_rows == 1
+    usual, profile.costs = profile.costs, Costs.of_times({1: 0.062, 4: 0.057}, None, 32)
+    wider = tokens(passes(session, seed, PLAIN))
+    assert session._target.backend.lone_rows == 4
+    profile.costs = usual
+    assert wider == plain
+
+
 @pytest.mark.parametrize(("seconds", "copies"), [(0.5 * COPIES, False), (2 * COPIES, True)])
 def test_copies_are_looked_for_where_a_pass_is_slow(session: Session, seconds: float, copies: bool) -> None:
     """Looking costs a fraction of a millisecond: a target that is faster would wait for it."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.cost import FORGET, NEW, OUTLIER, SIZES, Costs, DraftCosts, RowCosts
+from localspec.control.cost import FORGET, NEW, OUTLIER, SIZES, Costs, DraftCosts, RowCosts, lone_rows
 
 times = st.floats(1e-6, 10.0)
 tables = st.dictionaries(st.sampled_from(SIZES), times, min_size=2)
@@ -78,6 +78,29 @@ def test_a_pass_gets_the_rows_at_which_it_costs_least() -> None:
     assert Costs(costs).widths(3, room=2) == (1, 2, 3, 4), "a full cache has no room for padding"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "rows"),
+    [
+        ({1: 0.062, 2: 0.077, 4: 0.057, 8: 0.102}, 4),
+        ({1: 0.062, 2: 0.077, 4: 0.061, 8: 0.102}, 1),  # within what is known of costs
+        ({1: 0.0018, 4: 0.0015}, 1),  # too short to tell
+        ({1: 0.062, 8: 0.01}, 1),  # so many rows at once are no padding
+        ({1: 0.062}, 1),
+    ],
+)
+def test_a_pass_of_one_token_gets_more_rows_where_those_take_less_time(seconds: dict[int, float], rows: int) -> None:
+    assert lone_rows(seconds) == rows
+    costs = Costs.of_times(seconds, None, 32)
+    assert costs.lone == rows
+    assert costs.plain == seconds[rows], "what a plain pass takes is what it takes with them"
+
+
+@pytest.mark.parametrize("lone", [0, 99, "4", None, 1.0])
+def test_a_profile_with_an_impossible_width_is_none(lone: object) -> None:
+    with pytest.raises(ValueError, match="no width"):
+        Costs.from_wire({**Costs(RowCosts({1: 0.1})).to_wire(), "lone": lone})
+
+
 def test_a_width_that_was_never_seen_is_learned_from_its_first_pass() -> None:
     costs = RowCosts({1: 1.0, 9: 3.0})
     costs.observe(5, 1.1)
@@ -118,7 +141,8 @@ def test_drafting_never_has_a_negative_cost(drafts: list[tuple[int, float]], gue
 
 @given(tables, times, times)
 def test_costs_travel(table: dict[int, float], each: float, read: float) -> None:
-    again = Costs.from_wire(Costs(RowCosts(table), DraftCosts(each), read).to_wire())
+    again = Costs.from_wire(Costs(RowCosts(table), DraftCosts(each), read, lone=4).to_wire())
+    assert again.lone == 4
     assert again.target.measured() == table
     assert again.draft.of(4) == pytest.approx(4 * each)
     assert again.read == read

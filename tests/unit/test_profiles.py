@@ -87,8 +87,8 @@ def test_a_file_of_the_same_bytes_elsewhere_is_the_same_model(models: list[Path]
     assert Profile.of(tmp_path, [moved, models[1]], SETTINGS).file == before
 
 
-COSTS: dict[str, Any] = {"target": {"1": 0.01}, "draft": 0.1, "read": 0.1}
-GOOD: dict[str, Any] = {"version": 1, "costs": COSTS, "acceptance": {}}
+COSTS: dict[str, Any] = {"target": {"1": 0.01}, "draft": 0.1, "read": 0.1, "lone": 1}
+GOOD: dict[str, Any] = {"version": 2, "costs": COSTS, "acceptance": {}}
 TABLE = {"draw": "iid", "reached": [[0.0] * 10] * 4, "accepted": [[0.0] * 10] * 4}
 DAMAGED = {
     "cut off": '{"version": 1, "costs": {"tar',
@@ -99,6 +99,7 @@ DAMAGED = {
     "a negative time": json.dumps({**GOOD, "costs": {**COSTS, "target": {"1": -1}}}),
     "no time": json.dumps({**GOOD, "costs": {**COSTS, "draft": "soon"}}),
     "not finite": json.dumps({**GOOD, "costs": {**COSTS, "read": float("nan")}}),
+    "a pass of no rows": json.dumps({**GOOD, "costs": {**COSTS, "lone": 0}}),
     "no rows": json.dumps({**GOOD, "costs": {**COSTS, "target": {"one": 1}}}),
     "acceptance in a list": json.dumps({**GOOD, "acceptance": []}),
     "an unknown draw": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "draw": "magic"}}}),
