@@ -7,15 +7,18 @@ from real passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from statistics import median
 from typing import Protocol
 
-from localspec.control.cost import SIZES, Costs
+from localspec.control.cost import PADDING, SIZES, Costs
 
 BUDGET = 0.5  # seconds for the target
 DRAFT_BUDGET = 0.1
 TAKES = 3  # passes of a width, of which the fastest counts; the first lays the graph out anew
 LEAST = 2  # of them whatever they take
+PAIRS = 5  # passes of one row and of its rival: the two are a few percent apart, and takes scatter by as much
+CLOSE = 1.02  # times one row: what costs more than that by a first look is no rival
 READ = 32  # rows of a pass that stands for reading the prompt
 ORDER = (1, 4, 8, 2, 3, 5, 6, 7, 9, 16, *(rows for rows in SIZES if rows > 9 and rows != 16))
 NARROW = 9  # rows: widths up to here are worth half a second of a later load
@@ -30,6 +33,7 @@ class Timed(Protocol):
 def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], budget: float = BUDGET) -> Costs:
     """Return what a pass costs, in seconds; both caches must have room for the widest, and stay as they are."""
     times = _times(target, ORDER, clock, budget)
+    times.update(_in_turns(target, times, clock, budget))
     return Costs.of_times(times, None if draft is None else _times(draft, (1, READ), clock, DRAFT_BUDGET), READ)
 
 
@@ -41,6 +45,20 @@ def is_worth_more(costs: Costs, budget: float = BUDGET) -> bool:
 def calibrate_more(target: Timed, costs: Costs, clock: Callable[[], float], budget: float = BUDGET) -> None:
     """Add widths that are missing to `costs`."""
     costs.target.add(_times(target, _missing(costs), clock, budget))
+
+
+def _in_turns(
+    backend: Timed, times: Mapping[int, float], clock: Callable[[], float], budget: float
+) -> dict[int, float]:
+    """Return the seconds of one row and of the rows that might stand for one, taken in turns; none if none might."""
+    rival = min((rows for rows in times if 1 < rows <= 1 + PADDING), key=times.__getitem__, default=1)
+    if rival == 1 or times[rival] > CLOSE * times[1]:
+        return {}
+    began, takes = clock(), [(backend.time_rows(1), backend.time_rows(rival))]
+    while len(takes) < PAIRS and clock() - began <= budget:
+        takes.append((backend.time_rows(1), backend.time_rows(rival)))
+    one, other = zip(*takes, strict=True)
+    return {1: median(one), rival: median(other)}
 
 
 def _missing(costs: Costs, widest: int = max(SIZES)) -> list[int]:

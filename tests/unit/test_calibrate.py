@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -99,6 +100,21 @@ def test_the_first_take_of_a_width_does_not_count() -> None:
     found = calibrate(machine, None, machine.clock).target
     assert found.of(1) == 1e-3
     assert machine.widths.count(8) == TAKES
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_that_may_stand_for_one_are_timed_in_turns_with_it(seed: int) -> None:
+    """Passes scatter by as much as the two differ: a look at each tells them apart only now and then."""
+    noise = random.Random(seed)
+    machine = Machine(lambda rows: 0.01 * (0.92 if rows == 4 else 1.0 + 0.3 * (rows - 1)) * noise.uniform(1.0, 1.06))
+    assert calibrate(machine, None, machine.clock).lone == 4
+    assert machine.now < 1.2, "half a second for the widths, half a second for the two"
+
+
+def test_one_row_without_a_rival_is_timed_no_further() -> None:
+    machine = Machine(lambda rows: 0.1 * rows)
+    assert calibrate(machine, None, machine.clock).lone == 1
+    assert machine.widths.count(1) == 1 + TAKES
 
 
 def test_what_is_missing_is_measured_at_later_loads() -> None:
