@@ -18,7 +18,7 @@ DRAFT_BUDGET = 0.1
 TAKES = 3  # passes of a width, of which the fastest counts; the first lays the graph out anew
 LEAST = 2  # of them whatever they take
 PAIRS = 5  # passes of one row and of its rival: the two are a few percent apart, and takes scatter by as much
-CLOSE = 1.02  # times one row: what costs more than that by a first look is no rival
+CLOSE = 1.05  # times one row: what costs more than that by a first look is no rival
 READ = 32  # rows of a pass that stands for reading the prompt
 ORDER = (1, 4, 8, 2, 3, 5, 6, 7, 9, 16, *(rows for rows in SIZES if rows > 9 and rows != 16))
 NARROW = 9  # rows: widths up to here are worth half a second of a later load
