@@ -231,13 +231,14 @@ class LlamaBackend:
     def _decode(self, n: int, spare: int = 0) -> None:
         """Run the batch of `n` entries and `spare` more; a failure leaves in the cache what was committed, no more."""
         self._rows.serial.number += 1
-        self._batch.repeat(spare)
+        if spare:
+            self._batch.repeat(spare)
         code = api.llama_decode(self._context, self._batch.struct)
         if code == OK:
             api.llama_synchronize(self._context)  # a GPU is still computing when llama_decode returns: time it here
             self.evaluated += n
             if spare:
-                api.llama_memory_seq_rm(self._memory, 0, self._cells.length + n, -1)
+                self._apply([Remove(0, self._cells.length + n)])
             return
         length = self._cells.length
         self._recover()

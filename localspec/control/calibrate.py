@@ -13,7 +13,7 @@ from typing import Protocol
 
 from localspec.control.cost import PADDING, SIZES, Costs
 
-BUDGET = 0.5  # seconds for the target
+BUDGET = 0.5  # seconds for the widths of the target, and as much for one row and its rival
 DRAFT_BUDGET = 0.1
 TAKES = 3  # passes of a width, of which the fastest counts; the first lays the graph out anew
 LEAST = 2  # of them whatever they take
