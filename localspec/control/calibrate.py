@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import Protocol
 
-from localspec.control.cost import PADDING, SIZES, Costs
+from localspec.control.cost import SIZES, Costs, lone_rows
 
 BUDGET = 0.5  # seconds for the widths of the target, and as much for one row and its rival
 DRAFT_BUDGET = 0.1
@@ -51,8 +51,8 @@ def _in_turns(
     backend: Timed, times: Mapping[int, float], clock: Callable[[], float], budget: float
 ) -> dict[int, float]:
     """Return the seconds of one row and of the rows that might stand for one, taken in turns; none if none might."""
-    rival = min((rows for rows in times if 1 < rows <= 1 + PADDING), key=times.__getitem__, default=1)
-    if rival == 1 or times[rival] > CLOSE * times[1]:
+    rival = lone_rows(times, CLOSE)
+    if rival == 1:
         return {}
     began, takes = clock(), [(backend.time_rows(1), backend.time_rows(rival))]
     while len(takes) < PAIRS and clock() - began <= budget:

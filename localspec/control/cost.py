@@ -100,15 +100,14 @@ class RowCosts:
         return self._seconds[rows] * self._drift / self._drift_then[rows]
 
 
-def lone_rows(seconds: Mapping[int, float]) -> int:
+def lone_rows(seconds: Mapping[int, float], share: float = LONE) -> int:
     """Return how many rows a pass of one token should have, by the seconds of a pass by rows: mostly one.
 
-    Where weights are taken four rows at a time by one kernel and singly by another, four rows can take less time.
+    Where weights are taken four rows at a time by one kernel and singly by another, four rows can take less time: less
+    than `share` of one row's is asked for.
     """
-    if seconds.get(1, 0.0) < WORTH:
-        return 1
-    best = min((rows for rows in seconds if rows <= 1 + PADDING), key=lambda rows: (seconds[rows], rows))
-    return best if seconds[best] < LONE * seconds[1] else 1
+    rival = min((rows for rows in seconds if 1 < rows <= 1 + PADDING), key=seconds.__getitem__, default=1)
+    return rival if seconds[1] >= WORTH and seconds[rival] < share * seconds[1] else 1
 
 
 def _time(value: object) -> float:

@@ -211,9 +211,13 @@ def test_a_lone_token_in_a_wider_pass(backend: LlamaBackend, fresh: LlamaBackend
     backend.prefill([3 + i % 40 for i in range(length)] or [1], never)
     backend.truncate(length)
     backend.lone_rows = 4
+    backend.extend([5], [-1])
+    assert backend._batch.struct.n_tokens == 4
+    backend.truncate(length)
     before = backend.evaluated
     assert_same_future(backend, fresh)
     assert backend.evaluated == before + 32
+    assert backend._batch.struct.n_tokens == (4 if backend.length <= EARLY - 4 else 1)
     backend.extend([20, 21], [-1, -1])
     backend.extend([22], [0])  # not alone: a tree is there
     backend.check()
