@@ -5,8 +5,10 @@
 
 The target is the bundled one in a 1B shape (make_scaled_pair.py). Its drafts: the distilled one that is bundled; the
 same in a 150M shape, as dear as a real draft; that one with its embedding shuffled, so that it reads and writes other
-tokens. In a round plain decoding and `auto` on every draft answer one prompt with one seed, each from an empty cache,
-in an order that turns from round to round. What was measured stays in the folder, and the next call goes on.
+tokens. In a round `auto` on every draft answers one prompt with one seed, each from an empty cache, in an order that
+turns from round to round, between two answers of plain decoding: a machine that slows down meanwhile does so for both.
+Every round has new processes: where the weights of one happen to lie is worth several percent for all its life. What
+was measured stays in the folder, and the next call goes on.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def shuffle_tokens(path: Path) -> None:
 
 
 class Matrix:
-    """The cells of all rounds, and one worker for each draft, loaded when it is first asked."""
+    """The cells of all rounds, and in each one worker for each draft, loaded when it is first asked."""
 
     def __init__(self, folder: Path, prompts: int, seeds: int, n: int, threads: int) -> None:
         self._folder, self._n, self._threads = folder, n, threads
@@ -75,12 +77,20 @@ class Matrix:
 
     def rounds(self) -> list[list[Cell]]:
         """Return the cells by round; `prompt` numbers the pairs of prompt and seed."""
-        names = [PLAIN, *DRAFTS]
+        drafts = list(DRAFTS)
         found = []
         for number in range(len(self._texts) * self._seeds):
-            order = names if number % 2 == 0 else names[::-1]
-            found += [[Cell(number, temperature, name, 0) for name in order] for temperature in TEMPERATURES]
+            order = drafts if number % 2 == 0 else drafts[::-1]
+            for temperature in TEMPERATURES:
+                autos = [Cell(number, temperature, name, 0) for name in order]
+                found.append([Cell(number, temperature, PLAIN, 0), *autos, Cell(number, temperature, PLAIN, 1)])
         return found
+
+    def measure_round(self, cells: list[Cell]) -> list[Measurement]:
+        """Return what the answers of a round came to."""
+        with ExitStack() as stack:
+            self._workers = {}
+            return [self.measure(cell, stack) for cell in cells]
 
     def measure(self, cell: Cell, stack: ExitStack) -> Measurement:
         """Return what one answer came to."""
@@ -152,15 +162,14 @@ def main() -> None:
     os.environ.setdefault("LOCALSPEC_HOME", str(options.folder / "home"))
     make_models(options.folder)
     matrix = Matrix(options.folder, options.prompts, options.seeds, options.n, options.threads)
-    state = State(options.folder, f"matrix-{options.prompts}-{options.seeds}-{options.n}")
+    state = State(options.folder, f"rounds-{options.prompts}-{options.seeds}-{options.n}")
     found = state.load()
     left = [cells for cells in matrix.rounds() if any(cell not in {one.cell for one in found} for cell in cells)]
-    with ExitStack() as stack:
-        for number, cells in enumerate(left[: options.rounds]):
-            print(f"{len(left) - number} rounds left", file=sys.stderr)
-            for one in [matrix.measure(cell, stack) for cell in cells]:  # a round counts whole or not at all
-                state.append(one)
-                found.append(one)
+    for number, cells in enumerate(left[: options.rounds]):
+        print(f"{len(left) - number} rounds left", file=sys.stderr)
+        for one in matrix.measure_round(cells):  # a round counts whole or not at all
+            state.append(one)
+            found.append(one)
     print(report(found))
     if options.json:
         wire = {"machine": machine(), "measurements": [one.to_wire() for one in found]}

@@ -10,6 +10,7 @@ begins with new processes, localspec's too: where the weights of a process happe
 all its life. llama-bench generates after as many tokens as the prompts have. At T=0.8 texts differ between programs,
 which draw from one law with different generators. At T=0 they differ where two tokens are all but equally probable, for
 programs round differently; one text is easier to draft than another, so the answers that are one text are told apart.
+Ctrl+C ends it early, with the table of what was measured.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ def report(job: Job, measurements: list[Measurement], benches: list[Wire], comma
     tg = median(bench["tg"] for bench in benches)
     for temperature in job.temperatures:
         here = [row for row in table if row.temperature == temperature]
+        if not here:
+            continue  # stopped before it
         lines = [("contender", "tok/s", "× plain", "accepted", "prompt tok/s", "answers")]
         lines += [_line(row) for row in here]
         parts += [f"### T={temperature:g}\n", piped(lines)]
@@ -115,15 +118,15 @@ def report(job: Job, measurements: list[Measurement], benches: list[Wire], comma
             for row in here
         }
         servers = [row for row in here if row.contender.startswith("llama-server") and row.tok_per_s]
-        best = max(servers, key=lambda row: row.tok_per_s.median if row.tok_per_s else 0.0)
+        best = max(servers, key=lambda row: row.tok_per_s.median if row.tok_per_s else 0.0, default=None)
         for row in here:
-            if not row.contender.startswith("llama-server"):
+            if best is not None and not row.contender.startswith("llama-server"):
                 ours, theirs = answers[row.contender], answers[best.contender]
                 same = _ratio(*of_one_text(ours, theirs))
                 told = f"; of one text: {_spelt(same)}, {same.n} prompts" if same else ""
                 parts.append(f"{row.contender} / {best.contender}: {_spelt(_ratio(ours, theirs))}{told}\n")
-        plain = next(row for row in here if row.contender == "plain")
-        if plain.tok_per_s is not None:
+        plain = next((row for row in here if row.contender == "plain"), None)
+        if plain is not None and plain.tok_per_s is not None:
             parts.append(f"plain / llama-bench tg ({tg:.1f} tok/s): {plain.tok_per_s.median / tg:.2f}\n")
     return "\n".join(parts)
 
@@ -206,6 +209,7 @@ def main() -> None:
     )
     measurements: list[Measurement] = []
     benches = []
+    is_stopped = False
     for repeat in range(job.repeats):
         with ExitStack() as stack:
             servers = {}
@@ -216,10 +220,15 @@ def main() -> None:
             worker = stack.enter_context(Worker())
             for _ in worker.load(load):
                 pass
-            measurements += run(job, repeat, worker, servers)
+            try:
+                for one in run(job, repeat, worker, servers):
+                    measurements.append(one)
+            except KeyboardInterrupt:
+                is_stopped = True
+        if not measurements:
+            sys.exit("stopped before the first answer")
         n_prompt = round(median(one.prompt_n for one in measurements))
         benches.append(bare(peers, pair.target, options.threads, n_prompt, options.n))
-        # After every round: what follows may be interrupted.
         page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
         if options.markdown:
             options.markdown.write_text(page, encoding="utf-8")
@@ -227,6 +236,8 @@ def main() -> None:
             files = [path for path in (pair.target, pair.draft) if path is not None]
             found = as_json(files, options.threads, benches, measurements)
             options.json.write_text(json.dumps(found, indent=1) + "\n")
+        if is_stopped:
+            break
     print(page)
 
 
