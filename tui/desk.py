@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from localspec.attachment import Attachment
-from localspec.config import LoadSettings, Request
+from localspec.config import LoadSettings, Request, Speculation
 from localspec.conversations.records import ASSISTANT, USER
-from localspec.errors import LocalspecError, PromptTooLongError, UsageError
+from localspec.errors import LocalspecError, PromptTooLongError
 from localspec.events import Committed, Finished, Loaded
 from localspec.faces.result import result
 from localspec.faces.values import check
@@ -39,7 +39,7 @@ class Desk:
     attached: list[Attachment] = field(default_factory=list)  # goes with the next message
     error: LocalspecError | None = None  # why the last job failed
     clock: Callable[[], float] = time.monotonic
-    was_plain: Request | None = None  # the request before speculation was switched off
+    switched_off: Speculation | None = None  # what the answers had before speculation was switched off
     unseen: str = ""  # of the answer that is being written: taken, safe to show, and not drawn yet
     _unsaved: str = ""
 
@@ -111,24 +111,32 @@ class Desk:
         return shown
 
     def change(self, request: Request) -> None:
-        """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong."""
-        check(request, self.settings)
-        self.request = request
+        """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong.
+
+        Who changes how it is speculated, while that is switched off, wants it on.
+        """
+        off, speculation = self.switched_off, request.speculation
+        if off is not None and speculation != self.request.speculation:
+            k = off.k if speculation.k == 0 else speculation.k
+            self._set(replace(request, speculation=replace(speculation, k=k)))
+            self.switched_off = None
+        else:
+            self._set(request)
 
     def switch_speculation(self) -> bool:
         """Turn drafting off, or on again as it was; return whether it is on."""
-        if self.was_plain is not None:
-            was, self.was_plain = self.was_plain.speculation, None
-            self.change(replace(self.request, speculation=was))
+        if self.switched_off is not None:
+            self._set(replace(self.request, speculation=self.switched_off))
+            self.switched_off = None
             return True
-        self.was_plain = self.request
-        plain = replace(self.request.speculation, k=0)
-        try:
-            self.change(replace(self.request, speculation=plain))
-        except UsageError:
-            self.was_plain = None
-            raise
+        before = self.request.speculation
+        self._set(replace(self.request, speculation=replace(before, k=0)))
+        self.switched_off = before
         return False
+
+    def _set(self, request: Request) -> None:
+        check(request, self.settings)
+        self.request = request
 
     def switch_pair(self, settings: LoadSettings) -> None:
         """Load another pair; the conversation goes on."""

@@ -104,7 +104,5 @@ def _tell(found: Surveyed, asked: Survey, settings: LoadSettings, console: Conso
         return
     draft = "no draft" if settings.draft is None else Path(settings.draft).name
     write_out(f"{one_line(Path(settings.target).name)}, {one_line(draft)}\n\n" + staircase(found.content, asked))
-    if profile["lone"] > 1:
-        write_out(f"early in a context, a token alone is given a pass of {profile['lone']} rows, which is quicker\n")
     if profile["is_kept"]:
         write_out(f"kept in {one_line(profile['file'])}\n")

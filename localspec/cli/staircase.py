@@ -29,6 +29,9 @@ def staircase(content: Mapping[str, Any], asked: Survey) -> str:
     lines += [*aligned(list(_rows(target))), ""]
     lines += _left_out(by_rows(target["ms"]), asked)
     lines += _grown("target", target)
+    lone = content["profile"]["lone"]
+    if lone > 1:
+        lines.append(f"early in a context, a token alone is given a pass of {lone} rows, which is quicker")
     if draft is not None:
         one, first = by_rows(draft["ms"]), by_rows(target["ms"])[1]
         costs = ", ".join(f"{rows} rows {spelt_ms(ms)} ms" for rows, ms in one.items() if rows > 1)

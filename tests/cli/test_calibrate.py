@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from localspec.cli.staircase import staircase
 from localspec.control.cost import SIZES
+from localspec.control.survey import Survey
 from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.cli.harness import REAL, ROOT, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair
 
@@ -40,6 +42,9 @@ def test_a_pair_is_calibrated_and_the_profile_kept(tmp_path: Path) -> None:
     assert wire["profile"]["is_kept"]
     kept = json.loads(profile.read_text())["costs"]["target"]
     assert kept["64"] == pytest.approx(wire["target"]["ms"][-1][1] / 1e3)
+    for lone in (1, 4):
+        told = staircase({**wire, "profile": {**wire["profile"], "lone": lone}}, Survey())
+        assert ("a token alone is given a pass of 4 rows" in told) == (lone == 4)
 
 
 @needs_pair

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from localspec.errors import PromptTooLongError
 from localspec.tui.widgets.card import ErrorCard, Note
-from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say, say_until_held, shown, until
+from tests.tui.scripted import (
+    ScriptedWorker,
+    answers,
+    ask,
+    markdown_text,
+    opened,
+    say,
+    say_until_held,
+    settled,
+    shown,
+    until,
+)  # fmt: skip
 
 STORY = "Once upon a time there was a king."
 
@@ -168,3 +179,28 @@ async def test_a_seeded_speculation_is_switched_off_and_on() -> None:
         await pilot.press("f6")
         await ask(pilot, "drafted")
         assert [request.speculation.k for request in worker.requests] == [0, None]
+
+
+async def test_what_is_set_while_speculation_is_off_switches_it_on() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+
+        async def asked_after(*texts: str) -> tuple[str, int | None]:
+            for text in texts:
+                if text == "F6":
+                    await pilot.press("f6")
+                else:
+                    await say(pilot, text)
+                await settled(pilot)
+            await ask(pilot, "go")
+            speculation = worker.requests[-1].speculation
+            return speculation.method, speculation.k
+
+        assert await asked_after("/set method suffix", "/k 3", "F6") == ("suffix", 0)
+        assert await asked_after("/temp 0.3") == ("suffix", 0)
+        assert await asked_after("/k 0") == ("suffix", 0)
+        assert await asked_after("/set method prompt-lookup") == ("prompt-lookup", 3)
+        assert await asked_after("F6", "/k 2") == ("prompt-lookup", 2)
+        assert await asked_after("F6") == ("prompt-lookup", 0)
+        assert await asked_after("F6") == ("prompt-lookup", 2)
+        assert app.desk.switched_off is None
