@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -224,6 +225,7 @@ def main() -> None:
                 for one in run(job, repeat, worker, servers):
                     measurements.append(one)
             except KeyboardInterrupt:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would lose the table
                 is_stopped = True
         if not measurements:
             sys.exit("stopped before the first answer")

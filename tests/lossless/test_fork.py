@@ -22,7 +22,7 @@ TABLE = random_table(5, 1)
 
 @pytest.fixture(scope="module")
 def quantised() -> Iterator[LlamaBackend]:
-    """The bundled target as people run it: Q8_0, whose rows do move with the batch."""
+    """The bundled target as people run it: Q8_0, whose rows move with the batch on most processors."""
     with pair.backend(pair.TARGET, LoadOptions(n_ctx=512, threads=1, max_leaves=32)) as opened:
         yield opened
 
@@ -56,7 +56,10 @@ def test_a_replay_gives_the_rows_of_the_text(width: int, has_siblings: bool) -> 
 
 
 def test_a_real_model_drifts_by_little_and_a_wrong_token_is_no_tie(quantised: LlamaBackend) -> None:
-    """The likeliest token against the least likely: logits apart, while rounding moves rows by hundredths."""
+    """The likeliest token against the least likely: logits apart, while rounding moves rows by hundredths.
+
+    Or not at all: some processors' kernels add in one order whatever the width.
+    """
     prompt = quantised.model.tokenize("Once upon a time there was a king", add_bos=True)
     plain = pair.plain(quantised, prompt=prompt, max_tokens=24).tokens
     row = quantised.prefill([*prompt, *plain[:20]], lambda: False).logits(0).copy()
@@ -64,7 +67,7 @@ def test_a_real_model_drifts_by_little_and_a_wrong_token_is_no_tie(quantised: Ll
     fork = explain(quantised, prompt, (plain, other), GREEDY, seed=0, shape=(8, 4))
     assert fork is not None
     assert fork.index == 20
-    assert 0.0 < fork.drift < 1.0
+    assert 0.0 <= fork.drift < 1.0
     assert fork.margin > FACTOR * fork.drift
     assert not fork.is_tie
 
