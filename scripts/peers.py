@@ -82,6 +82,21 @@ def run(job: Job, repeat: int, worker: Worker, servers: dict[str, Server]) -> It
     print(file=sys.stderr)
 
 
+def repetition(job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server]) -> Iterator[Measurement]:
+    """Yield every answer of one repetition, by new processes; they are ended even when it is interrupted."""
+    with ExitStack() as stack:
+        for server in servers.values():
+            stack.callback(server.close)
+        worker = stack.enter_context(Worker())
+        for _ in worker.load(load):
+            pass
+        try:
+            yield from run(job, repeat, worker, servers)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would lose the table
+            raise
+
+
 def bare(peers: Peers, target: Path, threads: int, n_prompt: int, n: int) -> Wire:
     """Return what llama-bench says of the target: tokens a second of generation after a prompt's length, of prompt."""
     command = [
@@ -212,21 +227,15 @@ def main() -> None:
     benches = []
     is_stopped = False
     for repeat in range(job.repeats):
-        with ExitStack() as stack:
-            servers = {}
-            for setting in settings(n_max, has_draft=has_draft):
-                server = Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
-                stack.callback(server.close)
-                servers[setting.name] = server
-            worker = stack.enter_context(Worker())
-            for _ in worker.load(load):
-                pass
-            try:
-                for one in run(job, repeat, worker, servers):
-                    measurements.append(one)
-            except KeyboardInterrupt:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would lose the table
-                is_stopped = True
+        servers = {
+            setting.name: Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
+            for setting in settings(n_max, has_draft=has_draft)
+        }
+        try:
+            for one in repetition(job, repeat, load, servers):
+                measurements.append(one)
+        except KeyboardInterrupt:
+            is_stopped = True
         if not measurements:
             sys.exit("stopped before the first answer")
         n_prompt = round(median(one.prompt_n for one in measurements))

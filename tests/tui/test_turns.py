@@ -15,7 +15,7 @@ from tests.tui.scripted import (
     settled,
     shown,
     until,
-)  # fmt: skip
+)
 
 STORY = "Once upon a time there was a king."
 
