@@ -6,11 +6,9 @@ share and the first ranks, over the children that verification reached,
 
     a(share, rank) = (accepted + W prior(share, rank)) / (reached + W)
 
-with old passes fading, and the prior's log-odds moved by what all shares of a rank have shown so far: a draft that was
-wrong where it was unsure is not believed where it has yet to be sure. The prior of a point mass is its share, as the
-papers have it: were the draft right, that would be the chance exactly. Drawn and coupled children are accepted as often
-as draft and target agree, however unlikely the token; their prior was fitted to the storyteller pair (4 800 contexts
-each at temperatures 0.3, 0.8 and 1).
+with old passes fading. The prior of a point mass is its share, as the papers have it: were the draft right, that would
+be the chance exactly. Drawn and coupled children are accepted as often as draft and target agree, however unlikely the
+token; their prior was fitted to the storyteller pair (4 800 contexts each at temperatures 0.3, 0.8 and 1).
 """
 
 from __future__ import annotations
@@ -25,9 +23,6 @@ RANKS = 4  # the last stands for all beyond
 WEIGHT = 4.0  # W: passes that the prior is worth
 FADE = 0.998  # of what is known of a share and rank, when one more of them was reached
 USUAL = (0.7, 0.1, 0.044, 0.025, 0.016, 0.01)  # chances of the first, second, ... child, on the same contexts
-SURE = 30.0  # log-odds beyond which a chance is 0 or 1
-BELIEFS = (0.17, 0.22, 0.15, 0.1, 0.07, 0.06, 0.05, 0.04, 0.04, 0.1)  # how sure the storyteller's draft is of a token
-LOOKS = 4.0  # beliefs that these shares are worth
 FIRST, LAST = 16, 512  # passes from one look at these chances to the next, doubling
 
 
@@ -42,18 +37,10 @@ def prior(draw: Draw, share: float, rank: int) -> float:
             return (0.55 + 0.37 * share) / (1.0 + rank)
 
 
-def shifted(chance: float, surprise: float) -> float:
-    """Return `chance` with its log-odds moved by `surprise`; what is certain stays."""
-    if not 0.0 < chance < 1.0:
-        return chance
-    odds = math.log(chance / (1.0 - chance)) + surprise
-    return 1.0 / (1.0 + math.exp(-min(max(odds, -SURE), SURE)))
-
-
-def _table(wire: list[list[float]], n_rows: int) -> list[list[float]]:
-    """Return finite, non-negative numbers by row and tenth of the share."""
+def _table(wire: list[list[float]]) -> list[list[float]]:
+    """Return finite, non-negative numbers by rank and tenth of the share."""
     table = [[float(value) for value in row] for row in wire]
-    if len(table) != n_rows or any(len(row) != BINS for row in table) or not 0.0 <= sum(map(sum, table)) < math.inf:
+    if len(table) != RANKS or any(len(row) != BINS for row in table) or not 0.0 <= sum(map(sum, table)) < math.inf:
         raise ValueError("not a table of acceptance")
     return table
 
@@ -66,10 +53,6 @@ class Acceptance:
         self._draw = draw
         self._vector: tuple[float, ...] = USUAL
         self._due, self._pause = FIRST, FIRST
-        self._seen = [0.0] * BINS
-        middles = [(tenth + 0.5) / BINS for tenth in range(BINS)]
-        self._priors = [[prior(draw, share, rank) for share in middles] for rank in range(RANKS)]
-        self._surprise = [0.0] * RANKS  # in log-odds
         self._reached = [[0.0] * BINS for _ in range(RANKS)]
         self._accepted = [[0.0] * BINS for _ in range(RANKS)]
 
@@ -77,34 +60,25 @@ class Acceptance:
     def from_wire(wire: dict[str, Any]) -> Acceptance:
         """Rebuild what `to_wire` told; raises KeyError, TypeError or ValueError for anything else."""
         acceptance = Acceptance(Draw(wire["draw"]))
-        acceptance._reached, acceptance._accepted = _table(wire["reached"], RANKS), _table(wire["accepted"], RANKS)
-        acceptance._surprise = [acceptance._surprised(row) for row in range(RANKS)]
-        (acceptance._seen,) = _table(wire["seen"], 1)
+        acceptance._reached, acceptance._accepted = _table(wire["reached"]), _table(wire["accepted"])
         if sum(map(sum, acceptance._reached)) >= FIRST:
             acceptance._vector = acceptance._measured()
         return acceptance
 
     def to_wire(self) -> dict[str, Any]:
         """Return what is known as a JSON object."""
-        tables = {"reached": self._reached, "accepted": self._accepted, "seen": [self._seen]}
-        return {"draw": self._draw.value, **tables}
+        return {"draw": self._draw.value, "reached": self._reached, "accepted": self._accepted}
 
     def chance(self, share: float, rank: int) -> float:
         """Return the chance that a child is accepted once its elder siblings were not."""
         row, column = min(rank, RANKS - 1), min(int(share * BINS), BINS - 1)
-        usual = shifted(prior(self._draw, share, rank), self._surprise[row])
-        return (WEIGHT * usual + self._accepted[row][column]) / (WEIGHT + self._reached[row][column])
+        known = WEIGHT * prior(self._draw, share, rank) + self._accepted[row][column]
+        return known / (WEIGHT + self._reached[row][column])
 
     @property
-    def looks(self) -> list[float]:
-        """How often the drafter believes this much in its next token, by tenths; they sum to 1."""
-        total = LOOKS + sum(self._seen)
-        return [(LOOKS * usual + seen) / total for usual, seen in zip(BELIEFS, self._seen, strict=True)]
-
-    def see(self, belief: float) -> None:
-        """Learn what the drafter thought of its next token, whether it was drafted or not."""
-        self._seen = [FADE * seen for seen in self._seen]
-        self._seen[min(int(belief * BINS), BINS - 1)] += 1.0
+    def mean(self) -> float:
+        """The chance that an only child is accepted, by all that is known now."""
+        return (WEIGHT * USUAL[0] + sum(self._accepted[0])) / (WEIGHT + sum(self._reached[0]))
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -126,8 +100,6 @@ class Acceptance:
                 if child == kept:
                     node = child
                     break
-        for row in range(min(RANKS, max(map(len, draft.children)))):
-            self._surprise[row] = self._surprised(row)
         if self.n_passes == self._due:
             self._vector = self._measured()
             self._pause = min(2 * self._pause, LAST)
@@ -148,11 +120,3 @@ class Acceptance:
         row, column = min(rank, RANKS - 1), min(int(share * BINS), BINS - 1)
         self._reached[row][column] = FADE * self._reached[row][column] + 1.0
         self._accepted[row][column] = FADE * self._accepted[row][column] + is_accepted
-
-    def _surprised(self, row: int) -> float:
-        """Return by how much acceptance at this rank, all in all, is off the prior, in log-odds."""
-        reached, accepted = self._reached[row], self._accepted[row]
-        promised = sum(n * usual for n, usual in zip(reached, self._priors[row], strict=True))
-        doubt = 0.5 * WEIGHT  # as many of either outcome as the prior is worth, half and half
-        missed, broken = sum(reached) - sum(accepted) + doubt, sum(reached) - promised + doubt
-        return math.log((sum(accepted) + doubt) / missed) - math.log((promised + doubt) / broken)

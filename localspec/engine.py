@@ -55,7 +55,6 @@ class Engine:
         plan = self.controller.plan(context, context.room)
         planned = self.clock()
         draft = self.drafters[plan.drafter].propose(context, plan, self.chooser)
-        expects = plan.expects(draft) if plan.expects is not None and len(draft) else None
         draft = draft.padded(plan.width(len(draft)))
         drafted = self.clock()
         rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)
@@ -70,7 +69,7 @@ class Engine:
             times,
             is_probe=plan.is_probe,
             why=plan.why,
-            expects=expects,
+            expects=plan.expects if len(draft) else None,
             drafter=plan.drafter if plan.max_nodes > 0 else "",
         )
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode

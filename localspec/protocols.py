@@ -167,7 +167,7 @@ class Plan:
     go_on: Callable[[Growth], bool] = field(default=always)
     look_on: Callable[[int, float], bool] = field(default=ever)
     learned: Acceptance | None = None
-    expects: Callable[[Draft], tuple[float, float]] | None = None  # tokens and seconds of the pass that verifies it
+    expects: tuple[float, float] | None = None  # tokens and seconds of the pass, as predicted
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs
     why: str = ""
     widths: tuple[int, ...] = ()  # rows of the pass by drafted nodes, where more rows cost less: drafts are padded

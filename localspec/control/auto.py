@@ -3,13 +3,13 @@
 Maximising tokens per second is maximising tokens - lambda * seconds, lambda being the best rate there is (Dinkelbach):
 the value of time. With T the cost of a target pass by rows and D that of the draft, a draft of k tokens grows on while
 
-    what another token promises, and those that may follow it   >   lambda (what they cost of T and of D)
+    exists k' > k:   sum over j = k+1 .. k' of A_j   >   lambda (T(1+k') - T(1+k) + D(k') - D(k))
 
-which is optimal stopping (`stopping`), with the chances of acceptance learned for what the draft itself thinks of its
-tokens (`outlook`). A pass is plain where a draft is worth nothing; of drafters that cost nothing to ask, one is
-preferred whose draft is worth more. And what is promised must win back soon what drafting has lost so far and what the
-draft model has to read first: where little is to be gained, a promise that was too good is not believed a hundred
-times.
+A_j is the chance that the j-th token is accepted: learned for what the draft itself thinks of its tokens, and the mean
+beyond what is drafted. Looking ahead to k' crosses the steps of T. A pass is plain where no k' makes it worthwhile; of
+drafters that cost nothing to ask, one is preferred whose draft is worth more. And what is promised must win back soon
+what drafting has lost so far and what the draft model has to read first: where little is to be gained, a promise that
+was too good is not believed a hundred times.
 
 The rule sees past passes and drawn tokens only, before each draw, so every verifier stays exact (ALG 3.7); under
 coupled noise the text does not depend on it at all.
@@ -17,6 +17,7 @@ coupled noise the text does not depend on it at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -25,15 +26,16 @@ from localspec.acceptance import Acceptance
 from localspec.control.cost import Costs
 from localspec.control.growing import Growing
 from localspec.control.ledger import Ledger
-from localspec.control.outlook import Outlook
-from localspec.control.prospects import DOUBT, Prospects
 from localspec.control.reading import Reader, Reading
 from localspec.control.tally import Tally
 from localspec.control.trials import Rate, Trials
 from localspec.draft import Draft, Draw, Step
-from localspec.protocols import History, Plan, Room, Shape
+from localspec.protocols import History, Plan, Room, Shape, always
 
 LONGEST = 16  # tokens of a chain, where -k sets no other bound
+MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
+GUESSED = 10.0  # tokens that the first guess is worth
+DOUBT = 1.1  # times what is expected of a pass: it may take as much, and the account has to hold
 STAKE = 0.5  # of what may be lost: the most that a trial may cost
 RESTED = 3  # passes that stay plain without a thought once drafting was parked
 SOON = 32.0  # passes in which what was lost must be won back
@@ -90,10 +92,9 @@ class Auto:
         self._idle = name or next(iter(self._free), "plain")  # who is asked for nothing in plain passes
         self.ledger = Ledger(costs)
         self._trials = Trials()
-        self._prospects = Prospects(costs, Outlook(acceptance))
+        self._mean = acceptance.mean
+        self._judged = GUESSED
         self._rate = Rate()
-        if name and costs.target.is_known and shape.depth > 0:
-            self._rate.expect(self._prospects.best_rate(shape.depth))
         self._stop: Growing | None = None  # of the draft under way
         self._rest = 0  # passes before it is thought over again
         self.tally = Tally()
@@ -121,12 +122,10 @@ class Auto:
             offers.append(self._modelled(history, longest, value, room))
         best = max(offers, key=lambda one: one.gain, default=NOTHING)
         if best.gain <= wanted:
-            trial = self._trial(value) if self._name and longest > 0 else NOTHING
+            trial = next((self._trial(one, value) for one in offers if one.plan.drafter == self._name), NOTHING)
             stake = STAKE * min(room, self.ledger.account.allowance(price))  # what was gained is not for gambling
-            if trial.stop is None or trial.worst > stake or not self._trials.are_due():
-                return self._parked("nothing drafted would pay")
-            self._stop = trial.stop
-            return trial.plan
+            is_trial = trial.plan.max_nodes > 0 and trial.worst <= stake and self._trials.are_due()
+            return trial.plan if is_trial else self._parked("nothing drafted would pay")
         if best.worst > room:
             return self._parked(f"drafting has cost {1e3 * self.ledger.account.loss:.0f} ms more than plain decoding")
         self._trials.succeed()
@@ -149,72 +148,87 @@ class Auto:
             return NOTHING
         draft = drafter.offer(history, Plan(name, longest, longest))
         costs = self._costs
-        reach, tokens, gain, best = 1.0, 0.0, 0.0, 0
-        expected = 1.0, costs.plain
+        reach, tokens, best = 1.0, 0.0, NOTHING
         for n in range(1, len(draft) + 1):  # a chain
             reach *= draft.share(n)
             tokens += reach
-            net = tokens - value * (costs.rows(n) - costs.plain)
-            if net > gain:
-                gain, best, expected = net, n, (1.0 + tokens, costs.rows(n))
-        if best == 0:
-            return NOTHING
-        plan = Plan(name, best, best, Draw.FIXED, expects=lambda _: expected, why=f"{name} {best}")
-        return Offer(plan, gain, DOUBT * costs.rows(best) - costs.plain)
+            extra = costs.rows(n) - costs.plain
+            if tokens - value * extra > best.gain:
+                plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, costs.rows(n)), why=f"{name} {n}")
+                best = Offer(plan, tokens - value * extra, DOUBT * costs.rows(n) - costs.plain)
+        return best
 
     def _modelled(self, history: History, longest: int, value: float, room: float) -> Offer:
-        """Expect of the draft model what looking at its next tokens is worth, as many as may all be rejected."""
+        """Expect of the model drafter what it did of late, in as many tokens as may all be rejected."""
         if longest <= 0:
             return NOTHING
         self._reading.look(history)
-        self._prospects.look(self._longest, value)
         reading = self._reading.charged
-        longest = self._prospects.affordable(longest, room - reading)
-        stop = self._prospects.draft(longest, room - reading)
+        rows = [self._costs.rows(k) for k in range(longest + 1)]
+        draft = [self._costs.draft.of(k) for k in range(longest + 1)]
+        while len(rows) > 2 and DOUBT * (rows[-1] + draft[-1] + reading) - rows[0] > room:
+            rows.pop()
+            draft.pop()
+        tokens, reach, gain, best = 0.0, 1.0, -math.inf, 1
+        expected = 0.0
+        for k in range(1, len(rows)):
+            reach *= self._mean
+            tokens += reach
+            net = tokens - value * (rows[k] - rows[0] + draft[k])
+            if net > gain:
+                gain, best, expected = net, k, tokens
+        stop = Growing(self._acceptance, self._mean, [value * cost for cost in rows], [value * cost for cost in draft])
         plan = Plan(
             self._name,
-            longest,
-            longest,
+            len(rows) - 1,
+            len(rows) - 1,
             self._draw,
             stop.go_on,
             stop.look_on,
-            expects=stop.expects,
-            why=f"{self._name}, {stop.gain:.2f} tokens to gain",
+            expects=(1.0 + expected, rows[best] + draft[best]),
+            why=f"{self._name}, about {best}",
         )
-        gain = stop.gain - value * self._reading.seconds / LATER
-        return Offer(plan, gain, self._prospects.loss(1) + DOUBT * reading, stop)
+        gain -= value * self._reading.seconds / LATER
+        return Offer(plan, gain, DOUBT * (rows[best] + draft[best] + reading) - rows[0], stop)
 
-    def _trial(self, value: float) -> Offer:
+    def _trial(self, offer: Offer, value: float) -> Offer:
         """Return a draft of one token, to see whether things have changed; nothing where no acceptance would do."""
         costs = self._costs
         if all(k <= value * (costs.rows(k) - costs.plain + costs.draft.of(k)) for k in range(1, self._longest + 1)):
             return NOTHING
-        stop = self._prospects.trial()
-        plan = Plan(self._name, 1, 1, self._draw, stop.go_on, stop.look_on, why="trial of one token")
-        return Offer(plan, 0.0, self._prospects.loss(1) + DOUBT * self._reading.seconds, stop)
+        plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=always, expects=None, why="trial of one token")
+        dear = costs.rows(1) + costs.draft.of(1) + self._reading.seconds
+        return Offer(plan, 0.0, DOUBT * dear - costs.plain)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn costs and acceptance from a pass, and charge it."""
         is_modelled = step.drafter != "" and step.drafter == self._name
-        is_promising = is_modelled and not (self._stop is None or self._stop.is_trial)  # reading is an investment
+        is_promising = is_modelled and self._stop is not None  # only then is reading an investment
         price = self.ledger.observe(step, seconds, self._reading.allowed if is_promising else 0.0)
-        if is_modelled and self._stop is not None:
-            self._learn_draft(step, self._stop)
-            self._stop.observe(step)
-            self._acceptance.observe(step)
-            if self._stop.is_trial and step.n_accepted:
+        if is_modelled:
+            self._learn_draft(step)
+            self._follow(step)
+            if not is_promising and step.n_accepted:
                 self._trials.encourage()
         self._trials.passes += 1
-        self._prospects.observe(seconds)
         self._rate.observe(len(step.tokens), seconds)
         self.tally.observe(step, seconds, price)
 
-    def _learn_draft(self, step: Step, stop: Growing) -> None:
+    def _learn_draft(self, step: Step) -> None:
         """Take the draft's time for what drafting costs, or for what reading up costs."""
+        n = self._stop.looked if self._stop is not None else 1
         if self._reading.is_due:
-            self._reading.observe(step.times.draft - self._costs.draft.of(stop.looked))
+            self._reading.observe(step.times.draft - self._costs.draft.of(n))
         else:
-            self._costs.draft.observe(stop.looked, step.times.draft)
+            self._costs.draft.observe(n, step.times.draft)
+
+    def _follow(self, step: Step) -> None:
+        """Let the acceptance of the model's tokens follow the pass."""
+        self._acceptance.observe(step)
+        kept = len(step.verdict.path)
+        for is_accepted in [1.0] * kept + [0.0] * (kept < step.draft.depth):
+            self._judged += 1.0
+            self._mean += max(MEAN, 1.0 / self._judged) * (is_accepted - self._mean)
 
     def verdict(self) -> str:
         """Return what came of it, in one line for people."""

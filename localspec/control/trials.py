@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 DISCOUNT = 0.97  # weight of past passes in the rate, a pass later
-EXPECTED = 10.0  # tokens that a guess of the rate is worth
 BACKOFF = (16, 2.0, 256)  # passes to the next trial of what did not pay: at first, growth, at most
 SOON = 2.0  # passes from a trial that went well to the next
 
@@ -34,7 +33,7 @@ class Trials:
 
 
 class Rate:
-    """Tokens per second of late; before anything is known, none."""
+    """Tokens per second of late."""
 
     def __init__(self) -> None:
         self._tokens = 0.0
@@ -43,10 +42,6 @@ class Rate:
     @property
     def tokens_per_second(self) -> float:
         return self._tokens / self._seconds if self._seconds > 0.0 else 0.0
-
-    def expect(self, tokens_per_second: float) -> None:
-        """Begin with a guess, which a few passes outweigh."""
-        self._tokens, self._seconds = EXPECTED, EXPECTED / tokens_per_second
 
     def observe(self, tokens: int, seconds: float) -> None:
         """Count a pass."""

@@ -37,46 +37,20 @@ def test_nothing_learned_is_the_prior(draw: Draw) -> None:
 
 
 def test_a_path_teaches_of_itself_and_of_its_elder_siblings() -> None:
-    """Accepted: 2, the second child, then 5. Child 1 was refused; what is below it was not reached, and follows ranks.
-
-    First children were right less often than they promised, second ones more.
-    """
+    """Accepted: 2, the second child, then 5. Child 1 was refused; what is below it was not reached."""
     acceptance = learned((2, 5))
     assert acceptance.chance(0.5, 0) < 0.02
     assert acceptance.chance(0.4, 1) > 0.98
     assert acceptance.chance(0.8, 0) > 0.98
-    assert 0.5 < acceptance.chance(0.9, 0) < prior(Draw.WITHOUT_REPLACEMENT, 0.9, 0)
-    assert acceptance.chance(0.3, 1) > prior(Draw.WITHOUT_REPLACEMENT, 0.3, 1)
-    assert acceptance.chance(0.3, 2) == pytest.approx(prior(Draw.WITHOUT_REPLACEMENT, 0.3, 2))
+    assert acceptance.chance(0.9, 0) == prior(Draw.WITHOUT_REPLACEMENT, 0.9, 0)
+    assert acceptance.chance(0.3, 1) == prior(Draw.WITHOUT_REPLACEMENT, 0.3, 1)
 
 
 def test_an_accepted_child_says_nothing_of_its_younger_siblings() -> None:
-    acceptance = Acceptance(Draw.WITHOUT_REPLACEMENT)
-    for _ in range(1000):
-        acceptance.observe(step((1,), Draft.of([9, 1, 2, 3], [-1, 0, 0, 1], shares=[1.0, 0.5, 0.4, 0.9])))
+    acceptance = learned((1,))
     assert acceptance.chance(0.5, 0) > 0.98
-    assert acceptance.chance(0.4, 1) == pytest.approx(prior(Draw.WITHOUT_REPLACEMENT, 0.4, 1))
+    assert acceptance.chance(0.4, 1) == prior(Draw.WITHOUT_REPLACEMENT, 0.4, 1)
     assert acceptance.chance(0.9, 0) < 0.02  # refused below the accepted one
-
-
-def test_a_draft_that_is_wrong_where_it_is_unsure_is_not_believed_where_it_has_yet_to_be_sure() -> None:
-    acceptance = Acceptance(Draw.IID)
-    unsure = Draft.of([9, 1], [-1, 0], shares=[1.0, 0.05])
-    for _ in range(40):
-        acceptance.observe(step((), unsure))
-    assert acceptance.chance(0.95, 0) < 0.3 < prior(Draw.IID, 0.95, 0)
-    again = Acceptance.from_wire(acceptance.to_wire())
-    assert again.chance(0.95, 0) == acceptance.chance(0.95, 0)
-
-
-def test_how_sure_the_drafter_is_was_seen_and_is_kept() -> None:
-    acceptance = Acceptance(Draw.IID)
-    assert sum(acceptance.looks) == pytest.approx(1.0)
-    for _ in range(100):
-        acceptance.see(0.55)
-    assert acceptance.looks[5] > 0.9
-    assert sum(acceptance.looks) == pytest.approx(1.0)
-    assert Acceptance.from_wire(acceptance.to_wire()).looks == acceptance.looks
 
 
 def test_the_estimate_converges_to_the_frequency() -> None:
