@@ -30,7 +30,7 @@ from localspec.control.reading import Reader, Reading
 from localspec.control.tally import Tally
 from localspec.control.trials import Rate, Trials
 from localspec.draft import Draft, Draw, Step
-from localspec.protocols import History, Plan, Room, Shape, always
+from localspec.protocols import Growth, History, Plan, Room, Shape
 
 LONGEST = 16  # tokens of a chain, where -k sets no other bound
 MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
@@ -63,6 +63,11 @@ class Free(Protocol):
     """A drafter whose drafts cost nothing to look at."""
 
     def offer(self, history: History, plan: Plan) -> Draft: ...
+
+
+def _anyhow(growth: Growth) -> bool:
+    """Draw, and let the drafter tell how sure it was: with no rule at all nobody asks it, and 1 would be learned."""
+    return True
 
 
 class Auto:
@@ -196,7 +201,7 @@ class Auto:
         costs = self._costs
         if all(k <= value * (costs.rows(k) - costs.plain + costs.draft.of(k)) for k in range(1, self._longest + 1)):
             return NOTHING
-        plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=always, expects=None, why="trial of one token")
+        plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=_anyhow, expects=None, why="trial of one token")
         dear = costs.rows(1) + costs.draft.of(1) + self._reading.seconds
         return Offer(plan, 0.0, DOUBT * dear - costs.plain)
 

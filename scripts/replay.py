@@ -1,0 +1,169 @@
+"""Any machine's passes under the real engine: what `auto` makes of them beside fixed lengths, and beside the account.
+
+  replay.py --rows 1,1.7,2.4,2.4,3.3,3.6 --draft 0.03             rows cost what they do on a CPU without AVX-512
+  replay.py --rows 1,1.05,1.1,0.97 --draft 0.2 --temp 0.8 -n 384
+  replay.py --rows 1,1.7,2.4,2.4 --draft 0.03 --head-start 100    as if a hundred tokens might be lost, not one
+
+The bundled pair drafts and verifies for real, so acceptance is real; only the clock is not. A pass of the target takes
+what --rows says of its width (1, 2, 3, ... rows, in plain passes; beyond, the last slope), one of the draft model
+--draft, each off by --noise. So a rule is tried in seconds on machines that are not at hand, and two rules are compared
+without the noise of a machine. What it tells are no measurements of speed. Speeds are against plain decoding at the
+same costs, which makes 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from localspec import events
+from localspec.bench.suites import choose, load_suite
+from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.control import account
+from localspec.session import Session
+
+UNIT = 0.03  # seconds of a plain pass: long enough for everything that short ones go without
+BATCH = 8  # rows of the draft model's pass that take no longer than one; reading the prompt takes a tenth as long each
+
+
+class Clock:
+    """Time that passes only where it is told to, by a little more or less."""
+
+    def __init__(self, noise: float) -> None:
+        self._rng = np.random.default_rng(0)
+        self._noise = noise
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def priced(self, passes: float) -> float:
+        """Return the seconds that so many plain passes take this time."""
+        return UNIT * passes * float(np.exp(self._noise * self._rng.normal()))
+
+
+class Priced:
+    """A backend whose passes take the time that `cost` says of their rows, in plain passes."""
+
+    def __init__(self, inner: Any, clock: Clock, cost: Callable[[int], float]) -> None:
+        self._inner, self._clock, self._cost = inner, clock, cost
+        self.lone_rows = 1  # the clock's: the pass itself need not be wider
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def prefill(self, *given: Any) -> Any:
+        """Evaluate what the cache lacks."""
+        before = self._inner.evaluated
+        rows = self._inner.prefill(*given)
+        self._pass(self._inner.evaluated - before)
+        return rows
+
+    def extend(self, tokens: Sequence[int], *given: Any) -> Any:
+        """Evaluate nodes."""
+        rows = self._inner.extend(tokens, *given)
+        self._pass(self.lone_rows if len(tokens) == 1 else len(tokens))
+        return rows
+
+    def time_rows(self, rows: int) -> float:
+        """Return what a pass takes; none is made."""
+        return self._clock.priced(self._cost(rows))
+
+    def _pass(self, rows: int) -> None:
+        self._clock.now += self._clock.priced(self._cost(rows)) if rows else 0.0
+
+
+class Replay(Session):
+    """A session on a machine of `rows` and `draft`."""
+
+    def __init__(self, clock: Clock, rows: Sequence[float], draft: float) -> None:
+        super().__init__(lambda: False, clock)
+        self._given, self._costs = clock, (rows, draft)
+
+    def _load_pair(self, *given: Any) -> Generator[events.Event, None, tuple[str, ...]]:
+        warnings = yield from super()._load_pair(*given)
+        rows, draft = self._costs
+        assert self._target is not None
+        assert self._draft is not None
+        target = Priced(self._target.backend, self._given, lambda n: of_rows(rows, n))
+        small = Priced(self._draft.backend, self._given, lambda n: draft * max(1.0, n / BATCH))
+        self._target = replace(self._target, backend=target)
+        self._draft = replace(self._draft, backend=small)
+        return warnings
+
+
+def of_rows(known: Sequence[float], rows: int) -> float:
+    """Return plain passes that a pass of `rows` takes; beyond what is known it goes on with its mean slope."""
+    slope = (known[-1] - known[0]) / max(len(known) - 1, 1)
+    return known[rows - 1] if rows <= len(known) else known[-1] + slope * (rows - len(known))
+
+
+def speculation(contender: str) -> Speculation:
+    """Return what `auto` or a length stands for."""
+    return Speculation() if contender == "auto" else Speculation(method="draft-model", k=int(contender))
+
+
+def speed(session: Session, clock: Clock, request: Request) -> float:
+    """Return how fast an answer is, its prompt left out."""
+    began, tokens = 0.0, 0
+    for event in session.generate(request):
+        if isinstance(event, events.Committed):
+            tokens += len(event.out) if began else 0
+            began = began or clock.now
+    return UNIT * tokens / (clock.now - began)
+
+
+def compare(asked: argparse.Namespace) -> dict[str, list[float]]:
+    """Answer every prompt with every contender; return how fast each answer was."""
+    prompts = choose(load_suite(asked.suite, is_chat=False), asked.prompts).prompts
+    clock = Clock(asked.noise)
+    rows = [float(one) for one in asked.rows.split(",")]
+    models = files("localspec.models.storyteller")
+    pair = [str(models / f"{role}-q8_0.gguf") for role in ("target", "draft")]
+    found: dict[str, list[float]] = {one: [] for one in asked.contenders.split(",")}
+    with tempfile.TemporaryDirectory() as home, closing(Replay(clock, rows, asked.draft)) as session:
+        os.environ["LOCALSPEC_HOME"] = home  # nothing is known of such a machine, and nothing of it is kept
+        for _ in session.load(LoadSettings(*pair, ctx=asked.n + 1024)):
+            pass
+        for seed in range(1, asked.rounds + 1):
+            sampling = Sampling(temperature=asked.temp, seed=seed)
+            for prompt in prompts:
+                request = Request(prompt=prompt.text, max_tokens=asked.n, sampling=sampling, cold=True)
+                for one, speeds in found.items():
+                    speeds.append(speed(session, clock, replace(request, speculation=speculation(one))))
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default="1,1.73,2.38,2.4,3.3,3.6,4,4.5", help="plain passes by rows, from 1 on")
+    parser.add_argument("--draft", type=float, default=0.03, help="of a pass of the draft model")
+    parser.add_argument("--contenders", default="auto,1,2,3,4,6,8", help="auto, and lengths")
+    parser.add_argument("--suite", default="stories")
+    parser.add_argument("--prompts", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=1, help="each prompt so many times")
+    parser.add_argument("--temp", type=float, default=0.0)
+    parser.add_argument("-n", type=int, default=96, help="tokens of an answer")
+    parser.add_argument("--noise", type=float, default=0.04, help="standard deviation of a pass, of its time")
+    parser.add_argument("--head-start", type=float, default=account.HEAD_START, help="L0 of the account, in tokens")
+    asked = parser.parse_args(arguments)
+    account.HEAD_START = asked.head_start
+    print(f"{'':6} {'median':>7} {'all':>6} {'least':>6} {'most':>6}")
+    for one, speeds in compare(asked).items():
+        whole = statistics.harmonic_mean(speeds)
+        print(f"{one:>6} {statistics.median(speeds):7.2f} {whole:6.2f} {min(speeds):6.2f} {max(speeds):6.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
