@@ -5,7 +5,7 @@
   replay.py --rows 1,1.7,2.4,2.4 --draft 0.03 --head-start 100    as if a hundred tokens might be lost, not one
 
 The bundled pair drafts and verifies for real, so acceptance is real; only the clock is not. A pass of the target takes
-what --rows says of its width (1, 2, 3, ... rows, in plain passes; beyond, the last slope), one of the draft model
+what --rows says of its width (1, 2, 3, ... rows, in plain passes; beyond, their mean slope), one of the draft model
 --draft, each off by --noise. So a rule is tried in seconds on machines that are not at hand, and two rules are compared
 without the noise of a machine. What it tells are no measurements of speed. Speeds are against plain decoding at the
 same costs, which makes 1.
@@ -30,10 +30,11 @@ from localspec import events
 from localspec.bench.suites import choose, load_suite
 from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control import account
+from localspec.control.auto import LONGEST
 from localspec.session import Session
 
 UNIT = 0.03  # seconds of a plain pass: long enough for everything that short ones go without
-BATCH = 8  # rows of the draft model's pass that take no longer than one; reading the prompt takes a tenth as long each
+BATCH = 8  # rows that the draft model reads as long as one
 
 
 class Clock:
@@ -88,15 +89,15 @@ class Replay(Session):
 
     def __init__(self, clock: Clock, rows: Sequence[float], draft: float) -> None:
         super().__init__(lambda: False, clock)
-        self._given, self._costs = clock, (rows, draft)
+        self._priced = clock, rows, draft
 
     def _load_pair(self, *given: Any) -> Generator[events.Event, None, tuple[str, ...]]:
         warnings = yield from super()._load_pair(*given)
-        rows, draft = self._costs
+        clock, rows, draft = self._priced
         assert self._target is not None
         assert self._draft is not None
-        target = Priced(self._target.backend, self._given, lambda n: of_rows(rows, n))
-        small = Priced(self._draft.backend, self._given, lambda n: draft * max(1.0, n / BATCH))
+        target = Priced(self._target.backend, clock, lambda n: of_rows(rows, n))
+        small = Priced(self._draft.backend, clock, lambda n: draft * max(1.0, n / BATCH))
         self._target = replace(self._target, backend=target)
         self._draft = replace(self._draft, backend=small)
         return warnings
@@ -123,15 +124,33 @@ def speed(session: Session, clock: Clock, request: Request) -> float:
     return UNIT * tokens / (clock.now - began)
 
 
+def passes(text: str) -> list[float]:
+    """Read plain passes by rows."""
+    try:
+        found = [float(one) for one in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0.0 < one < np.inf for one in found):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of plain passes by rows, as in 1,1.3,1.5")
+    return found
+
+
+def contenders(text: str) -> list[str]:
+    """Read `auto` and lengths."""
+    found = text.split(",")
+    if not all(one == "auto" or (one.isdecimal() and 0 < int(one) <= LONGEST) for one in found):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of auto and lengths up to {LONGEST}, as in auto,1,3")
+    return found
+
+
 def compare(asked: argparse.Namespace) -> dict[str, list[float]]:
     """Answer every prompt with every contender; return how fast each answer was."""
     prompts = choose(load_suite(asked.suite, is_chat=False), asked.prompts).prompts
     clock = Clock(asked.noise)
-    rows = [float(one) for one in asked.rows.split(",")]
     models = files("localspec.models.storyteller")
     pair = [str(models / f"{role}-q8_0.gguf") for role in ("target", "draft")]
-    found: dict[str, list[float]] = {one: [] for one in asked.contenders.split(",")}
-    with tempfile.TemporaryDirectory() as home, closing(Replay(clock, rows, asked.draft)) as session:
+    found: dict[str, list[float]] = {one: [] for one in asked.contenders}
+    with tempfile.TemporaryDirectory() as home, closing(Replay(clock, asked.rows, asked.draft)) as session:
         os.environ["LOCALSPEC_HOME"] = home  # nothing is known of such a machine, and nothing of it is kept
         for _ in session.load(LoadSettings(*pair, ctx=asked.n + 1024)):
             pass
@@ -147,9 +166,10 @@ def compare(asked: argparse.Namespace) -> dict[str, list[float]]:
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="1,1.73,2.38,2.4,3.3,3.6,4,4.5", help="plain passes by rows, from 1 on")
+    usual = "1,1.73,2.38,2.4,3.3,3.6,4,4.5"
+    parser.add_argument("--rows", type=passes, default=usual, help="plain passes by rows, from 1 on")
     parser.add_argument("--draft", type=float, default=0.03, help="of a pass of the draft model")
-    parser.add_argument("--contenders", default="auto,1,2,3,4,6,8", help="auto, and lengths")
+    parser.add_argument("--contenders", type=contenders, default="auto,1,2,3,4,6,8", help="auto, and lengths")
     parser.add_argument("--suite", default="stories")
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=1, help="each prompt so many times")

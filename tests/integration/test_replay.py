@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Callable
 
 import pytest
 
-from scripts.replay import compare
+from scripts.replay import compare, contenders, passes
 
 FIXED = "1,3,6"
 MACHINES = {  # plain passes by rows, of a pass of the draft model; the least share of the best fixed length by T
@@ -21,10 +22,18 @@ MACHINES = {  # plain passes by rows, of a pass of the draft model; the least sh
 }
 
 
-def whole(rows: str, draft: float, contenders: str, temp: float, n: int) -> dict[str, float]:
+def whole(rows: str, draft: float, who: str, temp: float, n: int) -> dict[str, float]:
     """Return the speed of all answers together."""
     asked = argparse.Namespace(
-        rows=rows, draft=draft, contenders=contenders, suite="stories", prompts=4, rounds=1, temp=temp, n=n, noise=0.04
+        rows=passes(rows),
+        draft=draft,
+        contenders=contenders(who),
+        suite="stories",
+        prompts=4,
+        rounds=1,
+        temp=temp,
+        n=n,
+        noise=0.04,
     )
     return {one: statistics.harmonic_mean(speeds) for one, speeds in compare(asked).items()}
 
@@ -42,3 +51,13 @@ def test_it_keeps_up_with_the_best_fixed_length(machine: str, temp: float) -> No
 def test_where_nothing_is_to_be_won_it_is_as_fast_as_plain_decoding(temp: float) -> None:
     """Two rows cost two passes, and so does a draft of one token."""
     assert whole("1,2,3,4", 1.0, "auto", temp, 192)["auto"] >= 0.98
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [(passes, ""), (passes, "1,x"), (passes, "1,0"), (passes, "1,inf"), (contenders, "auto,0"), (contenders, "k3")],
+)
+def test_what_is_no_list_is_refused_in_one_line(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=repr(text)) as refused:
+        read(text)
+    assert "\n" not in str(refused.value)
