@@ -117,7 +117,7 @@ def report(job: Job, measurements: list[Measurement], benches: list[Wire], comma
     if any(len(found) > 1 for found in lengths.values()):
         parts.append("The programs read a prompt as different numbers of tokens: figures are not of the same work.\n")
     table = rows(measurements)
-    tg = median(bench["tg"] for bench in benches)
+    tg = median(bench["tg"] for bench in benches) if benches else None  # stopped before it
     for temperature in job.temperatures:
         here = [row for row in table if row.temperature == temperature]
         if not here:
@@ -142,7 +142,7 @@ def report(job: Job, measurements: list[Measurement], benches: list[Wire], comma
                 told = f"; of one text: {_spelt(same)}, {same.n} prompts" if same else ""
                 parts.append(f"{row.contender} / {best.contender}: {_spelt(_ratio(ours, theirs))}{told}\n")
         plain = next((row for row in here if row.contender == "plain"), None)
-        if plain is not None and plain.tok_per_s is not None:
+        if tg is not None and plain is not None and plain.tok_per_s is not None:
             parts.append(f"plain / llama-bench tg ({tg:.1f} tok/s): {plain.tok_per_s.median / tg:.2f}\n")
     return "\n".join(parts)
 
@@ -239,7 +239,10 @@ def main() -> None:
         if not measurements:
             sys.exit("stopped before the first answer")
         n_prompt = round(median(one.prompt_n for one in measurements))
-        benches.append(bare(peers, pair.target, options.threads, n_prompt, options.n))
+        try:
+            benches.append(bare(peers, pair.target, options.threads, n_prompt, options.n))
+        except KeyboardInterrupt:
+            is_stopped = True
         page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
         if options.markdown:
             options.markdown.write_text(page, encoding="utf-8")
