@@ -234,15 +234,12 @@ def main() -> None:
         try:
             for one in repetition(job, repeat, load, servers):
                 measurements.append(one)
+            n_prompt = round(median(one.prompt_n for one in measurements))
+            benches.append(bare(peers, pair.target, options.threads, n_prompt, options.n))
         except KeyboardInterrupt:
             is_stopped = True
         if not measurements:
             sys.exit("stopped before the first answer")
-        n_prompt = round(median(one.prompt_n for one in measurements))
-        try:
-            benches.append(bare(peers, pair.target, options.threads, n_prompt, options.n))
-        except KeyboardInterrupt:
-            is_stopped = True
         page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
         if options.markdown:
             options.markdown.write_text(page, encoding="utf-8")

@@ -14,7 +14,6 @@ same costs, which makes 1.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from localspec.bench.suites import choose, load_suite
 from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control import account
 from localspec.control.auto import LONGEST
+from localspec.profiles import Profile
 from localspec.session import Session
 
 UNIT = 0.03  # seconds of a plain pass: long enough for everything that short ones go without
@@ -85,11 +86,15 @@ class Priced:
 
 
 class Replay(Session):
-    """A session on a machine of `rows` and `draft`."""
+    """A session on a machine of `rows` and `draft`, of which nothing is known; what it learns stays in `folder`."""
 
-    def __init__(self, clock: Clock, rows: Sequence[float], draft: float) -> None:
+    def __init__(self, clock: Clock, rows: Sequence[float], draft: float, folder: Path) -> None:
         super().__init__(lambda: False, clock)
         self._priced = clock, rows, draft
+        self._folder = folder
+
+    def _profile(self, *given: Any) -> Profile:
+        return Profile(self._folder / "profile.json")
 
     def _load_pair(self, *given: Any) -> Generator[events.Event, None, tuple[str, ...]]:
         warnings = yield from super()._load_pair(*given)
@@ -115,13 +120,13 @@ def speculation(contender: str) -> Speculation:
 
 
 def speed(session: Session, clock: Clock, request: Request) -> float:
-    """Return how fast an answer is, its prompt left out."""
+    """Return how fast an answer is, its prompt left out; 1 where its first token is all of it."""
     began, tokens = 0.0, 0
     for event in session.generate(request):
         if isinstance(event, events.Committed):
             tokens += len(event.out) if began else 0
             began = began or clock.now
-    return UNIT * tokens / (clock.now - began)
+    return UNIT * tokens / (clock.now - began) if tokens else 1.0
 
 
 def passes(text: str) -> list[float]:
@@ -150,8 +155,10 @@ def compare(asked: argparse.Namespace) -> dict[str, list[float]]:
     models = files("localspec.models.storyteller")
     pair = [str(models / f"{role}-q8_0.gguf") for role in ("target", "draft")]
     found: dict[str, list[float]] = {one: [] for one in asked.contenders}
-    with tempfile.TemporaryDirectory() as home, closing(Replay(clock, asked.rows, asked.draft)) as session:
-        os.environ["LOCALSPEC_HOME"] = home  # nothing is known of such a machine, and nothing of it is kept
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(Replay(clock, asked.rows, asked.draft, Path(folder))) as session,
+    ):
         for _ in session.load(LoadSettings(*pair, ctx=asked.n + 1024)):
             pass
         for seed in range(1, asked.rounds + 1):

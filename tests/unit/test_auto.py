@@ -15,8 +15,8 @@ from localspec.control.account import EPS, HEAD_START
 from localspec.control.auto import Auto
 from localspec.control.cost import SIZES, Costs, DraftCosts, RowCosts
 from localspec.draft import Draw, Times
-from localspec.protocols import Room, Shape
-from tests.unit.simulated import TOKENS, World, drafted, step_of
+from localspec.protocols import Growth, Room, Shape, always
+from tests.unit.simulated import TOKENS, World, believed, drafted, step_of
 
 LONGEST = 10
 
@@ -116,3 +116,16 @@ def test_the_account_holds_after_every_pass(name: str, mean: str) -> None:
         assert seconds <= (tokens + HEAD_START) / (1 - EPS) + 1e-9
     assert auto.ledger.overdrawn_ms is not None
     assert auto.ledger.overdrawn_ms <= 1e-9
+
+
+def test_a_trial_asks_how_sure_the_drafter_is() -> None:
+    """Where a plan has no rule, drafters do not tell, and at temperature 0 a confidence of 1 would be learned."""
+    machine, auto = MACHINES["few cores"], controller(MACHINES["few cores"])
+    plans = []
+    plan = auto.plan
+    auto.plan = lambda history, room: plans.append(plan(history, room)) or plans[-1]  # type: ignore[method-assign]
+    for _ in run(machine, World(0.05, 7), auto):
+        pass
+    trials = [one for one in plans if one.why == "trial of one token"]
+    assert trials
+    assert all(one.go_on is not always and one.go_on(Growth(believed(0.1), 0, 0)) for one in trials)
