@@ -81,6 +81,20 @@ async def test_resizing_while_text_comes_loses_neither_text_nor_place(is_followi
         assert is_at_end(app) is is_following
 
 
+async def test_the_end_is_followed_whenever_a_message_is_laid_out() -> None:
+    """A widget asks for its layout when its own task comes to it, which may be after all that is said of the text."""
+    async with opened(ScriptedWorker(passes=LINES)) as (pilot, app):
+        await ask(pilot, "go")
+        await until(pilot, lambda: is_at_end(app))
+        late = Static("one row")
+        await app.chat.transcript.mount(late)
+        await settled(pilot)
+        before = app.chat.transcript.max_scroll_y
+        late.update("\n" * 100)
+        await until(pilot, lambda: app.chat.transcript.max_scroll_y > before + 90)
+        await until(pilot, lambda: is_at_end(app))
+
+
 async def test_a_reply_of_ten_thousand_lines() -> None:
     """It is shown as plain rows, all of them, and the app stays usable."""
     text = [f"This is line {n} of very many.\n" * 10 for n in range(1000)]

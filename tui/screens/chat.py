@@ -129,12 +129,10 @@ class ChatScreen(Turns):
     async def tell(self, text: str) -> None:
         """Add a line of the chat's own."""
         await self.transcript.mount(Note(text))
-        self.transcript.grown()
 
     async def fail(self, error: LocalspecError) -> None:
         """Add a card that tells of an error."""
         await self.transcript.mount(ErrorCard(error))
-        self.transcript.grown()
 
     def show_attached(self) -> None:
         """Tell above the input what goes with the next message."""
@@ -196,7 +194,6 @@ class ChatScreen(Turns):
             await self.tell("The context is full: the oldest message and its answer are no longer sent.")
         if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer with less before it
             await self._end(widget, ended[-1])
-        self.transcript.grown()
         self._show_figures(is_due=bool(text))
 
     async def _tell_of(self, item: Arrived) -> None:
@@ -304,7 +301,6 @@ class ChatScreen(Turns):
         self._view = self._view.next()
         for widget in self.transcript.query(Answered):
             await widget.show(self._view)
-        self.transcript.grown()
 
     def action_figures(self) -> None:
         """Show the figures beside the chat, as a strip below it, or not at all."""
