@@ -7,8 +7,9 @@ position, token) alone, so that the text of coupled decoding is a function of mo
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from localspec.law import Ids, Law, Probs
+from localspec.law import TINY, Ids, Law, Probs
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 KEPT = 256  # positions whose key is kept: drafter and target ask for each a few times
@@ -37,10 +38,21 @@ class SeededChooser:
 
         -ln(u)/p is least where ln(p) + Gumbel is greatest, so the first arrival has exactly the law p.
         """
-        arrivals = self.exponentials(position, law.ids) / law.probs  # [m]
-        if k == 1:
-            return [int(law.ids[arrivals.argmin()])]
-        return [int(token) for token in law.ids[np.argsort(arrivals, kind="stable")[:k]]]
+        arrivals = self._arrivals(position, law)
+        return [int(token) for token in law.ids[_first(arrivals, k)]]
+
+    def odds(self, position: int, law: Law, k: int = 1) -> list[tuple[int, float]]:
+        """Return the race's k first, each with its share of the speeds of itself and those behind it."""
+        arrivals = self._arrivals(position, law)
+        first = _first(arrivals, k)
+        speeds = 1.0 / np.maximum(arrivals, TINY)  # [m]
+        lead = speeds[first]  # [k]
+        speeds[first] = 0.0
+        field = speeds.sum() + lead[::-1].cumsum()[::-1]  # [k]: each with all that is behind it
+        return list(zip(law.ids[first].tolist(), (lead / field).tolist(), strict=True))
+
+    def _arrivals(self, position: int, law: Law) -> Probs:
+        return self.exponentials(position, law.ids) / law.probs  # [m]
 
     def exponentials(self, position: int, ids: Ids) -> Probs:
         """Return the noise [m] of the tokens `ids` [m] at one position, each Exp(1), whatever else is asked for.
@@ -62,3 +74,8 @@ class SeededChooser:
                 del self._keys[next(iter(self._keys))]
             key = self._keys[position] = np.random.SeedSequence([self._seed, position]).generate_state(1, np.uint64)[0]
         return key
+
+
+def _first(arrivals: Probs, k: int) -> NDArray[np.intp]:
+    """Return where the k least of `arrivals` [m] are, the least first."""
+    return np.array([arrivals.argmin()]) if k == 1 else np.argsort(arrivals, kind="stable")[:k]

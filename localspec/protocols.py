@@ -107,6 +107,13 @@ class Chooser(Protocol):
         """
         ...
 
+    def odds(self, position: int, law: Law, k: int = 1) -> list[tuple[int, float]]:
+        """Return the race's k first, each with how clearly it leads those behind it: its share of their speeds.
+
+        Speed is one over the time of arrival. Another law, raced with the same noise, overturns a narrow lead easily.
+        """
+        ...
+
 
 class History(Protocol):
     """What a drafter may know of the text: tokens so far, the last of them pending."""
@@ -128,16 +135,19 @@ class Laws(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What may decide whether another token is drawn: the law at hand and the nodes so far, never the next token.
+    """What may decide whether another token is drafted: the law at hand and the nodes so far.
 
     `law` is what the token would be drawn from, `law.belief` how sure the drafter is itself, whatever the temperature.
-    `chance` is its belief in the node whose child would be drawn; 1 for the pending token.
+    `chance` is its belief in the node whose child would be drawn; 1 for the pending token. `share` is the token's own,
+    as `Draft.shares` has it: only of tokens that are chosen or coupled, for whose verification it plays no part how the
+    draft came to be. Of one that is yet to be drawn it is None.
     """
 
     law: Law
     n_nodes: int
     depth: int
     chance: float = 1.0
+    share: float | None = None
 
 
 def always(growth: Growth) -> bool:

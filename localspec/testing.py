@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
@@ -48,9 +48,11 @@ class EnumeratingChooser:
         """Branch on every token of the support."""
         return int(law.ids[self._choose(law.probs.tolist())])
 
-    def race(self, position: int, law: Law, k: int = 1) -> list[int]:
+    def race(self, *_: object, **__: object) -> NoReturn:
         """Refuse: coupled noise has too many orderings; it is tested over noise tables."""
         raise AssertionError("coupled noise cannot be enumerated")
+
+    odds = race
 
     def _choose(self, probs: Sequence[float]) -> int:
         at = len(self.taken)

@@ -28,11 +28,10 @@ class Growing:
         return self._is_worth(depth, depth, self.reach * self.mean)
 
     def go_on(self, growth: Growth) -> bool:
-        """Whether to draw a token from the law at hand, which the draft model was run for already."""
+        """Whether to draft a token from the law at hand, which the draft model was run for already."""
         self.looked += 1
-        belief = growth.law.belief.probs
-        likely = float(belief.max() if growth.law.probs.size == 1 else belief @ belief)
-        return self._is_worth(growth.depth, growth.depth + 1, self.reach * self.acceptance.chance(likely, 0))
+        chance = self.acceptance.chance(_share(growth), 0)
+        return self._is_worth(growth.depth, growth.depth + 1, self.reach * chance)
 
     def _is_worth(self, k: int, looked: int, chance: float) -> bool:
         """Whether some longer draft is worth what it costs more; `chance` is that its next token is accepted too."""
@@ -43,3 +42,11 @@ class Growing:
             if tokens > self.rows[longer] - self.rows[k] + self.draft[longer] - self.draft[looked]:
                 return True
         return False
+
+
+def _share(growth: Growth) -> float:
+    """Return the token's share, or what is to be expected of one that is yet to be drawn."""
+    if growth.share is not None:
+        return growth.share
+    belief = growth.law.belief.probs
+    return float(belief.max() if growth.law.probs.size == 1 else belief @ belief)

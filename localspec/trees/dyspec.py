@@ -43,6 +43,8 @@ class Slot:
     value: float
     law: Law
     children: Iterator[int]
+    prospects: Iterator[float]  # the shares of children that are known before they are drawn
+    ahead: float | None  # the next child's, if it is
     squares: float  # of the remaining probabilities: their sum over rest^2 is the expected share of the next child
     rest: float = 1.0
     rank: int = 0  # of the next child
@@ -60,8 +62,8 @@ class Garden:
     def slot(self, node: int, value: float) -> Slot:
         """Open the slots below `node`, whose path was expanded."""
         law = self._source.law(self.seedling.paths[node])
-        children = self.seedling.offspring(node, law, MAX_LEAVES)
-        return Slot(value, law, children, float(law.probs @ law.probs))
+        children, prospects = self.seedling.offspring(node, law, MAX_LEAVES)
+        return Slot(value, law, children, prospects, next(prospects, None), float(law.probs @ law.probs))
 
     def hope(self, value: float) -> float:
         """Return the promise of a first child below a node of this value whose law is not known yet."""
@@ -71,8 +73,10 @@ class Garden:
         """Return what the next draw at `slot` is expected to add to the accepted tokens."""
         if self._acceptance is None:
             return slot.value
-        share = min(1.0, slot.squares / slot.rest**2) if slot.rest > TINY else 1.0
-        return slot.value * self._acceptance.chance(max(share, 0.0), slot.rank)
+        share = slot.ahead
+        if share is None:
+            share = min(1.0, max(slot.squares, 0.0) / slot.rest**2) if slot.rest > TINY else 1.0
+        return slot.value * self._acceptance.chance(share, slot.rank)
 
     def draw(self, slot: Slot) -> tuple[int, float] | None:
         """Draw the next child at `slot`; return it with its value, or None when there is none."""
@@ -84,6 +88,7 @@ class Garden:
         value = slot.value * (self._acceptance.chance(share, slot.rank) if self._acceptance else share)
         slot.value -= value
         slot.rank += 1
+        slot.ahead = next(slot.prospects, None)
         if self._how is not Draw.IID:  # with replacement, it takes nothing away
             slot.rest -= q
             slot.squares -= q * q

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from localspec.draft import Draft, Draw
-from localspec.law import TINY
 from localspec.protocols import Chooser, Growth, LawSource, Path, Plan
 from localspec.trees.argument import MAX_LEAVES
 from localspec.trees.seedling import draw
@@ -22,7 +21,7 @@ class Pool:
     """Candidates below the pending token; 0 stands for the token itself.
 
     A candidate's value is the estimated chance that it is accepted: before anything was learned, and for a point mass,
-    the draft's probability of its path.
+    the draft's belief in its path; with coupled noise how clearly each of its tokens leads the draft's race.
     """
 
     def __init__(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> None:
@@ -85,16 +84,14 @@ class Pool:
         n_nodes = min(len(self.paths) - 1, self._plan.max_nodes)
         if not self._plan.go_on(Growth(law, n_nodes, len(path), self._chances[parent])):
             return []
-        first, reached, rest = len(self.paths), self.values[parent], 1.0
-        for rank, (token, _) in enumerate(draw(law, self._how, n_children, self._position + len(path), self._chooser)):
-            self.paths.append((*path, token))
+        first, reached = len(self.paths), self.values[parent]
+        for rank, child in enumerate(draw(law, self._how, n_children, self._position + len(path), self._chooser)):
+            self.paths.append((*path, child.token))
             self.parents.append(parent)
-            q = law.prob(token)
-            share = min(1.0, q / rest) if rest > TINY else 1.0
-            value = reached * self._acceptance.chance(share, rank)
-            reached, rest = reached - value, rest - q
-            self._chances.append(law.belief.prob(token))
-            self._shares.append(share)
+            value = reached * self._acceptance.chance(child.share, rank)
+            reached -= value
+            self._chances.append(child.belief)
+            self._shares.append(child.share)
             self.values.append(value)
         return list(range(first, len(self.paths)))
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import tee
 
 from localspec.draft import Draft, Draw
 from localspec.law import TINY, Law
 from localspec.protocols import Chooser, Growth, Path, Plan
 from localspec.trees.argument import MAX_LEAVES
+
+OPEN = (Draw.FIXED, Draw.COUPLED)  # ways of drawing whose tokens may be looked at before it is decided to draft them
 
 
 class Seedling:
@@ -32,46 +36,46 @@ class Seedling:
 
     def sprout(self, parent: int, law: Law, width: int) -> list[int]:
         """Draw up to `width` children of `parent` from `law`; return their nodes."""
-        return list(self.offspring(parent, law, width))
+        return list(self.offspring(parent, law, width)[0])
 
-    def offspring(self, parent: int, law: Law, width: int) -> Iterator[int]:
-        """Yield up to `width` new children of `parent`, each drawn from `law` at the moment it is asked for.
+    def offspring(self, parent: int, law: Law, width: int) -> tuple[Iterator[int], Iterator[float]]:
+        """Return up to `width` new children of `parent`, each drawn from `law` at the moment it is asked for.
 
         Whether to draw is decided before each draw, from what is known by then: that keeps residual verification
-        exact (ALG 3.7). The same holds for the limits: they count nodes and leaves, and do not look at tokens.
+        exact (ALG 3.7). The same holds for the limits: they count nodes and leaves, and do not look at tokens. Tokens
+        that are chosen or coupled may be looked at first: their shares come along, those of others do not.
         """
-        path = self.paths[parent]
-        depth = len(path)
-        children = draw(law, self._plan.draw, width, self._position + depth, self._chooser)
-        rest = 1.0  # of the belief, after the children so far
+        children = draw(law, self._plan.draw, width, self._position + len(self.paths[parent]), self._chooser)
+        if self._plan.draw not in OPEN:
+            return self._grown(parent, law, width, children), iter(())
+        children, ahead = tee(children)
+        return self._grown(parent, law, width, children), (child.share for child in ahead)
+
+    def _grown(self, parent: int, law: Law, width: int, children: Iterator[Drawn]) -> Iterator[int]:
+        depth = len(self.paths[parent])
         for at in range(width):
             if self.is_full or (at > 0 and self.n_leaves == MAX_LEAVES):
                 return
-            if not self._plan.go_on(Growth(law, len(self._tokens) - 1, depth, self._chances[parent])):
-                return
-            child = next(children, None)
+            child = self._next(children, Growth(law, len(self._tokens) - 1, depth, self._chances[parent]))
             if child is None:
                 return
             self.n_leaves += at > 0
-            token, drawn_from = child
-            belief = law.belief.prob(token)
-            share = min(1.0, belief / rest) if rest > TINY else 1.0
-            if self._plan.draw is not Draw.IID:  # with replacement, a draw takes nothing away
-                rest -= belief
-            yield self._add(parent, token, drawn_from, belief, share)
+            yield self._add(parent, child)
 
-    def _add(self, parent: int, token: int, drawn_from: Law | None, belief: float, share: float) -> int:
-        self._tokens.append(token)
+    def _next(self, children: Iterator[Drawn], growth: Growth) -> Drawn | None:
+        if self._plan.draw in OPEN:
+            child = next(children, None)
+            return child if child and self._plan.go_on(replace(growth, share=child.share)) else None
+        return next(children, None) if self._plan.go_on(growth) else None
+
+    def _add(self, parent: int, child: Drawn) -> int:
+        self._tokens.append(child.token)
         self._parents.append(parent)
-        self.paths.append((*self.paths[parent], token))
-        self._laws.append(drawn_from)
-        self._chances.append(belief)
-        self._shares.append(share)
+        self.paths.append((*self.paths[parent], child.token))
+        self._laws.append(child.law)
+        self._chances.append(child.belief)
+        self._shares.append(child.share)
         return len(self._tokens) - 1
-
-    def chance(self, node: int) -> float:
-        """Return the drafter's belief in the token of `node`."""
-        return self._chances[node]
 
     def share(self, node: int) -> float:
         """Return what `node` had of the law that its elder siblings left."""
@@ -82,8 +86,35 @@ class Seedling:
         return Draft.of(self._tokens, self._parents, self._laws, self._plan.draw, self._shares)
 
 
-def draw(law: Law, how: Draw, n: int, position: int, chooser: Chooser) -> Iterator[tuple[int, Law | None]]:
-    """Yield up to `n` tokens for one node, each with the law it was drawn from (None for point masses)."""
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A token with the `law` it was drawn from (None: a point mass), the drafter's belief in it, and its share.
+
+    The share is what the drafter takes for the chance of the token, its elder siblings being wrong: of its belief, what
+    they left of that; of a race, how clearly the token leads those behind it.
+    """
+
+    token: int
+    law: Law | None
+    belief: float
+    share: float
+
+
+def draw(law: Law, how: Draw, n: int, position: int, chooser: Chooser) -> Iterator[Drawn]:
+    """Yield up to `n` tokens for one node."""
+    if how is Draw.COUPLED and law.ids.size > 1:
+        for token, share in chooser.odds(position, law, n):
+            yield Drawn(token, None, law.belief.prob(token), share)
+        return
+    rest = 1.0  # of the belief, after the tokens so far
+    for token, drawn_from in _tokens(law, how, n, chooser):
+        belief = law.belief.prob(token)
+        yield Drawn(token, drawn_from, belief, min(1.0, belief / rest) if rest > TINY else 1.0)
+        if how is not Draw.IID:  # with replacement, a draw takes nothing away
+            rest -= belief
+
+
+def _tokens(law: Law, how: Draw, n: int, chooser: Chooser) -> Iterator[tuple[int, Law | None]]:
     match how:
         case Draw.IID:
             for _ in range(n):
@@ -96,8 +127,6 @@ def draw(law: Law, how: Draw, n: int, position: int, chooser: Chooser) -> Iterat
                 token = chooser.categorical(rest)
                 yield token, rest
                 rest = rest.without(token)
-        case Draw.COUPLED:
-            yield from ((token, None) for token in chooser.race(position, law, n))
-        case Draw.FIXED:
+        case Draw.COUPLED | Draw.FIXED:  # coupled: a single token, which wins every race
             for at in (-law.probs).argsort(kind="stable")[:n]:
                 yield int(law.ids[at]), None

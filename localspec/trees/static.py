@@ -46,7 +46,7 @@ class Static:
         level = [0]
         for depth, width in enumerate(self._widths[: plan.max_depth]):
             if depth > 0:
-                level = [node for node in level if plan.look_on(depth, seedling.chance(node))]
+                level = [node for node in level if plan.look_on(depth, seedling.share(node))]
                 source.expand([seedling.paths[node] for node in level])
             level = [
                 child for node in level for child in seedling.sprout(node, source.law(seedling.paths[node]), width)

@@ -126,6 +126,7 @@ KINDS: dict[str, Setup] = {
     **{f"chain {k}": replace(SETUP, nodes=k, depth=k) for k in range(5)},
     "tree 2,1": replace(SETUP, policy=Static((2, 1)), nodes=4, depth=2),
     "tree 3,2": replace(SETUP, policy=Static((3, 2)), nodes=9, depth=2),
+    "clear leads only": replace(SETUP, nodes=3, depth=3, go_on=lambda growth: growth.share > 0.6),
     "drawn chain": replace(SETUP, draw=Draw.IID, nodes=3, depth=3),
     "drawn tree": replace(SETUP, policy=Static((2, 2)), draw=Draw.WITHOUT_REPLACEMENT, nodes=6, depth=2),
     "greedy chain": replace(SETUP, draw=Draw.FIXED, draft_temperature=0.0, nodes=3, depth=3),
@@ -184,6 +185,19 @@ def test_a_perfect_draft_is_always_accepted() -> None:
         assert [len(step.tokens) for step in steps] == [1, 4, 4]
 
 
+def test_a_clear_lead_is_overturned_less_often() -> None:
+    """The draft sees by how much its token leads the race: of clear leads the target takes many, of narrow ones few."""
+
+    def accepted(low: float, high: float) -> float:
+        setup = replace(KINDS["chain 1"], go_on=lambda growth: low < growth.share <= high)
+        steps = [step for seed in range(1000) for step in generate(setup, SeededChooser(seed))]
+        drafted = [step for step in steps if len(step.draft)]
+        assert len(drafted) > 100
+        return sum(bool(step.verdict.path) for step in drafted) / len(drafted)
+
+    assert accepted(0.0, 0.5) + 0.15 < accepted(0.5, 0.8) < accepted(0.8, 1.0) - 0.15
+
+
 @dataclass
 class Watched:
     """The shipped chooser with the positions of the target's own races written down."""
@@ -205,6 +219,10 @@ class Watched:
         if self.is_target:
             self.raced.append(position)
         return self.inner.race(position, law, k)
+
+    def odds(self, position: int, law: Law, k: int = 1) -> list[tuple[int, float]]:
+        assert not self.is_target, "who won is all that a target asks"
+        return self.inner.odds(position, law, k)
 
 
 @dataclass(frozen=True)

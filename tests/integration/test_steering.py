@@ -118,5 +118,7 @@ def test_nothing_is_copied_where_nothing_may_be_drafted(
     assert session._steering is not None
     session._steering.profile.costs = Costs(RowCosts(dict.fromkeys((1, 2, 4, 8, 17), 2 * COPIES)), DraftCosts(1.0))
     request = Request(prompt="abcabcabcabcabcabcabc", max_tokens=24, speculation=Speculation(k=k))
-    assert [event.k for event in session.generate(request) if isinstance(event, events.Committed)] == [0] * 24
+    drafted = [event.k for event in session.generate(request) if isinstance(event, events.Committed)]
+    assert drafted
+    assert not any(drafted)
     session.close()

@@ -76,3 +76,27 @@ def test_draws_do_not_depend_on_rounding_of_the_sum() -> None:
 def test_races_of_more_than_there_are() -> None:
     """All arrive, each once."""
     assert sorted(SeededChooser(6).race(3, LAW, 99)) == LAW.ids.tolist()
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 9])
+def test_the_odds_are_of_the_race(k: int) -> None:
+    """The same tokens in the same order, each with its share of the speeds that are left; the last has all of it."""
+    chooser = SeededChooser(5)
+    for position in range(200):
+        speeds = LAW.probs / chooser.exponentials(position, LAW.ids)
+        rest = dict(zip(LAW.ids.tolist(), speeds.tolist(), strict=True))
+        odds = chooser.odds(position, LAW, k)
+        assert [token for token, _ in odds] == chooser.race(position, LAW, k)
+        for token, share in odds:
+            assert share == pytest.approx(rest[token] / sum(rest.values()))
+            del rest[token]
+
+
+def test_a_token_that_arrives_at_once_has_all_the_odds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise of nothing is possible, once in 2^53."""
+    chooser = SeededChooser(6)
+    monkeypatch.setattr(chooser, "exponentials", lambda position, ids: np.array([1.0, 0.0, 2.0, 3.0]))
+    (first, share), (second, other) = chooser.odds(0, LAW, 2)
+    assert (first, second) == (4, 5)
+    assert share == pytest.approx(1.0)
+    assert 0.0 < other < 1.0

@@ -172,6 +172,22 @@ def test_a_rule_sees_what_is_there(name: str) -> None:
         assert 0 <= growth.n_nodes <= 12
 
 
+@pytest.mark.parametrize("draw", Draw)
+def test_a_rule_sees_the_token_only_where_that_biases_nothing(draw: Draw) -> None:
+    """Chosen and coupled tokens before they are taken, with the share that the draft then tells; drawn ones never."""
+    seen: list[float | None] = []
+
+    def go_on(growth: Growth) -> bool:
+        seen.append(growth.share)
+        return growth.share is None or growth.share > 0.1
+
+    draft = grow(Static((1,) * 6), RandomLaws(1), Plan("it", 6, 6, draw, go_on=go_on))
+    if draw in (FIXED, Draw.COUPLED):
+        assert [share for share in seen if share is not None and share > 0.1] == list(draft.shares[1:])
+    else:
+        assert seen == [None] * 6
+
+
 @pytest.mark.parametrize("name", sorted(set(POLICIES) - {"dyspec", "dyspec of the paper"}))
 def test_a_level_is_one_decode(name: str) -> None:
     """The drafter evaluates a level at once; only the heap goes node by node."""
