@@ -28,7 +28,7 @@ from localspec.control.growing import Growing
 from localspec.control.ledger import Ledger
 from localspec.control.reading import Reader, Reading
 from localspec.control.tally import Tally
-from localspec.control.trials import Rate, Trials
+from localspec.control.trials import Looks, Rate, Trials
 from localspec.draft import Draft, Draw, Step
 from localspec.protocols import Growth, History, Plan, Room, Shape
 
@@ -97,10 +97,12 @@ class Auto:
         self._idle = name or next(iter(self._free), "plain")  # who is asked for nothing in plain passes
         self.ledger = Ledger(costs)
         self._trials = Trials()
+        self._looks = Looks()
         self._mean = acceptance.mean
         self._judged = GUESSED
         self._rate = Rate()
         self._stop: Growing | None = None  # of the draft under way
+        self._is_curious = False  # it promised nothing
         self._rest = 0  # passes before it is thought over again
         self.tally = Tally()
 
@@ -112,7 +114,7 @@ class Auto:
         return plan
 
     def _planned(self, history: History, longest: int) -> Plan:
-        self._stop = None
+        self._stop, self._is_curious = None, False
         if not self._costs.target.is_known:
             return self._plain("nothing measured yet")
         if self._rest > 0:
@@ -123,19 +125,29 @@ class Auto:
         wanted = max(self.ledger.account.worry, 0.0) / (SOON * price)
         room = self.ledger.room
         offers = [self._offered(name, drafter, history, longest, value) for name, drafter in self._free.items()]
-        if self._name:
-            offers.append(self._modelled(history, longest, value, room))
-        best = max(offers, key=lambda one: one.gain, default=NOTHING)
+        modelled = self._modelled(history, longest, value, room) if self._name else NOTHING
+        best = max(*offers, modelled, NOTHING, key=lambda one: one.gain)
         if best.gain <= wanted:
-            trial = next((self._trial(one, value) for one in offers if one.plan.drafter == self._name), NOTHING)
-            stake = STAKE * min(room, self.ledger.account.allowance(price))  # what was gained is not for gambling
-            is_trial = trial.plan.max_nodes > 0 and trial.worst <= stake and self._trials.are_due()
-            return trial.plan if is_trial else self._parked("nothing drafted would pay")
+            best = self._curious(modelled, value, price)
+            self._stop, self._is_curious = best.stop, True
+            return best.plan if best.plan.max_nodes else self._parked("nothing drafted would pay")
         if best.worst > room:
             return self._parked(f"drafting has cost {1e3 * self.ledger.account.loss:.0f} ms more than plain decoding")
         self._trials.succeed()
         self._stop = best.stop
         return best.plan
+
+    def _curious(self, modelled: Offer, value: float, price: float) -> Offer:
+        """Return what promises nothing but to teach: a draft of one token, or a look at what the draft model thinks."""
+        room = self.ledger.room
+        trial = self._trial(modelled, value) if modelled.plan.max_nodes else NOTHING
+        stake = STAKE * min(room, self.ledger.account.allowance(price))  # what was gained is not for gambling
+        if trial.plan.max_nodes and trial.worst <= stake and self._trials.are_due():
+            return trial
+        dear = (self._costs.draft.of(1) + self._reading.seconds) / price
+        if modelled.stop is None or modelled.worst > room or not self._looks.are_due(self._trials.passes, dear):
+            return NOTHING
+        return replace(modelled, plan=replace(modelled.plan, expects=None, why="a look at the draft"))
 
     def _parked(self, why: str) -> Plan:
         """Return the empty plan, for a few passes: parked decoding must cost what plain decoding costs."""
@@ -193,7 +205,7 @@ class Auto:
             expects=(1.0 + expected, rows[best] + draft[best]),
             why=f"{self._name}, about {best}",
         )
-        gain -= value * self._reading.seconds / LATER
+        gain = self._looks.worth(gain) - value * self._reading.seconds / LATER
         return Offer(plan, gain, DOUBT * (rows[best] + draft[best] + reading) - rows[0], stop)
 
     def _trial(self, offer: Offer, value: float) -> Offer:
@@ -208,12 +220,14 @@ class Auto:
     def observe(self, step: Step, seconds: float) -> None:
         """Learn costs and acceptance from a pass, and charge it."""
         is_modelled = step.drafter != "" and step.drafter == self._name
-        is_promising = is_modelled and self._stop is not None  # only then is reading an investment
+        is_promising = is_modelled and not self._is_curious  # only then is reading an investment
         price = self.ledger.observe(step, seconds, self._reading.allowed if is_promising else 0.0)
         if is_modelled:
             self._learn_draft(step)
             self._follow(step)
-            if not is_promising and step.n_accepted:
+            if self._stop is not None:
+                self._looks.observe(self._stop.promise)
+            elif step.n_accepted:
                 self._trials.encourage()
         self._trials.passes += 1
         self._rate.observe(len(step.tokens), seconds)

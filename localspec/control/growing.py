@@ -21,6 +21,13 @@ class Growing:
     draft: list[float]
     looked: int = 0  # passes of the draft model
     reach: float = 1.0  # chance that all that is drafted is accepted
+    length: int = 0
+    tokens: float = 0.0  # that are expected of it
+
+    @property
+    def promise(self) -> float:
+        """Tokens that the draft promises net of its time, and of that of looking."""
+        return self.tokens - (self.rows[self.length] - self.rows[0]) - self.draft[self.looked]
 
     def look_on(self, depth: int, chance: float) -> bool:
         """Whether to run the draft model on the last token, in which it believes so much."""
@@ -30,8 +37,12 @@ class Growing:
     def go_on(self, growth: Growth) -> bool:
         """Whether to draft a token from the law at hand, which the draft model was run for already."""
         self.looked += 1
-        chance = self.acceptance.chance(_share(growth), 0)
-        return self._is_worth(growth.depth, growth.depth + 1, self.reach * chance)
+        chance = self.reach * self.acceptance.chance(_share(growth), 0)
+        is_worth = self._is_worth(growth.depth, growth.depth + 1, chance)
+        if is_worth:
+            self.length = growth.depth + 1
+            self.tokens += chance
+        return is_worth
 
     def _is_worth(self, k: int, looked: int, chance: float) -> bool:
         """Whether some longer draft is worth what it costs more; `chance` is that its next token is accepted too."""

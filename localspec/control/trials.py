@@ -1,10 +1,13 @@
-"""When to try again what did not pay, and how fast things go of late."""
+"""When to try again what did not pay, what looking at drafts is worth, and how fast things go of late."""
 
 from __future__ import annotations
 
 DISCOUNT = 0.97  # weight of past passes in the rate, a pass later
 BACKOFF = (16, 2.0, 256)  # passes to the next trial of what did not pay: at first, growth, at most
 SOON = 2.0  # passes from a trial that went well to the next
+LATELY = 0.9  # weight of past looks, a look later
+GUESSED = 4.0  # looks that a guess is worth
+CURIOUS = (4, 0.005)  # passes from one look that promises nothing to the next, at least; share of the time for them
 
 
 class Trials:
@@ -47,3 +50,32 @@ class Rate:
         """Count a pass."""
         self._tokens = DISCOUNT * self._tokens + tokens
         self._seconds = DISCOUNT * self._seconds + seconds
+
+
+class Looks:
+    """What running the draft model was worth of late, in tokens net of time, and when to see that again.
+
+    The mean acceptance does not tell that: where most drafts are cut to nothing and a few are long and sure, looking
+    pays although no draft would that is drafted unseen.
+    """
+
+    def __init__(self) -> None:
+        self._n = 0.0
+        self._sum = 0.0
+        self._last = 0  # pass of the last one that was due
+
+    def worth(self, guess: float) -> float:
+        """Return the mean of late; `guess` counts as a few looks."""
+        return (GUESSED * guess + self._sum) / (GUESSED + self._n)
+
+    def observe(self, promise: float) -> None:
+        """Count a look by what the stop rule then expected of the draft."""
+        self._n = LATELY * self._n + 1.0
+        self._sum = LATELY * self._sum + promise
+
+    def are_due(self, passes: int, price: float) -> bool:
+        """Whether to look at pass number `passes` though it promises nothing; one takes `price` plain passes."""
+        if passes - self._last < max(CURIOUS[0], price / CURIOUS[1]):
+            return False
+        self._last = passes
+        return True

@@ -15,10 +15,11 @@ import pytest
 from scripts.replay import compare, contenders, passes
 
 FIXED = "1,3,6"
-MACHINES = {  # plain passes by rows, of a pass of the draft model; the least share of the best fixed length by T
-    "rows by four, on a CPU": ("1,1.27,1.35,1.2,1.65,1.75,1.85,1.75", 0.03, {0.0: 0.95, 0.8: 0.95}),
-    "dear rows, by four": ("1,1.73,2.38,2.4,3.3,3.6,4,4.5", 0.03, {0.0: 0.95, 0.8: 0.92}),
-    "free rows up to eight": ("1,1.02,1.03,1.05,1.08,1.1,1.12,1.14,2.2,2.2,2.2", 0.06, {0.0: 0.95, 0.8: 0.95}),
+LEAST = 0.97  # of the best fixed length
+MACHINES = {  # plain passes by rows, and of a pass of the draft model
+    "rows by four, on a CPU": ("1,1.27,1.35,1.2,1.65,1.75,1.85,1.75", 0.03),
+    "dear rows, by four": ("1,1.73,2.38,2.4,3.3,3.6,4,4.5", 0.03),
+    "free rows up to eight": ("1,1.02,1.03,1.05,1.08,1.1,1.12,1.14,2.2,2.2,2.2", 0.06),
 }
 
 
@@ -41,10 +42,10 @@ def whole(rows: str, draft: float, who: str, temp: float, n: int) -> dict[str, f
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("temp", [0.0, 0.8])
 def test_it_keeps_up_with_the_best_fixed_length(machine: str, temp: float) -> None:
-    rows, draft, least = MACHINES[machine]
+    rows, draft = MACHINES[machine]
     speeds = whole(rows, draft, f"auto,{FIXED}", temp, 256)
     auto = speeds.pop("auto")
-    assert auto >= least[temp] * max(*speeds.values(), 1.0)
+    assert auto >= LEAST * max(*speeds.values(), 1.0)
 
 
 @pytest.mark.parametrize("temp", [0.0, 0.8])
