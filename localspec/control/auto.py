@@ -11,8 +11,8 @@ drafters that cost nothing to ask, one is preferred whose draft is worth more. A
 what drafting has lost so far and what the draft model has to read first: where little is to be gained, a promise that
 was too good is not believed a hundred times.
 
-The rule sees past passes and drawn tokens only, before each draw, so every verifier stays exact (ALG 3.7); under
-coupled noise the text does not depend on it at all.
+The rule sees past passes and drawn tokens only, before each draw, so every verifier stays exact (ALG 3.7). Under
+coupled noise the text does not depend on it at all, and a token is judged by how clearly it leads the draft's race.
 """
 
 from __future__ import annotations
@@ -124,14 +124,15 @@ class Auto:
         value = max(self._rate.tokens_per_second, 1.0 / price)
         wanted = max(self.ledger.account.worry, 0.0) / (SOON * price)
         room = self.ledger.room
-        offers = [self._offered(name, drafter, history, longest, value) for name, drafter in self._free.items()]
+        offers = [self._offered(name, free, history, longest, value, room) for name, free in self._free.items()]
         modelled = self._modelled(history, longest, value, room) if self._name else NOTHING
-        best = max(*offers, modelled, NOTHING, key=lambda one: one.gain)
-        if best.gain <= wanted:
-            best = self._curious(modelled, value, price)
-            self._stop, self._is_curious = best.stop, True
-            return best.plan if best.plan.max_nodes else self._parked("nothing drafted would pay")
-        if best.worst > room:
+        promising = [one for one in (*offers, modelled) if one.gain > wanted]
+        if not promising:
+            curious = self._curious(modelled, value, price)
+            self._stop, self._is_curious = curious.stop, True
+            return curious.plan if curious.plan.max_nodes else self._parked("nothing drafted would pay")
+        best = max((one for one in promising if one.worst <= room), key=lambda one: one.gain, default=None)
+        if best is None:
             return self._parked(f"drafting has cost {1e3 * self.ledger.account.loss:.0f} ms more than plain decoding")
         self._trials.succeed()
         self._stop = best.stop
@@ -159,8 +160,8 @@ class Auto:
         self.tally.parked = why
         return Plan(self._idle, is_probe=self.ledger.follows_plain and self._trials.passes % PROBED == 0, why=why)
 
-    def _offered(self, name: str, drafter: Free, history: History, longest: int, value: float) -> Offer:
-        """Look at the draft of a free drafter, and cut it where it promises most."""
+    def _offered(self, name: str, drafter: Free, history: History, longest: int, value: float, room: float) -> Offer:
+        """Look at the draft of a free drafter, and cut it where it promises most of what may all be rejected."""
         if longest <= 0:
             return NOTHING
         draft = drafter.offer(history, Plan(name, longest, longest))
@@ -169,10 +170,11 @@ class Auto:
         for n in range(1, len(draft) + 1):  # a chain
             reach *= draft.share(n)
             tokens += reach
-            extra = costs.rows(n) - costs.plain
-            if tokens - value * extra > best.gain:
+            gain = tokens - value * (costs.rows(n) - costs.plain)
+            worst = DOUBT * costs.rows(n) - costs.plain
+            if gain > best.gain and (worst <= room or n == 1):
                 plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, costs.rows(n)), why=f"{name} {n}")
-                best = Offer(plan, tokens - value * extra, DOUBT * costs.rows(n) - costs.plain)
+                best = Offer(plan, gain, worst)
         return best
 
     def _modelled(self, history: History, longest: int, value: float, room: float) -> Offer:

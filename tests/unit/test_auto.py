@@ -15,8 +15,8 @@ from localspec.acceptance import Acceptance
 from localspec.control.account import EPS, HEAD_START
 from localspec.control.auto import Auto
 from localspec.control.cost import SIZES, Costs, DraftCosts, RowCosts
-from localspec.draft import Draw, Times
-from localspec.protocols import Growth, Room, Shape, always
+from localspec.draft import Draft, Draw, Times
+from localspec.protocols import Growth, History, Plan, Room, Shape, always
 from tests.unit.simulated import TOKENS, World, believed, drafted, step_of
 
 LONGEST = 10
@@ -148,3 +148,24 @@ def test_looking_pays_where_no_draft_would_that_is_drafted_unseen() -> None:
     assert max(fixed_rate(machine, Runs(3), k) for k in (1, 2, 3, 4, 6)) < 1.0
     *_, (tokens, seconds) = run(machine, Runs(3), controller(machine))
     assert tokens / seconds > 1.1
+
+
+class Copies:
+    """A free drafter that is sure of eight tokens."""
+
+    def offer(self, history: History, plan: Plan) -> Draft:
+        return Draft.of([0] * 9, range(-1, 8), shares=[1.0] + [0.95] * 8)
+
+
+def test_a_free_draft_is_as_long_as_may_be_lost() -> None:
+    """Not nothing, where more tokens are worth most and only two can be afforded; what those win may be lost next."""
+    costs = Costs(RowCosts({rows: 1.0 + 0.35 * (rows - 1) for rows in SIZES}), DraftCosts(0.1))
+    auto = Auto(costs, Acceptance(Draw.FIXED), Shape(8, 8, 1), Draw.FIXED, free={"suffix": Copies()})
+    lengths = []
+    for position in range(2):
+        plan = auto.plan(Text(), Room(8, 64))
+        k = plan.max_nodes
+        times = Times(verify=costs.target.of(plan.width(k)))
+        auto.observe(step_of(plan, position, [0.95] * k, k, times), times.total)
+        lengths.append(k)
+    assert lengths == [2, 5]

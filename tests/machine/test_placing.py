@@ -17,7 +17,7 @@ from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.placing import Looked, first_step
 from tests.integration import pair
-from tests.integration.servers import ROOT
+from tests.machine.servers import ROOT
 from tests.models.hollow import Hollow, write
 
 # A context of 4096 tokens takes 537 MB of cache, one of 2048 half of that. Once everything is loaded that a load needs,

@@ -23,8 +23,8 @@ from localspec.models.plan.memory import ContextPlan
 from scripts.make_scaled_pair import Shape, write_scaled
 from tests.cli.harness import assert_one_line, environment, localspec
 from tests.integration import pair
-from tests.integration.placed import has_rpc, needs_rpc, place
-from tests.integration.servers import ROOT, Server, free_port, servers
+from tests.machine.placed import has_rpc, needs_rpc, place
+from tests.machine.servers import ROOT, Server, free_port, servers
 from tests.models.hollow import Hollow, write
 
 GREEDY = ("--temp", "0", "-n", "60", "--raw", "--json", "Once upon a time")

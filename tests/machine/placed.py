@@ -24,7 +24,7 @@ BUFFER = re.compile(r"(\S+)\s+(model|KV|compute|output)\s+buffer size = +([\d.]+
 
 def place(**job: Any) -> dict[str, Any]:
     """Run a job in a new process; return its tokens, its devices and the bytes of each place's buffers by kind."""
-    command = [sys.executable, "-m", "tests.integration.placed", json.dumps(job)]
+    command = [sys.executable, "-m", "tests.machine.placed", json.dumps(job)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -16,7 +16,7 @@ from localspec.models.plan.ledger import Ledger
 from localspec.models.plan.memory import ContextPlan, Use, compute_bytes
 from scripts.make_scaled_pair import SHAPES, write_scaled
 from tests.integration import pair
-from tests.integration.placed import place
+from tests.machine.placed import place
 from tests.models import hollow
 
 SMALL = hollow.Hollow(6, 256, 4, 1, 768, 4096, quant="Q8_0")
