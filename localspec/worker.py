@@ -23,7 +23,18 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.config import LoadSettings, Request, to_wire
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError
-from localspec.events import TYPES, Event, Failed, Finished, Inspected, Loaded, Loading, Prefilled, event_from_wire
+from localspec.events import (
+    TYPES,
+    Event,
+    Failed,
+    Finished,
+    Inspected,
+    Loaded,
+    Loading,
+    Prefilled,
+    Started,
+    event_from_wire,
+)
 from localspec.worker_process import Child, Garbage, last_lines
 
 if TYPE_CHECKING:
@@ -246,6 +257,8 @@ class Worker:
             raise self._died(child, "sent a malformed event and was ended", REPORT) from None
         if isinstance(event, Loading) and self._doing != _DOING["survey"]:
             self._doing = f"loading the {event.what}"
+        elif isinstance(event, Started):
+            self._doing = _DOING["generate"]  # what was loaded or measured before is done
         elif isinstance(event, Prefilled):
             self._doing = "generating"
         return event
