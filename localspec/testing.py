@@ -1,5 +1,5 @@
-"""What tests of drafters and verifiers stand on: a model that is a table, a chooser that replays every branch, and
-`DrafterContract`, the tests that every drafting method must pass.
+"""What tests of drafters and verifiers stand on: a model that is a table, and `DrafterContract`, the tests that every
+drafting method must pass. (`enumeration.py` has a chooser that replays every branch.)
 
 Public, so that a method in another package can prove itself with the same tools.
 """
@@ -7,9 +7,9 @@ Public, so that a method in another package can prove itself with the same tools
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NoReturn, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,67 +18,13 @@ from localspec.config import Sampling
 from localspec.context import Context, Vocabulary
 from localspec.draft import Draft, Draw, Mask, Nodes, Step
 from localspec.engine import Engine
-from localspec.law import Law
 from localspec.methods.plain import Plain
 from localspec.protocols import Cancel, Drafter, History, Logits, Plan, Room, Tokens, Traits, TreePolicy
 from localspec.sampling import Sampler
 from localspec.trees.static import Chain, Static
 from localspec.verify.coupled import Coupled
 
-T = TypeVar("T")
 Table = Callable[[tuple[int, ...]], Logits]  # visible tokens -> [V] float32
-
-
-class EnumeratingChooser:
-    """A Chooser that follows a script of choices and notes the alternatives it passed."""
-
-    def __init__(self, script: Sequence[int]) -> None:
-        self._script = script
-        self.taken: list[int] = []
-        self.options: list[int] = []
-        self.weight = 1.0
-
-    def bernoulli(self, a: float) -> bool:
-        """Branch on a coin, unless it is certain."""
-        if a >= 1.0 or a <= 0.0:
-            return a >= 1.0
-        return self._choose([1.0 - a, a]) == 1
-
-    def categorical(self, law: Law) -> int:
-        """Branch on every token of the support."""
-        return int(law.ids[self._choose(law.probs.tolist())])
-
-    def race(self, *_: object, **__: object) -> NoReturn:
-        """Refuse: coupled noise has too many orderings; it is tested over noise tables."""
-        raise AssertionError("coupled noise cannot be enumerated")
-
-    odds = race
-
-    def _choose(self, probs: Sequence[float]) -> int:
-        at = len(self.taken)
-        choice = self._script[at] if at < len(self._script) else 0
-        self.taken.append(choice)
-        self.options.append(len(probs))
-        self.weight *= probs[choice]
-        return choice
-
-
-def enumerate_branches(run: Callable[[EnumeratingChooser], T]) -> Iterator[tuple[float, T]]:
-    """Run `run` once for every sequence of choices; yield each branch's probability and result.
-
-    Depth-first with replay: the script of a finished run is advanced at its last choice that has alternatives left.
-    """
-    script: list[int] = []
-    while True:
-        chooser = EnumeratingChooser(script)
-        result = run(chooser)
-        yield chooser.weight, result
-        script = chooser.taken
-        while script and script[-1] + 1 == chooser.options[len(script) - 1]:
-            script.pop()
-        if not script:
-            return
-        script[-1] += 1
 
 
 class TableRows:

@@ -162,7 +162,7 @@ def compare(asked: argparse.Namespace) -> dict[str, list[float]]:
         for _ in session.load(LoadSettings(*pair, ctx=asked.n + 1024)):
             pass
         for seed in range(1, asked.rounds + 1):
-            sampling = Sampling(temperature=asked.temp, seed=seed)
+            sampling = Sampling(temperature=asked.temp, seed=None if asked.unseeded else seed)
             for prompt in prompts:
                 request = Request(prompt=prompt.text, max_tokens=asked.n, sampling=sampling, cold=True)
                 for one, speeds in found.items():
@@ -181,6 +181,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=1, help="each prompt so many times")
     parser.add_argument("--temp", type=float, default=0.0)
+    parser.add_argument("--unseeded", action="store_true", help="draw anew each time, under the rule for that")
     parser.add_argument("-n", type=int, default=96, help="tokens of an answer")
     parser.add_argument("--noise", type=float, default=0.04, help="standard deviation of a pass, of its time")
     parser.add_argument("--head-start", type=float, default=account.HEAD_START, help="L0 of the account, in tokens")

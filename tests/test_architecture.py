@@ -18,7 +18,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for names in (
         "errors law text sanitize progress",  # depend on nothing
         "draft config configuration events options chooser setting",  # data and randomness
-        "acceptance protocols stats",  # the seams
+        "acceptance protocols stats enumeration",  # the seams
         "context sampling verify trees control",  # one concern each, behind a seam
         "engine methods backends models",
         "axes narration chat_template template_sandbox prompt testing",

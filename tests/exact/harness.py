@@ -18,10 +18,11 @@ from localspec.context import Context, Vocabulary
 from localspec.control.fixed import Fixed
 from localspec.draft import Draw, Step
 from localspec.engine import Engine
+from localspec.enumeration import enumerate_branches
 from localspec.methods.draft_model import DraftModel
 from localspec.protocols import Chooser, Controller, Drafter, Growth, History, Plan, Room, Shape, TreePolicy, Verifier
 from localspec.sampling import Sampler
-from localspec.testing import TableBackend, enumerate_branches, random_table
+from localspec.testing import TableBackend, random_table
 from localspec.trees.static import Chain
 from tests.exact.reference import reference_law
 

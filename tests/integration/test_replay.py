@@ -33,6 +33,7 @@ def whole(rows: str, draft: float, who: str, temp: float, n: int) -> dict[str, f
         prompts=4,
         rounds=1,
         temp=temp,
+        unseeded=False,
         n=n,
         noise=0.04,
     )
