@@ -155,7 +155,7 @@ def always(growth: Growth) -> bool:
     return True
 
 
-def ever(depth: int, chance: float) -> bool:
+def ever(depth: int, share: float) -> bool:
     """See what may follow every drafted token."""
     return True
 
@@ -164,10 +164,10 @@ def ever(depth: int, chance: float) -> bool:
 class Plan:
     """What the next pass should draft: zero nodes is plain decoding.
 
-    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7). `look_on` is asked before
-    the drafter evaluates a drafted token, with its depth and the drafter's belief in it: to know what may follow costs
-    a pass of the drafter. Policies whose levels are fixed ask it. `learned` is what past passes told of acceptance;
-    policies ask `acceptance`, which falls back on the prior.
+    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7), and before a chosen or
+    coupled token is taken. `look_on` is asked before the drafter evaluates a drafted token, with its depth and its
+    share: to know what may follow costs a pass of the drafter. Policies whose levels are fixed ask it. `learned` is
+    what past passes told of acceptance; policies ask `acceptance`, which falls back on the prior.
     """
 
     drafter: str = "plain"

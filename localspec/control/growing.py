@@ -21,17 +21,17 @@ class Growing:
     draft: list[float]
     looked: int = 0  # passes of the draft model
     reach: float = 1.0  # chance that all that is drafted is accepted
-    length: int = 0
-    tokens: float = 0.0  # that are expected of it
+    length: int = 0  # of the draft so far
+    tokens: float = 0.0  # of it that are expected to be accepted
 
     @property
     def promise(self) -> float:
         """Tokens that the draft promises net of its time, and of that of looking."""
         return self.tokens - (self.rows[self.length] - self.rows[0]) - self.draft[self.looked]
 
-    def look_on(self, depth: int, chance: float) -> bool:
-        """Whether to run the draft model on the last token, in which it believes so much."""
-        self.reach *= self.acceptance.chance(chance, 0)
+    def look_on(self, depth: int, share: float) -> bool:
+        """Whether to run the draft model on the last token, which has so much of a share."""
+        self.reach *= self.acceptance.chance(share, 0)
         return self._is_worth(depth, depth, self.reach * self.mean)
 
     def go_on(self, growth: Growth) -> bool:
