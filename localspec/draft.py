@@ -169,12 +169,16 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of one pass by part; `other` is what the three named parts leave of the wall clock."""
+    """Seconds of one pass by part; `other` is what the three named parts leave of the wall clock.
+
+    `planning` is the share of `other` that the controller took to decide.
+    """
 
     draft: float = 0.0
     verify: float = 0.0
     sample: float = 0.0
     other: float = 0.0
+    planning: float = 0.0
 
     @property
     def total(self) -> float:

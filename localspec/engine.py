@@ -52,6 +52,7 @@ class Engine:
 
     def step(self, context: Context, lap: float) -> Step:
         """One pass of the target. `lap` is when the last pass ended: what lies between counts as `other`."""
+        began = self.clock()
         plan = self.controller.plan(context, context.room)
         planned = self.clock()
         draft = self.drafters[plan.drafter].propose(context, plan, self.chooser)
@@ -62,7 +63,7 @@ class Engine:
         verdict = self.verifier.walk(
             draft, TargetLaws(self.sampler, rows, draft, context.tokens), self.chooser, context.position
         )
-        times = Times(drafted - planned, decoded - drafted, self.clock() - decoded, planned - lap)
+        times = Times(drafted - planned, decoded - drafted, self.clock() - decoded, planned - lap, planned - began)
         step = context.commit(
             draft,
             verdict,

@@ -31,6 +31,7 @@ class ModelDrafter:
         self._policy = policy
         self._cancel = cancel
         self._open: _Growing | None = None
+        self._cached: int | None = None  # of a text that it has not read up on yet
 
     @classmethod
     def build(cls, parts: Parts) -> Self:
@@ -39,22 +40,32 @@ class ModelDrafter:
         return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab)
 
     def begin(self, history: History) -> None:
-        """Nothing to do: the first proposal evaluates what the cache does not share with the text."""
+        """See how much of the text the cache has: the first proposal evaluates the rest."""
+        self._cached = self._backend.cached(history.tokens)
 
     def behind(self, history: History) -> int:
-        """Return how many tokens of the text its cache has yet to read, at the least."""
-        return max(len(history.tokens) - self._backend.length, 1)
+        """Return how many tokens of the text its cache has yet to read; the pending one is always among them."""
+        return len(history.tokens) - (self._backend.length if self._cached is None else self._cached)
+
+    def room(self, history: History) -> int:
+        """Return how many tokens it could draft at most: none where its context is full, or its vocabulary too small.
+
+        Every evaluated node takes a cell, a sibling too.
+        """
+        room = self._backend.traits.n_ctx - len(history.tokens)
+        return room if room > 0 and self._knows(history.tokens) else 0
 
     def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
         """Grow a tree below the pending token; the empty draft when the plan or the draft's context has no room."""
         pending = history.tokens[-1]
         if plan.max_nodes <= 0:  # parked decoding must cost what plain decoding costs
             return Draft.root(pending)
-        room = self._backend.traits.n_ctx - len(history.tokens)  # every evaluated node takes a cell, also a sibling
+        room = self.room(history)
         plan = replace(plan, max_nodes=min(plan.max_nodes, room), max_depth=min(plan.max_depth, room))
-        if plan.max_nodes <= 0 or plan.max_depth <= 0 or not self._knows(history.tokens):
+        if plan.max_nodes <= 0 or plan.max_depth <= 0:
             return Draft.root(pending)
         rows = self._backend.prefill(history.tokens, self._cancel)
+        self._cached = None
         is_gated = plan.go_on is not always  # nobody else asks how sure the draft model is
         law = self._sampler.law(rows.logits(0)[: self._n_vocab], history.tokens, with_belief=is_gated)
         self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, is_gated, {(): law})

@@ -29,8 +29,8 @@ def narrate(
             first = engine.clock()
         yield _committed(index, step, vocabulary, details=details)
         began_pass, told = told, engine.clock()
-        if step.is_probe:  # measured as every pass is paid: to the end of telling it
-            yield Probed(1e3 * (told - began_pass), step.position)
+        if step.is_probe:  # measured as every pass is paid, to the end of telling it; plain decoding plans nothing
+            yield Probed(1e3 * (told - began_pass - step.times.planning), step.position)
     assert context.finish is not None
     now = engine.clock()
     yield Finished(

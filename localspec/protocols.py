@@ -64,6 +64,10 @@ class Backend(Protocol):
         """Tokens evaluated since it was made: what was not taken from the cache."""
         ...
 
+    def cached(self, tokens: Tokens) -> int:
+        """Return how many of `tokens`, from the first on, a prefill would take from the cache."""
+        ...
+
     def prefill(self, tokens: Tokens, cancel: Cancel) -> Rows:
         """Make the cache hold exactly `tokens`, evaluating only what follows the longest cached prefix.
 

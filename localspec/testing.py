@@ -6,6 +6,7 @@ Public, so that a method in another package can prove itself with the same tools
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -59,15 +60,16 @@ class TableBackend:
         """Committed tokens."""
         return len(self.committed)
 
+    def cached(self, tokens: Tokens) -> int:
+        """Count the tokens that are held already; the last is evaluated anew."""
+        pairs = zip(self.committed, tokens[:-1], strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
     def prefill(self, tokens: Tokens, cancel: Cancel) -> TableRows:
         """Hold exactly `tokens`; row 0 is the last one's."""
         wanted = [int(token) for token in tokens]
-        shared = next(
-            (i for i, (a, b) in enumerate(zip(self.committed, wanted, strict=False)) if a != b),
-            min(len(self.committed), len(wanted)),
-        )
         assert len(wanted) <= self.traits.n_ctx, "past the context"
-        self.truncate(min(shared, len(wanted) - 1))
+        self.truncate(self.cached(wanted))
         self.evaluated += len(wanted) - self.length
         self.committed = wanted
         self.calls += 1

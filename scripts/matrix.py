@@ -8,7 +8,7 @@ same in a 150M shape, as dear as a real draft; that one with its embedding shuff
 tokens. In a round `auto` on every draft answers one prompt with one seed, each from an empty cache, in an order that
 turns from round to round, between two answers of plain decoding: a machine that slows down meanwhile does so for both.
 Every round has new processes: where the weights of one happen to lie is worth several percent for all its life. What
-was measured stays in the folder, and the next call goes on.
+was measured stays in the folder, and the next call of the same versions, threads and sizes goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 import shutil
 import sys
 from contextlib import ExitStack
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
@@ -162,7 +163,8 @@ def main() -> None:
     os.environ.setdefault("LOCALSPEC_HOME", str(options.folder / "home"))
     make_models(options.folder)
     matrix = Matrix(options.folder, options.prompts, options.seeds, options.n, options.threads)
-    state = State(options.folder, f"rounds-{options.prompts}-{options.seeds}-{options.n}")
+    asked = f"{options.prompts}-{options.seeds}-{options.n}-{options.threads}"
+    state = State(options.folder, f"rounds-{asked}-{version('localspec')}-{version('llama-cpp-python')}")
     found = state.load()
     left = [cells for cells in matrix.rounds() if any(cell not in {one.cell for one in found} for cell in cells)]
     for number, cells in enumerate(left[: options.rounds]):

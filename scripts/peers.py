@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -44,6 +45,7 @@ from localspec.bench.suites import choose, load_suite
 from localspec.bench.summary import Row, rates, rows
 from localspec.bench.table import piped
 from localspec.config import LoadSettings, Request, cache_folder
+from localspec.errors import LocalspecError
 from localspec.models.store import parse_pair
 from localspec.stats import Stats
 from localspec.worker import Worker
@@ -192,6 +194,7 @@ def as_json(files: list[Path], threads: int, benches: list[Wire], measurements: 
         "schema": "localspec.peers/1",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
+        "versions": {name: version(name) for name in ("localspec", "llama-cpp-python")},
         "models": {str(path): hashes.sha256(path) for path in files},
         "threads": threads,
         "llama_bench": benches,
@@ -225,7 +228,7 @@ def main() -> None:
     )
     measurements: list[Measurement] = []
     benches = []
-    is_stopped = False
+    stopped = ""
     for repeat in range(job.repeats):
         servers = {
             setting.name: Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
@@ -236,10 +239,10 @@ def main() -> None:
                 measurements.append(one)
             n_prompt = round(median(one.prompt_n for one in measurements))
             benches.append(bare(peers, pair.target, options.threads, n_prompt, options.n))
-        except KeyboardInterrupt:
-            is_stopped = True
+        except (KeyboardInterrupt, OSError, subprocess.CalledProcessError, LocalspecError) as error:
+            stopped = str(error) or "stopped"  # with what was measured until then
         if not measurements:
-            sys.exit("stopped before the first answer")
+            sys.exit(f"before the first answer: {stopped}")
         page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
         if options.markdown:
             options.markdown.write_text(page, encoding="utf-8")
@@ -247,9 +250,11 @@ def main() -> None:
             files = [path for path in (pair.target, pair.draft) if path is not None]
             found = as_json(files, options.threads, benches, measurements)
             options.json.write_text(json.dumps(found, indent=1) + "\n")
-        if is_stopped:
+        if stopped:
             break
     print(page)
+    if stopped:
+        sys.exit(f"incomplete: {stopped}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ The bundled pair drafts and verifies for real, so acceptance is real; only the c
 what --rows says of its width (1, 2, 3, ... rows, in plain passes; beyond, their mean slope), one of the draft model
 --draft, each off by --noise. So a rule is tried in seconds on machines that are not at hand, and two rules are compared
 without the noise of a machine. What it tells are no measurements of speed. Speeds are against plain decoding at the
-same costs, which makes 1.
+same costs, which makes 1. The last line is what the account would leave of the fixed lengths that were tried, if it
+were known beforehand how much of each is accepted (optimum.py).
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import argparse
 import statistics
 import sys
 import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from optimum import Length, optimum
 
 from localspec import events
 from localspec.bench.suites import choose, load_suite
@@ -78,8 +81,10 @@ class Priced:
         return rows
 
     def time_rows(self, rows: int) -> float:
-        """Return what a pass takes; none is made."""
-        return self._clock.priced(self._cost(rows))
+        """Return what a pass takes, and let that pass; none is made."""
+        seconds = self._clock.priced(self._cost(rows))
+        self._clock.now += seconds
+        return seconds
 
     def _pass(self, rows: int) -> None:
         self._clock.now += self._clock.priced(self._cost(rows)) if rows else 0.0
@@ -119,14 +124,27 @@ def speculation(contender: str) -> Speculation:
     return Speculation() if contender == "auto" else Speculation(method="draft-model", k=int(contender))
 
 
-def speed(session: Session, clock: Clock, request: Request) -> float:
-    """Return how fast an answer is, its prompt left out; 1 where its first token is all of it."""
-    began, tokens = 0.0, 0
-    for event in session.generate(request):
-        if isinstance(event, events.Committed):
-            tokens += len(event.out) if began else 0
-            began = began or clock.now
-    return UNIT * tokens / (clock.now - began) if tokens else 1.0
+@dataclass
+class Answers:
+    """What a contender made of the prompts: speeds, and how many passes of each length committed so many tokens."""
+
+    speeds: list[float] = field(default_factory=list)
+    committed: dict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def add(self, session: Session, clock: Clock, request: Request) -> None:
+        """Answer a request. Its prompt is left out of the speed, which is 1 where its first token is all of it."""
+        began, tokens = 0.0, 0
+        for event in session.generate(request):
+            if isinstance(event, events.Committed):
+                tokens += len(event.out) if began else 0
+                began = began or clock.now
+                self.committed[event.k][len(event.out)] += 1
+        self.speeds.append(UNIT * tokens / (clock.now - began) if tokens else 1.0)
+
+    def length(self, k: int, cost: float) -> Length:
+        """Tell of the drafts of `k` tokens, a pass with which takes `cost` plain passes."""
+        seen = self.committed[k]
+        return Length(cost, [seen[n] / max(seen.total(), 1) for n in range(1, k + 2)])
 
 
 def passes(text: str) -> list[float]:
@@ -148,13 +166,13 @@ def contenders(text: str) -> list[str]:
     return found
 
 
-def compare(asked: argparse.Namespace) -> dict[str, list[float]]:
-    """Answer every prompt with every contender; return how fast each answer was."""
+def compare(asked: argparse.Namespace) -> dict[str, Answers]:
+    """Answer every prompt with every contender."""
     prompts = choose(load_suite(asked.suite, is_chat=False), asked.prompts).prompts
     clock = Clock(asked.noise)
     models = files("localspec.models.storyteller")
     pair = [str(models / f"{role}-q8_0.gguf") for role in ("target", "draft")]
-    found: dict[str, list[float]] = {one: [] for one in asked.contenders}
+    found = {one: Answers() for one in asked.contenders}
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(Replay(clock, asked.rows, asked.draft, Path(folder))) as session,
@@ -165,9 +183,19 @@ def compare(asked: argparse.Namespace) -> dict[str, list[float]]:
             sampling = Sampling(temperature=asked.temp, seed=None if asked.unseeded else seed)
             for prompt in prompts:
                 request = Request(prompt=prompt.text, max_tokens=asked.n, sampling=sampling, cold=True)
-                for one, speeds in found.items():
-                    speeds.append(speed(session, clock, replace(request, speculation=speculation(one))))
+                for one, answers in found.items():
+                    answers.add(session, clock, replace(request, speculation=speculation(one)))
     return found
+
+
+def allowed(asked: argparse.Namespace, found: dict[str, Answers]) -> float:
+    """Return the speed that the account leaves of the fixed lengths at best; 1 where there are none."""
+    lengths = [
+        answers.length(int(one), of_rows(asked.rows, 1 + int(one)) + asked.draft * int(one))
+        for one, answers in found.items()
+        if one.isdecimal() and answers.committed[int(one)]
+    ]
+    return optimum(lengths, asked.n, asked.head_start)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -188,9 +216,12 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(arguments)
     account.HEAD_START = asked.head_start
     print(f"{'':6} {'median':>7} {'all':>6} {'least':>6} {'most':>6}")
-    for one, speeds in compare(asked).items():
+    found = compare(asked)
+    for one, answers in found.items():
+        speeds = answers.speeds
         whole = statistics.harmonic_mean(speeds)
         print(f"{one:>6} {statistics.median(speeds):7.2f} {whole:6.2f} {min(speeds):6.2f} {max(speeds):6.2f}")
+    print(f"the account leaves of these lengths at most {allowed(asked, found):.2f}")
 
 
 if __name__ == "__main__":

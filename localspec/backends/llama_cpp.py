@@ -88,6 +88,14 @@ class LlamaBackend:
         """The committed tokens."""
         return self._tokens
 
+    def cached(self, tokens: Tokens) -> int:
+        """Return how many of `tokens`, from the first on, a prefill would take from the cache: never the last."""
+        wanted = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
+        common = _common_prefix(self._tokens, wanted[:-1])
+        if not self.traits.can_rollback and (common < len(self._tokens) or self._cells.n_open):
+            return 0  # a recurrent state cannot forget its tail
+        return common
+
     def prefill(self, tokens: Tokens, cancel: Cancel) -> LlamaRows:
         """Make the cache hold exactly `tokens`, evaluating only what follows the longest cached prefix.
 
@@ -101,10 +109,7 @@ class LlamaBackend:
                 hint="shorten the prompt, or raise --ctx",
                 detail={"n_tokens": len(wanted), "n_ctx": self._n_ctx},
             )
-        common = _common_prefix(self._tokens, wanted[:-1])
-        if not self.traits.can_rollback and (common < len(self._tokens) or self._cells.n_open):
-            common = 0  # a recurrent state cannot forget its tail
-        self._forget(common)
+        self._forget(self.cached(wanted))
         return self._feed(wanted, cancel)
 
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> LlamaRows:

@@ -1,6 +1,7 @@
 """The loss account: how much slower than plain decoding an answer may be at any moment.
 
-Every pass that is not plain is charged what it took beyond the plain passes it replaced. A draft is begun only if the
+Every pass that is not plain is charged what it took beyond the plain passes it replaced, and a plain one what it took
+to decide on it. A draft is begun only if the
 account could bear that it is rejected whole. So, as far as the price of a plain pass is right,
 
     elapsed <= (plain + L0) / (1 - eps),   eps = 2 %, L0 = one plain pass
@@ -12,7 +13,13 @@ import math
 
 EPS = 0.02
 HEAD_START = 1.0  # L0, in plain passes
+DOUBT = 1.1  # times what is expected of a pass: it may take as much, and the account has to hold
 CREDIT = 200.0  # plain passes: how much past gain may be lost again before drafting stops
+
+
+def too_dear(could: float, may: float) -> str:
+    """Say why nothing is drafted where a draft could lose more seconds than may be lost."""
+    return f"parked: a draft could lose {1e3 * could:.0f} ms, and {1e3 * max(may, 0.0):.0f} may be lost"
 
 
 class LossAccount:
@@ -37,12 +44,13 @@ class LossAccount:
 
     @property
     def worry(self) -> float:
-        """Return the seconds lost beyond half of what may be: from there on promises want to be better."""
+        """Return the seconds lost beyond one percent of the time so far: from there on promises want to be better."""
         return self.loss - EPS / 2 * self.elapsed
 
-    def pass_time(self, seconds: float) -> None:
-        """Count the time of a plain pass."""
+    def pass_time(self, seconds: float, planning: float) -> None:
+        """Count the time of a plain pass; what it took to decide on it is lost."""
         self.elapsed += seconds
+        self.loss += planning
 
     def charge(self, seconds: float, n_tokens: int, price: float) -> None:
         """Count a pass that speculation is answerable for, and that committed `n_tokens`."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from localspec.acceptance import Acceptance
+from localspec.control.account import DOUBT, too_dear
 from localspec.control.cost import Costs
 from localspec.control.growing import Growing
 from localspec.control.ledger import Ledger
@@ -34,12 +35,11 @@ from localspec.protocols import Growth, History, Plan, Room, Shape
 
 LONGEST = 16  # tokens of a chain, where -k sets no other bound
 MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
-GUESSED = 10.0  # tokens that the first guess is worth
-DOUBT = 1.1  # times what is expected of a pass: it may take as much, and the account has to hold
+FIRST_GUESS = 10.0  # tokens that the first guess is worth
 STAKE = 0.5  # of what may be lost: the most that a trial may cost
-RESTED = 3  # passes that stay plain without a thought once drafting was parked
-SOON = 32.0  # passes in which what was lost must be won back
-LATER = 64.0  # and what is spent on reading
+RESTED = 3  # passes without a thought of the draft model once drafting was parked
+WON_BACK = 32.0  # passes in which what was lost must be won back
+READ_BACK = 64.0  # and what is spent on reading
 PROBED = 8  # parked passes from one that is told as a measurement to the next
 
 
@@ -99,7 +99,7 @@ class Auto:
         self._trials = Trials()
         self._looks = Looks()
         self._mean = acceptance.mean
-        self._judged = GUESSED
+        self._judged = FIRST_GUESS
         self._rate = Rate()
         self._stop: Growing | None = None  # of the draft under way
         self._is_curious = False  # it promised nothing
@@ -117,23 +117,26 @@ class Auto:
         self._stop, self._is_curious = None, False
         if not self._costs.target.is_known:
             return self._plain("nothing measured yet")
-        if self._rest > 0:
-            self._rest -= 1
+        is_resting = self._rest > 0
+        self._rest -= is_resting
+        if is_resting and not self._free:
             return self._plain(self.tally.parked)
         price = self._costs.plain
         value = max(self._rate.tokens_per_second, 1.0 / price)
-        wanted = max(self.ledger.account.worry, 0.0) / (SOON * price)
+        wanted = max(self.ledger.account.worry, 0.0) / (WON_BACK * price)
         room = self.ledger.room
         offers = [self._offered(name, free, history, longest, value, room) for name, free in self._free.items()]
-        modelled = self._modelled(history, longest, value, room) if self._name else NOTHING
+        modelled = NOTHING if is_resting or not self._name else self._modelled(history, longest, value, room)
         promising = [one for one in (*offers, modelled) if one.gain > wanted]
+        if not promising and is_resting:
+            return self._plain(self.tally.parked)
         if not promising:
             curious = self._curious(modelled, value, price)
             self._stop, self._is_curious = curious.stop, True
-            return curious.plan if curious.plan.max_nodes else self._parked("nothing drafted would pay")
+            return curious.plan if curious.plan.max_nodes else self._parked("parked: nothing drafted would pay")
         best = max((one for one in promising if one.worst <= room), key=lambda one: one.gain, default=None)
         if best is None:
-            return self._parked(f"drafting has cost {1e3 * self.ledger.account.loss:.0f} ms more than plain decoding")
+            return self._parked(too_dear(min(one.worst for one in promising), room))
         self._trials.succeed()
         self._stop = best.stop
         return best.plan
@@ -152,8 +155,8 @@ class Auto:
 
     def _parked(self, why: str) -> Plan:
         """Return the empty plan, for a few passes: parked decoding must cost what plain decoding costs."""
-        self._rest = 0 if self._free else RESTED
-        return self._plain(f"parked: {why}")
+        self._rest = RESTED
+        return self._plain(why)
 
     def _plain(self, why: str) -> Plan:
         """Return the empty plan; it measures plain decoding where it follows another."""
@@ -179,9 +182,10 @@ class Auto:
 
     def _modelled(self, history: History, longest: int, value: float, room: float) -> Offer:
         """Expect of the model drafter what it did of late, in as many tokens as may all be rejected."""
+        self._reading.look(history)
+        longest = min(longest, self._reading.room)
         if longest <= 0:
             return NOTHING
-        self._reading.look(history)
         reading = self._reading.charged
         rows = [self._costs.rows(k) for k in range(longest + 1)]
         draft = [self._costs.draft.of(k) for k in range(longest + 1)]
@@ -207,7 +211,7 @@ class Auto:
             expects=(1.0 + expected, rows[best] + draft[best]),
             why=f"{self._name}, about {best}",
         )
-        gain = self._looks.worth(gain) - value * self._reading.seconds / LATER
+        gain = self._looks.worth(gain) - value * self._reading.seconds / READ_BACK
         return Offer(plan, gain, DOUBT * (rows[best] + draft[best] + reading) - rows[0], stop)
 
     def _trial(self, offer: Offer, value: float) -> Offer:
@@ -238,6 +242,8 @@ class Auto:
     def _learn_draft(self, step: Step) -> None:
         """Take the draft's time for what drafting costs, or for what reading up costs."""
         n = self._stop.looked if self._stop is not None else 1
+        if n == 0:
+            return
         if self._reading.is_due:
             self._reading.observe(step.times.draft - self._costs.draft.of(n))
         else:

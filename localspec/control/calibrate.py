@@ -17,6 +17,7 @@ BUDGET = 0.5  # seconds for the widths of the target, and as much for one row an
 DRAFT_BUDGET = 0.1
 TAKES = 3  # passes of a width, of which the fastest counts; the first lays the graph out anew
 LEAST = 2  # of them whatever they take
+WIDTHS = 2  # that are measured whatever they take: from one alone nothing follows about drafts, and none would be made
 PAIRS = 5  # passes of one row and of its rival: the two are a few percent apart, and takes scatter by as much
 CLOSE = 1.05  # times one row: what costs more than that by a first look is no rival
 READ = 32  # rows of a pass that stands for reading the prompt
@@ -32,13 +33,15 @@ class Timed(Protocol):
 
 def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], budget: float = BUDGET) -> Costs:
     """Return what a pass costs, in seconds; both caches must have room for the widest, and stay as they are."""
-    times = _times(target, ORDER, clock, budget)
+    times = _times(target, ORDER, clock, budget, WIDTHS)
     times.update(_in_turns(target, times, clock, budget))
     return Costs.of_times(times, None if draft is None else _times(draft, (1, READ), clock, DRAFT_BUDGET), READ)
 
 
 def is_worth_more(costs: Costs, budget: float = BUDGET) -> bool:
-    """Whether narrow widths are missing, and one of them fits the budget."""
+    """Whether too few widths are known to plan with, or narrow ones are missing and one of them fits the budget."""
+    if len(costs.target.measured()) < WIDTHS:
+        return True
     return (1 + LEAST) * costs.target.of(1) <= budget and any(_missing(costs, NARROW))
 
 
@@ -66,8 +69,10 @@ def _missing(costs: Costs, widest: int = max(SIZES)) -> list[int]:
     return [rows for rows in ORDER if rows not in known and rows <= widest]
 
 
-def _times(backend: Timed, sizes: Iterable[int], clock: Callable[[], float], budget: float) -> dict[int, float]:
-    """Return seconds by rows, for as many sizes as the budget allows; one at least."""
+def _times(
+    backend: Timed, sizes: Iterable[int], clock: Callable[[], float], budget: float, least: int = 1
+) -> dict[int, float]:
+    """Return seconds by rows, for as many sizes as the budget allows; `least` of them whatever they take."""
     backend.time_rows(1)  # the very first pass may read the weights from the disk
     began, found = clock(), dict[int, float]()
     for rows in sizes:
@@ -75,6 +80,6 @@ def _times(backend: Timed, sizes: Iterable[int], clock: Callable[[], float], bud
         while len(takes) < LEAST or (len(takes) < TAKES and clock() - began <= budget):
             takes.append(backend.time_rows(rows))
         found[rows] = min(takes[1:])
-        if clock() - began > budget:
+        if len(found) >= least and clock() - began > budget:
             break
     return found

@@ -20,6 +20,7 @@ PADDING = 6  # rows that may be added to a pass
 FREE = 0.95  # of the cost without them: less must be gained for certain
 LONE = 0.97  # and of a pass of one token, which is all of plain decoding
 WORTH = 0.002  # seconds of such a pass: below, it is too short to be told from noise
+FIRST = 3  # plain passes of which the quickest is believed
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
 
 
@@ -35,7 +36,7 @@ class RowCosts:
     @property
     def is_known(self) -> bool:
         """Whether a pass of one row was measured: without it nothing can be compared."""
-        return 1 in self._seconds
+        return self.knows(1)
 
     def measured(self) -> dict[int, float]:
         """Return the seconds by rows as of now, for widths that were measured."""
@@ -45,6 +46,10 @@ class RowCosts:
     def from_wire(wire: dict[str, float]) -> RowCosts:
         """Rebuild from seconds by rows as JSON keeps them; raises ValueError for what is no time."""
         return RowCosts({int(rows): _time(seconds) for rows, seconds in wire.items()})
+
+    def knows(self, rows: int) -> bool:
+        """Whether a pass of `rows` was ever measured."""
+        return rows in self._seconds
 
     def of(self, rows: int) -> float:
         """Return the expected seconds of a pass of `rows`.
@@ -155,16 +160,22 @@ class Host:
 
     plain: float = 0.0
     drafting: float = 0.0
+    seen: int = 0  # plain passes
 
     def observe(self, seconds: float, *, is_plain: bool) -> None:
-        """Learn from a pass; one that was interrupted counts as an ordinary one."""
+        """Learn from a pass; one that was interrupted counts as an ordinary one.
+
+        Of the first plain passes the least counts: any of them may have been interrupted, and a price that is too high
+        is credited to every draft.
+        """
         known = self.plain if is_plain else self.drafting or self.plain
         seconds = min(seconds, OUTLIER * known) if known else seconds
         known = (1 - NEW) * known + NEW * seconds if known else seconds
-        if is_plain:
-            self.plain = known
-        else:
+        if not is_plain:
             self.drafting = known
+            return
+        self.seen += 1
+        self.plain = known if self.seen > FIRST else min(seconds, self.plain or seconds)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from localspec.control.account import DOUBT, too_dear
 from localspec.control.cost import Costs, DraftCosts
 from localspec.control.ledger import Ledger
 from localspec.control.reading import Reader, Reading
@@ -37,10 +38,13 @@ class Guarded:
         if not self._costs.target.is_known:
             return self._plain(plan, "nothing measured yet")
         self._reading.look(history)
+        most = min(plan.max_nodes, self._reading.room)
+        if most <= 0:
+            return self._plain(plan, "parked: the draft model has no room left")
         affordable = self.ledger.room - self._reading.charged
-        nodes = next((n for n in range(plan.max_nodes, 0, -1) if self._worst(n, plan) <= affordable), 0)
+        nodes = next((n for n in range(most, 0, -1) if self._worst(n, plan) <= affordable), 0)
         if nodes == 0:
-            return self._plain(plan, f"parked: drafting has cost {1e3 * self.ledger.account.loss:.0f} ms")
+            return self._plain(plan, too_dear(self._worst(1, plan) + self._reading.charged, self.ledger.room))
         widths = self._costs.widths(nodes, room.nodes)
         return replace(plan, max_nodes=nodes, max_depth=min(plan.max_depth, nodes), widths=widths)
 
@@ -57,7 +61,7 @@ class Guarded:
 
     def _worst(self, nodes: int, plan: Plan) -> float:
         """Return the seconds lost if `nodes` nodes are rejected."""
-        return self._costs.rows(nodes) - self._costs.plain + self._levels.of(min(plan.max_depth, nodes))
+        return DOUBT * (self._costs.rows(nodes) + self._levels.of(min(plan.max_depth, nodes))) - self._costs.plain
 
     def _plain(self, plan: Plan, why: str) -> Plan:
         """Return the plan emptied; now and then it is told as a measurement of plain decoding."""

@@ -33,12 +33,13 @@ class Ledger:
         """Learn from a pass, charge it but for the `allowed` seconds, and return what a plain pass costs."""
         n = len(step.draft)
         on_target = max(step.times.verify, 1e-9)
-        on_host = max(seconds - step.times.draft - step.times.verify, 0.0)
+        planning = 0.0 if n else step.times.planning  # plain decoding does not plan, drafting cannot do without
+        on_host = max(seconds - step.times.draft - step.times.verify - planning, 0.0)
         price = self._costs.plain if self._costs.target.is_known else seconds
         if n == 0 and self.follows_plain:
             self._costs.target.observe(1, on_target)
         if n == 0 and self.follows_plain and not step.drafter:
-            self.account.pass_time(seconds)
+            self.account.pass_time(seconds, planning)
             self._costs.host.observe(on_host, is_plain=True)
         else:  # also of a draft that came to nothing
             pardoned = min(allowed, step.times.draft) + self._interruption(n, on_target)
@@ -50,7 +51,10 @@ class Ledger:
         return price
 
     def _interruption(self, n: int, on_target: float) -> float:
-        """Return the seconds of a pass beyond all that its width explains: another program's, and nobody's loss."""
-        if not self._costs.target.is_known:
+        """Return the seconds of a pass beyond all that its width explains: taken for another program's, nobody's loss.
+
+        Of a width that is made for the first time nothing is known that would explain it.
+        """
+        if not self._costs.target.knows(1 + n):
             return 0.0
         return max(0.0, on_target - INTERRUPTED * self._costs.target.of(1 + n))

@@ -8,6 +8,7 @@ trial of what did not pay.
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
 from localspec.control.cost import Costs
@@ -22,6 +23,8 @@ class Reader(Protocol):
 
     def behind(self, history: History) -> int: ...
 
+    def room(self, history: History) -> int: ...
+
 
 class Reading:
     """How far `reader` (None: nothing reads) is behind the text, in tokens, and what that costs, in seconds."""
@@ -30,10 +33,12 @@ class Reading:
         self._costs = costs
         self._reader = reader
         self._behind = 1
+        self.room = sys.maxsize  # tokens that it could draft: what has no context of its own has no limit
 
     def look(self, history: History) -> None:
         """Ask how far it is behind; what follows is about this pass."""
-        self._behind = self._reader.behind(history) if self._reader is not None else 1
+        if self._reader is not None:
+            self._behind, self.room = self._reader.behind(history), self._reader.room(history)
 
     @property
     def is_due(self) -> bool:

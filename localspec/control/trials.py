@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DISCOUNT = 0.97  # weight of past passes in the rate, a pass later
 BACKOFF = (16, 2.0, 256)  # passes to the next trial of what did not pay: at first, growth, at most
-SOON = 2.0  # passes from a trial that went well to the next
+ENCOURAGED = 2.0  # passes from a trial that went well to the next
 LATELY = 0.9  # weight of past looks, a look later
 GUESSED = 4.0  # looks that a guess is worth
 CURIOUS = (4, 0.005)  # passes from one look that promises nothing to the next, at least; share of the time for them
@@ -28,7 +28,7 @@ class Trials:
 
     def encourage(self) -> None:
         """A trial went well: let the next one come soon."""
-        self._pause = SOON
+        self._pause = ENCOURAGED
 
     def succeed(self) -> None:
         """Begin anew with the first pause."""

@@ -31,13 +31,18 @@ class Peers:
 
 
 def build(folder: Path, jobs: int) -> Peers:
-    """Return the programs below `folder`, after downloading and compiling what is not there; takes minutes once."""
-    programs = [folder / "build" / "bin" / name for name in TARGETS]
+    """Return the programs of the llama.cpp that is installed here, below `folder`.
+
+    What is not there is downloaded and compiled, which takes minutes; other versions keep folders of their own.
+    """
+    wanted = version("llama-cpp-python")
+    below = folder / f"build-{wanted}"
+    programs = [below / "bin" / name for name in TARGETS]
     if not all(program.exists() for program in programs):
-        source = _source(folder)
+        source = _source(folder, wanted)
         options = [f"-D{option}" for option in (*OPTIONS, *features())]
-        _run(["cmake", "-S", str(source), "-B", str(folder / "build"), *options])
-        _run(["cmake", "--build", str(folder / "build"), f"-j{jobs}", "--target", *TARGETS])
+        _run(["cmake", "-S", str(source), "-B", str(below), *options])
+        _run(["cmake", "--build", str(below), f"-j{jobs}", "--target", *TARGETS])
     return Peers(*programs)
 
 
@@ -61,10 +66,9 @@ def features() -> list[str]:
     ]
 
 
-def _source(folder: Path) -> Path:
-    """Return llama.cpp's source of the version that is installed here."""
-    wanted = version("llama-cpp-python")
-    unpacked = folder / "source"
+def _source(folder: Path, wanted: str) -> Path:
+    """Return llama.cpp's source as it comes with that version of llama-cpp-python."""
+    unpacked = folder / f"source-{wanted}"
     if not unpacked.exists():
         archive = folder / f"llama_cpp_python-{wanted}.tar.gz"
         folder.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ class Server:
         began = time.perf_counter()
         answer = self._post(
             {
-                "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": cell.prompt + 1,
+                "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": _seed(cell),
                 "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
                 "min_p": sampling.min_p,
             }
@@ -133,10 +133,15 @@ class Server:
         n, accepted = int(timings["predicted_n"]), int(timings.get("draft_n_accepted", 0))
         reason = "length" if answer.get("stop_type") == "limit" else "stop"
         return Measurement(
-            cell=cell, seed=cell.prompt + 1, method=self.setting.name, tree="chain", length="fixed", k=0,
+            cell=cell, seed=_seed(cell), method=self.setting.name, tree="chain", length="fixed", k=0,
             verify="match", reason=reason, prompt_n=int(timings["prompt_n"]), prefill_ms=timings["prompt_ms"],
             ttft_ms=timings["prompt_ms"], total_ms=total_ms, tokens=n, decoded=max(0, n - 1),
             decode_ms=timings["predicted_ms"], passes=n - accepted, drafted=int(timings.get("draft_n", 0)),
             accepted=accepted, tested_per_pos=(), accepted_per_pos=(), reached_per_pos=(), draft_ms=0.0,
             verify_ms=0.0, host_ms=0.0, peak_memory=0, joules=None, text_hash=hashed(answer["content"]),
         )  # fmt: skip
+
+
+def _seed(cell: Cell) -> int:
+    """Return another seed for every prompt and repetition: what is drawn twice is one sample."""
+    return 1 + cell.prompt + 1000 * cell.repeat

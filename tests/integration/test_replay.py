@@ -37,7 +37,7 @@ def whole(rows: str, draft: float, who: str, temp: float, n: int) -> dict[str, f
         n=n,
         noise=0.04,
     )
-    return {one: statistics.harmonic_mean(speeds) for one, speeds in compare(asked).items()}
+    return {one: statistics.harmonic_mean(answers.speeds) for one, answers in compare(asked).items()}
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -141,3 +141,26 @@ def test_nobody_pays_for_what_nobody_asks() -> None:
     """Without a rule a law is the drawing law alone."""
     _, draft = propose(replace(PENALTIES, temperature=0.3), Static((2, 1)), Plan("it", 4, 2, Draw.IID))
     assert all(draft.law(node).untempered is None for node in range(1, len(draft) + 1))
+
+
+def test_how_far_behind_it_is_depends_on_the_text_and_not_on_its_length() -> None:
+    """Another conversation may be shorter than the last: what its cache does not share has to be read."""
+    drafter = DraftModel(TableBackend(random_table(4, 3), 4), Sampler(Sampling()), Chain(), lambda: False)
+    first, second = Limits().context((0, 1, 2, 1, 3, 2, 1)), Limits().context((0, 1, 3, 3, 1))
+    for text, unread in ((first, 7), (second, 3), (first, 5)):
+        drafter.begin(text)
+        assert drafter.behind(text) == unread
+        drafter.propose(text, Plan("it", 1, 1, Draw.IID), SeededChooser(1))
+        assert drafter.behind(text) == 0
+
+
+def test_there_is_no_room_where_its_context_ends_or_a_token_is_unknown() -> None:
+    def drafter(n_ctx: int, n_vocab: int) -> DraftModel:
+        backend = TableBackend(random_table(4, 3), n_vocab, n_ctx)
+        return DraftModel(backend, Sampler(Sampling()), Chain(), lambda: False, n_vocab=4)
+
+    text = Limits().context(TEXT)
+    assert drafter(n_ctx=len(TEXT) + 3, n_vocab=4).room(text) == 3
+    assert drafter(n_ctx=len(TEXT), n_vocab=4).room(text) == 0
+    assert drafter(n_ctx=2, n_vocab=4).room(text) == 0
+    assert drafter(n_ctx=64, n_vocab=2).room(text) == 0

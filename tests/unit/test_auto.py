@@ -4,7 +4,7 @@ least as fast as the best fixed length and as plain decoding, to two percent. Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -14,6 +14,7 @@ import pytest
 from localspec.acceptance import Acceptance
 from localspec.control.account import EPS, HEAD_START
 from localspec.control.auto import Auto
+from localspec.control.calibrate import ORDER, WIDTHS
 from localspec.control.cost import SIZES, Costs, DraftCosts, RowCosts
 from localspec.draft import Draft, Draw, Times
 from localspec.protocols import Growth, History, Plan, Room, Shape, always
@@ -87,8 +88,8 @@ def run(machine: Machine, world: World, auto: Auto) -> Iterator[tuple[int, float
         yield position, seconds
 
 
-def controller(machine: Machine) -> Auto:
-    target = RowCosts({rows: machine.target(rows) for rows in SIZES if rows <= 17})
+def controller(machine: Machine, known: Sequence[int] = SIZES) -> Auto:
+    target = RowCosts({rows: machine.target(rows) for rows in known if rows <= 17})
     costs = Costs(target, DraftCosts(machine.draft))
     return Auto(costs, Acceptance(Draw.IID), Shape(LONGEST, LONGEST, 1), Draw.IID, name="draft-model")
 
@@ -105,6 +106,17 @@ def test_it_is_as_fast_as_the_best_fixed_length_and_as_plain_decoding(name: str,
         shares.append(tokens / seconds / best)
         assert tokens / seconds >= 0.98
     assert median(shares) >= 0.98
+
+
+@pytest.mark.parametrize("mean", TEXTS)
+@pytest.mark.parametrize("name", MACHINES)
+def test_of_a_slow_machine_two_widths_are_known_and_the_others_learned(name: str, mean: str) -> None:
+    """As after a first measurement of passes that take a second each."""
+    machine = MACHINES[name]
+    *_, (tokens, seconds) = run(machine, World(TEXTS[mean], 1), controller(machine, ORDER[:WIDTHS]))
+    best = max(fixed_rate(machine, World(TEXTS[mean], 1), k) for k in range(LONGEST + 1))
+    assert tokens / seconds >= 0.95 * best
+    assert tokens / seconds >= 0.98 / machine.target(1)
 
 
 @pytest.mark.parametrize("mean", TEXTS)

@@ -18,7 +18,7 @@ from localspec.control.calibrate import (
     calibrate_more,
     is_worth_more,
 )
-from localspec.control.cost import SIZES
+from localspec.control.cost import SIZES, Costs, RowCosts
 from localspec.control.staircase import stairs
 from localspec.control.survey import ROUNDS, Survey, Times, costs, time_model
 from localspec.protocols import Cancelled, Traits
@@ -76,15 +76,15 @@ def finished(timing: Generator[float, None, Times]) -> Times:
             return times
 
 
-@pytest.mark.parametrize(("pace", "least"), [(0.01, len(SIZES)), (1.0, 5), (100.0, 1)])
+@pytest.mark.parametrize(("pace", "least"), [(0.01, len(SIZES)), (1.0, 5), (100.0, 2)])
 def test_a_first_measurement_keeps_its_budget(pace: float, least: int) -> None:
-    """Narrow widths first, as many as fit; the last pass may end late, and one is always taken."""
+    """Narrow widths first, as many as fit; the last pass may end late, and two are always taken."""
     machine = Machine(lambda rows: pace * line(rows))
     found = calibrate(machine, None, machine.clock, budget=0.5).target.measured()
     assert set(found) == set(ORDER[: len(found)])
     assert len(found) >= least
     assert len(found) == len(SIZES) or machine.now >= 0.5
-    assert machine.now <= 0.5 + pace * (line(1) + 2 * line(max(found)))
+    assert machine.now <= max(0.5, pace * 2 * line(1)) + pace * (line(1) + 2 * line(max(found))) + 1e-9
     for rows, seconds in found.items():
         assert seconds == pytest.approx(pace * line(rows))
 
@@ -137,6 +137,16 @@ def test_what_is_missing_is_measured_at_later_loads() -> None:
 def test_a_slow_model_is_not_made_to_wait_again() -> None:
     machine = Machine(lambda rows: 100 * line(rows))
     assert not is_worth_more(calibrate(machine, None, machine.clock))
+
+
+def test_one_width_alone_is_not_left_at_that() -> None:
+    """As earlier versions left a slow model: a row costs a pass then, and nothing would ever be drafted."""
+    machine = Machine(lambda rows: 100 * line(rows))
+    costs = Costs(RowCosts({1: 100 * line(1)}))
+    assert is_worth_more(costs)
+    calibrate_more(machine, costs, machine.clock)
+    assert costs.target.of(4) == pytest.approx(100 * line(4))
+    assert not is_worth_more(costs)
 
 
 def test_weights_that_come_from_the_disk_use_up_no_budget() -> None:

@@ -26,30 +26,35 @@ class Text:
 
 
 class Behind:
-    """A draft model that has so many tokens to read."""
+    """A draft model that has so many tokens to read, and room for so many more."""
 
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
+    def __init__(self, tokens: int, room: int = 100) -> None:
+        self.tokens, self._room = tokens, room
 
     def behind(self, history: object) -> int:
         return self.tokens
 
+    def room(self, history: object) -> int:
+        return self._room
 
-def guarded(pass_cost: float, k: int = 4, *, read: float = 0.0, behind: int = 1) -> Guarded:
+
+def guarded(pass_cost: float, k: int = 4, *, read: float = 0.0, behind: int = 1, room: int = 100) -> Guarded:
     """Return a fixed rule under guard, on a machine where drafting and verifying `k` tokens takes `pass_cost`."""
     slope = (pass_cost - PLAIN) / k / 2  # half of it is the draft's
     costs = Costs(RowCosts({1: PLAIN, 1 + k: PLAIN + k * slope}), DraftCosts(slope), read)
-    return Guarded(Fixed("draft-model", Shape(k, k, 1), Draw.IID), costs, Behind(behind))
+    return Guarded(Fixed("draft-model", Shape(k, k, 1), Draw.IID), costs, Behind(behind, room))
 
 
-def told(controller: Guarded | Probing, n: int, accepted: int, draft: float, verify: float) -> None:
+def told(
+    controller: Guarded | Probing, n: int, accepted: int, draft: float, verify: float, planning: float = 0.0
+) -> None:
     """Tell of a pass that drafted a chain of `n` tokens, in so many seconds."""
     tree = Draft.of([1] * (n + 1), range(-1, n))
     run = (2,) * (accepted + 1)
     sources = (Source.ACCEPTED,) * accepted + (Source.PLAIN,)
     verdict = Verdict(tuple(range(1, accepted + 1)), 2, Source.PLAIN)
-    step = Step(tree, verdict, run, sources, (0,), 1, Times(draft=draft, verify=verify))
-    controller.observe(step, draft + verify)
+    step = Step(tree, verdict, run, sources, (0,), 1, Times(draft=draft, verify=verify, planning=planning))
+    controller.observe(step, draft + verify + planning)
 
 
 def simulate(alpha: float, pass_cost: float, tokens: int, *, noise: float = 0.0, k: int = 4) -> tuple[float, int]:
@@ -116,6 +121,39 @@ def test_an_interruption_is_nobodys_loss() -> None:
     assert controller.plan(Text(), ROOM).max_nodes > 0
 
 
+def test_a_width_that_was_never_made_is_charged_whole() -> None:
+    """What lies beyond the widths that are known may be a step of the staircase, not an interruption."""
+    controller = guarded(0.014)
+    told(controller, 8, 0, 0.004, 1.0)
+    assert controller.ledger.account.loss == pytest.approx(1.004 - PLAIN)
+    assert controller.ledger.overdrawn_ms is not None
+    assert controller.ledger.overdrawn_ms > 900
+
+
+def test_deciding_on_a_plain_pass_is_lost_and_no_part_of_its_price() -> None:
+    controller = guarded(0.014)
+    for _ in range(20):
+        told(controller, 0, 0, 0.0, PLAIN, planning=PLAIN / 10)
+    assert controller.ledger.account.loss == pytest.approx(20 * PLAIN / 10)
+    assert controller.plan(Text(), ROOM).max_nodes == 0
+
+
+@pytest.mark.parametrize("first", [0.0, 5 * PLAIN])
+def test_a_first_pass_that_was_interrupted_sets_no_price(first: float) -> None:
+    """What the host takes is not known before: of three the least is believed, and three times that is the most."""
+    costs = guarded(0.014)._costs
+    for seconds in (first, 0.001, 0.001, 0.003):
+        costs.host.observe(seconds or 0.001, is_plain=True)
+    assert 0.001 <= costs.host.plain <= 0.0015
+
+
+@pytest.mark.parametrize(("room", "nodes"), [(0, 0), (2, 2), (100, 4)])
+def test_a_draft_ends_where_the_draft_models_context_does(room: int, nodes: int) -> None:
+    plan = guarded(0.011, room=room).plan(Text(), ROOM)
+    assert plan.max_nodes == nodes
+    assert plan.max_nodes > 0 or plan.why == "parked: the draft model has no room left"
+
+
 def test_drafts_where_it_pays() -> None:
     """At 80 % acceptance and a pass of 1.4 plain ones nearly every pass drafts, and the speedup is kept."""
     elapsed, drafting = simulate(0.8, 1.4 * PLAIN, 3000, noise=0.2)
@@ -145,7 +183,7 @@ def test_a_draft_is_cut_to_what_can_be_lost() -> None:
 
 
 def test_nothing_is_bet_before_there_is_a_price() -> None:
-    controller = Guarded(Fixed("draft-model", Shape(4, 4, 1), Draw.IID), Costs())
+    controller = Guarded(Fixed("draft-model", Shape(4, 4, 1), Draw.IID), Costs(RowCosts({4: 1.2 * PLAIN})))
     assert controller.plan(Text(), ROOM).max_nodes == 0
     told(controller, 0, 0, 0.0, PLAIN)
     told(controller, 0, 0, 0.0, PLAIN)

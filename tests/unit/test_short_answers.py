@@ -36,6 +36,9 @@ class Reader:
     def behind(self, history: Text) -> int:
         return max(history.position - self.end, 1)
 
+    def room(self, history: Text) -> int:
+        return 10_000
+
 
 class Text:
     """The history as far as a controller looks at it: its length alone."""
