@@ -44,7 +44,7 @@ class ModelDrafter:
         self._cached = self._backend.cached(history.tokens)
 
     def behind(self, history: History) -> int:
-        """Return how many tokens of the text its cache has yet to read; the pending one is always among them."""
+        """Return how many tokens of the text its cache has yet to read; before a pass the pending one is among them."""
         return len(history.tokens) - (self._backend.length if self._cached is None else self._cached)
 
     def room(self, history: History) -> int:

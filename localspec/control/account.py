@@ -1,8 +1,8 @@
 """The loss account: how much slower than plain decoding an answer may be at any moment.
 
 Every pass that is not plain is charged what it took beyond the plain passes it replaced, and a plain one what it took
-to decide on it. A draft is begun only if the
-account could bear that it is rejected whole. So, as far as the price of a plain pass is right,
+to decide on it. A draft is begun only if the account could bear that it is rejected whole. So, as far as the price of a
+plain pass is right,
 
     elapsed <= (plain + L0) / (1 - eps),   eps = 2 %, L0 = one plain pass
 """

@@ -242,7 +242,7 @@ class Auto:
     def _learn_draft(self, step: Step) -> None:
         """Take the draft's time for what drafting costs, or for what reading up costs."""
         n = self._stop.looked if self._stop is not None else 1
-        if n == 0:
+        if n == 0:  # it had no room, and made no pass
             return
         if self._reading.is_due:
             self._reading.observe(step.times.draft - self._costs.draft.of(n))
