@@ -221,7 +221,7 @@ def main(arguments: Sequence[str]) -> None:
         speeds = answers.speeds
         whole = statistics.harmonic_mean(speeds)
         print(f"{one:>6} {statistics.median(speeds):7.2f} {whole:6.2f} {min(speeds):6.2f} {max(speeds):6.2f}")
-    print(f"the account leaves of these lengths at most {allowed(asked, found):.2f}")
+    print(f"under the account, without a look at the draft, these lengths make {allowed(asked, found):.2f} at best")
 
 
 if __name__ == "__main__":
