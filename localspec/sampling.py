@@ -42,7 +42,7 @@ class Sampler:
         `with_belief` keeps the law at temperature 1 beside it: the same tokens, before temperature sharpens or
         flattens what the model thinks of them.
         """
-        row = self._adjusted(logits, history)
+        row = self.adjusted(logits, history)
         if self._temperature == 0.0 and self._settings.typical_p >= 1.0 and not with_belief:
             return Law.one_hot(_finite_argmax(row))  # no other filter can remove the most probable token
         ids, kept = self._support(row)
@@ -62,7 +62,7 @@ class Sampler:
         order = ids.argsort()
         return ids[order], kept[order]
 
-    def _adjusted(self, logits: Logits, history: Sequence[int]) -> Logits:
+    def adjusted(self, logits: Logits, history: Sequence[int]) -> Logits:
         """Apply bias and penalties to a copy; the row itself when there are none."""
         if not self._bias_ids.size and not self.needs_history:
             return logits

@@ -182,7 +182,10 @@ class Session:
         found = yield from survey_pair(asked, self._target.backend, draft, self._clock, self._cancel)
         is_kept = False
         if asked.is_kept:
-            self._steering.profile.costs = found.costs
+            if self._steering.profile.costs is None:
+                self._steering.profile.costs = found.costs
+            else:
+                self._steering.profile.costs.renew(found.costs)
             is_kept = self._steering.profile.save()
         profile = {**self._steering.profile.told(), "is_kept": is_kept}
         yield events.Inspected({**found.to_wire(), "profile": profile})

@@ -73,6 +73,7 @@ class Evidence:
     ended_ms: float | None = None
     major_faults: int = 0
     swapped_bytes: int | None = None
+    has_template: bool = False  # the target's file
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ class Examination:
             "sampled": lambda prompt, i: self._request(prompt, n_tokens, Sampling(temperature=TEMPERATURE, seed=i + 1)),
         }
         templates = self._templates
+        found.has_template = bool(templates.target)
         if templates.target:
             settings["raw"] = lambda prompt, _: Request(
                 prompt=prompt.text, max_tokens=n_tokens, sampling=greedy, speculation=CHAIN

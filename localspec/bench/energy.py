@@ -14,7 +14,8 @@ class Meter:
     """Sums the packages' counters, which start again at zero after their range."""
 
     def __init__(self, folder: Path = POWERCAP) -> None:
-        self._zones = [zone for zone in sorted(folder.glob("intel-rapl:?")) if _number(zone / "energy_uj") is not None]
+        zones = [zone for zone in sorted(folder.glob("intel-rapl:*")) if _name(zone).startswith("package")]
+        self._zones = [zone for zone in zones if _number(zone / "energy_uj") is not None]
         self._before: dict[Path, int] = {}
 
     @property
@@ -40,6 +41,14 @@ class Meter:
                 now += (_number(zone / "max_energy_range_uj") or 0) + 1
             total += now - before
         return 1e-6 * total if self._before else None
+
+
+def _name(zone: Path) -> str:
+    """Return what a zone meters: package-0, or psys, which holds the packages and would count them twice."""
+    try:
+        return (zone / "name").read_text()
+    except OSError:
+        return ""
 
 
 def _number(path: Path) -> int | None:

@@ -17,6 +17,7 @@ from typing import Any
 from localspec.bench.answers import PLAIN, Same, ask, compare_answers, inspect
 from localspec.bench.suites import Prompt
 from localspec.config import Request
+from localspec.errors import UsageError
 from localspec.lossless.chi_square import POWER, detectable, survival
 from localspec.lossless.questions import LawQuestion
 from localspec.worker import Worker
@@ -95,12 +96,16 @@ class Verification:
                 break
             self._on_progress(f"law, prompt {number + 1} of {len(self._prompts)}")
             asked = replace(self._sampled(), prompt=prompt.text)
-            seed = (self._seed + number) % 2**64
+            seed = (self._seed + number * POINTS * self._draws) % 2**64  # no two draws of all texts share their noise
             plain = ask(self._worker, replace(asked, speculation=PLAIN, sampling=replace(asked.sampling, seed=seed)))
+            if self._is_stopped():
+                break
             points = tuple(tuple(plain.tokens[: len(plain.tokens) * i // POINTS]) for i in range(POINTS))
             unseeded = replace(asked, sampling=replace(asked.sampling, seed=None))
             question = LawQuestion(unseeded, points, self._draws, alpha, seed)
             trials += inspect(self._worker, question).get("trials", [])
+        if not trials and not self._is_stopped():
+            raise UsageError("the context has no room for the recorded texts", hint="--ctx 2048, or shorter prompts")
         return _judged(trials, alpha)
 
     def _sampled(self, temperature: float | None = None) -> Request:
@@ -110,6 +115,7 @@ class Verification:
 
     def _identity(self, name: str, request: Request) -> Check:
         found: list[Identity] = []
+        drafted = accepted = 0
         for number, prompt in enumerate(self._prompts):
             if self._is_stopped():
                 break
@@ -119,14 +125,27 @@ class Verification:
             sampling = seeded if name == "coupled" else replace(request.sampling, seed=None)
             asked = replace(request, prompt=prompt.text, sampling=sampling)
             plain = ask(self._worker, replace(asked, speculation=PLAIN))
+            if self._is_stopped():
+                break
             other = ask(self._worker, asked)
             if self._is_stopped():
                 break
+            drafted, accepted = drafted + other.stats.drafted, accepted + other.stats.accepted
             found.append(Identity(prompt.id, compare_answers(self._worker, plain, other)))
+        if not drafted and not self._is_stopped():
+            raise UsageError(
+                f"nothing was drafted, so the {name} texts show nothing",
+                hint="--method draft-model, or -n 256 with prompts that repeat themselves",
+            )
         equal = sum(one.same.is_equal for one in found)
         ties = sum(one.same.is_explained for one in found) - equal
         summary = f"{equal} of {len(found)} texts identical" + (f", {ties} fork at a tie" if ties else "")
-        facts = {"prompts": [{"id": one.prompt, **one.same.to_wire()} for one in found]}
+        summary += f"; {accepted} of {drafted} draft tokens accepted"
+        facts = {
+            "drafted": drafted,
+            "accepted": accepted,
+            "prompts": [{"id": one.prompt, **one.same.to_wire()} for one in found],
+        }
         notes = tuple(f"prompt {one.prompt}: {one.same.spelt()}" for one in found if not one.same.is_equal)
         return Check(name, all(one.same.is_explained for one in found), summary, notes, facts)
 

@@ -72,8 +72,8 @@ def read_result(path: Path) -> Result:
             row_costs=_costs(wire.get("row_costs") or []),
             created=str(wire.get("created", "")),
         )
-        _ = result.hashes, result.rows
-    except (KeyError, TypeError, ValueError, AttributeError):
+        _ = result.hashes, result.rows, result.provenance["options"].keys()
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise UsageError(f"{path} is a damaged result of localspec bench", hint=HINT) from None
     return result
 

@@ -100,7 +100,7 @@ def _looks_like_path(name: str) -> bool:
 
 def _prompts(text: str, said: str, column: str | None) -> Iterator[Prompt]:
     """Yield the prompt of every line that is not blank."""
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{said}:{number}"

@@ -76,6 +76,7 @@ def _row(group: list[Measurement], plain: dict[int, float]) -> Row:
     first, ours = group[0], rates(group)
     both = [prompt for prompt in ours if prompt in plain]
     passes = sum(one.passes for one in group)
+    timed = max(1, sum(one.passes - 1 for one in group))  # the prompt's own is told apart
     metered = [(one.joules, one.tokens) for one in group if one.joules is not None and one.tokens]
     return Row(
         contender=first.cell.contender,
@@ -97,9 +98,9 @@ def _row(group: list[Measurement], plain: dict[int, float]) -> Row:
         tested_per_pos=_summed([one.tested_per_pos for one in group]),
         accepted_per_pos=_summed([one.accepted_per_pos for one in group]),
         reached_per_pos=_summed([one.reached_per_pos for one in group]),
-        draft_ms=sum(one.draft_ms for one in group) / max(1, passes),
-        verify_ms=sum(one.verify_ms for one in group) / max(1, passes),
-        host_ms=sum(one.host_ms for one in group) / max(1, passes),
+        draft_ms=sum(one.draft_ms for one in group) / timed,
+        verify_ms=sum(one.verify_ms for one in group) / timed,
+        host_ms=sum(one.host_ms for one in group) / timed,
         peak_memory=max(one.peak_memory for one in group),
         joules_per_token=_ratio(sum(joules for joules, _ in metered), sum(tokens for _, tokens in metered)),
     )

@@ -61,8 +61,10 @@ class Outputs:
                 continue
             path = Path(name).expanduser()
             folder = path.absolute().parent
-            is_wrong = path.is_dir() if option != "--plots" else path.exists() and not path.is_dir()
-            if is_wrong or not os.access(path if path.exists() else folder, os.W_OK):
+            # Not Path.exists: it raises where a folder on the way may not be entered.
+            is_there, is_folder = os.path.exists(path), os.path.isdir(path)
+            is_wrong = is_folder if option != "--plots" else is_there and not is_folder
+            if is_wrong or not os.access(path if is_there else folder, os.W_OK):
                 raise NotFoundError(f"cannot write {option} {name}", hint=f"{option} in a folder that can be written")
 
 
@@ -130,10 +132,12 @@ def publish(result: Result, outputs: Outputs) -> None:
 
 
 def _state(result: Result) -> State:
-    """Return where this bench is kept: the same models and options give the same place."""
-    pair, options = result.provenance["pair"], result.provenance["options"]
-    hashes = [(pair[key] or {}).get("sha256") for key in ("target", "draft")]
-    return State(cache_folder("bench"), fingerprint({"options": options, "hashes": hashes}))
+    """Return where this bench is kept: the same models, options, programs, devices and threads give the same place."""
+    whole = result.provenance
+    models = [(whole["pair"][key] or {}) for key in ("target", "draft")]
+    same = {key: whole[key] for key in ("options", "versions", "n_ctx", "threads")}
+    held = [{key: model.get(key) for key in ("sha256", "devices")} for model in models]
+    return State(cache_folder("bench"), fingerprint({**same, "models": held, "on": whole["machine"]["processor"]}))
 
 
 def _measure(

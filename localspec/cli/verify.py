@@ -19,7 +19,7 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, sampling, speculation
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.config import LoadSettings, Request
+from localspec.config import LoadSettings, Request, Speculation
 from localspec.errors import UsageError
 from localspec.faces.values import check
 from localspec.sanitize import one_line
@@ -56,7 +56,8 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     settings = present_settings(values, pair, console)
-    request = Request(max_tokens=values["max_tokens"], sampling=sampling(values), speculation=speculation(values))
+    asked = _drafting(speculation(values), has_draft=settings.draft is not None)
+    request = Request(max_tokens=values["max_tokens"], sampling=sampling(values), speculation=asked)
     if request.sampling.temperature == 0.0:
         raise UsageError("--temp 0 leaves no law to test: greedy texts are compared anyway", hint="--temp 0.8")
     check(request, settings)
@@ -77,6 +78,18 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     elif not stop.is_asked:
         write_out(_verdict(request, is_passed))
     return stop.exit_code or (0 if is_passed else MISMATCH)
+
+
+def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:
+    """Return the method to check: for `auto`, which drafts only where that pays, what it would draft with.
+
+    Raises UsageError where nothing drafts: plain decoding is what all else is compared with.
+    """
+    if asked.method == "plain" or asked.k == 0:
+        raise UsageError("nothing drafts: there is nothing to verify", hint="leave out --method and -k")
+    if asked.method != "auto":
+        return asked
+    return replace(asked, method="draft-model" if has_draft else "suffix")
 
 
 def _run(

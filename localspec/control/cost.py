@@ -200,6 +200,13 @@ class Costs:
             return Costs(rows, lone=lone)
         return Costs(rows, DraftCosts(draft[1]), draft.get(reading, reading * draft[1]) / reading, lone=lone)
 
+    def renew(self, found: Costs) -> None:
+        """Take what was measured just now; widths that there was no time for stay."""
+        self.target.add(found.target.measured())
+        self.draft, self.read = found.draft, found.read
+        if len(found.target.measured()) > 1:  # one row alone has no rival
+            self.lone = found.lone
+
     @property
     def plain(self) -> float:
         """Seconds of a plain pass."""

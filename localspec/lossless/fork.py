@@ -115,7 +115,9 @@ def margin(row: Logits, seen: Sequence[int], tokens: tuple[int, int], sampling: 
     A token that a filter removes is as far away as its logit lies below the least one that stays.
     """
     a, b = tokens
-    law = Sampler(sampling).law(row, seen)
+    sampler = Sampler(sampling)
+    law = sampler.law(row, seen)
+    row = sampler.adjusted(row, seen)  # what decoding compares, and filters
     if sampling.temperature == 0.0:
         return abs(float(row[a] - row[b]))
     edge = float(row[law.ids].min())

@@ -210,6 +210,7 @@ def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> N
     made = json.loads(done.stdout)
     assert made["passed"]
     assert [one["check"] for one in made["checks"]] == ["greedy", "coupled", "law"]
+    assert all(one["drafted"] > 0 for one in made["checks"][:2]), "of texts that nobody drafted nothing is known"
     law = made["checks"][-1]
     assert len(law["trials"]) == 2
     assert all(one["impossible"] == 0 and one["n"] == 200 for one in law["trials"])
@@ -232,6 +233,8 @@ def test_verify_catches_a_lossy_rule(tmp_path: Path, rule: str) -> None:
     ("args", "code", "words"),
     [
         (("--temp", "0"), 2, "leaves no law to test"),
+        (("--method", "plain"), 2, "nothing drafts"),
+        (("-k", "0"), 2, "nothing drafts"),
         (("--suite", "nope"), 2, "no suite 'nope'"),
         (("--verify", "nope"), 2, "does not exist"),
         (("--draws", "1"), 2, "--draws"),

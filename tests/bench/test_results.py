@@ -39,6 +39,12 @@ PROVENANCE: dict[str, Any] = {
 }  # fmt: skip
 
 
+NO_OPTIONS = (
+    '{"schema": "localspec.bench/1", "provenance": {"pair": {"target": {"sha256": "a"}, "draft": null}},'
+    ' "measurements": [], "is_complete": true}'
+)
+
+
 def one(prompt: int = 0, contender: str = "plain", rate: float = 100.0, **changes: Any) -> Measurement:
     """Return an answer of nine tokens at `rate` tokens a second."""
     drafts = contender != "plain"
@@ -70,6 +76,7 @@ def test_a_row_is_of_ratios_on_the_same_prompt() -> None:
     assert draft.tok_per_s.low is not None
     assert draft.tok_per_s.low < draft.tok_per_s.median
     assert (draft.tokens_per_pass, draft.acceptance) == (9 / 4, 5 / 8)
+    assert draft.verify_ms == pytest.approx(2.0 / 3), "the first of four passes is the prompt's, and told apart"
     assert (draft.tested_per_pos, draft.accepted_per_pos) == ((24, 24), (18, 12))
     assert plain.ratio is not None
     assert (plain.ratio.median, plain.ratio.low) == (1.0, None)
@@ -109,6 +116,7 @@ def test_a_result_survives_its_file(tmp_path: Path) -> None:
         ('{"schema": "localspec.result/1"}', "is no result of localspec bench"),
         ('{"schema": "localspec.bench/1"}', "is a damaged result"),
         ('{"schema": "localspec.bench/1", "provenance": {}, "measurements": [], "is_complete": true}', "damaged"),
+        (NO_OPTIONS, "damaged"),
         ('{"schema": "localspec.bench/1", "provenance": 5, "measurements": [{}], "is_complete": true}', "damaged"),
     ],
 )
@@ -206,8 +214,11 @@ def test_hashes_are_of_the_content(tmp_path: Path) -> None:
 
 def test_a_meter_counts_through_its_wrap(tmp_path: Path) -> None:
     zone = tmp_path / "intel-rapl:0"
-    zone.mkdir()
-    (tmp_path / "intel-rapl:0:0").mkdir()  # a part of the package: it is in the package's own counter
+    # A part of the package is in the package's own counter, and psys has the package in its own.
+    for name, what in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "psys")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "name").write_text(f"{what}\n")
+        (tmp_path / name / "energy_uj").write_text("5\n")
     (zone / "energy_uj").write_text("9000000\n")
     (zone / "max_energy_range_uj").write_text("9999999\n")
     meter = Meter(tmp_path)

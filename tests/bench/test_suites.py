@@ -61,6 +61,13 @@ BAD = {
 }
 
 
+def test_a_line_ends_where_json_says_so(tmp_path: Path) -> None:
+    """Other separators of lines may stand in a JSON string as they are."""
+    path = tmp_path / "p.jsonl"
+    path.write_bytes('{"prompt": "a\u2028b\u0085c"}\r\n{"prompt": "d"}\n'.encode())
+    assert [one.text for one in load_suite(str(path)).prompts] == ["a\u2028b\u0085c", "d"]
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_files_that_are_no_suite(tmp_path: Path, case: str) -> None:
     content, error, words = BAD[case]

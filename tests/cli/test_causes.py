@@ -30,7 +30,7 @@ PARTS = Anatomy(
     window=0, n_next=0, largest=1, types=(),
 )  # fmt: skip
 EXPERTS = replace(PARTS, layers=(Layer(10, 900, 1, 1),), n_experts=64, n_used=8)
-HIGH, LOW = Tried(800, 1000, 3), Tried(200, 1000, 3)
+HIGH, LOW, NONE = Tried(800, 1000, 3), Tried(200, 1000, 3), Tried(0, 0, 3)
 
 
 def passes(cost: Callable[[int], float] = lambda rows: 99 + rows, draft: float | None = 8.0, **facts: Any) -> Surveyed:
@@ -74,8 +74,14 @@ def cliff_at_nine(rows: int) -> float:
 
 
 ON_GPU = replace(LOADED, target=replace(TARGET, devices=("CPU", "CUDA0")))
+ON_TWO = replace(
+    LOADED,
+    target=replace(TARGET, devices=("CPU", "CUDA0", "CUDA1")),
+    draft=replace(DRAFT, devices=("CPU", "CUDA0")),
+)
 CROWDED = replace(LOADED, draft=replace(DRAFT, bytes=200_000_000))
 CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "the draft on one of two": ({"loaded": ON_TWO}, "devices", "ok", "CUDA1"),
     "the draft lacks the GPU": ({"loaded": ON_GPU}, "devices", "bad", "the draft does not use CUDA0"),
     "an early cliff": ({"first": passes(cliff_at_three)}, "rows", "bad", "3 rows cost 1.90x of 2"),
     "a late cliff": ({"first": passes(cliff_at_nine)}, "rows", "note", "9 rows cost 1.89x of 8"),
@@ -103,6 +109,10 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         {"tried": {"greedy": LOW, "raw": LOW, "draft template": HIGH}}, "template", "bad", "draft's own template",
     ),
     "no template": ({"tried": {"greedy": HIGH, "sampled": HIGH}}, "template", "ok", "nothing to compare"),
+    "a template that was not left out": (
+        {"tried": {"greedy": HIGH}, "has_template": True}, "template", "note", "judged without it",
+    ),
+    "nothing judged": ({"tried": {"greedy": NONE, "sampled": NONE}}, "sampling", "note", "not measured"),
     "a template that fails": (
         {"refused": {"draft template": "it does not end"}}, "template", "ok", "not measured: it does not end",
     ),

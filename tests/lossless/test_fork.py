@@ -99,6 +99,14 @@ def test_margins_above_temperature_zero_are_of_noisy_scores() -> None:
         assert margin(row, seen, (first, third), sampling, seed) >= apart
 
 
+def test_a_tie_is_one_of_the_scores_that_are_compared() -> None:
+    """A penalty divides the logit of a token that was seen: 6 against 4 is even, and 4 against 4 is not."""
+    row, penalised = np.array([6.0, 4.0, 0.0], np.float32), Sampling(temperature=0.0, repeat_penalty=1.5)
+    assert margin(row, [0], (0, 1), penalised, 0) == pytest.approx(0.0)
+    level = np.array([4.0, 4.0, 0.0], np.float32)
+    assert margin(level, [0], (0, 1), penalised, 0) == pytest.approx(4.0 - 4.0 / 1.5)
+
+
 def test_a_filtered_token_is_as_far_as_its_edge() -> None:
     sampling = Sampling(temperature=1.0, top_k=2, top_p=1.0, min_p=0.0)
     row = np.array([5.0, 4.0, 1.0, 0.0], np.float32)

@@ -146,3 +146,14 @@ def test_costs_travel(table: dict[int, float], each: float, read: float) -> None
     assert again.target.measured() == table
     assert again.draft.of(4) == pytest.approx(4 * each)
     assert again.read == read
+
+
+def test_what_is_measured_anew_replaces_itself_and_nothing_else() -> None:
+    """A calibration in little time finds few widths: what an earlier one found beyond them stays."""
+    costs = Costs.of_times({1: 1.0, 4: 0.8, 8: 2.0}, {1: 0.1}, 32)
+    assert costs.lone == 4
+    costs.renew(Costs.of_times({1: 0.9}, {1: 0.2}, 32))
+    assert costs.target.measured() == pytest.approx({1: 0.9, 4: 0.8, 8: 2.0})
+    assert (costs.draft.of(1), costs.lone) == (pytest.approx(0.2), 4)
+    costs.renew(Costs.of_times({1: 0.7, 4: 0.8}, {1: 0.2}, 32))
+    assert costs.lone == 1

@@ -42,9 +42,9 @@ def devices(case: Case) -> Finding:
         f"target on {' and '.join(target.devices)}, {rates[0]:.1f} GB/s of weights; "
         f"draft on {' and '.join(draft.devices)}, {rates[1]:.1f} GB/s"
     )
-    missing = [name for name in target.devices if name != "CPU" and name not in draft.devices]
-    if missing:
-        why = f"the draft does not use {' or '.join(missing)}, which the target does"
+    quick = [name for name in target.devices if name != "CPU"]
+    if quick and not any(name in quick for name in draft.devices):  # one of several is often the best place
+        why = f"the draft does not use {' or '.join(quick)}, which the target does"
         return Finding("devices", "bad", f"{text}: {why}", "--draft-gpu all", facts=facts)
     return Finding("devices", "ok", text, facts=facts)
 
@@ -115,7 +115,7 @@ def acceptance(case: Case) -> Finding:
 def temperature(case: Case) -> Finding:
     """Does sampling explain rejections?"""
     greedy, sampled = (case.evidence.tried.get(name) for name in ("greedy", "sampled"))
-    if greedy is None or sampled is None:
+    if greedy is None or sampled is None or not greedy.seen or not sampled.seen:
         return _untried(case, "sampling")
     text = (
         f"accepted {_spelt(greedy.share, greedy.error)} at T=0, {_spelt(sampled.share, sampled.error)} "
@@ -136,9 +136,11 @@ def template(case: Case) -> Finding:
     """Does the chat template explain rejections?"""
     tried = case.evidence.tried
     usual = tried.get("greedy")
-    if usual is None:
+    if usual is None or not usual.seen:
         return _untried(case, "template")
-    others = {name: tried[name] for name in ("raw", "draft template") if name in tried}
+    others = {name: tried[name] for name in ("raw", "draft template") if name in tried and tried[name].seen}
+    if not others and case.evidence.has_template:
+        return unmeasured("template", "no draft token was judged without it")
     if not others:
         return Finding("template", "ok", "the target has no chat template, so none can be wrong: nothing to compare")
     words = {"raw": "as a raw prompt", "draft template": "with the draft's own template"}

@@ -188,7 +188,7 @@ def _disk() -> Iterator[Finding]:
     """Yield whether the folders can be written, and the space there."""
     hub = os.environ.get("HF_HUB_CACHE") or str(Path(os.environ.get("HF_HOME") or "~/.cache/huggingface") / "hub")
     for name, folder in (("models", Path(hub).expanduser()), ("cache", cache_folder(""))):
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
         try:
             free = shutil.disk_usage(there).free
             with tempfile.TemporaryFile(dir=there):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
-from localspec.bench.race import Race
+from localspec.bench.race import EVEN, Race
 from localspec.cli.answer import load
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.case import Case
@@ -87,11 +87,14 @@ def _verdict(raced: Race | None, found: list[Finding]) -> str:
     bad = ", ".join(one.name for one in found if one.state == "bad")
     blamed = f"; found bad: {bad}" if bad else "; nothing was found bad"
     if raced is None or raced.ratio is None:
-        return f"speed not measured: the race did not end{blamed if bad else ''}"
+        why = "the race did not end" if raced is None else "the answers of the race were too short"
+        return f"speed not measured: {why}{blamed if bad else ''}"
     ratio = raced.ratio.median
-    pays = "pays" if ratio > 1.0 else "neither pays nor costs" if ratio >= PLAIN_SPEED else "does not pay"
+    pays = "pays" if ratio > 1.0 + EVEN else "neither pays nor costs" if ratio >= PLAIN_SPEED else "does not pay"
     rounds = f"median of {raced.ratio.n} rounds at T={TEMPERATURE:g}, one prompt"
-    return f"speculation {pays} here: auto is {ratio:.2f}x plain ({rounds}){blamed if ratio <= 1.0 or bad else ''}"
+    return (
+        f"speculation {pays} here: auto is {ratio:.2f}x plain ({rounds}){blamed if ratio <= 1.0 + EVEN or bad else ''}"
+    )
 
 
 def _wire(
