@@ -44,7 +44,8 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
         help="Continue the prompts, or ask them through the chat template.  [default: as the suite means]")  # fmt: skip
 @option("--methods", metavar="LIST", section=MEASURED,
         help="NAME[:ARGUMENT][:KEY=VALUE], separated by commas: plain, auto, draft-model:k=4, suffix, dyspec:16, "
-             "static:3,2,1, draft-model:k=8:verify=coupled.  [default: plain, auto and the draft at 4]")  # fmt: skip
+             "static:3,2,1, draft-model:k=8:verify=coupled.  "
+             "[default: plain, auto, and the draft at 4, or suffix]")  # fmt: skip
 @option("--budgets", metavar="LIST", section=MEASURED, help="Measure methods without a size of their own at each -k.")
 @option("--temps", metavar="LIST", section=MEASURED, help="Temperatures.  [default: 0,0.8]")
 @option("-n", "--max-tokens", type=click.IntRange(2, 2**31 - 1), metavar="N", section=MEASURED,

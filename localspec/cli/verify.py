@@ -52,7 +52,8 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
 
     Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
     accepted only where the two tokens' scores are closer than rounding moves them, both measured. And thousands of
-    draws of the rule, on rows recorded from both models, have the target's law by a chi-square test.
+    draws of the rule, on rows recorded from both models, have the target's law by a chi-square test. For --method auto,
+    which drafts where that pays, what it would draft with is checked in every pass.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     settings = present_settings(values, pair, console)
