@@ -9,13 +9,14 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.config import cache_folder
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, ResourceError
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.gguf.text import shown
 from localspec.models.hub.cache import Cache
 from localspec.models.hub.files import Listed, Listing, is_model, part_number, quant_of, select
@@ -67,8 +68,8 @@ class Candidate:
 
 
 def look(path: Path) -> ModelInfo:
-    """Read a model's header."""
-    return model_info(read_header(path))
+    """Read a model's header, of a split model those of all parts."""
+    return model_info(read_model(path))
 
 
 def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterator[Candidate]:
@@ -84,7 +85,7 @@ def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterato
             continue
         seen.add(real)
         with suppress(OSError):
-            size = os.stat(path).st_size
+            size = size_on_disk(path)
             if size < target.bytes and part_number(path.name) == 1:
                 yield _checked(target, name, "here", size, path)
 
@@ -139,10 +140,12 @@ def remote_info(name: HubName, hub: Hub) -> tuple[ModelInfo, int, HubName]:
     listing = hub.listing(name.repo, name.revision)
     parts = select([file.name for file in listing.files], name)
     files = [listing.file(part) for part in parts]
-    info = look(_header_file(listing, files[0], hub))
+    size = sum(file.size for file in files)
+    header = read_header(_header_file(listing, files[0], hub))
+    info = replace(model_info(header, is_first_part=len(files) > 1), bytes=size)
     quant = quant_of(parts[0])
     full = HubName(name.repo, name.revision, None if name.file or quant == "?" else quant, name.file)
-    return info, sum(file.size for file in files), full
+    return info, size, full
 
 
 def _header_file(listing: Listing, file: Listed, hub: Hub) -> Path:

@@ -14,6 +14,7 @@ from typing import Literal
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import Model, Pair
+from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
 from localspec.models.hub.files import is_model, part_number, quant_of, select
 from localspec.models.names import DraftChoice, HubName, PairName, PathName
@@ -125,7 +126,7 @@ def find(wanted: Offer | str) -> PairRef:
     else:
         pair = expand(wanted.ref)
     if pair.draft is DraftChoice.UNSET:
-        with suppress(NotFoundError):
+        with suppress(LocalspecError):  # loading says what is wrong with the target
             return locate(PairName(pair.target, DraftChoice.AUTO))
     return locate(pair)
 
@@ -183,15 +184,23 @@ def _files(folder: Path | None) -> list[Offer]:
     with suppress(OSError):
         for path in sorted(folder.iterdir()) if folder is not None else ():
             if is_model(path.name) and path.is_file() and part_number(path.name) == 1:
-                size, quant = path.stat().st_size, quant_of(path.name)
-                found.append(Offer(path.name, str(path), "file", "here", size, 0, False, quant, file=path))
-    return found
+                found.append(path)
+    return list(filter(None, map(_file, found)))
+
+
+def _file(path: Path) -> Offer | None:
+    """Return what a file of the folder offers, None where a part of it is missing."""
+    try:
+        size = size_on_disk(path)
+    except OSError:
+        return None
+    return Offer(path.name, str(path), "file", "here", size, 0, False, quant_of(path.name), file=path)
 
 
 def _sizes(pair: PairName) -> tuple[int, int]:
-    """Return the sizes of the files that are here, 0 for others. A split model's first part stands for all."""
+    """Return the sizes of the models that are here, 0 for others."""
     try:
         found = locate(pair)
-        return found.target.stat().st_size, 0 if found.draft is None else found.draft.stat().st_size
+        return size_on_disk(found.target), 0 if found.draft is None else size_on_disk(found.draft)
     except (LocalspecError, OSError):
         return 0, 0

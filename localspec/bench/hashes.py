@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from localspec.errors import NotFoundError
@@ -37,6 +37,11 @@ class Hashes:
             raise NotFoundError(f"cannot read {path}: {error.strerror}", hint="check the path") from None
         self._keep({**kept, key: digest.hexdigest()})
         return digest.hexdigest()
+
+    def of_model(self, parts: Sequence[Path], on_progress: Callable[[float], None] = lambda share: None) -> str:
+        """Return the hash of a model: its file's, or that of its parts' hashes. Raises NotFoundError."""
+        hashes = [self.sha256(part, on_progress) for part in parts]
+        return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
     def _kept(self) -> dict[str, str]:
         try:

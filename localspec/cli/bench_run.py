@@ -29,8 +29,8 @@ from localspec.config import LoadSettings, cache_folder
 from localspec.control.survey import Survey
 from localspec.errors import NotFoundError, ResourceError
 from localspec.events import Loaded, Loading
-from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
 from localspec.worker import Worker
 
@@ -193,8 +193,9 @@ def _hashes(settings: LoadSettings, live: Live, console: Console) -> dict[str, s
     found = {}
     for path in (settings.target, settings.draft):
         if path is not None:
-            model_info(read_header(Path(path)))  # no minute of hashing for a file that is no model, or has no end
-            found[path] = hashes.sha256(Path(path), _telling(live, f"hashing {one_line(Path(path).name)}"))
+            header = read_model(Path(path))
+            model_info(header)  # no minute of hashing for a file that is no model, or has no end
+            found[path] = hashes.of_model(header.files, _telling(live, f"hashing {one_line(Path(path).name)}"))
     if hashes.reason:
         console.warn(f"hashes of models are not kept: {hashes.reason}")
     return found

@@ -57,14 +57,15 @@ class ModelInfo:
         return shown(self.path.name)
 
 
-def model_info(header: Header, *, known: frozenset[str] = KNOWN) -> ModelInfo:
+def model_info(header: Header, *, known: frozenset[str] = KNOWN, is_first_part: bool = False) -> ModelInfo:
     """Describe the language model in a file whose header was read.
 
-    `known` holds the architectures that the installed llama.cpp loads. Raises IncompatibleError for files that are no
+    `known` holds the architectures that the installed llama.cpp loads. `is_first_part`: of a split model only this part
+    is at hand; its metadata are the model's, weights and bytes its own. Raises IncompatibleError for files that are no
     text generator or of an unknown architecture, and IntegrityError where a key that llama.cpp requires is missing or
     malformed.
     """
-    check_kind(header)
+    check_kind(header, is_first_part=is_first_part)
     arch = _text(header, "general.architecture")
     if arch not in known:
         raise IncompatibleError(

@@ -10,18 +10,20 @@ _TYPES = {"adapter": "a LoRA adapter", "mmproj": "a vision or audio projector", 
 _HINT = "give the path of the model itself"
 
 
-def check_kind(header: Header) -> None:
-    """Raise unless the file can be a whole language model.
+def check_kind(header: Header, *, is_first_part: bool = False) -> None:
+    """Raise unless the file can be a whole language model, or the first part of one where that is all there is.
 
     IncompatibleError for adapters, projectors, embedding models, vocabularies and lone parts of split models.
     """
-    _check_split(header)
+    if not is_first_part:
+        _check_split(header)
     kind = header.metadata.get("general.type")
     arch = header.metadata.get("general.architecture")
     what = _TYPES.get(kind) if isinstance(kind, str) else None
     if what is None and isinstance(arch, str):
         what = NOT_GENERATORS.get(arch) or _embedding(header, arch)
-    if what is None and "general.architecture" in header.metadata and not header.tensors:
+    is_empty = not (header.tensors or is_first_part)  # a first part may hold nothing but the metadata
+    if what is None and "general.architecture" in header.metadata and is_empty:
         what = "a vocabulary without weights"
     if what:
         raise IncompatibleError(f"{header.name} is {what}, not a language model that generates text", hint=_HINT)

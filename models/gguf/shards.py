@@ -54,6 +54,11 @@ def part_paths(path: Path) -> tuple[Path, ...]:
     return tuple(path.with_name(f"{match[1]}-{number:05}-of-{match[3]}.gguf") for number in range(1, count + 1))
 
 
+def size_on_disk(path: Path) -> int:
+    """Return the bytes of the model that `path` names, all parts together. Raises OSError where one is missing."""
+    return sum(part.stat().st_size for part in part_paths(path) or (path,))
+
+
 def _require_parts(first: Header, count: int) -> tuple[Path, ...]:
     """Return the parts' paths, each of which is there; `first` is the header of one of them."""
     paths = part_paths(first.path)

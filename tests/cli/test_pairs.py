@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.harness import PAIR, assert_one_line, localspec
-from tests.hub.machine import DRAFT, TARGET, Machine
+from tests.hub.machine import DRAFT, PARTS, TARGET, Machine
 from tests.hub.models import DRAFT as DRAFT_BYTES
-from tests.hub.models import whole
+from tests.hub.models import parts, whole
 from tests.hub.server import Repo, serving
 
 
@@ -152,6 +152,20 @@ def test_auto_takes_the_draft_that_fits(machine: Machine) -> None:
     made = json.loads(machine.call(*run).stdout)
     assert made["pair"]["draft"]["path"] == str(folder / "b.gguf")
     assert made["pair"]["name"] == "t.gguf+b.gguf"
+
+
+def test_a_target_in_parts_is_compared_as_a_whole(machine: Machine) -> None:
+    """Of one on the hub the first part says enough; of one here all parts are read."""
+    size = sum(map(len, parts().values()))
+    far = machine.json("pairs", "explain", PARTS, DRAFT)
+    assert (far["fits"], far["target"]["bytes"]) == (True, size)
+    assert machine.links() == [], "nothing was pulled"
+    machine.call("pull", "-y", PARTS, DRAFT)
+    near = machine.json("pairs", "explain", PARTS, DRAFT)
+    assert (near["fits"], near["target"]["bytes"]) == (True, size)
+    assert near["target"]["n_params"] > far["target"]["n_params"], "the first part has some of the weights"
+    (found,) = machine.json("pairs", "suggest", "--offline", PARTS)["candidates"]
+    assert (found["name"], found["verdict"]) == ("hf:tales/draft-GGUF/sub/draft.Q8_0.gguf", "fits")
 
 
 def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> None:

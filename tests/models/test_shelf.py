@@ -13,9 +13,10 @@ from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import Cache
 from localspec.models.names import parse
 from localspec.models.shelf import Offer, find, is_here, offers, whole_models
-from localspec.models.store import expand
+from localspec.models.store import PairRef, expand
 from localspec.models.user_catalog import add
 from tests.cli.harness import PAIR
+from tests.hub.models import parts
 
 COMMIT = "0" * 40
 CACHED = "hf:tales/storyteller-GGUF@0000000:Q8_0"
@@ -87,6 +88,28 @@ def test_files_of_a_folder_whatever_they_are_called(home: Path) -> None:
     assert pair.draft is not None, "the small one fits"
     assert pair.draft.name == "small.gguf"
     assert listed(home / "not there").keys() == listed().keys()
+
+
+def test_a_model_in_parts_is_one_offer_and_gets_a_draft(home: Path) -> None:
+    folder = home / "mine"
+    folder.mkdir()
+    for name, data in parts().items():
+        (folder / name).write_bytes(data)
+    first = next(iter(parts()))
+    (folder / "small.gguf").symlink_to(PAIR / "draft-q8_0.gguf")
+    found = {name: offer for name, offer in listed(folder).items() if offer.origin == "file"}
+    assert sorted(found) == ["small.gguf", first]
+    assert found[first].bytes == sum(map(len, parts().values()))
+    assert find(found[first]).draft == folder / "small.gguf"
+    (folder / max(parts())).unlink()
+    assert first not in listed(folder), "a part is missing"
+    assert "small.gguf" in listed(folder)
+
+
+def test_a_target_that_nothing_can_be_compared_with_is_found_without_a_draft(home: Path) -> None:
+    """What is wrong with it is said when it is loaded."""
+    (home / "t.gguf").write_bytes(b"no model")
+    assert find(f"{home}/t.gguf") == PairRef(home / "t.gguf", None, "t.gguf")
 
 
 def test_what_is_written_down_is_found_as_everywhere() -> None:
