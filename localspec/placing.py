@@ -29,6 +29,7 @@ DEFAULT_CTX = 4096
 SMALLEST_CTX = 512
 STEP = 0.8  # of the devices' memory, for the second try
 CLEARLY = 0.95  # of the time: a prediction that is closer says nothing
+PAGED = "the model is larger than the free memory: it is read from the disk in every pass"
 UNKNOWN_RAM = 1 << 62  # bytes, where the system does not say what is free: then only devices limit
 
 
@@ -140,7 +141,12 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
 
 def _unplanned(settings: LoadSettings, looked: tuple[Looked, Looked | None], warnings: tuple[str, ...]) -> Step:
     draft = None if looked[1] is None else load_options(settings, settings.draft_gpu)
-    return Step(settings, looked, load_options(settings, settings.gpu), draft, warnings)
+    target = load_options(settings, settings.gpu)
+    available = available_memory()
+    is_paged = available is not None and looked[0].header.size > available and settings.mmap
+    if is_paged and (settings.gpu == "off" or not offloading(devices())):
+        target, warnings = replace(target, repack=False), (*warnings, PAGED)
+    return Step(settings, looked, target, draft, warnings)
 
 
 def _planned(
@@ -196,7 +202,7 @@ def _doubts(plan: Plan, plain: Plan, models: Models, failed: ResourceError | Non
             "unless it is accepted more often than assumed: --draft none",
         )
     if plan.is_paged:
-        doubts += ("the model is larger than the free memory: it is read from the disk in every pass",)
+        doubts += (PAGED,)
     return doubts
 
 

@@ -106,9 +106,9 @@ class Session:
         step = first_step(settings, target, draft)
         while True:
             try:
-                self._target = yield from load_model(target.info, step.target, "target")
+                self._target = yield from load_model(target, step.target, "target")
                 if draft is not None and step.draft is not None:
-                    self._draft = yield from load_model(draft.info, step.draft, "draft")
+                    self._draft = yield from load_model(draft, step.draft, "draft")
                 return step.warnings
             except ResourceError as error:
                 self.close()
@@ -256,13 +256,13 @@ class Session:
         if self._derived is None or self._derived.layers != layers:
             yield events.Loading("early exit", 0.0)
             with self._exits.held(layers) as path:
-                info = look_at(str(path)).info
+                looked = look_at(str(path))
                 settings = replace(self._settings, ctx=self._target.backend.traits.n_ctx)
                 options = load_options(settings, settings.draft_gpu)
                 if self._derived is not None:
                     self._derived.loaded.close()
                     self._derived = None
-                self._derived = Derived(layers, (yield from load_model(info, options, "early exit")))
+                self._derived = Derived(layers, (yield from load_model(looked, options, "early exit")))
         return self._derived.loaded
 
     def _engine(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int) -> Engine:

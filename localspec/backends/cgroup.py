@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 SELF = Path("/proc/self/cgroup")
+UNLIMITED = 1 << 60  # bytes: version 1 says a number even larger where there is no limit
 
 
 def core_quota(root: Path = ROOT, self: Path = SELF) -> int | None:
@@ -19,11 +20,18 @@ def core_quota(root: Path = ROOT, self: Path = SELF) -> int | None:
 
 def memory_room(root: Path = ROOT, self: Path = SELF) -> int | None:
     """Return the bytes that may still be taken, file cache counted as free; None without a limit."""
-    rooms = []
-    for group in _groups(root, self):
-        limit, used = read(group / "memory.max"), read(group / "memory.current")
-        if _is_count(limit) and _is_count(used):
-            rooms.append(int(limit) - int(used) + _file_cache(read(group / "memory.stat")))
+    known = [
+        (read(group / "memory.max"), read(group / "memory.current"), _file_cache(read(group / "memory.stat"), ""))
+        for group in _groups(root, self)
+    ]
+    old = root / "memory"  # version 1 shows a container its own group there
+    limit, used = read(old / "memory.limit_in_bytes"), read(old / "memory.usage_in_bytes")
+    known.append((limit, used, _file_cache(read(old / "memory.stat"), "total_")))
+    rooms = [
+        int(limit) - int(used) + cache
+        for limit, used, cache in known
+        if _is_count(limit) and _is_count(used) and int(limit) < UNLIMITED
+    ]
     return max(0, min(rooms)) if rooms else None
 
 
@@ -45,9 +53,9 @@ def _groups(root: Path, self: Path) -> Iterator[Path]:
     yield root
 
 
-def _file_cache(stat: str) -> int:
+def _file_cache(stat: str, prefix: str) -> int:
     fields = dict(line.split() for line in stat.splitlines() if len(line.split()) == 2)
-    return sum(int(fields.get(name, 0)) for name in ("active_file", "inactive_file"))
+    return sum(int(fields.get(prefix + name, 0)) for name in ("active_file", "inactive_file"))
 
 
 def _is_count(text: str) -> bool:

@@ -15,15 +15,22 @@ SAFE = 0.8  # of the available memory, for a suggestion that will really work
 
 @dataclass(frozen=True, slots=True)
 class ContextShape:
-    """What decides the size of a context: KV entries a position takes in all layers together, attention heads."""
+    """What decides the size of a context: KV entries a position takes in all layers together, attention heads.
+
+    `padded` are the values' entries without flash attention: llama.cpp then gives every layer as many as the widest
+    has; 0 where all have the same. `state` bytes are recurrent layers' memory, which does not grow.
+    """
 
     k_entries: int
     v_entries: int
     n_heads: int
+    padded: int = 0
+    state: int = 0
 
-    def kv_bytes(self, n_ctx: int, kv_type: str) -> int:
+    def kv_bytes(self, n_ctx: int, kv_type: str, has_flash: bool) -> int:
         """Return the bytes of the cache of `n_ctx` positions."""
-        return int(-(-n_ctx // PAD) * PAD * (self.k_entries + self.v_entries) * BITS[kv_type] / 8)
+        entries = self.k_entries + (self.v_entries if has_flash else max(self.v_entries, self.padded))
+        return int(-(-n_ctx // PAD) * PAD * entries * BITS[kv_type] / 8) + self.state
 
     def compute_bytes(self, n_ctx: int, n_batch: int, has_flash: bool) -> int:
         """Return the bytes of the buffers that grow with the context: the mask and, without flash attention, scores."""
@@ -34,13 +41,15 @@ class ContextShape:
 def check_context(shape: ContextShape, n_ctx: int, options: LoadOptions, available: int | None) -> int:
     """Return the KV bytes of a context, or refuse one that does not fit into `available` bytes."""
 
+    has_flash = options.flash_attn != "off"
+
     def total(n: int) -> int:
-        buffers = shape.compute_bytes(n, options.n_batch, options.flash_attn != "off")
-        return shape.kv_bytes(n, options.kv_type) + buffers + n * CELL_BYTES
+        buffers = shape.compute_bytes(n, options.n_batch, has_flash)
+        return shape.kv_bytes(n, options.kv_type, has_flash) + buffers + n * CELL_BYTES
 
     needed = total(n_ctx)
     if available is None or needed <= available:
-        return shape.kv_bytes(n_ctx, options.kv_type)
+        return shape.kv_bytes(n_ctx, options.kv_type, has_flash)
     fits = int(SAFE * available * n_ctx / needed) // PAD * PAD  # the total is as good as linear in n_ctx
     raise ResourceError(
         f"a context of {n_ctx} tokens needs {human(needed)} of memory and {human(available)} is available",

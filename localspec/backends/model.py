@@ -49,16 +49,26 @@ class Closeable(Protocol):
 
 
 class Model:
-    """Weights and vocabulary of one GGUF file; closing it closes the backends on it first."""
+    """Weights and vocabulary of one GGUF model; closing it closes the backends on it first.
+
+    Whoever has read the header says by `n_bytes` how large all its files are, and by `shape` what its contexts are
+    made of; otherwise they are taken from the one file and from what llama.cpp tells.
+    """
 
     def __init__(
-        self, path: str | Path, options: LoadOptions | None = None, on_progress: Progress | None = None
+        self,
+        path: str | Path,
+        options: LoadOptions | None = None,
+        on_progress: Progress | None = None,
+        *,
+        n_bytes: int | None = None,
+        shape: ContextShape | None = None,
     ) -> None:
         self.path = Path(path)
         self.options = options or LoadOptions()
         self.handle: Any = None
         self.users: WeakSet[Closeable] = WeakSet()
-        n_bytes = self._file_bytes()
+        n_bytes = max(self._file_bytes(), n_bytes or 0)
         if not self.options.mmap and not api.llama_supports_gpu_offload():
             check_weights(n_bytes, available_memory())
         placement = self.options.placement
@@ -76,6 +86,7 @@ class Model:
         self.n_bytes: int = api.llama_model_size(self.handle)
         self.is_recurrent: bool = api.llama_model_is_recurrent(self.handle)
         self.is_hybrid: bool = api.llama_model_is_hybrid(self.handle)
+        self.context_shape = self._even_shape() if shape is None else shape
         self.special = self._special()
         self._pieces: dict[tuple[int, bool], bytes] = {}
 
@@ -101,16 +112,6 @@ class Model:
         """The jinja source of the chat template, None without one."""
         text: bytes | None = api.llama_model_chat_template(self.handle, None)
         return text.decode("utf-8", "replace") if text is not None else None
-
-    @property
-    def context_shape(self) -> ContextShape:
-        """What a context on this model is made of."""
-        heads = self._per_layer("attention.head_count_kv", api.llama_model_n_head_kv(self.handle))
-        n_heads = max(1, api.llama_model_n_head(self.handle))
-        width = api.llama_model_n_embd(self.handle) // n_heads
-        key = self._arch_number("attention.key_length") or width
-        value = self._arch_number("attention.value_length") or width
-        return ContextShape(heads * key, heads * value, n_heads)
 
     def metadata(self, key: str) -> str | None:
         """Return a metadata value as llama.cpp prints it, None where the file has no such key."""
@@ -190,7 +191,7 @@ class Model:
             else (api.LLAMA_LOAD_MODE_MLOCK if self.options.mlock else api.LLAMA_LOAD_MODE_NONE)
         )
         params.check_tensors = self.options.check_tensors
-        params.use_extra_bufts = not amx.is_broken() if self.options.repack is None else self.options.repack
+        params.use_extra_bufts = self._is_repacked()
 
         raised: list[BaseException] = []
 
@@ -210,6 +211,12 @@ class Model:
         if handle is None:
             raise _load_error(self.path)
         return handle
+
+    def _is_repacked(self) -> bool:
+        """Whether llama.cpp may copy weights into the layouts its CPU kernels like best, out of the mapped file."""
+        if self.options.repack is not None:
+            return self.options.repack
+        return not amx.is_broken() and (self.options.placement is None or self.options.placement.is_repacked)
 
     def _check_decoder(self) -> None:
         """Refuse models that do not generate text from left to right."""
@@ -257,16 +264,13 @@ class Model:
                 return buffer.raw[:n].decode("utf-8", "replace")
             size = n + 1
 
-    def _arch_number(self, key: str) -> int | None:
-        text = self.metadata(f"{self.architecture}.{key}") or ""
-        return int(text) if text.isdecimal() else None
-
-    def _per_layer(self, key: str, first: int) -> int:
-        """Return the sum over all layers of a value that may be one number or one per layer."""
-        text = self.metadata(f"{self.architecture}.{key}") or ""
-        if text.startswith("["):
-            return sum(int(part) for part in text.strip("[]").split(",") if part.strip().isdecimal())
-        return first * self.n_layers
+    def _even_shape(self) -> ContextShape:
+        """Return what contexts of a model are made of whose layers all have the same cache."""
+        n_heads = max(1, api.llama_model_n_head(self.handle))
+        width = api.llama_model_n_embd(self.handle) // n_heads
+        heads = self.n_layers * api.llama_model_n_head_kv(self.handle)
+        key, value = (self.metadata(f"{self.architecture}.attention.{what}_length") for what in ("key", "value"))
+        return ContextShape(heads * int(key or width), heads * int(value or width), n_heads)
 
 
 def _load_error(path: Path) -> LocalspecError:

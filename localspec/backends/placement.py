@@ -50,7 +50,6 @@ def place(params: Any, placement: Placement) -> object:
     overrides = (_Override * 2)()  # the last is empty and ends the list
     params.devices = ctypes.cast(handles, ctypes.c_void_p)
     params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
-    params.use_extra_bufts = placement.is_repacked
     if placement.cpu_experts:
         layers = "|".join(map(str, range(placement.cpu_experts)))
         overrides[0] = _Override(rf"^blk\.({layers}){EXPERTS}".encode(), _cpu_buffer_type())

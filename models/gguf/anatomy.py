@@ -155,21 +155,24 @@ class _About:
 
 
 def _layer(about: _About, index: int, dense: int, experts: int) -> Layer:
-    rank = about.number("attention.kv_lora_rank")
-    if rank:  # multi-head latent attention keeps one compressed row and no values
-        return Layer(dense, experts, rank + about.number("rope.dimension_count"), 0)
     heads = about.kv_heads[index]
     shared = about.number("attention.shared_kv_layers")  # of the last layers, which read the cache of an earlier one
     interval = about.number("full_attention_interval")  # of hybrids that name one: the other layers are recurrent
     if index >= about.n_layers - shared or (interval and (index + 1) % interval):
         heads = 0
+    is_windowed = bool(about.pattern[index]) if len(set(about.pattern)) > 1 else False
+    key, value = (about.number(f"attention.{what}_length", about.head) for what in ("key", "value"))
+    if is_windowed:
+        key, value = about.number("attention.key_length_swa", key), about.number("attention.value_length_swa", value)
+    # Multi-head latent attention keeps one compressed row and no values; older files, without these keys, are unfolded.
+    is_latent = about.number("attention.key_length_mla") and about.number("attention.value_length_mla")
     return Layer(
         dense,
         experts,
-        heads * about.number("attention.key_length", about.head),
-        heads * about.number("attention.value_length", about.head),
+        heads * key,
+        0 if is_latent else heads * value,
         state=0 if heads else _state(about),
-        is_windowed=bool(about.pattern[index]) if len(set(about.pattern)) > 1 else False,
+        is_windowed=is_windowed,
     )
 
 

@@ -146,10 +146,10 @@ def test_a_file_that_changes_between_the_look_and_the_load(
 ) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(random_gguf().read_bytes())
-    info = look_at(str(path)).info
+    looked = look_at(str(path))
     change(path)
     with pytest.raises(error, match=r"m\.gguf") as caught:
-        list(load_model(info, EXACT, "target"))
+        list(load_model(looked, EXACT, "target"))
     assert caught.value.hint
 
 

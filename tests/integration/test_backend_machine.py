@@ -73,6 +73,17 @@ def test_memory_of_a_control_group(tmp_path: Path) -> None:
     assert memory_room(tmp_path / "none", tmp_path / "none") is None
 
 
+def test_memory_that_an_old_control_group_leaves(tmp_path: Path) -> None:
+    files = {
+        "memory/memory.limit_in_bytes": "1000",
+        "memory/memory.usage_in_bytes": "700",
+        "memory/memory.stat": "active_file 1\ntotal_active_file 40\ntotal_inactive_file 60\nrss 9",
+    }
+    assert memory_room(write(tmp_path / "root", files), tmp_path / "none") == 400
+    none = write(tmp_path / "root", {"memory/memory.limit_in_bytes": "9223372036854771712"})
+    assert memory_room(none, tmp_path / "none") is None
+
+
 @pytest.mark.parametrize(
     ("setting", "n_bytes", "layers"),
     [
@@ -97,7 +108,7 @@ def test_a_suggested_context_fits() -> None:
             check_context(shape, 10_000_000, options, 8 * GIB)
         fitting = caught.value.detail["fitting_n_ctx"]
         assert fitting % 256 == 0
-        assert check_context(shape, fitting, options, 8 * GIB) == shape.kv_bytes(fitting, "f16") > 2 * GIB
+        assert check_context(shape, fitting, options, 8 * GIB) == shape.kv_bytes(fitting, "f16", True) > 2 * GIB
     with pytest.raises(ResourceError) as caught:
         check_context(shape, 4096, LoadOptions(), 1000)
     assert "smaller model" in caught.value.hint

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model, build_info
 from localspec.backends.log import LOG
+from localspec.backends.options import Placement
 from localspec.errors import (
     IncompatibleError,
     IntegrityError,
@@ -19,8 +22,10 @@ from localspec.errors import (
     ResourceError,
     UsageError,
 )
+from localspec.loading import Loaded, load_model, look_at
 from localspec.protocols import Cancelled
-from tests.integration.gguf_models import EXACT, STORYTELLER, TINY, never, random_gguf
+from scripts.make_random_gguf import Shape
+from tests.integration.gguf_models import EXACT, JAMBA, MAMBA, SLIDING, STORYTELLER, TINY, never, random_gguf
 
 
 @pytest.fixture(scope="module")
@@ -311,3 +316,39 @@ def test_the_bundled_pair_loads_and_writes(name: str) -> None:
             row = backend.extend(tokens[-1:], [-1]).logits(0)
             backend.keep((0,))
         assert all(map(str.isprintable, b"".join(map(model.piece, tokens)).decode("utf-8", "ignore").split()))
+
+
+def load(path: Path) -> Loaded:
+    """Load a model as `localspec run` does: its header is read first."""
+    loading = load_model(look_at(str(path)), EXACT, "target")
+    while True:
+        try:
+            next(loading)
+        except StopIteration as done:
+            loaded: Loaded = done.value
+            return loaded
+
+
+@pytest.mark.parametrize("shape", [TINY, SLIDING, MAMBA, JAMBA], ids=lambda shape: shape.arch)
+def test_a_context_takes_what_the_header_promises(shape: Shape) -> None:
+    """Cells of the cache in every layer that has some, states in the others."""
+    loaded = load(random_gguf(shape))
+    said = [float(line.split("=")[1].split()[0]) for line in LOG.lines if re.search("(KV|RS) buffer size", line)]
+    loaded.close()
+    assert said
+    assert sum(said) == pytest.approx(loaded.backend.kv_bytes / 2**20, abs=0.01 * len(said))
+
+
+def test_what_is_read_from_the_disk_in_every_pass_is_not_copied_into_memory() -> None:
+    """llama.cpp copies Q4_0 weights into a layout of its own, which would have to fit into memory."""
+
+    def is_copied(**options: Any) -> bool:
+        LOG.clear()
+        with Model(random_gguf(replace(TINY, width=256, quant="Q4_0")), LoadOptions(threads=1, **options)):
+            return any("REPACK" in line for line in LOG.lines)
+
+    if not is_copied():
+        pytest.skip("llama.cpp has no other layout for this processor")
+    assert not is_copied(repack=False)
+    assert is_copied(placement=Placement())
+    assert not is_copied(placement=Placement(is_repacked=False))

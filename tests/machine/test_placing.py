@@ -87,6 +87,18 @@ def test_without_devices_nothing_is_planned() -> None:
     assert step.target == LoadOptions(gpu="off", max_leaves=step.target.max_leaves)
 
 
+@pytest.mark.parametrize(("available", "repack"), [(None, None), (1 << 40, None), (1000, False)])
+def test_a_model_larger_than_the_memory_stays_in_its_file(
+    monkeypatch: pytest.MonkeyPatch, available: int | None, repack: bool | None
+) -> None:
+    """Rearranged weights are a copy, which the kernel cannot drop and read again."""
+    monkeypatch.setattr("localspec.placing.available_memory", lambda: available)
+    header = read_model(pair.TARGET)
+    step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), Looked(header, model_info(header)), None)
+    assert step.target.repack is repack
+    assert ("read from the disk" in str(step.warnings)) is (repack is False)
+
+
 def test_an_integrated_gpu_is_used_where_there_is_no_other() -> None:
     """As llama.cpp chooses; remote devices do not count as another."""
     cpu, gpu = Device("CPU", "", False, 1), Device("CUDA0", "", True, 1)

@@ -50,6 +50,11 @@ def test_experts_are_told_from_the_rest(tmp_path: Path) -> None:
     assert parts.weights == sum(one.n_bytes for one in read_header(tmp_path / "m.gguf").tensors)
 
 
+LATENT = (
+    model().set("llama.attention.kv_lora_rank", "u32", 512).set("llama.attention.head_count_kv", "u32", 1)
+    .set("llama.attention.key_length", "u32", 576).set("llama.attention.value_length", "u32", 512)
+)  # fmt: skip
+
 CACHES: dict[str, tuple[File, list[tuple[int, int]]]] = {
     "heads of the cache default to those of attention": (model(), [(32, 32), (32, 32)]),
     "grouped": (model().set("llama.attention.head_count_kv", "u32", 2), [(16, 16), (16, 16)]),
@@ -59,8 +64,19 @@ CACHES: dict[str, tuple[File, list[tuple[int, int]]]] = {
         [(96, 64), (96, 64)],
     ),
     "compressed (MLA)": (
-        model().set("llama.attention.kv_lora_rank", "u32", 512).set("llama.rope.dimension_count", "u32", 64),
+        LATENT.set("llama.attention.key_length_mla", "u32", 192).set("llama.attention.value_length_mla", "u32", 128),
         [(576, 0), (576, 0)],
+    ),
+    "MLA in an older file, of which llama.cpp makes heads": (
+        model().set("llama.attention.kv_lora_rank", "u32", 512).set("llama.attention.key_length", "u32", 192)
+        .set("llama.attention.value_length", "u32", 128),
+        [(768, 512), (768, 512)],
+    ),
+    "windowed layers have heads of their own": (
+        model().set("llama.attention.sliding_window_pattern", "arr[bool]", [True, False])
+        .set("llama.attention.key_length", "u32", 16).set("llama.attention.key_length_swa", "u32", 8)
+        .set("llama.attention.value_length", "u32", 16).set("llama.attention.value_length_swa", "u32", 4),
+        [(32, 16), (64, 64)],
     ),
     "the last layer reads an earlier one's": (
         model().set("llama.attention.shared_kv_layers", "u32", 1), [(32, 32), (0, 0)]
