@@ -150,10 +150,15 @@ def state_folder(name: str) -> Path:
     return _folder("state") / name
 
 
+def typed_path(name: str) -> Path:
+    """Return the path that a person typed. "~name" of nobody here is a file's name, as in a shell."""
+    return Path(os.path.expanduser(name))
+
+
 def _folder(kind: str) -> Path:
     home = os.environ.get("LOCALSPEC_HOME")
     if home:
-        return Path(home).expanduser().absolute() / kind
+        return typed_path(home).absolute() / kind
     import platformdirs  # minds XDG_CACHE_HOME and its like
 
     folder: Path = getattr(platformdirs, f"user_{kind}_path")("localspec")

@@ -14,7 +14,7 @@ from localspec import events
 from localspec.acceptance import Acceptance
 from localspec.axes import Axes
 from localspec.control.auto import LONGEST, Auto
-from localspec.control.calibrate import Timed, calibrate, calibrate_more, is_worth_more
+from localspec.control.calibrate import Stoppable, Timed, calibrate, calibrate_more, is_worth_more
 from localspec.control.cost import Costs
 from localspec.control.guard import Guarded
 from localspec.control.learning import Learning
@@ -24,7 +24,7 @@ from localspec.control.reading import Reader
 from localspec.methods import Parts, registered, resolve
 from localspec.options import read_options
 from localspec.profiles import Profile
-from localspec.protocols import Clock, Controller, Drafter, Shape
+from localspec.protocols import Cancel, Clock, Controller, Drafter, Shape
 
 COPIES = 0.002  # seconds of a plain pass: below, looking for copies costs more than they bring
 SUFFIX = "suffix"
@@ -66,14 +66,15 @@ class Steering:
     def _is_priced(self) -> bool:
         return self.profile.costs is not None and self.profile.costs.target.is_known
 
-    def measure(self, target: Timed, draft: Timed | None) -> Iterator[events.Event]:
-        """Measure what passes cost; their caches have room for the widest."""
+    def measure(self, target: Timed, draft: Timed | None, cancel: Cancel) -> Iterator[events.Event]:
+        """Measure what passes cost; their caches have room for the widest. Raises Cancelled between two passes."""
         yield events.Loading("first measurement", 0.0)
-        self._is_measured = True
+        timed = Stoppable(target, cancel)
         if not self._is_priced:
-            self.profile.costs = calibrate(target, draft, self._clock)
+            self.profile.costs = calibrate(timed, None if draft is None else Stoppable(draft, cancel), self._clock)
         else:
-            calibrate_more(target, self._costs(), self._clock)
+            calibrate_more(timed, self._costs(), self._clock)
+        self._is_measured = True
         self.profile.save()
 
     def keep(self) -> Iterator[events.Event]:

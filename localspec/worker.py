@@ -53,7 +53,7 @@ _FATES = {
     "SIGABRT": ("aborted (SIGABRT)", REPORT),
     "SIGILL": (
         "met an instruction this processor lacks (SIGILL): llama.cpp was built for another one",
-        "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python",
+        "localspec doctor, which says the line that builds it for this one",
     ),
 }
 

@@ -181,7 +181,7 @@ def _session_class() -> type[Session]:
     except (ImportError, OSError, RuntimeError) as error:
         if isinstance(error, ImportError) and str(error.name).startswith("localspec"):
             raise  # our own mistake
-        hint = "pip install --force-reinstall --no-cache-dir 'llama-cpp-python>=0.3.36,<0.4'"
+        hint = "localspec doctor, which says the line that installs it anew"
         raise NotFoundError(f"llama.cpp cannot be loaded: {error}", hint=hint) from error
     _echo_log()
     return Session

@@ -77,6 +77,8 @@ watched_pip() {
     wait "$pid" || { tail -n 15 "$log" >&2; fail "The installation failed; the whole log is in .venv/${log##*/}."; }
 }
 
+binding_version() { "$python" -c 'from importlib.metadata import version; print(version("llama-cpp-python"))'; }
+
 install() {
     local what=$1 log=$venv/install.log
     go_without_amx
@@ -90,7 +92,7 @@ install() {
     if [ -n "$(flags_against_amx)" ] && ! "$python" -c 'import sys; from localspec.backends import amx; sys.exit(amx.is_broken())'; then
         echo "llama.cpp crashes with AMX on this machine: compiling it without, once." >&2
         "$python" -m pip cache remove 'llama_cpp_python*' >/dev/null 2>&1 || true  # the next clone gets the good one
-        watched_pip "$log" --force-reinstall --no-deps llama-cpp-python
+        watched_pip "$log" --force-reinstall --no-deps "llama-cpp-python==$(binding_version)"
     fi
 }
 
@@ -112,13 +114,12 @@ cmake_flags() {
 # Compile llama.cpp anew with these options, unless it was. pip would take the wheel in its cache, whatever CMAKE_ARGS
 # say.
 rebuild() {
-    local flags=$1 log=$venv/rebuild.log built=$venv/.with version
+    local flags=$1 log=$venv/rebuild.log built=$venv/.with
     [ "$(cat "$built" 2>/dev/null)" != "$flags" ] || return 0
-    version=$("$python" -c 'from importlib.metadata import version; print(version("llama-cpp-python"))')
     echo "Compiling llama.cpp with $flags, which takes minutes and happens once. Details: .venv/rebuild.log" >&2
     go_without_amx
     export CMAKE_ARGS="${CMAKE_ARGS:+$CMAKE_ARGS }$flags"
-    watched_pip "$log" --no-cache-dir --force-reinstall --no-deps --no-binary llama-cpp-python "llama-cpp-python==$version"
+    watched_pip "$log" --no-cache-dir --force-reinstall --no-deps --no-binary llama-cpp-python "llama-cpp-python==$(binding_version)"
     echo "$flags" >"$built"
 }
 

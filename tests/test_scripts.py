@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from localspec import BINDING
 
 ROOT = Path(__file__).parents[1]
 RECORDER = """#!/usr/bin/env bash
@@ -66,3 +69,8 @@ def test_a_build_that_fails_is_said_and_tried_again(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert "The installation failed" in done.stderr
         assert len((tmp_path / "record").read_text().splitlines()) == attempt
+
+
+def test_what_is_installed_anew_is_what_is_needed() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert BINDING in needed

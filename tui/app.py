@@ -6,13 +6,13 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from localspec.config import typed_path
 from localspec.errors import LocalspecError
 from localspec.setting import Setting
 from localspec.tui.commands import attach
@@ -221,7 +221,7 @@ class LocalspecApp(Elsewhere):
         async def take(name: str | None) -> None:
             if not name:
                 return
-            path = Path(name).expanduser()
+            path = typed_path(name)
             try:
                 await asyncio.wrap_future(self.keeper.ask(lambda store: exported(store, conversation, path)))
             except LocalspecError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from localspec.attachment import Attachment
+from localspec.config import typed_path
 from localspec.conversations.records import USER
 from localspec.errors import UsageError
 from localspec.faces.inputs import MAX_FILE, Inputs
@@ -87,7 +87,7 @@ async def _read(chat: Talk, argument: str) -> None:
 
 def attach(attached: list[Attachment], name: str) -> Attachment:
     """Read a text file and attach it to the next message. Raises NotFoundError or PromptTooLongError."""
-    path = Path(name).expanduser()
+    path = typed_path(name)
     text = Inputs(MAX_FILE).regular(str(path))
     attached.append(Attachment(path.name, text))
     return attached[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from localspec.conversations.export import markdown, page, to_wire
@@ -26,7 +27,7 @@ def exported(store: Store, conversation: str, path: Path) -> None:
     """
     if path.suffix.lower() not in KINDS:
         raise UsageError(f"{path} does not say which kind: .md, .html or .json", hint=f"{path.stem or 'chat'}.md")
-    if path.exists():
+    if os.path.exists(path):
         raise UsageError(f"{path} exists already", hint="another name")
     kept = store.get(conversation)
     if path.suffix.lower() == ".json":

@@ -17,11 +17,13 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from localspec import BINDING
 from localspec.backends.lib import api
 from localspec.config import cache_folder
 
 FLAGS = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
-REBUILD = f'CFLAGS="{FLAGS}" CXXFLAGS="{FLAGS}" pip install --force-reinstall --no-deps --no-cache-dir llama-cpp-python'
+_PIP = f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir '{BINDING}'"
+REBUILD = f'CFLAGS="{FLAGS}" CXXFLAGS="{FLAGS}" {_PIP}'
 _TRY = """
 import sys
 from localspec.backends.llama_cpp import LlamaBackend, Model

@@ -9,10 +9,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from localspec.bench.files import read_text
+from localspec.config import typed_path
 from localspec.errors import NotFoundError, UsageError
 
 COLUMNS = ("prompt", "question", "turns", "text", "instruction", "content")  # looked for in this order
@@ -78,7 +78,7 @@ def load_suite(name: str, column: str | None = None, is_chat: bool | None = None
             f"there is no suite {name!r}: there are {known}, or a file",
             hint=f"--suite {near[0] if near else 'stories'}",
         )
-    path = Path(name).expanduser()
+    path = typed_path(name)
     text = read_text(path, said=f"--suite {name}", hint=HINT)
     prompts = tuple(_prompts(text, name, column))
     if not prompts:

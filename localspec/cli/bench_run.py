@@ -25,7 +25,7 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.config import LoadSettings, cache_folder
+from localspec.config import LoadSettings, cache_folder, typed_path
 from localspec.control.survey import Survey
 from localspec.errors import NotFoundError, ResourceError
 from localspec.events import Loaded, Loading
@@ -59,7 +59,7 @@ class Outputs:
         for name, option in ((self.json, "--json"), (self.markdown, "--markdown"), (self.plots, "--plots")):
             if name is None or name == "-":
                 continue
-            path = Path(name).expanduser()
+            path = typed_path(name)
             folder = path.absolute().parent
             # Not Path.exists: it raises where a folder on the way may not be entered.
             is_there, is_folder = os.path.exists(path), os.path.isdir(path)
@@ -128,7 +128,7 @@ def publish(result: Result, outputs: Outputs) -> None:
     if outputs.markdown is not None:
         _write(outputs.markdown, markdown(result, outputs.command))
     if outputs.plots is not None:
-        draw(result, Path(outputs.plots).expanduser())
+        draw(result, typed_path(outputs.plots))
 
 
 def _state(result: Result) -> State:
@@ -265,7 +265,7 @@ def _spelt(seconds: float) -> str:
 
 def _write(name: str, content: str) -> None:
     try:
-        Path(name).expanduser().write_text(content, encoding="utf-8")
+        typed_path(name).write_text(content, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
         raise ResourceError(f"cannot write {name}: {reason}", hint="free some space, or another folder") from None

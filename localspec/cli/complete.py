@@ -41,7 +41,7 @@ def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str
     from localspec.conversations.store import Store
 
     path = conversations_file()
-    if not path.exists():
+    if not os.path.exists(path):
         return []
     try:
         with Store.open(path) as store:

@@ -146,7 +146,7 @@ def edit(console: Console, /, as_json: bool) -> int:
     if as_json:
         write_json({"file": str(file)})
     elif not console.quiet:
-        console.say(f"{one_line(str(file))} is right" if file.exists() else "nothing was written", "dim")
+        console.say(f"{one_line(str(file))} is right" if os.path.exists(file) else "nothing was written", "dim")
     return 0
 
 
@@ -155,7 +155,7 @@ def edit(console: Console, /, as_json: bool) -> int:
 def path(as_json: bool) -> int:
     """Print where config.toml is, or would be."""
     if as_json:
-        write_json({"file": str(config_file()), "exists": config_file().exists()})
+        write_json({"file": str(config_file()), "exists": os.path.exists(config_file())})
     else:
         write_out(f"{config_file()}\n")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ def turns(path: Sequence[Message]) -> tuple[Turn, ...]:
 
 def save(path: Path, saved: Saved, pair: str) -> None:
     """Write a file in one step; refuses to replace one that is not of this kind."""
-    if path.exists() and not _is_ours(path):
+    if os.path.exists(path) and not _is_ours(path):
         raise UsageError(f"{path} exists and is not a localspec chat", hint="/save with another name")
     said = [{"user": turn.user, "assistant": turn.assistant} for turn in saved.turns]
     text = json.dumps({"schema": SCHEMA, "pair": pair, "system": saved.system, "turns": said}, indent=1)

@@ -7,6 +7,7 @@ while slows both; the median decides.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,7 +168,7 @@ class Bench:
         """Return what these layers come to, measured once."""
         if layers not in self._results:
             self._live.status(f"measuring {_spelt(layers, self._exits.n_layers)} of {self._exits.n_layers} layers")
-            if not self._exits.path(layers).exists():
+            if not os.path.exists(self._exits.path(layers)):
                 self._made.add(layers)
             self._results[layers] = self._against_plain(layers)
             self._tidy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ from localspec.cli.logs_export import exported, write_export
 from localspec.cli.opened import kept_store
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.config import conversations_file
+from localspec.config import conversations_file, typed_path
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
@@ -98,7 +97,7 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
         if output is None or output == "-":
             write_out(exported(store, found.id, found.leaf, form or "md"))
         else:
-            path = Path(output).expanduser()
+            path = typed_path(output)
             write_export(store, found.id, found.leaf, path, form, hint="--force replaces it, or another name",
                          force=force)  # fmt: skip
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from localspec.conversations.export import FORMATS, markdown, page, to_wire
@@ -24,7 +25,7 @@ def write_export(
 ) -> None:
     """Write a conversation to `path`, which must not exist unless `force`; `form` None is what its name ends in."""
     form = form or form_of(path)
-    if path.exists() and not (force and path.is_file()):
+    if os.path.exists(path) and not (force and path.is_file()):
         raise UsageError(f"{path} exists", hint=hint)
     write_whole(path, exported(store, conversation, leaf, form), hint=hint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +23,7 @@ def kept_store(*, is_changed: bool = False) -> Iterator[Store]:
     Where nothing was kept yet nothing is made.
     """
     path = conversations_file()
-    with Store.open(path if path.exists() else None) as store:
+    with Store.open(path if os.path.exists(path) else None) as store:
         yield store
         trouble = store.trouble()
         if trouble is not None and is_changed:

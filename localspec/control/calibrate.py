@@ -8,10 +8,12 @@ from real passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
 from localspec.control.cost import SIZES, Costs, lone_rows
+from localspec.protocols import Cancel, Cancelled
 
 BUDGET = 0.5  # seconds for the widths of the target, and as much for one row and its rival
 DRAFT_BUDGET = 0.1
@@ -29,6 +31,20 @@ class Timed(Protocol):
     """A backend that can time itself."""
 
     def time_rows(self, rows: int) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stoppable:
+    """A backend that, once it is to stop, raises Cancelled instead of making another pass: a slow one takes seconds."""
+
+    backend: Timed
+    cancel: Cancel
+
+    def time_rows(self, rows: int) -> float:
+        """Return the seconds of a pass of `rows`."""
+        if self.cancel():
+            raise Cancelled
+        return self.backend.time_rows(rows)
 
 
 def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], budget: float = BUDGET) -> Costs:

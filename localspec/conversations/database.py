@@ -155,7 +155,7 @@ def _connection(name: str) -> sqlite3.Connection:
 def _prepare(path: Path) -> None:
     """Make the folder and the file for their owner alone; SQLite gives its other files the same mode."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not path.is_file():
         raise OSError(0, "it is not a regular file")
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 

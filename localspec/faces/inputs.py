@@ -12,9 +12,9 @@ import stat
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from localspec.attachment import Attachment, with_attachments
+from localspec.config import typed_path
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.events import Warned
 
@@ -59,7 +59,7 @@ class Inputs:
         if name == "-":
             return self.stdin(is_wanted=True)
         try:
-            with Path(name).expanduser().open("rb") as file:
+            with typed_path(name).open("rb") as file:
                 return self._text(name, self._read(file.fileno(), name))
         except OSError as error:
             raise NotFoundError(f"cannot read {name}: {error.strerror}", hint="--file PATH of a text") from None

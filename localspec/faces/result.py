@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 from localspec import __version__
@@ -52,12 +53,15 @@ def params(settings: LoadSettings, request: Request, stats: Stats | None = None)
     for name in ("target", "draft", "name"):  # these are the result's `pair`
         del held[name]
     asked = dataclasses.asdict(request)
+    # JSON has no infinities, and a token is banned by one.
+    bias = [[token, str(value) if math.isinf(value) else value] for token, value in request.sampling.logit_bias]
     chosen = {
         "max_tokens": request.max_tokens,
         "stop": list(request.stop),
         "raw": request.prompt is not None,
         **held,
         **asked["sampling"],
+        "logit_bias": bias,
         **asked["speculation"],
     }
     if stats is not None and stats.loaded is not None:

@@ -8,9 +8,9 @@ what the last one said, and with `file` so does the next run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar
 
+from localspec.config import typed_path
 from localspec.draft import Draft, Step
 from localspec.lookup import Guess, LookupDrafter, chain
 from localspec.methods import MethodInfo, Parts
@@ -43,7 +43,7 @@ class NgramCache(LookupDrafter):
         self._sizes = range(1 if self.options["stop_if_unknown"] else 0, int(self.options["n"]) + 1)
         self._after: dict[tuple[int, ...], _Counts] = {}
         path = str(self.options["file"])
-        self._file = NgramFile(Path(path).expanduser(), parts.n_vocab) if path else None
+        self._file = NgramFile(typed_path(path), parts.n_vocab) if path else None
         self._has_read = False  # what the file holds
 
     def begin(self, history: History) -> None:

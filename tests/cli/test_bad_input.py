@@ -409,6 +409,17 @@ def test_files_without_an_end(tmp_path: Path, name: str) -> None:
     assert_one_line(tune, 3, f"--prompts {name}", "regular file")
 
 
+@pytest.mark.parametrize("name", ["~nosuchuser/x.md", "x" * 300 + ".md"])
+def test_names_that_no_file_can_have(name: str) -> None:
+    """None of them ends a chat."""
+    assert_one_line(localspec("run", "hi", "-f", name, program=FAKE), 3, "cannot read")
+    script = f"hello\n/read {name}\n/load {name}\n/save {name}\n/export {name}\nhello\n".encode()
+    done = localspec("chat", "-q", program=FAKE, stdin=script)
+    assert done.stdout.count(b"Once upon") == 2, "what comes after is answered"
+    assert done.stderr.decode().count("cannot") == 4
+    assert "unexpected" not in done.stderr.decode()
+
+
 def test_the_null_device_is_an_empty_file() -> None:
     assert localspec("run", "hi", "-s", "@/dev/null", program=FAKE).returncode == 0
 

@@ -101,6 +101,16 @@ def test_the_line_that_rebuilds(tmp_path: Path, backend: str, prefix: str, line:
     assert line in told
 
 
+def test_the_line_that_rebuilds_installs_from_where_it_came(tmp_path: Path) -> None:
+    """Another package of that name may be in an index."""
+    prefix = tmp_path / "uv" / "tools" / "localspec"
+    assert rebuild_line("cuda", prefix=prefix).endswith("<0.4' localspec")
+    facts = prefix / "lib" / "python3.11" / "site-packages" / "localspec-0.1.0.dist-info" / "direct_url.json"
+    facts.parent.mkdir(parents=True)
+    facts.write_text('{"dir_info": {}, "url": "file:///srv/my%20clone"}')
+    assert rebuild_line("cuda", prefix=prefix).endswith("<0.4' 'localspec @ file:///srv/my%20clone'")
+
+
 @pytest.mark.parametrize(("maker", "backend"), [("NVIDIA", "cuda"), ("AMD", "vulkan"), ("Apple", "metal")])
 def test_what_a_gpu_needs(maker: str, backend: str) -> None:
     assert backend_for(Gpu(maker, "x")) == backend

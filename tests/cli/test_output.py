@@ -67,6 +67,15 @@ def test_marks() -> None:
     assert run("--tokens").stdout.decode() == "Once upon a time ⟦there⟧ was a ⟦king.⟧\n"
 
 
+@pytest.mark.parametrize("form", ["--json", "--events"])
+def test_a_banned_token_is_valid_json(form: str) -> None:
+    """JSON knows no infinity, and strict readers refuse Python's spelling of it."""
+    said = run(form, "--logit-bias", "13=-inf", "--logit-bias", "7=1.5").stdout.decode()
+    assert "Infinity" not in said
+    params = next(line for line in map(json.loads, said.splitlines()) if "params" in line)["params"]
+    assert params["logit_bias"] == [[13, "-inf"], [7, 1.5]]
+
+
 def test_aliases_of_other_programs() -> None:
     made = json.loads(run("--json", "--temperature", "0", "--predict", "7", "--num-draft-tokens", "3").stdout)
     assert (made["params"]["temperature"], made["params"]["max_tokens"]) == (0.0, 7)

@@ -89,6 +89,22 @@ def test_only_who_asks_for_it_waits_for_a_measurement(
     assert (told[-1].overdrawn_ms is not None) == has_account
 
 
+def test_a_first_measurement_is_left_between_passes(home: Path) -> None:
+    """A large model takes seconds for each; what was not finished is measured at the next answer."""
+    stops: list[bool] = []
+    session = Session(lambda: bool(stops))
+    list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT))))
+    measuring = events.Loading("first measurement", 0.0)
+    telling = session.generate(PROMPT)
+    assert next(telling) == measuring
+    stops.append(True)
+    with pytest.raises(Cancelled):
+        next(telling)
+    stops.clear()
+    assert measuring in list(session.generate(PROMPT))
+    session.close()
+
+
 def test_all_widths_are_timed_and_kept(storyteller: Session, home: Path) -> None:
     before = text(storyteller)
     *told, last = storyteller.survey(ALL)

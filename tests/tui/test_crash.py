@@ -100,6 +100,7 @@ async def test_wrong_commands_are_cards_and_lose_nothing() -> None:
             ("/temp hot", UsageError, "/set temp"),
             ("/set top-p 7", UsageError, "localspec run --help"),
             ("/read /no/such/file", NotFoundError, "the name of a text file"),
+            ("/read ~nosuchuser/x", NotFoundError, "the name of a text file"),
         ):
             await say(pilot, text)
             await until(pilot, lambda: app.chat.composer.text == "")

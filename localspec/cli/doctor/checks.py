@@ -19,7 +19,7 @@ from localspec.cli.described import check_file
 from localspec.cli.doctor.gpus import Gpu, gpus
 from localspec.cli.doctor.rebuild import backend_for, missing_compiler, rebuild_line
 from localspec.cli.sizes import size
-from localspec.config import cache_folder
+from localspec.config import cache_folder, typed_path
 from localspec.configuration import config_file, read_configuration
 from localspec.errors import LocalspecError, UsageError
 from localspec.faces.ask import Unanswered, ask
@@ -187,7 +187,7 @@ def _figures(facts: Mapping[str, Any]) -> Finding:
 def _disk() -> Iterator[Finding]:
     """Yield whether the folders can be written, and the space there."""
     hub = os.environ.get("HF_HUB_CACHE") or str(Path(os.environ.get("HF_HOME") or "~/.cache/huggingface") / "hub")
-    for name, folder in (("models", Path(hub).expanduser()), ("cache", cache_folder(""))):
+    for name, folder in (("models", typed_path(hub)), ("cache", cache_folder(""))):
         there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
         try:
             free = shutil.disk_usage(there).free

@@ -6,11 +6,15 @@ that cache.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import platform
+import shlex
 import shutil
 import sys
 from pathlib import Path
 
+from localspec import BINDING
 from localspec.cli.doctor.gpus import Gpu
 
 FLAGS = {
@@ -27,7 +31,6 @@ SOURCES = {
     "nvcc": "the CUDA toolkit",
     "glslc": "the Vulkan SDK (on Debian: apt install libvulkan-dev glslc)",
 }
-_WHAT = "llama-cpp-python>=0.3.36,<0.4"
 
 
 def backend_for(gpu: Gpu) -> str:
@@ -44,8 +47,8 @@ def rebuild_line(backend: str, *, prefix: Path | None = None, checkout: Path | N
     flags = FLAGS[backend]
     parts = prefix.parts
     if "uv" in parts and "tools" in parts:
-        return _with(flags, f"uv tool install --reinstall --no-cache --with '{_WHAT}' localspec")
-    pip = f"install --no-cache-dir --force-reinstall --no-binary llama-cpp-python '{_WHAT}'"
+        return _with(flags, f"uv tool install --reinstall --no-cache --with '{BINDING}' {_source(prefix)}")
+    pip = f"install --no-cache-dir --force-reinstall --no-binary llama-cpp-python '{BINDING}'"
     if "pipx" in parts:
         return _with(flags, f"pipx runpip localspec {pip}")
     return _with(flags, f"{'py' if platform.system() == 'Windows' else sys.executable} -m pip {pip}")
@@ -55,6 +58,14 @@ def missing_compiler(backend: str) -> str:
     """Return what a build for `backend` needs and this machine lacks, "" if nothing."""
     tool = COMPILERS.get(backend)
     return "" if tool is None or shutil.which(tool) else f"{tool} is not on the PATH: install {SOURCES[tool]} first"
+
+
+def _source(prefix: Path) -> str:
+    """Return what installs localspec as in `prefix`: from the folder or address it came from, or else by its name."""
+    for file in prefix.glob("lib/python*/site-packages/localspec-*.dist-info/direct_url.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return shlex.quote(f"localspec @ {json.loads(file.read_text())['url']}")
+    return "localspec"
 
 
 def _with(flags: str, command: str) -> str:

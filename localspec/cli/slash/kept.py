@@ -10,6 +10,7 @@ from localspec.cli.conversation_file import Saved, load, save, turns
 from localspec.cli.listing import about, count, hits, rows
 from localspec.cli.logs_export import write_export
 from localspec.cli.talk import Chat
+from localspec.config import typed_path
 from localspec.conversations.records import ASSISTANT, Conversation
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
@@ -124,7 +125,7 @@ def path_of(argument: str, command: str) -> Path:
     """Return the file that is named; raises UsageError if none is."""
     if not argument:
         raise UsageError(f"{command} needs a file", hint=f"{command} FILE")
-    return Path(argument).expanduser()
+    return typed_path(argument)
 
 
 def _remember(chat: Chat, found: Sequence[Conversation]) -> None:

@@ -15,6 +15,7 @@ from localspec.cli.clipboard import copy
 from localspec.cli.console import is_terminal, write_out
 from localspec.cli.listing import count, said, short
 from localspec.cli.talk import Chat
+from localspec.config import typed_path
 from localspec.conversations.records import ASSISTANT, Message
 from localspec.errors import NotFoundError, UsageError
 from localspec.faces.inputs import MAX_FILE, Inputs
@@ -98,7 +99,7 @@ def attach(chat: Chat, argument: str) -> None:
     """Attach a text file to the next message."""
     if not argument:
         raise UsageError("/read needs a file", hint="/read FILE")
-    path = Path(argument).expanduser()
+    path = typed_path(argument)
     inputs = Inputs(MAX_FILE)
     text = inputs.regular(str(path))
     for warned in inputs.warnings:
