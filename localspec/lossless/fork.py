@@ -2,12 +2,14 @@
 
 A target computes slightly different logits for a row in a batch than for the row alone, and what it keeps in its cache
 differs as slightly. The drift is measured on the text at hand: decoded token by token, and in passes of the draft's
-width. A fork is a tie where plain decoding's own scores of the two tokens lie within four times that.
+width. A fork is a tie where plain decoding itself would have taken the other token from logits moved by twice that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,16 +20,16 @@ from localspec.config import Sampling
 from localspec.protocols import Backend, Logits
 from localspec.sampling import Sampler
 
-FACTOR = 4  # times the measured drift
+FACTOR = 4  # times the measured drift: twice for either of two tokens, since other texts drift by other amounts
+SMALLEST, GREATEST = 2.0**-20, 2.0**10  # logits between which a margin is looked for
+HALVINGS = 12
+RIVALS = 4  # tokens that may come before one that rounding puts first
 LAST = 32  # rows before the fork at which the drift is measured
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """The texts differ from token `index` on: `plain` there against `other`, `margin` logits apart.
-
-    The margin is that of the scores decoding compares: logits at temperature 0, logits with the position's noise above.
-    """
+    """The texts differ from token `index` on: `plain` there against `other`, `margin` logits apart."""
 
     index: int
     plain: int
@@ -66,7 +68,7 @@ def explain(
         batched = replay(target, prompt, shared, max(2, width), has_siblings=has_siblings)
         drift = max([drift, *(float(np.abs(alone[i] - batched[i]).max()) for i in alone)])
     target.truncate(0)
-    gap = margin(row, [*prompt, *shared], (plain[index], other[index]), sampling, seed)
+    gap = margin(row, [*prompt, *shared], other[index], sampling, seed)
     return Fork(index, plain[index], other[index], gap, drift, is_tie=gap <= FACTOR * drift)
 
 
@@ -109,25 +111,44 @@ def _branched(chunk: list[int]) -> tuple[list[int], list[int], tuple[int, ...]]:
     return tokens, parents, tuple(path)
 
 
-def margin(row: Logits, seen: Sequence[int], tokens: tuple[int, int], sampling: Sampling, seed: int) -> float:
-    """Return by how many logits plain decoding preferred one token to the other: score gap, or distance to an edge.
+def margin(row: Logits, seen: Sequence[int], other: int, sampling: Sampling, seed: int) -> float:
+    """Return by how many logits plain decoding preferred its token to `other`, all filters and the noise included.
 
-    A token that a filter removes is as far away as its logit lies below the least one that stays.
+    Twice the least change of single logits that was found to make `other` its choice, since rounding may raise the one
+    and lower the other; infinite for a token that is banned. A smaller one may exist where filters meet: what is called
+    a tie is one, for the changed row is there.
     """
-    a, b = tokens
-    sampler = Sampler(sampling)
-    law = sampler.law(row, seen)
-    row = sampler.adjusted(row, seen)  # what decoding compares, and filters
-    if sampling.temperature == 0.0:
-        return abs(float(row[a] - row[b]))
-    edge = float(row[law.ids].min())
-    outside = [edge - float(row[token]) for token in tokens if law.prob(token) == 0.0]
-    if outside:
-        return max(outside)
-    noise = SeededChooser(seed)
+    sampler, noise = Sampler(sampling), SeededChooser(seed)
 
-    def score(token: int) -> float:
-        arrival = float(noise.exponentials(len(seen), np.array([token], np.int32))[0])
-        return float(np.log(law.prob(token)) - np.log(arrival))
+    def decide(changed: Logits) -> int:
+        return noise.race(len(seen), sampler.law(changed, seen))[0]
 
-    return abs(score(a) - score(b)) * sampling.temperature
+    low, high = 0.0, SMALLEST
+    while not _is_reached(row, other, high / 2, decide):
+        low, high = high, 2 * high
+        if high > GREATEST:
+            return math.inf
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _is_reached(row, other, middle / 2, decide) else (middle, high)
+    return high if low else 0.0
+
+
+def _is_reached(row: Logits, other: int, most: float, decide: Callable[[Logits], int]) -> bool:
+    """Whether a row, each logit of which is at most `most` off, was found that decides for `other`.
+
+    What comes before it in the race is lowered. The rest decides where the filters cut: a nucleus by the mass above a
+    token against that below, min-p by the peak; so both sides are tried either way, seen from `other` and from the
+    token that was chosen.
+    """
+    for pivot in (other, decide(row)):
+        above = row > row[pivot]
+        for up, down in itertools.product((-most, most), repeat=2):
+            changed = row + np.where(above, np.float32(up), np.float32(down))
+            changed[other] = row[other] + most
+            for _ in range(RIVALS):
+                chosen = decide(changed)
+                if chosen == other:
+                    return True
+                changed[chosen] = row[chosen] - most
+    return False
