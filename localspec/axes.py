@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.config import Speculation
 from localspec.control import LENGTHS
@@ -35,6 +35,7 @@ class Axes:
     `is_guarded`: nobody asked for this method by name, so it may be parked when it does not pay. A seed with a rule
     that draws in order of need is not guarded: there the text would depend on the machine's timing. `length` is "auto"
     where the automatic controller decides what is drafted, too: chains, under no rule that was asked for.
+    `must_repeat`: there is a seed, and under the rule that was asked for the text depends on what is drafted.
     """
 
     method: str
@@ -47,11 +48,16 @@ class Axes:
     draw: Draw
     options: Mapping[str, Value]
     is_guarded: bool
+    must_repeat: bool = False
 
     @property
     def is_automatic(self) -> bool:
         """Whether the automatic controller plans the passes."""
         return self.length == "auto"
+
+    def cold(self) -> Axes:
+        """Return the same, without what earlier runs kept in a file."""
+        return replace(self, options={**self.options, "file": ""}) if "file" in self.options else self
 
     def controller(self, shape: Shape) -> Controller:
         """Build the length rule for drafts of at most `shape`: for `auto`, which plans by itself, the longest."""
@@ -86,6 +92,7 @@ def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool, 
         draw=_draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled"),
         options=options,
         is_guarded=is_guarded,
+        must_repeat=not may_wait,
     )
     axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
     return axes

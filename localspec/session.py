@@ -128,6 +128,7 @@ class Session:
         _check_tokens(request.sampling, self._target.model.n_vocab)
         if request.cold:
             self._forget()
+            axes = axes.cold()
         prompt = tokenise(request, self._target.model, self._target.specials)
         n_ctx = self._target.backend.traits.n_ctx
         if len(prompt.tokens) >= n_ctx:
@@ -273,8 +274,8 @@ class Session:
         parts = self._parts(draft, axes, sampling)
         drafters = {axes.method: self._drafter(parts, axes, sampling)}
         temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
-        key = f"{axes.method} {dict(axes.options)} {axes.verify} {sampling.temperature:g} {temperature:g}"
-        acceptance = self._steering.profile.accepted(key, axes.draw)
+        rule = f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {temperature:g}"
+        acceptance = self._steering.profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", axes.draw)
         return Engine(
             target=target,
             controller=self._steering.controller(axes, drafters, acceptance, parts),
@@ -302,7 +303,8 @@ class Session:
     def _drafter(self, parts: Parts, axes: Axes, sampling: Sampling) -> Drafter:
         """Build the drafter, or go on with the last answer's: what was learned in a chat stays of use."""
         options = tuple(axes.options.items())
-        key = (axes.method, axes.tree, axes.draw, options, replace(sampling, seed=None), id(parts.draft))
+        tempered = replace(sampling, seed=None, draft_temperature=_draft_temperature(sampling, axes))
+        key = (axes.method, axes.tree, axes.draw, options, tempered, id(parts.draft))
         if self._drafted is None or self._drafted[0] != key:
             self._drafted = key, resolve(registered()[axes.method]).build(parts)
         return self._drafted[1]

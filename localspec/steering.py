@@ -101,6 +101,8 @@ class Steering:
     def controller(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Controller:
         """Return the controller of a request; the automatic one may add to `drafters`."""
         self._auto = self._ledger = None
+        if axes.must_repeat:  # so nothing that was learned or measured before may decide what is drafted
+            return Probing(Learning(axes.controller(axes.shape), Acceptance(axes.draw)))
         if not axes.is_guarded:
             return self._probing(Learning(axes.controller(axes.shape), acceptance))
         if not axes.is_automatic:

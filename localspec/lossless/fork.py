@@ -17,7 +17,7 @@ import numpy as np
 
 from localspec.chooser import SeededChooser
 from localspec.config import Sampling
-from localspec.protocols import Backend, Logits
+from localspec.protocols import Backend, Cancel, Cancelled, Logits
 from localspec.sampling import Sampler
 
 FACTOR = 4  # times the measured drift: twice for either of two tokens, since other texts drift by other amounts
@@ -51,9 +51,10 @@ def explain(
     *,
     seed: int,
     shape: tuple[int, int],
+    cancel: Cancel = lambda: False,
 ) -> Fork | None:
     """Return where the answers `texts` (plain, other) to `prompt` fork and by what margin; None if neither differs
-    before the shorter one ends. `shape` is the draft's: nodes and leaves.
+    before the shorter one ends. `shape` is the draft's: nodes and leaves. Raises Cancelled between passes.
     """
     plain, other = texts
     index = next((i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b), None)
@@ -61,11 +62,11 @@ def explain(
         return None
     nodes, leaves = shape
     shared = list(plain[:index])
-    alone = replay(target, prompt, shared, 1, has_siblings=False)
+    alone = replay(target, prompt, shared, 1, has_siblings=False, cancel=cancel)
     row, drift = alone[index], 0.0
     # A controller makes passes of every width up to the draft's, and kernels change with the width.
     for width, has_siblings in {(2, False), (4, False), (nodes + 1, False), (min(nodes, 8) + 1, leaves > 1)}:
-        batched = replay(target, prompt, shared, max(2, width), has_siblings=has_siblings)
+        batched = replay(target, prompt, shared, max(2, width), has_siblings=has_siblings, cancel=cancel)
         drift = max([drift, *(float(np.abs(alone[i] - batched[i]).max()) for i in alone)])
     target.truncate(0)
     gap = margin(row, [*prompt, *shared], other[index], sampling, seed)
@@ -73,16 +74,25 @@ def explain(
 
 
 def replay(
-    target: Backend, prompt: Sequence[int], answer: Sequence[int], width: int, *, has_siblings: bool
+    target: Backend,
+    prompt: Sequence[int],
+    answer: Sequence[int],
+    width: int,
+    *,
+    has_siblings: bool,
+    cancel: Cancel = lambda: False,
 ) -> dict[int, Logits]:
     """Decode `answer` again in passes of `width` rows; return the last rows, by the index of the token they predict.
 
-    `has_siblings` gives each row one that is dropped again, as a tree's rejected branches are.
+    `has_siblings` gives each row one that is dropped again, as a tree's rejected branches are. Raises Cancelled
+    between passes.
     """
     target.truncate(0)
-    rows = {0: target.prefill(prompt, lambda: False).logits(0).copy()}
+    rows = {0: target.prefill(prompt, cancel).logits(0).copy()}
     room = target.traits.n_ctx - len(prompt) - len(answer)
     for start in range(0, len(answer), width):
+        if cancel():
+            raise Cancelled
         chunk = list(answer[start : start + width])
         tokens, parents, path = _branched(chunk) if has_siblings and 2 * len(chunk) <= room else _chain(chunk)
         found = target.extend(tokens, parents)

@@ -83,6 +83,7 @@ def answer(question: Question, subject: Subject) -> Wire:
             question.request.sampling,
             seed=question.seed,
             shape=(shape.nodes, shape.leaves),
+            cancel=subject.cancel,
         )
         return {"fork": None if fork is None else fork.to_wire()}
     return {"trials": _trials(question, subject)}
@@ -101,9 +102,9 @@ def _trials(question: LawQuestion, subject: Subject) -> list[Wire]:
     found = []
     for i, tokens in enumerate(question.continuations):
         text = [*subject.prompt, *tokens]
-        if len(text) >= room or subject.cancel():
+        if len(text) >= room or max(text) >= drafted.backend.traits.n_vocab or subject.cancel():
             continue
-        recording = record(text, judged, drafted, width=_width(subject))
+        recording = record(text, judged, drafted, width=_width(subject), cancel=subject.cancel)
         trial = try_rule(
             recording,
             _rule(subject.axes, text, is_drawn=draft is not None),

@@ -14,7 +14,7 @@ import numpy as np
 
 from localspec.draft import Draft
 from localspec.law import Law
-from localspec.protocols import Backend, Path, Rows
+from localspec.protocols import Backend, Cancel, Path, Rows
 from localspec.sampling import Sampler
 
 WIDTH, DEPTH = 3, 3  # tokens of a path's law that are followed, levels that are evaluated: 39 rows
@@ -85,14 +85,22 @@ class Laws:
         return self.sampler.law(rows.logits(node)[: self.n_vocab], history)
 
 
-def record(tokens: Sequence[int], target: Laws, draft: Laws, *, width: int = WIDTH, depth: int = DEPTH) -> Recording:
+def record(
+    tokens: Sequence[int],
+    target: Laws,
+    draft: Laws,
+    *,
+    width: int = WIDTH,
+    depth: int = DEPTH,
+    cancel: Cancel = lambda: False,
+) -> Recording:
     """Evaluate the draft's `width` likeliest continuations of `tokens`, `depth` levels deep, with both models.
 
-    Both may be one backend. Caches are left holding `tokens`.
+    Both may be one backend. Caches are left holding `tokens`. Raises Cancelled while it reads these.
     """
     models = [target] if draft.backend is target.backend else [target, draft]
     found: list[dict[Path, Law]] = [{}, {}]
-    rows = [model.backend.prefill(tokens, lambda: False) for model in models]
+    rows = [model.backend.prefill(tokens, cancel) for model in models]
     level: list[Path] = [()]
     nodes: dict[Path, int] = {}
     for _ in range(depth + 1):

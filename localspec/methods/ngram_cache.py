@@ -32,7 +32,7 @@ class NgramCache(LookupDrafter):
         options=(
             Option("n", 3, "tokens of the longest context that is counted", low=1, high=8),
             Option("stop_if_unknown", True, "end the draft at an unknown context; else guess the most frequent token"),
-            Option("file", "", "keep what was generated in this file, for later runs"),
+            Option("file", "", "keep what was generated in this file, for later runs; bench and race do without"),
         ),
         has_own_shape=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,19 @@ def test_a_cold_lookup_has_forgotten_the_answer(session: Session) -> None:
     again = answer(session, lookup)
     assert warm.accepted > first.accepted
     assert (again.accepted, again.drafted, again.passes) == (first.accepted, first.drafted, first.passes)
+
+
+def test_a_cold_lookup_leaves_the_file_of_earlier_runs_alone(session: Session, tmp_path: Path) -> None:
+    """Else a bench would look the first answer up in the second round, and fill the file with its texts."""
+    options = Speculation(method="ngram-cache", options=(("file", str(tmp_path / "file")),))
+    lookup = replace(REQUEST, speculation=options, max_tokens=48, cold=True)
+    first = answer(session, lookup)
+    assert not (tmp_path / "file").exists()
+    answer(session, replace(lookup, cold=False))
+    size = (tmp_path / "file").stat().st_size
+    again = answer(session, lookup)
+    assert (again.accepted, again.drafted, again.passes) == (first.accepted, first.drafted, first.passes)
+    assert (tmp_path / "file").stat().st_size == size > 0
 
 
 @pytest.mark.parametrize("n", [1, 5, 1000])

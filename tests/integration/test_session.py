@@ -98,6 +98,31 @@ def test_a_seeded_answer_never_depends_on_timing(storyteller: Session) -> None:
     assert len(texts) == 1
 
 
+@pytest.mark.parametrize("speculation", [
+    Speculation(method="draft-model", tree="dyspec:8", verify="traversal"),
+    Speculation(method="draft-model", tree="sequoia:16", verify="traversal"),
+    Speculation(verify="block"),
+], ids=lambda one: f"{one.tree} {one.verify}")  # fmt: skip
+def test_a_seed_repeats_under_rules_that_draw_in_order_of_need(storyteller: Session, speculation: Speculation) -> None:
+    """There the text depends on what is drafted, so what the first answer taught must not change the second's."""
+    sampling = Sampling(temperature=0.8, seed=7)
+    request = Request(prompt="Once upon a time", max_tokens=60, sampling=sampling, speculation=speculation, cold=True)
+    first, second = ([event.out for event in committed(storyteller, request)] for _ in range(2))
+    assert first == second
+
+
+def test_the_temperature_of_a_draft_follows_its_shape(storyteller: Session) -> None:
+    """At T=0 a chain is drafted from point masses, a tree of choices from the laws they come from."""
+
+    def answer(k: int) -> list[events.Committed]:
+        asked = Speculation(method="draft-model", tree="eagle2", k=k)
+        sampling = Sampling(temperature=0.0)
+        return committed(storyteller, Request(prompt="Once upon", max_tokens=40, sampling=sampling, speculation=asked))
+
+    assert max(event.k for event in answer(1)) == 1
+    assert any(event.k > event.depth for event in answer(16)), "there are branches"
+
+
 def test_refusals(storyteller: Session) -> None:
     """A bias for a token there is not, and a prompt that the context cannot hold, with a hint that can help."""
     with pytest.raises(UsageError, match="tokens are 0 to 4095"):

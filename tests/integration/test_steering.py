@@ -103,8 +103,9 @@ def test_copies_are_looked_for_where_a_pass_is_slow(session: Session, seconds: f
     )
     told = [event for event in session.generate(repeated) if isinstance(event, events.Committed)]
     steering.profile.costs = usual
-    whys = [event.why for event in told]
-    assert any(why.startswith(SUFFIX) for why in whys) == copies, whys
+    assert (steering._copier is not None) == copies
+    if not copies:  # and where they are looked for, whether one pays is the clock's to say
+        assert not any(event.why.startswith(SUFFIX) for event in told)
 
 
 @pytest.mark.parametrize(("shape", "k"), [(MAMBA, None), (TINY, 0)], ids=["a state has no way back", "-k 0"])
