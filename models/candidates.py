@@ -58,13 +58,16 @@ class Candidate:
             return f"not looked at: {self.reason}"
         if not self.report.fits:
             return f"does not fit: {self.report.reasons[0]}"
+        if self.report.why_idle:
+            return f"fits, but {self.report.why_idle}"
         if self.size > MAX_RATIO * target_bytes:
             return f"fits, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
         return "fits"
 
     def is_good(self, target_bytes: int) -> bool:
         """Whether it fits and is small enough to pay."""
-        return self.report is not None and self.report.fits and self.size <= MAX_RATIO * target_bytes
+        can_draft = self.report is not None and self.report.fits and not self.report.why_idle
+        return can_draft and self.size <= MAX_RATIO * target_bytes
 
 
 def look(path: Path) -> ModelInfo:

@@ -33,7 +33,8 @@ class TokenDifference:
 class PairReport:
     """Whether a draft fits a target: `reasons` say why not, `warnings` what may cost acceptance.
 
-    `differences` are the first few tokens that differ, `n_different` is how many differ in all.
+    `differences` are the first few tokens that differ, `n_different` is how many differ in all. `why_idle` says why
+    nothing would be drafted though they fit, "" if something would.
     """
 
     target: str
@@ -42,6 +43,7 @@ class PairReport:
     warnings: tuple[str, ...]
     differences: tuple[TokenDifference, ...] = ()
     n_different: int = 0
+    why_idle: str = ""
 
     @property
     def fits(self) -> bool:
@@ -71,6 +73,7 @@ def check_pair(target: ModelInfo, draft: ModelInfo) -> PairReport:
         warnings=tuple(_warnings(target, draft)),
         differences=tuple(different[:_SHOWN_DIFFERENCES]),
         n_different=len(different),
+        why_idle=_why_idle(target, draft),
     )
 
 
@@ -90,6 +93,12 @@ def require_fit(target: ModelInfo, draft: ModelInfo) -> PairReport:
             ],
         },
     )
+
+
+def _why_idle(target: ModelInfo, draft: ModelInfo) -> str:
+    """Say which of the two cannot forget a rejected token."""
+    keeps = [what for what, info in (("target", target), ("draft", draft)) if info.is_recurrent]
+    return f"the {keeps[0]} keeps a state that cannot be rolled back, so nothing is drafted" if keeps else ""
 
 
 def _type_reasons(target: ModelInfo, draft: ModelInfo) -> list[str]:

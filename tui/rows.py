@@ -63,7 +63,9 @@ def compared(pair: PairRef) -> str:
     if pair.draft is None:
         return "no draft: only methods that copy or look ahead"
     report = check_pair(look(pair.target), look(pair.draft))
-    return "the draft fits" if report.fits else f"the draft does not fit: {report.reasons[0]}"
+    if not report.fits:
+        return f"the draft does not fit: {report.reasons[0]}"
+    return f"the draft fits, but {report.why_idle}" if report.why_idle else "the draft fits"
 
 
 def _size(n_bytes: int) -> str:

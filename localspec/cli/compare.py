@@ -216,7 +216,7 @@ def _report_wire(report: PairReport) -> dict[str, Any]:
     return {
         "fits": report.fits,
         "reasons": list(report.reasons),
-        "warnings": list(report.warnings),
+        "warnings": [*report.warnings, *filter(None, [report.why_idle])],
         "n_different": report.n_different,
         "differences": [
             {"token": one.token, "target": shown(one.target), "draft": shown(one.draft)} for one in report.differences
@@ -232,7 +232,7 @@ def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
         "fits: the same vocabulary" if report.fits else "does not fit",
         *(f"  because {reason}" for reason in report.reasons),
         *(f"  {one}" for one in report.differences),
-        *(f"  but {warning}" for warning in report.warnings),
+        *(f"  but {warning}" for warning in (*report.warnings, *filter(None, [report.why_idle]))),
     ]
     if report.n_different > len(report.differences):
         lines.append(f"  and {report.n_different - len(report.differences)} more tokens differ")

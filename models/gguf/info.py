@@ -77,6 +77,7 @@ def model_info(header: Header, *, known: frozenset[str] = KNOWN, is_first_part: 
         raise unusable(header, f"{arch}.block_count is {n_layer}, not from 1 to {_MAX_LAYERS}")
     check_hparams(header, arch)
     check_weights(header)
+    states = tuple(f"{arch}.{what}." for what in ("ssm", "wkv", "shortconv"))  # what hybrids keep beside a cache
     n_head = _heads(header, arch, "head_count", 0 if arch in RECURRENT else None)
     return ModelInfo(
         path=header.path,
@@ -90,7 +91,7 @@ def model_info(header: Header, *, known: frozenset[str] = KNOWN, is_first_part: 
         n_head_kv=_heads(header, arch, "head_count_kv", n_head),
         quant=_quant(header),
         bytes=header.size,
-        is_recurrent=arch in RECURRENT or f"{arch}.ssm.state_size" in header.metadata,
+        is_recurrent=arch in RECURRENT or any(key.startswith(states) for key in header.metadata),
         sliding_window=_number(header, f"{arch}.attention.sliding_window", 0),
         chat_template=_text(header, "tokenizer.chat_template", "") or None,
         vocab=read_vocab(header),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
+from localspec.models.candidates import Candidate
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.pairs import PairReport, check_pair, require_fit
@@ -50,6 +51,21 @@ def test_equal_vocabularies_fit(info: Info) -> None:
     assert report.fits
     assert report.warnings == ()
     assert report.differences == ()
+
+
+@pytest.mark.parametrize("key", ["ssm.conv_kernel", "wkv.head_size", "shortconv.l_cache"])
+def test_a_model_with_a_state_fits_and_nothing_is_drafted(info: Info, key: str) -> None:
+    """So it is not the draft that anybody is given."""
+    stateful = info(model().set(f"llama.{key}", "u32", 4))
+    plain = info(model(width=64))
+    report = check_pair(plain, stateful)
+    assert report.fits
+    assert report.why_idle.startswith("the draft keeps a state")
+    assert check_pair(stateful, plain).why_idle.startswith("the target keeps a state")
+    assert check_pair(plain, plain).why_idle == ""
+    one = Candidate("x", "here", 1, report=report)
+    assert not one.is_good(10)
+    assert one.verdict(10).startswith("fits, but the draft keeps a state")
 
 
 def test_one_differing_token_is_shown(info: Info) -> None:
