@@ -20,10 +20,11 @@ from localspec.cli.bench_run import Outputs, measure, publish
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.options import pair_options, report_options
+from localspec.cli.named import with_pair
+from localspec.cli.options import model_options, report_options
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import open_worker
+from localspec.cli.settings import open_worker, promised_settings
 from localspec.config import Sampling
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
@@ -59,7 +60,7 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
         help="Repeatable answers; rules that are 'auto' are then coupled.  [default: random]")  # fmt: skip
 @option("--preset", metavar="NAME", section=MEASURED,
         help="; ".join(f"{name}: {one.about}" for name, one in PRESETS.items()) + ".")  # fmt: skip
-@pair_options
+@model_options
 @option("--json", "json_file", is_own=True, metavar="FILE|-", section=OUTPUT, help="Everything as one JSON object.")
 @option("--markdown", metavar="FILE", section=OUTPUT, help="The table with every column.")
 @option("--plots", metavar="FOLDER", section=OUTPUT, help="Figures as PNG and SVG; needs localspec[plots].")
@@ -68,7 +69,7 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 @report_options
 @click.pass_context
 def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
-    """Measure what speculation brings on PAIR, against plain decoding of the same prompts.
+    """Measure what speculation brings on PAIR, or --model's, against plain decoding of the same prompts.
 
     Methods answer each prompt in turn, there and back, each from an empty cache; figures are medians over prompts with
     bootstrap 95 % intervals, prefill apart from decoding. An answer that stops before its last token counts with the
@@ -84,11 +85,12 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
         return _compare(ctx, words[1:], values)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec bench TARGET.gguf+DRAFT.gguf")
-    settings = present_settings(values, words[0] if words else None, console)
-    job = _job(values, has_draft=settings.draft is not None)
+    promised = promised_settings(with_pair(values, words[0] if words else None))
+    job = _job(values, has_draft=promised[0].draft is not None)
     outputs = Outputs.of(values, shlex.join(["localspec", *sys.argv[1:]]))
     outputs.check()
     baseline = None if values["baseline"] is None else read_result(Path(values["baseline"]))
+    settings = present_settings(promised, values, console)
     with open_worker(values) as worker:
         done = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
     result = done.result

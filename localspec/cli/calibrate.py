@@ -15,10 +15,11 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
+from localspec.cli.named import with_pair
 from localspec.cli.options import pair_options, report_options
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, Positive, option
-from localspec.cli.settings import open_worker
+from localspec.cli.settings import open_worker, promised_settings
 from localspec.cli.signals import leave_at_once, stopping
 from localspec.cli.staircase import staircase
 from localspec.config import LoadSettings
@@ -61,7 +62,7 @@ def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> i
         raise UsageError("there is nothing to calibrate: no pair is named", hint=BOTH)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec calibrate TARGET+DRAFT")
-    return _pair(console, present_settings(values, words[0], console), values)
+    return _pair(console, present_settings(promised_settings(with_pair(values, words[0])), values, console), values)
 
 
 def _check_machine(ctx: click.Context, words: tuple[str, ...], values: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import click
 
 from localspec.cli.console import Console, wants_plain
 from localspec.cli.described import in_force
-from localspec.cli.fetch import fetched, present_settings
+from localspec.cli.fetch import present_settings
 from localspec.cli.opened import place, store_for_talking, wanted
 from localspec.cli.options import (
     conversation_options,
@@ -24,7 +24,7 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.params import Command, option
-from localspec.cli.settings import load_settings, open_worker, promised_settings, request_settings, system_message
+from localspec.cli.settings import open_worker, promised_settings, request_settings, system_message
 from localspec.config import LoadSettings
 
 
@@ -51,11 +51,10 @@ def chat(console: Console, /, **values: Any) -> int:
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     with store_for_talking(values, console) as store:
         found = wanted(store, values)
-        settings, missing = promised_settings(values)
-        request = request_settings(values, settings)
+        promised = promised_settings(values)
+        request = request_settings(values, promised[0])
         system = system_message(values)
-        if missing is not None:  # the rest is right: now it is worth a download
-            settings = load_settings(values, fetched(missing, values, console))
+        settings = present_settings(promised, values, console)
         if not (wants_plain(values["plain"]) or console.quiet):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
@@ -75,4 +74,5 @@ def chat(console: Console, /, **values: Any) -> int:
 
 def _open_pair(values: dict[str, Any], console: Console, pair: str) -> LoadSettings:
     """Return how to load a pair that was named in the chat."""
-    return present_settings({**values, "draft": None}, pair, console)
+    named = {**values, "model": pair, "draft": None}
+    return present_settings(promised_settings(named), named, console)

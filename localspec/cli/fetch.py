@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.console import Console, is_terminal
-from localspec.cli.settings import load_settings, promised_settings
+from localspec.cli.settings import Promised, load_settings
 from localspec.config import LoadSettings
 from localspec.errors import DeclinedError, NotFoundError
 from localspec.models.names import HubName
@@ -42,11 +42,13 @@ def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:
     return locate(missing.pair)
 
 
-def present_settings(values: Any, pair: str | None, console: Console) -> LoadSettings:
-    """Return how to load `pair` (None: -m's default), pulled first where it is not here."""
-    named = {**values, "model": pair}
-    settings, missing = promised_settings(named)
-    return settings if missing is None else load_settings(named, fetched(missing, values, console))
+def present_settings(promised: Promised, values: Any, console: Console) -> LoadSettings:
+    """Return how to load the pair of `promised_settings`, pulled first where it is not here.
+
+    To be called when everything else that was asked for is found right: now it is worth a download.
+    """
+    settings, missing = promised
+    return settings if missing is None else load_settings(values, fetched(missing, values, console))
 
 
 def hub_names(ref: str) -> tuple[HubName, ...]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from localspec.cli.console import Console
+from localspec.cli.named import with_pair_of_conversation
 from localspec.config import LoadSettings, conversations_file
 from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
@@ -58,7 +59,7 @@ def is_going_on(values: dict[str, Any]) -> bool:
 def wanted(store: Store, values: dict[str, Any]) -> Conversation | None:
     """Return the conversation that --continue or --session means, None without them.
 
-    Its pair becomes the value of --model, unless another was given.
+    Its pair becomes the value of --model, unless another was typed.
     """
     if not is_going_on(values):
         return None
@@ -69,8 +70,7 @@ def wanted(store: Store, values: dict[str, Any]) -> Conversation | None:
         if not latest:
             raise NotFoundError("there is no conversation to continue", hint="localspec chat")
         found = latest[0]
-    if values["model"] is None and values["draft"] is None:
-        values["model"] = found.pair
+    values.update(with_pair_of_conversation(values, found.pair))
     return found
 
 

@@ -8,6 +8,7 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
+from localspec.cli.named import model_and_draft, with_pair
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.sizes import read_size, size
@@ -72,7 +73,7 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
     acceptance; what a pass does beside reading weights and cache is left out. Without these figures there is an order
     and no number.
     """
-    found = parse_pair(pair, values["draft"])
+    found = parse_pair(*model_and_draft(with_pair(values, pair)))
     target, target_info = _look_at(str(found.target))
     draft = None if found.draft is None else _look_at(str(found.draft))
     if draft is not None:

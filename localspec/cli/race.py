@@ -16,6 +16,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
+from localspec.cli.named import with_pair
 from localspec.cli.options import (
     pair_options,
     prompt_options,
@@ -26,7 +27,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import open_worker, request_settings, stdin_limit, system_message
+from localspec.cli.settings import open_worker, promised_settings, request_settings, stdin_limit, system_message
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import Message, Request
 from localspec.errors import UsageError
@@ -61,8 +62,9 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     has at most 128 tokens.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    settings = present_settings(values, pair, console)
-    request = _request(prompt, values, request_settings(values, settings), console)
+    promised = promised_settings(with_pair(values, pair))
+    request = _request(prompt, values, request_settings(values, promised[0]), console)
+    settings = present_settings(promised, values, console)
     live = Live(console)
     with open_worker(values) as worker:
         try:

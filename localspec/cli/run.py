@@ -13,7 +13,7 @@ import click
 from localspec.attachment import Attachment
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
-from localspec.cli.fetch import fetched
+from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
 from localspec.cli.opened import is_going_on, place, store_for_talking, wanted
 from localspec.cli.options import (
@@ -30,7 +30,6 @@ from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import Command
 from localspec.cli.record import Record
 from localspec.cli.settings import (
-    load_settings,
     open_worker,
     promised_settings,
     request_settings,
@@ -125,16 +124,15 @@ def plan(words: tuple[str, ...], values: dict[str, Any], console: Console, store
         raise UsageError("--json and --events are two forms of one output", hint="leave one of them out")
     _refuse_model(words)
     found = wanted(store, values)
-    settings, missing = promised_settings(values)
-    request = request_settings(values, settings)
+    promised = promised_settings(values)
+    request = request_settings(values, promised[0])
     system = system_message(values)
     if values["raw"] and system:
         raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")
     inputs = Inputs(stdin_limit(values), lambda: _tell_wait(console))
     spoken, data = read_parts(words, values["file"], inputs)
     text = prompt_of(spoken, data, is_raw=values["raw"], is_given=bool(words))
-    if missing is not None:  # the rest is right: now it is worth a download
-        settings = load_settings(values, fetched(missing, values, console))
+    settings = present_settings(promised, values, console)
     current = place(store, settings, system[0].content if system else None, found)
     asked = replace(request, prompt=text) if values["raw"] else replace(request, messages=current.to_send_with(text))
     asked = replace(asked, details=values["as_events"])

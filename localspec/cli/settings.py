@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from localspec.cli.named import model_and_draft
 from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.faces.inputs import MAX_FILE
 from localspec.faces.values import (
@@ -26,6 +27,7 @@ from localspec.models.store import NotCachedError, PairRef, parse_pair
 from localspec.worker import Worker
 
 Values = Mapping[str, Any]  # what click collected, by parameter name
+Promised = tuple[LoadSettings, NotCachedError | None]  # how to load a pair, and what of it has to be pulled first
 
 _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 
@@ -36,13 +38,13 @@ def load_settings(values: Values, pair: PairRef) -> LoadSettings:
     return _load_settings(values, target, draft, pair.name)
 
 
-def promised_settings(values: Values) -> tuple[LoadSettings, NotCachedError | None]:
-    """Return the settings of the pair that -m and --draft name, and what of it has to be pulled first.
+def promised_settings(values: Values) -> Promised:
+    """Return the settings of the pair that --model and --draft name, and what of it has to be pulled first.
 
     In that case they are enough to check everything else before a long download, and no more.
     """
     try:
-        return load_settings(values, parse_pair(values["model"], values["draft"])), None
+        return load_settings(values, parse_pair(*model_and_draft(values))), None
     except NotCachedError as missing:
         draft = missing.pair.draft
         name = None if draft in _NO_DRAFTS else str(draft)

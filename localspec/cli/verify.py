@@ -14,10 +14,11 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.options import pair_options, report_options, sampling_options, speculation_options
+from localspec.cli.named import with_pair
+from localspec.cli.options import model_options, report_options, sampling_options, speculation_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import open_worker, sampling, speculation
+from localspec.cli.settings import open_worker, promised_settings, sampling, speculation
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings, Request, Speculation
 from localspec.errors import UsageError
@@ -41,14 +42,14 @@ CHECKED, OUTPUT = "Check", "Output"
         help="Tokens of an answer.  [default: 64]")  # fmt: skip
 @option("--draws", type=click.IntRange(100, 10**7), default=2000, metavar="N", section=CHECKED,
         help="Draws on each recorded text.  [default: 2000]")  # fmt: skip
-@pair_options
+@model_options
 @speculation_options
 @sampling_options
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
 @report_options
 @click.pass_obj
 def verify(console: Console, /, pair: str | None, **values: Any) -> int:
-    """Check that speculation changes nothing on PAIR: exit code 10 if it does.
+    """Check that speculation changes nothing on PAIR, or --model's: exit code 10 if it does.
 
     Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
     accepted only where the two tokens' scores are closer than rounding moves them, both measured. And thousands of
@@ -56,14 +57,15 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     which drafts where that pays, what it would draft with is checked in every pass.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    settings = present_settings(values, pair, console)
-    asked = _drafting(speculation(values), has_draft=settings.draft is not None)
+    promised = promised_settings(with_pair(values, pair))
+    asked = _drafting(speculation(values), has_draft=promised[0].draft is not None)
     request = Request(max_tokens=values["max_tokens"], sampling=sampling(values), speculation=asked)
     if request.sampling.temperature == 0.0:
         raise UsageError("--temp 0 leaves no law to test: greedy texts are compared anyway", hint="--temp 0.8")
-    check(request, settings)
-    check(replace(request, speculation=replace(request.speculation, verify="coupled")), settings)
+    check(request, promised[0])
+    check(replace(request, speculation=replace(request.speculation, verify="coupled")), promised[0])
     prompts = choose(load_suite(values["suite"], values["column"]), values["prompts"]).prompts
+    settings = present_settings(promised, values, console)
     live = Live(console)
     with open_worker(values) as worker:
         try:
@@ -77,7 +79,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
         done = {"passed": is_passed and not stop.is_asked, "is_complete": not stop.is_asked}
         write_json({"schema": SCHEMA, "pair": settings.name, **done, "checks": [one.to_wire() for one in found]})
     elif not stop.is_asked:
-        write_out(_verdict(request, is_passed))
+        write_out(_verdict(request, one_line(settings.name), is_passed))
     return stop.exit_code or (0 if is_passed else MISMATCH)
 
 
@@ -123,9 +125,9 @@ def _run(
     return found
 
 
-def _verdict(request: Request, is_passed: bool) -> str:
+def _verdict(request: Request, pair: str, is_passed: bool) -> str:
     rule = request.speculation.verify
     if is_passed:
-        return "lossless here: what comes out is the target's\n"
+        return f"lossless here: what comes out of {pair} is the target's\n"
     lossy = " by design: see localspec explain" if request.speculation.approximate else ", which is a bug: report it"
-    return f"NOT lossless: --verify {rule} changed the output{lossy}\n"
+    return f"NOT lossless: --verify {rule} changed the output of {pair}{lossy}\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair
+from tests.cli.harness import PAIR, REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair
 
 pytestmark = needs_pair
 SMALL = ("-n", "8", "--prompts", "2", "--repeats", "1", "--temps", "0", "--methods", "draft-model:k=3")
@@ -215,6 +215,23 @@ def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> N
     assert len(law["trials"]) == 2
     assert all(one["impossible"] == 0 and one["n"] == 200 for one in law["trials"])
     assert 0 < law["detectable"] < 1
+
+
+def test_without_a_pair_the_one_that_is_set_is_taken(tmp_path: Path) -> None:
+    """It is config.toml's, or the environment's; one that is named goes before both."""
+    target = tmp_path / "mine.gguf"
+    os.link(PAIR / "target-q8_0.gguf", target)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.toml").write_text(f"model = '{target}+storyteller'\n")
+    small = ("--prompts", "1", "-n", "8", "--draws", "100")
+    done = call(tmp_path, "verify", *small)
+    assert done.stdout.endswith(b"what comes out of mine.gguf+storyteller is the target's\n"), done
+    bench = ("bench", *SMALL, "--methods", "plain", "--json", "-")
+    made = json.loads(call(tmp_path, *bench).stdout)
+    assert made["provenance"]["pair"]["target"]["path"] == str(target)
+    made = json.loads(call(tmp_path, *bench, "storyteller").stdout)
+    assert made["provenance"]["pair"]["target"]["path"] != str(target)
+    assert_one_line(call(tmp_path, *bench[:-2], "storyteller", "-m", "storyteller"), 2, "the pair is named twice")
 
 
 @pytest.mark.parametrize("rule", ["typical", "shortcut"])

@@ -88,6 +88,35 @@ def test_the_program_obeys_in_the_same_order() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "args", "name"),
+    [
+        ("draft = 'none'", ["-m", "storyteller+storyteller"], "storyteller"),
+        ("draft = 'storyteller'", ["-m", "storyteller+none"], "storyteller+none"),
+        ("draft = 'none'", ["-m", "storyteller"], "storyteller+none"),
+        ("model = 'storyteller+storyteller'", ["-d", "none"], "storyteller+none"),
+    ],
+)
+def test_a_draft_that_is_typed_wins(text: str, args: list[str], name: str) -> None:
+    """Also where one of the two names it together with its target."""
+    write(f"{text}\n")
+    own = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]}
+    done = localspec("run", "--json", "hi", *args, program=FAKE, env=own)
+    assert json.loads(done.stdout)["pair"]["name"] == name
+    if args[0] == "-m":  # where the pair is an argument it is as much a word of the command line
+        planned = localspec("plan", args[1], "--vram", "0", "--ram", "8G", "--json", env=own)
+        assert json.loads(planned.stdout)["pair"] == name
+
+
+def test_a_draft_that_is_typed_twice_is_refused() -> None:
+    write("model = 'storyteller+none'\ndraft = 'none'\n")
+    own = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]}
+    twice = ("run", "-m", "storyteller+none", "-d", "none", "hi")
+    assert_one_line(localspec(*twice, program=FAKE, env=own), 2, "the draft is named twice")
+    both = localspec("run", "hi", program=FAKE, env=own)
+    assert_one_line(both, 2, "the draft is named twice", "config.toml:2")
+
+
+@pytest.mark.parametrize(
     ("key", "toml", "value"),
     [
         ("temp", "0", 0),

@@ -137,6 +137,43 @@ def test_the_pair_that_answered_answers_again(home: Home, tmp_path: Path) -> Non
     assert_one_line(home.run("run", "-c", "six"), 3, "my target.gguf does not exist")
 
 
+@pytest.fixture
+def held(home: Home, tmp_path: Path) -> Path:
+    """The target of a pair that a conversation was held with; its draft lies beside it."""
+    target = tmp_path / "target.gguf"
+    os.link(ROOT / "models/storyteller/target-q8_0.gguf", target)
+    os.link(ROOT / "models/storyteller/draft-q8_0.gguf", tmp_path / "draft.gguf")
+    assert home.run("run", "-m", f"{target}+{tmp_path}/draft.gguf", "one").returncode == 0
+    return target
+
+
+def kept_pair(home: Home) -> str:
+    with Store.open(home.file) as store:
+        return store.conversations(1)[0].pair
+
+
+@pytest.mark.parametrize("command", [("run", "-c", "two"), ("chat", "-c")])
+def test_a_draft_alone_drafts_for_the_target_of_the_conversation(
+    home: Home, held: Path, command: tuple[str, ...]
+) -> None:
+    assert home.run(*command, "-d", "none", stdin=b"two\n" if "chat" in command else b"").returncode == 0
+    assert kept_pair(home) == f"{held}+none"
+    assert home.paths == [["one", ANSWER, "two", ANSWER]]
+
+
+@pytest.mark.parametrize("settings", ["draft = 'none'", "model = 'storyteller'", "model = 'storyteller+none'"])
+def test_what_is_set_for_good_leaves_a_conversation_its_pair(home: Home, held: Path, settings: str) -> None:
+    pair = kept_pair(home)
+    (home.folder / "config").mkdir(exist_ok=True)
+    (home.folder / "config" / "config.toml").write_text(settings + "\n")
+    made = json.loads(home.run("run", "-c", "--json", "two", LOCALSPEC_MODEL="storyteller").stdout)
+    assert made["pair"]["target"]["path"] == str(held)
+    assert made["pair"]["name"] == "target.gguf+draft.gguf"
+    assert kept_pair(home) == pair
+    made = json.loads(home.run("run", "-c", "-m", f"{held}+none", "--json", "three").stdout)
+    assert made["pair"]["name"] == "target.gguf+none", "what is typed goes before both"
+
+
 def typed(home: Home, *args: str, keys: str, until: str) -> Terminal:
     """Type `keys` into a line chat with a history, wait until `until` shows, and leave."""
     env = {"LOCALSPEC_HOME": str(home.folder), "LOCALSPEC_NO_HISTORY": ""}

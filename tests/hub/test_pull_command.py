@@ -157,6 +157,21 @@ def test_other_options_are_judged_before_anything_is_downloaded(machine: Machine
     for args in (["--temp", "-1", "hi"], ["--verify", "bloc", "hi"], [""]):
         assert_one_line(machine.call("run", "-y", "-m", PAIR, *args), 2)
     assert_one_line(machine.call("chat", "-y", "-m", PAIR, "--top-p", "3"), 2)
+    for command, code, words in (
+        ("race PAIR", 2, "there is no prompt"),
+        ("race PAIR hi --raw --system x", 2, "--raw has no place for --system"),
+        ("race PAIR hi --verify bloc", 2, "--verify block"),
+        ("bench PAIR --suite nope", 2, "no suite 'nope'"),
+        ("bench PAIR --methods magic", 2, "magic"),
+        ("bench PAIR --markdown /", 3, "cannot write --markdown"),
+        ("bench PAIR --baseline none.json", 3, "cannot read none.json"),
+        ("verify PAIR --temp 0", 2, "leaves no law to test"),
+        ("verify PAIR --suite nope", 2, "no suite 'nope'"),
+        ("calibrate PAIR --gpu some", 2, "--gpu 'some'"),
+        ("doctor PAIR --rpc there", 2, "HOST:PORT"),
+    ):
+        args = [PAIR if word == "PAIR" else word for word in command.split()]
+        assert_one_line(machine.call(*args, "-y"), code, words)
     assert not machine.server.requests
 
 

@@ -50,8 +50,11 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
         _warn_of_settings(console)
         from localspec.cli.doctor.pair import examine_pair
         from localspec.cli.fetch import present_settings
+        from localspec.cli.named import with_pair
+        from localspec.cli.settings import promised_settings
 
-        return examine_pair(console, present_settings(values, words[0], console), values)
+        promised = promised_settings(with_pair(values, words[0]))
+        return examine_pair(console, present_settings(promised, values, console), values)
     for name in values:
         if name not in WITHOUT_PAIR and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             spelt = f"--{name.replace('_', '-')}"
