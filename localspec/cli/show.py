@@ -13,7 +13,7 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.sizes import size
 from localspec.models.describe import KV_TYPES, Description, describe, sha256
-from localspec.models.store import parse_pair
+from localspec.models.store import find_model
 from localspec.sanitize import one_line, sanitize
 
 EXCERPT = 5  # lines of the chat template; --template shows all
@@ -33,7 +33,7 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, as
     MODEL is a pair's name, whose target is shown, or a GGUF file. The header is checked as before a load; the weights
     are not read.
     """
-    shown = describe(parse_pair(model).target.absolute())
+    shown = describe(find_model(model).absolute())
     hashes = _hashes(shown, console) if has_hash else {}
     if as_json:
         write_json({**shown.to_wire(), **({"sha256": hashes} if has_hash else {})})

@@ -55,6 +55,14 @@ def test_a_split_model(tmp_path: Path) -> None:
     assert_one_line(localspec("show", str(first)), 3, "m-00003-of-00003.gguf is missing", "download")
 
 
+@needs_pair
+def test_of_a_pair_the_target_alone_is_looked_for(tmp_path: Path) -> None:
+    """The draft may lie on another machine."""
+    target = PAIR / "target-q8_0.gguf"
+    done = localspec("show", f"{target}+{tmp_path}/gone.gguf", "--json")
+    assert (done.returncode, json.loads(done.stdout)["path"]) == (0, str(target))
+
+
 @pytest.mark.parametrize(("content", "code"), [(None, 3), (b"", 5), (b"GGUF", 5)])
 def test_what_cannot_be_shown(tmp_path: Path, content: bytes | None, code: int) -> None:
     path = tmp_path / "m.gguf"
