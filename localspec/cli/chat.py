@@ -14,6 +14,7 @@ import click
 from localspec.cli.console import Console, wants_plain
 from localspec.cli.described import in_force
 from localspec.cli.fetch import present_settings
+from localspec.cli.named import is_typed
 from localspec.cli.opened import place, store_for_talking, wanted
 from localspec.cli.options import (
     conversation_options,
@@ -44,9 +45,9 @@ def chat(console: Console, /, **values: Any) -> int:
 
     What is said is kept while it is said: `localspec chat -c` goes on with it, `localspec logs` lists it.
 
-    With --plain, and where there is no terminal to fill, line by line: /help lists what can be done on the way. Ctrl-C
-    stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe; the exit
-    code is then that of the last error, 0 without one.
+    With --plain or -q, and where there is no terminal to fill, line by line: /help lists what can be done on the way.
+    Ctrl-C stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe:
+    Ctrl-C ends it all then, and the exit code is that of the last error, 0 without one.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     with store_for_talking(values, console) as store:
@@ -55,7 +56,7 @@ def chat(console: Console, /, **values: Any) -> int:
         request = request_settings(values, promised[0])
         system = system_message(values)
         settings = present_settings(promised, values, console)
-        if not (wants_plain(values["plain"]) or console.quiet):
+        if not wants_plain(values["plain"] or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 

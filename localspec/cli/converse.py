@@ -46,7 +46,7 @@ def line_chat(
 
 def converse(chat: Chat, lines: Lines) -> int:
     """Read and answer until the end of input; return the exit code: of a script its last error's."""
-    if is_terminal(sys.stdin) and not chat.console.quiet:
+    if not (chat.is_script or chat.console.quiet):
         chat.console.say(f"localspec · {chat.settings.name} · /help, Ctrl-D to leave", "dim")
     was_interrupted, code = False, 0
     while not chat.is_over:
@@ -54,6 +54,8 @@ def converse(chat: Chat, lines: Lines) -> int:
             text = lines.read(YOU)
             was_interrupted = False
         except KeyboardInterrupt:
+            if chat.is_script:
+                raise
             write_out("\n")
             if was_interrupted:
                 return INTERRUPTED
@@ -61,16 +63,16 @@ def converse(chat: Chat, lines: Lines) -> int:
             chat.console.say("Ctrl-C again or Ctrl-D to leave", "dim")
             continue
         if text is None:
-            if is_terminal(sys.stdin):
+            if not chat.is_script:
                 write_out("\n")
             break
         code = _take(chat, text) or code
-    return 0 if is_terminal(sys.stdin) else code
+    return code if chat.is_script else 0
 
 
 def _take(chat: Chat, text: str) -> int:
     """Obey a command or send a message; return the exit code of an error, which ends neither chat nor conversation."""
-    if not is_terminal(sys.stdin) and not chat.console.quiet and text.strip():
+    if chat.is_script and not chat.console.quiet and text.strip():
         write_out(f"{YOU}{text}\n")  # a transcript has both sides
     try:
         if text.startswith("/") and not text.startswith("//"):

@@ -47,6 +47,13 @@ class Stop:
             return 128 + self.termination
         return TIMED_OUT if self.is_timeout else INTERRUPTED if self.interrupts else 0
 
+    def leave_if_told(self, *, is_script: bool) -> None:
+        """Raise what ends the program, if a signal asked for that: of a script, in which nobody talks, Ctrl-C does."""
+        if self.termination:
+            raise Terminated(self.termination)
+        if self.interrupts and is_script:
+            raise KeyboardInterrupt
+
 
 @contextmanager
 def stopping(cancel: Callable[[], None], again: Callable[[], None], timeout: float | None = None) -> Iterator[Stop]:

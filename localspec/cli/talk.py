@@ -15,7 +15,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import TextSink
 from localspec.cli.race import N, shown_race
 from localspec.cli.record import Record
-from localspec.cli.signals import Stop, Terminated, stopping
+from localspec.cli.signals import Stop, stopping
 from localspec.config import LoadSettings, Request
 from localspec.conversations.current import Current
 from localspec.conversations.sending import to_send
@@ -50,6 +50,7 @@ class Chat:
         self.has_stats = is_terminal(sys.stderr) and not console.quiet
         self.control = "auto"
         self.is_over = False
+        self.is_script = not is_terminal(sys.stdin)
         self._worker = worker
         self._loaded: int | None = None  # the worker's process that holds the models
 
@@ -62,7 +63,7 @@ class Chat:
     def answer(self) -> None:
         """Answer the last message. Text that came is kept, whatever happens; turns that do not fit are left out.
 
-        A second Ctrl-C ends an engine that does not stop.
+        A second Ctrl-C ends an engine that does not stop; in a script the first one ends the script.
         """
         try:
             while True:
@@ -71,6 +72,8 @@ class Chat:
                     return
                 except KeyboardInterrupt:
                     self._worker.close()
+                    if self.is_script:
+                        raise
                     self.console.say("the engine was ended; it loads again with your next message", "dim")
                     return
                 except PromptTooLongError:
@@ -100,11 +103,12 @@ class Chat:
                 found = None if stop.is_asked else shown_race(self._worker, request, 1, live, stop)
         except KeyboardInterrupt:
             self._worker.close()
+            if self.is_script:
+                raise
             return None
         finally:
             live.erase()
-        if stop.termination:
-            raise Terminated(stop.termination)
+        stop.leave_if_told(is_script=self.is_script)
         return found
 
     def switch(self, settings: LoadSettings, pair: str) -> None:
@@ -147,8 +151,7 @@ class Chat:
         warn_if_full(stats, self.console)
         if self.has_stats:
             tell(stats, self.console)
-        if stop.termination:
-            raise Terminated(stop.termination)
+        stop.leave_if_told(is_script=self.is_script)
 
     def _events(self, request: Request, live: Live, stop: Stop) -> Iterator[Event]:
         """Load if need be, then generate; nothing is generated once a load was stopped."""

@@ -15,7 +15,7 @@ import pytest
 
 from localspec.conversations.records import Message
 from localspec.conversations.store import Store
-from tests.cli.harness import FAKE, REAL, ROOT, Terminal, assert_one_line, environment, localspec, needs_pair
+from tests.cli.harness import FAKE, REAL, ROOT, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair
 
 ANSWER = "Once upon a time there was a king."
 
@@ -81,6 +81,49 @@ def test_an_answer_that_failed_is_kept_with_what_came(home: Home) -> None:
     ]
     assert home.run("run", "two", "--timeout", "0.3", FAKE_PAUSE="1").returncode == 124
     assert [message.finish for message in home.last()] == ["sent", "timeout"]
+
+
+@pytest.mark.parametrize("env", [{}, {"FAKE_DEAF": "1"}])
+def test_control_c_ends_a_script_and_keeps_what_came(home: Home, env: dict[str, str]) -> None:
+    """Nobody is there to say anything else; an engine that is deaf takes a second one."""
+    process = subprocess.Popen(
+        [*FAKE, "chat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env=environment({"LOCALSPEC_HOME": str(home.folder), "FAKE_PAUSE": "30", **env}),
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"one\ntwo\n")
+    process.stdin.flush()
+    seen = b""
+    while b"Once upon" not in seen:
+        seen += os.read(process.stdout.fileno(), 100)
+    for _ in range(1 + len(env)):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)  # two signals at once are one
+    rest, errors = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, rest.strip(), errors) == (130, b"", b"")
+    assert [(message.text, message.finish) for message in home.last()] == [
+        ("one", "sent"),
+        ("Once upon", "interrupted"),
+    ]
+
+
+def test_control_c_ends_a_script_that_waits(home: Home) -> None:
+    process = subprocess.Popen(
+        [*FAKE, "chat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env=environment({"LOCALSPEC_HOME": str(home.folder)}),
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"one\n")
+    process.stdin.flush()
+    seen = b""
+    while ANSWER.encode() + b"\n" not in seen:
+        seen += os.read(process.stdout.fileno(), 100)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(TIMEOUT) == 130
+    assert process.communicate()[1] == b""
 
 
 def test_a_prompt_that_was_never_answered_leaves_nothing(home: Home) -> None:

@@ -46,6 +46,18 @@ def child(terminal: Terminal) -> int:
     return next(int(pid) for file in threads for pid in file.read_text().split())
 
 
+def test_quiet_for_good_is_no_wish_for_lines(tmp_path: Path) -> None:
+    """Which -q on the command line is."""
+    terminal = chat(tmp_path, LOCALSPEC_QUIET="1")
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+    lines = Terminal(["chat", "-q"], env={"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_NO_HISTORY": "1"})
+    lines.wait_for(lambda: lines.lines[-1:] == ["You:"])
+    lines.type("\x04")
+    assert lines.wait() == 0
+    assert BEGUN not in lines.output
+
+
 @needs_pair
 def test_a_real_chat_of_three_turns(tmp_path: Path) -> None:
     terminal = chat(tmp_path, "-n", "24", "--seed", "3", "--method", "draft-model", program=REAL)
