@@ -105,7 +105,7 @@ def set_value(key: str, values: tuple[str, ...], as_json: bool) -> int:
     path = tuple(key.split("."))
     found = option_at(path)
     if found.key in ONCE:
-        raise once(found)
+        raise once(found, path[:-1])
     if len(values) > 1 and not found.multiple:
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint=f"localspec config set {key} VALUE")
     value = read_words(found, values)

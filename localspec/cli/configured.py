@@ -66,7 +66,8 @@ def entries_for(file: Configuration, path: Key, command: click.Command) -> dict[
         if table in ((), path) and key in options and not (options[key].is_own and not table):
             found[key] = entry
             if key in ONCE:
-                raise file.mistake(entry, once(options[key]).message, once(options[key]).hint)
+                refused = once(options[key], table)
+                raise file.mistake(entry, refused.message, refused.hint)
         elif not table or table[: len(path)] == path or table[0] not in COMMANDS:
             try:
                 option_at(entry.path)
@@ -107,10 +108,13 @@ def option_at(key: Key) -> Configurable:
     return options[name]
 
 
-def once(option: Configurable) -> UsageError:
-    """Return the error for a key of `ONCE`."""
+def once(option: Configurable, path: Key) -> UsageError:
+    """Return the error for a key of `ONCE`, set for the command at `path` or, with (), for all."""
+    value = None if option.kind == "switch" else option.metavar
+    typed, variable = f"--{option.key}", option.variables(path)[0]
+    typed = typed if value is None else f"{typed} {value}"
     return UsageError(
-        f"'{option.key}' is for one command line and no setting", hint=f"--{option.key}, or {option.variable}=1"
+        f"'{option.key}' is for one command line and no setting", hint=f"{typed}, or {variable}={value or 1}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from localspec.cli.complete import conversation_ids, pair_names
-from localspec.cli.params import Positive, option, stacked
+from localspec.cli.params import F, Positive, option, stacked
 from localspec.config import Request, Sampling, Speculation
 from localspec.faces.values import draft_length, key_value, layers_on, servers, token_bias, unescape
 from localspec.registers import axis_names
@@ -171,7 +171,8 @@ def _each(check: Callable[[str], object]) -> Callable[[tuple[str, ...]], None]:
     return lambda values: [*map(check, values)].clear()
 
 
-def _reply() -> list[Any]:
+def _reply(max_tokens: int | None = None) -> list[Any]:
+    end = "when the model does" if max_tokens is None else max_tokens
     add = partial(option, section="Prompt and answer")
     return [
         add("-s", "--system", metavar="TEXT|@FILE", help="System message."),
@@ -185,9 +186,10 @@ def _reply() -> list[Any]:
             "--max-tokens",
             aliases=["--predict"],
             type=int,
+            default=max_tokens,
             metavar="N",
             check=lambda value: Request(max_tokens=value).check(),
-            help="Stop after N tokens.  [default: when the model does]",
+            help=f"Stop after N tokens.  [default: {end}]",
         ),
         add(
             "--stop",
@@ -276,6 +278,11 @@ def _color() -> Any:
 
 def _log_file() -> Any:
     return option("--log-file", metavar="FILE", section="Output", help="Where llama.cpp's log goes, and tracebacks.")
+
+
+def short_reply_options(max_tokens: int) -> Callable[[F], F]:
+    """Return the options of an answer that ends after `max_tokens` where nothing else is said."""
+    return stacked(_reply(max_tokens))
 
 
 model_options = stacked(_model())

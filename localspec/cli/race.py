@@ -20,9 +20,9 @@ from localspec.cli.named import with_pair
 from localspec.cli.options import (
     pair_options,
     prompt_options,
-    reply_options,
     report_options,
     sampling_options,
+    short_reply_options,
     speculation_options,
 )
 from localspec.cli.output import lone_stop, write_json
@@ -46,7 +46,7 @@ N = 128  # tokens, without -n
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
         help="Rounds, each with a seed of its own, in turned order; six give an interval.  [default: 1]")  # fmt: skip
 @pair_options
-@reply_options
+@short_reply_options(N)
 @prompt_options
 @speculation_options
 @sampling_options
@@ -58,8 +58,7 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
 
     Never both at once, and from empty caches. Both have the same seed, and coupled noise by default, so that the texts
     are the same at any temperature; where they fork nevertheless, the two tokens' scores and what rounding does to
-    them are told. A --verify that draws in its own order keeps the distribution and not the text. Without -n an answer
-    has at most 128 tokens.
+    them are told. A --verify that draws in its own order keeps the distribution and not the text.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     promised = promised_settings(with_pair(values, pair))
@@ -89,7 +88,6 @@ def _request(words: tuple[str, ...], values: dict[str, Any], request: Request, c
     text = read_prompt(words, values["file"], inputs, is_raw=values["raw"])
     for warned in inputs.warnings:
         console.warn(warned.message)
-    request = replace(request, max_tokens=request.max_tokens or N)
     if not values["raw"]:
         return replace(request, messages=(*system, Message("user", text)))
     if system:

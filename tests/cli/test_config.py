@@ -59,6 +59,16 @@ def seen(path: tuple[str, ...], name: str) -> tuple[Any, str]:
     return setting.value, str(setting.origin).removeprefix(str(config_file().parent) + "/")
 
 
+def test_a_race_is_short_unless_told() -> None:
+    """Its help says so, and settings that are made for all commands hold for it too."""
+    assert seen(("race",), "max-tokens") == (128, "default")
+    assert seen(("run",), "max-tokens") == (None, "default")
+    write("max-tokens = 9\n")
+    assert seen(("race",), "max-tokens") == (9, "config.toml:1")
+    shown = localspec("race", "--help").stdout.decode()
+    assert "Stop after N tokens.  [default: 128]" in shown
+
+
 def test_who_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen(("run",), "temp") == (0.8, "default")
     write("temp = 0.1\n")
@@ -155,6 +165,7 @@ def test_a_variable_holds_several_values_as_lines(monkeypatch: pytest.MonkeyPatc
         ("\n[rnu]\ntemp = 1\n", 3, "there is no command 'rnu' to set anything for, perhaps 'run' was meant"),
         ("[run]\nseeed = 1\n", 2, "localspec run has no option 'seeed', perhaps 'seed' was meant"),
         ("yes = true\n", 1, "'yes' is for one command line and no setting"),
+        ("[run]\njson = true\n", 2, "try: --json, or LOCALSPEC_RUN_JSON=1"),
         ("[run.deep]\nseed = 1\n", 2, "there is no command 'run deep'"),
         ("prompts = 3\n", 1, "'bench.prompts' and 'verify.prompts'"),
         ("run = 3\n", 1, "there is no option 'run'"),
@@ -212,6 +223,10 @@ def test_a_broken_file_leaves_the_way_out_open(call: Callable[..., tuple[int, st
     assert f"BROKEN  settings  {config_file()}:1" in out
     assert call("config", "set", "temp", "1")[0] == 2
     assert config_file().read_text() == "temp = \n"
+    write("temp = 'warm'\ntmep = 1\n")
+    assert call("config", "set", "temp", "1")[0] == 0, "where it is TOML, set and unset mend it"
+    assert call("config", "unset", "tmep")[0] == 0
+    assert call("config", "show")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -258,7 +273,8 @@ def test_set_writes_what_it_reads_back(words: list[str], toml: str, call: Callab
         (["logit-bias", "x"], 2, "ID=BIAS"),
         (["option", "colour"], 2, "KEY=VALUE"),
         (["stop", ""], 2, "--stop"),
-        (["yes", "true"], 2, "is for one command line"),
+        (["yes", "true"], 2, "try: --yes, or LOCALSPEC_YES=1"),
+        (["bench.json", "x"], 2, "try: --json FILE|-, or LOCALSPEC_BENCH_JSON=FILE|-"),
     ],
 )
 def test_set_refuses_and_writes_nothing(
