@@ -95,6 +95,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         with open_worker(values) as worker:
             stats, stop = answer(worker, job, sink, live, console, values["timeout"])
         sink.finish(stats)
+        console.on_error = None  # the output has its end: what goes wrong from here on is told to people
         warn_if_full(stats, console)
         _warn_of_trouble(store, console)
         has_stats = values["stats"] if values["stats"] is not None else is_terminal(sys.stderr) and not console.quiet

@@ -284,6 +284,12 @@ def test_a_result_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
     assert not state.exists()
 
 
+def test_a_page_that_cannot_be_written_is_no_second_object(tmp_path: Path) -> None:
+    done = call(tmp_path, "bench", *SMALL, "--json", "-", "--markdown", "/dev/full")
+    assert_one_line(done, 7, "cannot write /dev/full")
+    assert json.loads(done.stdout)["is_complete"]
+
+
 def test_a_suite_of_questions_goes_through_the_chat_template(tmp_path: Path) -> None:
     """Raw and chat prompts of one suite differ in their tokens; the preset cuts both."""
     found = []

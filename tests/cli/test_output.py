@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -304,6 +306,33 @@ def test_a_load_that_was_stopped_has_no_numbers() -> None:
     assert [made["timings"][name] for name in unknown] == [None] * len(unknown)
     assert made["memory"]["peak_bytes"] is None
     assert errors == "interrupted\n"
+
+
+@pytest.mark.parametrize("form", ["--json", "--events"])
+def test_what_goes_wrong_after_the_end_adds_nothing_to_it(form: str) -> None:
+    """Ctrl-C while the stats line waits for a stderr that is full."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, bytes(1 << 12))
+    os.set_blocking(write, True)
+    process = subprocess.Popen(
+        [*FAKE, "run", form, "--stats", "hi"], stdout=subprocess.PIPE, stderr=write, stdin=subprocess.DEVNULL,
+        env=environment(), text=True,
+    )  # fmt: skip
+    os.close(write)
+    assert process.stdout is not None
+    last = ""
+    while '"finish_reason"' not in last:
+        last = process.stdout.readline()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    while os.read(read, 1 << 16):
+        pass
+    os.close(read)
+    assert (process.communicate(timeout=30)[0], process.returncode) == ("", 130)
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["methods"], ["methods", "--json"], ["--version"]])
