@@ -57,10 +57,11 @@ class Desk:
         """The last answer on the path."""
         return next((entry for entry in reversed(self.dialogue.path()) if entry.role == ASSISTANT), None)
 
-    def ask(self, text: str, *, instead_of: Entry | None = None) -> Entry:
-        """Add a message of the user, at the end or as another branch of one that was said, and answer it."""
-        path = self.dialogue.path()
-        parent = self.dialogue.parent(instead_of) if instead_of else (path[-1] if path else None)
+    def ask(self, text: str) -> Entry:
+        """Add a message of the user, at the end or as another branch of the one that is edited, and answer it."""
+        path, edited = self.dialogue.path(), self.dialogue.editing
+        parent = self.dialogue.parent(edited) if edited else (path[-1] if path else None)
+        self.dialogue.editing = None
         asked = self.dialogue.add(USER, text, parent=parent)
         asked.attachments, self.attached = tuple(self.attached), []
         self.keeper.say(self.dialogue, asked, reference(self.settings))

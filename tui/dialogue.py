@@ -42,13 +42,15 @@ class Dialogue:
     """Messages under an optional system message.
 
     `first` is the number of messages of the path that are no longer sent, `key` the conversation's name where it is
-    kept, None while it is not.
+    kept, None while it is not. `editing` is the user's message that the next one takes the place of; going to another
+    branch gives that up.
     """
 
     system: str | None = None
     first: int = 0
     key: str | None = None
     now: Callable[[], float] = time.time
+    editing: Entry | None = None
     entries: dict[int, Entry] = field(default_factory=dict)
     _children: dict[int | None, list[int]] = field(default_factory=dict)
     _chosen: dict[int | None, int] = field(default_factory=dict)
@@ -97,10 +99,12 @@ class Dialogue:
     def choose(self, entry: Entry) -> None:
         """Make `entry` the branch that the path follows."""
         self._chosen[entry.parent] = entry.id
+        self.editing = None
 
     def hide(self, entry: Entry) -> None:
         """End the path before `entry`, which stays a branch."""
         self._chosen.pop(entry.parent, None)
+        self.editing = None
 
     def messages(self, last: Entry) -> tuple[Message, ...]:
         """Return what to send so that the message `last` of a user is answered.

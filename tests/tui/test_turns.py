@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from textual.pilot import Pilot
+
 from localspec.errors import PromptTooLongError
+from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import ErrorCard, Note
 from tests.tui.scripted import (
     ScriptedWorker,
@@ -140,6 +143,54 @@ async def test_escape_gives_an_edit_up() -> None:
         app.chat.transcript.query("Asked").first().focus()
         await pilot.press("e", "escape")
         assert app.chat.composer.text == ""
+        await ask(pilot, "next")
+        assert shown(app) == ["first", STORY, "next", STORY]
+
+
+async def edit_first(pilot: Pilot[int], app: LocalspecApp) -> None:
+    """Begin to write the first message anew."""
+    app.chat.transcript.query("Asked").first().focus()
+    await pilot.press("e")
+    await pilot.pause()
+    assert app.chat.composer.text == shown(app)[0]
+
+
+async def test_an_edit_ends_with_its_conversation() -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        await ask(pilot, "first")
+        await until(pilot, lambda: app.desk.dialogue.key is not None)
+        key = app.desk.dialogue.key
+        await edit_first(pilot, app)
+        await pilot.press("ctrl+n")
+        await ask(pilot, "anew")
+        assert shown(app) == ["anew", STORY]
+        await edit_first(pilot, app)
+        await app.chat.open(key or "")
+        await ask(pilot, "next")  # the messages of both conversations have the same numbers
+        assert shown(app) == ["first", STORY, "next", STORY]
+        assert [message.content for message in worker.requests[-1].messages] == ["first", STORY, "next"]
+
+
+async def test_an_edit_ends_where_another_branch_is_looked_at() -> None:
+    async with opened(ScriptedWorker(answers=[["One."], ["Two."], ["Three."]])) as (pilot, app):
+        await ask(pilot, "first")
+        await pilot.press("f5")
+        await until(pilot, lambda: app.desk.answering is None and shown(app)[-1] == "Two.")
+        await edit_first(pilot, app)
+        answers(app)[0].focus()
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: shown(app) == ["first", "One."])
+        await ask(pilot, "next")
+        assert shown(app) == ["first", "One.", "next", "Three."]
+
+
+async def test_what_is_written_into_an_emptied_input_is_no_edit() -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "first")
+        await edit_first(pilot, app)
+        await pilot.press("ctrl+c")
+        await pilot.pause()
         await ask(pilot, "next")
         assert shown(app) == ["first", STORY, "next", STORY]
 

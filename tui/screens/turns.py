@@ -25,7 +25,6 @@ class Turns(Talk):
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self.desk = desk
-        self._editing: Entry | None = None  # what the next message takes the place of
 
     @on(Composer.Sent)
     async def send(self, sent: Composer.Sent) -> None:
@@ -41,9 +40,9 @@ class Turns(Talk):
             return
         self.composer.clear_sent()
         text = sent.text[1:] if sent.text.startswith("//") else sent.text
-        edited, self._editing = self._editing, None
-        answer = self.desk.ask(text, instead_of=edited)
-        if edited is not None:
+        is_edited = self.desk.dialogue.editing is not None
+        answer = self.desk.ask(text)
+        if is_edited:
             await self.renew()
             return
         asked = self.desk.dialogue.parent(answer)
@@ -75,17 +74,23 @@ class Turns(Talk):
         """Let a message be written anew; it then stands beside the old one, with all that followed."""
         asked = entry if entry.role == USER else self.desk.dialogue.parent(entry)
         assert asked is not None
-        self._editing = asked
+        self.desk.dialogue.editing = asked
         self.composer.fill(asked.text)
         self.composer.focus()
         self.app.say("Enter sends it as another branch; Esc keeps the old one")
 
     def stop_editing(self) -> bool:
         """Forget that a message was to be written anew; whether one was."""
-        was, self._editing = self._editing is not None, None
+        was, self.desk.dialogue.editing = self.desk.dialogue.editing is not None, None
         if was:
             self.composer.fill("")
         return was
+
+    @on(Composer.Changed)
+    def emptied(self) -> None:
+        """Give an edit up of which nothing is left: what is written next may be another question."""
+        if not self.composer.text and self.stop_editing():
+            self.app.say("the old message stays; what you write now is a new one")
 
     async def step(self, entry: Entry, by: int) -> None:
         """Go to a branch beside this one."""
