@@ -114,6 +114,7 @@ class Request:
     details: bool = False  # Committed events carry the draft tokens and their probabilities
     cold: bool = False  # as after loading: nothing of earlier answers is in a cache or in a drafter's memory
     prompt_tokens: int | None = None  # cut the prompt to its first so many tokens
+    shorten: bool = False  # leave out the oldest turns where the context has no room for all of them
 
     def check(self) -> None:
         """Raise UsageError for the first setting that cannot be obeyed."""
@@ -192,6 +193,7 @@ def request_from_wire(wire: dict[str, Any]) -> Request:
         details=wire["details"],
         cold=wire["cold"],
         prompt_tokens=wire["prompt_tokens"],
+        shorten=wire["shorten"],
     )
 
 

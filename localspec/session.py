@@ -34,9 +34,10 @@ from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.placing import Looked, first_step, load_options
 from localspec.profiles import Profile
-from localspec.prompt import tokenise
-from localspec.protocols import Cancel, Clock, Drafter
+from localspec.prompt import Tokenised, tokenise
+from localspec.protocols import Cancel, Cancelled, Clock, Drafter
 from localspec.sampling import Sampler
+from localspec.shortening import shortened
 from localspec.steering import Steering
 from localspec.surveying import survey_pair
 
@@ -129,10 +130,7 @@ class Session:
         if request.cold:
             self._forget()
             axes = axes.cold()
-        prompt = tokenise(request, self._target.model, self._target.specials)
-        n_ctx = self._target.backend.traits.n_ctx
-        if len(prompt.tokens) >= n_ctx:
-            raise self._too_long(len(prompt.tokens), n_ctx)
+        prompt = self._prompt(request)
         seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
         yield events.Started(
             method=axes.method,
@@ -149,6 +147,7 @@ class Session:
         for warning in (*warnings, *prompt.warnings):
             yield events.Warned("request", warning)
         vocabulary = Vocabulary(self._target.model.is_eog, self._target.model.piece)
+        n_ctx = self._target.backend.traits.n_ctx
         context = Context(prompt.tokens, vocabulary, n_ctx=n_ctx, max_tokens=request.max_tokens, stops=request.stop)
         yield from self._steering.recall(len(prompt.tokens))
         engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed)
@@ -167,7 +166,7 @@ class Session:
         axes, _ = self._axes(question.request)
         draft = yield from self._drafting(axes)
         self._forget()
-        prompt = tokenise(question.request, self._target.model, self._target.specials)
+        prompt = self._prompt(question.request)
         is_drafted = axes.method == "draft-model" or draft is not self._draft
         backend = draft.backend if draft is not None and is_drafted else None
         subject = Subject(self._target.backend, backend, prompt.tokens, axes, self._cancel)
@@ -209,6 +208,21 @@ class Session:
         for loaded in (derived, self._draft, self._target):
             if loaded is not None:
                 loaded.backend.truncate(0)
+
+    def _prompt(self, request: Request) -> Tokenised:
+        """Return the prompt, shortened if that is asked. Raises PromptTooLongError, or Cancelled on the way there."""
+        assert self._target is not None
+        target, n_ctx = self._target, self._target.backend.traits.n_ctx
+
+        def tokenised(asked: Request) -> Tokenised:
+            if self._cancel():
+                raise Cancelled
+            return tokenise(asked, target.model, target.specials)
+
+        prompt = shortened(request, n_ctx, tokenised)
+        if len(prompt.tokens) >= n_ctx:
+            raise self._too_long(len(prompt.tokens), n_ctx)
+        return prompt
 
     def _too_long(self, n: int, n_ctx: int) -> PromptTooLongError:
         assert self._target is not None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from localspec.attachment import Attachment
 from localspec.config import LoadSettings, Request, Speculation
 from localspec.conversations.records import ASSISTANT, USER
-from localspec.errors import LocalspecError, PromptTooLongError
+from localspec.errors import LocalspecError
 from localspec.events import Committed, Finished, Loaded
 from localspec.faces.result import result
 from localspec.faces.values import check
@@ -175,7 +175,8 @@ class Desk:
 
     def _send(self, asked: Entry) -> None:
         messages = self.dialogue.messages(asked)
-        self.job = self.bridge.answer(self.settings, replace(self.request, messages=messages, details=True))
+        request = replace(self.request, messages=messages, details=True, shorten=True)
+        self.job = self.bridge.answer(self.settings, request)
 
     def _save(self) -> None:
         if self.answering is not None:
@@ -183,18 +184,13 @@ class Desk:
             self._unsaved = ""
 
     def _end(self, item: Ended) -> str:
-        """Close the answer; one whose conversation does not fit is asked for again with less of it."""
+        """Close the answer."""
         entry = self.answering
         if entry is None or item.job != self.job:
             self.error = item.error
             return ""
-        asked = self.dialogue.parent(entry)
-        assert asked is not None
         self._save()
         trace = self.traces[entry.id]
-        if isinstance(item.error, PromptTooLongError) and self.dialogue.forget_oldest(asked):
-            self._send(asked)
-            return ""
         entry.text, self.answering, self.error = trace.stats.text, None, item.error
         if item.error is not None:
             entry.status = "failed"

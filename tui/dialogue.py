@@ -41,13 +41,11 @@ class Entry:
 class Dialogue:
     """Messages under an optional system message.
 
-    `first` is the number of messages of the path that are no longer sent, `key` the conversation's name where it is
-    kept, None while it is not. `editing` is the user's message that the next one takes the place of; going to another
-    branch gives that up.
+    `key` is the conversation's name where it is kept, None while it is not. `editing` is the user's message that the
+    next one takes the place of; going to another branch gives that up.
     """
 
     system: str | None = None
-    first: int = 0
     key: str | None = None
     now: Callable[[], float] = time.time
     editing: Entry | None = None
@@ -109,7 +107,7 @@ class Dialogue:
     def messages(self, last: Entry) -> tuple[Message, ...]:
         """Return what to send so that the message `last` of a user is answered.
 
-        Messages that got no answer are left out with theirs, and so are the oldest ones that no longer fit.
+        Messages that got no answer are left out with theirs.
         """
         above: list[Entry] = []
         at = self.parent(last)
@@ -117,14 +115,7 @@ class Dialogue:
             above.insert(0, at)
             at = self.parent(at)
         sent = [] if not self.system else [Message("system", self.system)]
-        for index, (asked, answered) in enumerate(pairwise(above)):
-            if (asked.role, answered.role) == (USER, ASSISTANT) and answered.text and index >= self.first:
+        for asked, answered in pairwise(above):
+            if (asked.role, answered.role) == (USER, ASSISTANT) and answered.text:
                 sent += [Message(USER, asked.content), Message(ASSISTANT, answered.text)]
         return (*sent, Message(USER, last.content))
-
-    def forget_oldest(self, last: Entry) -> bool:
-        """Send one message and its answer less from now on; False if only `last` is left."""
-        if len(self.messages(last)) <= 1 + bool(self.system):
-            return False
-        self.first += 2
-        return True

@@ -19,7 +19,6 @@ from localspec.cli.signals import Stop, stopping
 from localspec.config import LoadSettings, Request
 from localspec.conversations.current import Current
 from localspec.conversations.sending import to_send
-from localspec.errors import PromptTooLongError
 from localspec.events import Event, Finished
 from localspec.faces.result import result
 from localspec.stats import Stats
@@ -61,25 +60,17 @@ class Chat:
         self.answer()
 
     def answer(self) -> None:
-        """Answer the last message. Text that came is kept, whatever happens; turns that do not fit are left out.
+        """Answer the last message. Text that came is kept, whatever happens.
 
         A second Ctrl-C ends an engine that does not stop; in a script the first one ends the script.
         """
         try:
-            while True:
-                try:
-                    self._answer()
-                    return
-                except KeyboardInterrupt:
-                    self._worker.close()
-                    if self.is_script:
-                        raise
-                    self.console.say("the engine was ended; it loads again with your next message", "dim")
-                    return
-                except PromptTooLongError:
-                    if not self.current.forget_oldest():
-                        raise
-                    self.console.warn("the context is full: the oldest message and its answer are no longer sent")
+            self._answer()
+        except KeyboardInterrupt:
+            self._worker.close()
+            if self.is_script:
+                raise
+            self.console.say("the engine was ended; it loads again with your next message", "dim")
         finally:
             self.tell_trouble()
 
@@ -94,7 +85,7 @@ class Chat:
         """Answer the last question plainly and with speculation, of which nothing is kept; None if it was stopped."""
         *before, question = self.current.path_to_question()
         messages = to_send(before, self.current.system, question.content)
-        request = replace(self.request, messages=messages, max_tokens=self.request.max_tokens or N)
+        request = replace(self.request, messages=messages, max_tokens=self.request.max_tokens or N, shorten=True)
         live = Live(self.console)
         try:
             with stopping(self._worker.cancel, _abandon) as stop:
@@ -128,7 +119,8 @@ class Chat:
         stats = Stats(loaded=self.last.loaded if self.last is not None else None)  # told once, when it was loaded
         label = "" if self.console.quiet else ASSISTANT
         sink = TextSink(self.console, live, control=self.control, has_marks=self.has_marks, label=label)
-        record, request = Record(self.current), replace(self.request, messages=self.current.to_send())
+        record = Record(self.current)
+        request = replace(self.request, messages=self.current.to_send(), shorten=True)
         reason = "error"
         try:
             with stopping(self._worker.cancel, _abandon) as stop:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from localspec.attachment import Attachment
 from localspec.config import Message as Sent
 from localspec.conversations.records import USER, Conversation, Message
-from localspec.conversations.sending import answered, to_send
+from localspec.conversations.sending import to_send
 from localspec.conversations.store import Store
 
 
@@ -24,7 +24,6 @@ class Current:
         self.id: str | None = None
         self.leaf: int | None = None
         self._system = system
-        self._without = 0  # turns that are no longer sent: the context is too small
 
     @property
     def system(self) -> str | None:
@@ -39,11 +38,11 @@ class Current:
 
     def begin(self) -> None:
         """Go to a new conversation, under the same system message."""
-        self.id, self.leaf, self._without = None, None, 0
+        self.id, self.leaf = None, None
 
     def resume(self, conversation: Conversation) -> None:
         """Go to where a conversation was left."""
-        self.id, self.leaf, self._without = conversation.id, conversation.leaf, 0
+        self.id, self.leaf = conversation.id, conversation.leaf
         self._system = conversation.system
 
     def switch_pair(self, pair: str) -> None:
@@ -108,18 +107,11 @@ class Current:
         """Return the messages that have the last thing said answered, which is a person's."""
         *before, question = self.path()
         assert question.role == USER, "the last word is a person's"
-        return to_send(before, self._system, question.content, without=self._without)
+        return to_send(before, self._system, question.content)
 
     def to_send_with(self, content: str) -> tuple[Sent, ...]:
         """Return the messages that would have `content` answered if it were said here."""
-        return to_send(self.path(), self._system, content, without=self._without)
-
-    def forget_oldest(self) -> bool:
-        """Send one turn less from now on; False if only the question is left."""
-        if self._without >= len(answered(self.path())):
-            return False
-        self._without += 1
-        return True
+        return to_send(self.path(), self._system, content)
 
     def paths(self) -> list[Message]:
         """Return where the paths of this conversation end, the oldest first."""

@@ -9,18 +9,17 @@ from localspec.config import Message as Sent
 from localspec.conversations.records import ASSISTANT, USER, Message
 
 
-def to_send(path: Sequence[Message], system: str | None, content: str, *, without: int = 0) -> tuple[Sent, ...]:
+def to_send(path: Sequence[Message], system: str | None, content: str) -> tuple[Sent, ...]:
     """Return the messages to send so that `content`, a person's words, is answered; `path` is what was said before.
 
-    They alternate: a message that got no answer, or an empty one, is left out with it. `without` leaves out so many of
-    the oldest turns, where all of them do not fit.
+    They alternate: a message that got no answer, or an empty one, is left out with it.
     """
     head = [] if system is None else [Sent("system", system)]
-    said = [Sent(message.role, message.content) for turn in answered(path)[without:] for message in turn]
+    said = [Sent(message.role, message.content) for turn in _answered(path) for message in turn]
     return (*head, *said, Sent(USER, content))
 
 
-def answered(path: Sequence[Message]) -> list[tuple[Message, Message]]:
+def _answered(path: Sequence[Message]) -> list[tuple[Message, Message]]:
     """Return the turns of a path that were answered: a user's message and what was said to it."""
     return [
         (asked, said) for asked, said in pairwise(path) if (asked.role, said.role) == (USER, ASSISTANT) and said.text

@@ -233,17 +233,16 @@ def test_a_message_without_an_answer_is_not_sent_again(talk: Talk) -> None:
     assert talk.sent == [("user", "two")]
 
 
-def test_a_full_context_leaves_out_the_oldest(talk: Talk) -> None:
-    talk.worker.max_messages = 3
-    talk.say("one", "two", "three")
-    assert talk.sent == [("user", "two"), ("assistant", ANSWER), ("user", "three")]
-    assert talk.errors.count("no longer sent") == 1
-
-
-def test_one_message_that_is_too_long(talk: Talk) -> None:
+def test_one_message_that_is_too_long_costs_the_next_one_nothing(talk: Talk) -> None:
+    talk.say("one", "two")
     talk.worker.max_messages = 0
-    talk.say("one")
+    talk.say("too long")
     assert "the context holds 1024" in talk.errors
+    assert len(talk.worker.requests) == 3
+    assert talk.worker.requests[-1].shorten
+    talk.worker.max_messages = 9
+    talk.say("three")
+    assert [content for _, content in talk.sent] == ["one", ANSWER, "two", ANSWER, "three"]
 
 
 def chat_terminal(**env: str) -> Terminal:
@@ -380,3 +379,13 @@ def test_the_real_pair_keeps_the_prefix() -> None:
     cached = [line for line in done.stdout.decode().splitlines() if "of them cached" in line]
     assert " 0 of them" in cached[0]
     assert " 0 of them" not in cached[1]
+
+
+@needs_pair
+def test_the_real_pair_leaves_out_what_has_no_room() -> None:
+    story = "Tell me of the king who lived in the forest with his three brothers and the old woman by the fire.\n"
+    options = ("-n", "60", "--ctx", "256", "--template", "none", "--temp", "0")
+    done = localspec("chat", *options, program=REAL, stdin=5 * story.encode())
+    assert done.returncode == 0, done.stderr
+    assert b"the context is full: the oldest message and its answer are no longer sent" in done.stderr
+    assert b"tokens with the prompt" not in done.stderr, "no answer was cut short"

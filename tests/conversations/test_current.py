@@ -13,7 +13,7 @@ from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
 from tests.cli.harness import ROOT
 
-MOVES = st.sampled_from(["ask", "answer", "silence", "undo", "again", "fork", "switch", "begin", "resume", "forget"])
+MOVES = st.sampled_from(["ask", "answer", "silence", "undo", "again", "fork", "switch", "begin", "resume"])
 
 
 def move(current: Current, name: str, number: int) -> None:
@@ -40,8 +40,6 @@ def move(current: Current, name: str, number: int) -> None:
     elif name == "resume" and store.conversations():
         kept = store.conversations()
         current.resume(kept[number % len(kept)])
-    elif name == "forget" and path and path[-1].role == USER:
-        current.forget_oldest()
 
 
 @settings(max_examples=60)

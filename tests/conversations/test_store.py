@@ -307,7 +307,6 @@ def test_what_is_sent(store: Store) -> None:
     sent = [(message.role, message.content) for message in to_send(path[:-1], "S", path[-1].content)]
     answered = [("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2")]
     assert sent == [("system", "S"), *answered, ("user", "four")]
-    assert [message.content for message in to_send(path[:-1], None, "four", without=1)] == ["two", "2", "four"]
 
 
 def test_memory_keeps_everything_but_no_file(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from localspec import events
-from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.conversations.current import Current
 from localspec.conversations.records import ASSISTANT
 from localspec.conversations.store import Store
+from localspec.errors import PromptTooLongError
+from localspec.protocols import Cancelled
 from localspec.session import Session
 from tests.integration import pair
 
@@ -53,3 +55,32 @@ def test_a_second_turn_evaluates_only_what_is_new_in_both_models(session: Sessio
             text = "".join(event.text for event in passes)
             answer = store.add_message(current.id or "", current.leaf, ASSISTANT, text)
             current.leaf = store.finish(answer.id, "length").id
+
+
+def conversation(n: int, question: str = "What then?") -> Request:
+    """Return a question after `n` turns, which may be shortened."""
+    turns = [Message("assistant" if i % 2 else "user", f"{i}. {LONG[:95]}") for i in range(2 * n)]
+    return replace(REQUEST, messages=(*turns, Message("user", question)), max_tokens=64, shorten=True)
+
+
+def test_a_full_context_leaves_room_for_every_answer() -> None:
+    """And one question that is too long costs the next one nothing."""
+    is_stopped = False
+    session = Session(lambda: is_stopped)
+    list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT), ctx=256)))
+    told = {n: list(session.generate(conversation(n))) for n in (1, 9, 10, 11)}
+    warnings = {n: [event.message for event in seen if isinstance(event, events.Warned)] for n, seen in told.items()}
+    for n, seen in told.items():
+        (started,) = [event for event in seen if isinstance(event, events.Started)]
+        (finished,) = [event for event in seen if isinstance(event, events.Finished)]
+        assert any("no longer sent" in message for message in warnings[n]) == (n > 1)
+        assert n == 1 or 256 - 64 - 64 - 61 < started.prompt_n <= 256 - 64, "a quarter is free, a step and a turn more"
+        assert finished.reason in ("length", "stop")
+    with pytest.raises(PromptTooLongError, match="and the context holds 256"):
+        list(session.generate(conversation(3, LONG * 3)))
+    again = list(session.generate(conversation(9)))
+    assert [event.message for event in again if isinstance(event, events.Warned)] == warnings[9]
+    is_stopped = True
+    with pytest.raises(Cancelled):
+        list(session.generate(conversation(3, LONG * 3)))
+    session.close()

@@ -46,16 +46,6 @@ def test_what_got_no_answer_is_not_sent() -> None:
     assert sent(dialogue, dialogue.path()[-1]) == ["s", "c", "d", "e"]
 
 
-def test_the_oldest_are_forgotten_until_one_is_left() -> None:
-    dialogue = talked("a", "b", "c", "d", "e")
-    last = dialogue.path()[-1]
-    assert dialogue.forget_oldest(last)
-    assert sent(dialogue, last) == ["c", "d", "e"]
-    assert dialogue.forget_oldest(last)
-    assert sent(dialogue, last) == ["e"]
-    assert not dialogue.forget_oldest(last)
-
-
 def test_a_hidden_message_stays_a_branch() -> None:
     dialogue = talked("a", "b", "c")
     dialogue.hide(dialogue.path()[-1])

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
+from localspec.config import Sampling
 from localspec.errors import PromptTooLongError
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import ErrorCard, Note
+from localspec.worker import Worker
+from tests.cli.harness import needs_pair
+from tests.tui.desks import app_of as real
+from tests.tui.desks import opened as real_opened
 from tests.tui.scripted import (
     ScriptedWorker,
     answers,
@@ -109,8 +114,6 @@ async def test_answering_again_adds_a_branch() -> None:
 
 
 async def test_a_fixed_seed_moves_on_when_answering_again() -> None:
-    from localspec.config import Sampling
-
     worker = ScriptedWorker()
     async with opened(worker, sampling=Sampling(seed=5)) as (pilot, app):
         await ask(pilot, "go")
@@ -203,14 +206,30 @@ async def test_undo_takes_the_message_back_into_the_input() -> None:
         assert app.chat.composer.text == "a question"
 
 
-async def test_a_conversation_that_does_not_fit_forgets_its_oldest_turn_and_says_so() -> None:
-    worker = ScriptedWorker(max_messages=3)
-    async with opened(worker) as (pilot, app):
-        for text in ("one", "two", "three"):
-            await ask(pilot, text)
-        assert [message.content for message in worker.requests[-1].messages] == ["two", STORY, "three"]
-        assert any("no longer sent" in str(note.render()) for note in app.chat.query(Note))
-        assert shown(app)[0] == "one"
+@needs_pair
+async def test_a_conversation_that_does_not_fit_is_sent_without_its_oldest_turns() -> None:
+    """By the real engine; and what was too long to be sent costs the next message nothing."""
+    story = "Tell me of the king who lived in the forest with his three brothers and the old woman by the fire. "
+    with Worker() as worker:
+        app = real(worker, max_tokens=60, sampling=Sampling(seed=1))
+        async with real_opened(app) as pilot:
+
+            async def prompt_of(text: str) -> int:
+                await ask(pilot, text)
+                assert app.desk.trace is not None
+                started = app.desk.trace.stats.started
+                return 0 if started is None else started.prompt_n
+
+            sizes = [await prompt_of(story) for _ in range(8)]
+            notes = [str(note.render()) for note in app.chat.query(Note)]
+            assert await prompt_of(40 * story) == 0
+            assert isinstance(app.chat.query_one(ErrorCard).error, PromptTooLongError)
+            after = await prompt_of("And then?")
+            ends = [trace.stats.finished for trace in app.desk.traces.values()]
+    assert max(sizes) <= 512 - 60
+    assert any("no longer sent" in note for note in notes)
+    assert after > 256
+    assert not [end for end in ends if end is not None and end.reason == "context"]
 
 
 async def test_one_message_that_is_too_long_is_an_error_with_the_next_step() -> None:

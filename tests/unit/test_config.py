@@ -134,6 +134,7 @@ requests = st.builds(
     sampling=samplings,
     speculation=st.builds(Speculation, k=st.none() | st.integers(0, 100), tree=st.sampled_from(["chain", "static:2"])),
     details=st.booleans(),
+    shorten=st.booleans(),
 )
 
 

@@ -175,7 +175,7 @@ class ChatScreen(Turns):
     async def _tick(self) -> None:
         """Take what has come, and keep it; show it if that is due: one append however many passes."""
         self._is_awake = False
-        is_due, entry, first = self._is_due, self.desk.answering, self.desk.dialogue.first
+        is_due, entry = self._is_due, self.desk.answering
         if is_due:
             self._thrift.begin()
         items = self.desk.take()
@@ -190,9 +190,7 @@ class ChatScreen(Turns):
         widget = self._answer_of(entry)
         if widget is not None:
             await widget.feed(text)
-        if self.desk.dialogue.first != first:
-            await self.tell("The context is full: the oldest message and its answer are no longer sent.")
-        if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer with less before it
+        if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer that waited for its pair
             await self._end(widget, ended[-1])
         self._show_figures(is_due=bool(text))
 

@@ -123,7 +123,7 @@ class RaceScreen(Screen[None]):
             system = [] if not self.desk.dialogue.system else [Message("system", self.desk.dialogue.system)]
             messages = (*system, Message("user", text))
         request = self.desk.request
-        return replace(request, messages=messages, max_tokens=request.max_tokens or N, details=False)
+        return replace(request, messages=messages, max_tokens=request.max_tokens or N, details=False, shorten=True)
 
     def _tick(self) -> None:
         """Draw what has changed."""
