@@ -64,6 +64,7 @@ class Dialogue:
             entry.attachments = kept.attachments
             by_key[kept.id] = entry
         at = by_key.get(leaf) if leaf is not None else None
+        made._chosen.pop(None if at is None else at.id, None)  # what follows the leaf was taken back
         while at is not None:
             made.choose(at)
             at = made.parent(at)

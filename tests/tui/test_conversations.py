@@ -91,6 +91,19 @@ async def test_a_conversation_is_opened_and_goes_on(store: Store) -> None:
         assert len(store.conversations()) == 2
 
 
+async def test_what_was_taken_back_stays_so_when_the_conversation_is_opened_again(store: Store) -> None:
+    worker = ScriptedWorker()
+    async with opened(worker, store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("enter")
+        await until(pilot, lambda: shown(app) == ["Tell of the wolf", "The wolf ran."])
+        await ask(pilot, "And then?")
+        await say(pilot, "/undo")
+        await until(pilot, lambda: len(shown(app)) == 2)
+        await app.chat.open(app.desk.dialogue.key or "")
+        assert shown(app) == ["Tell of the wolf", "The wolf ran."]
+
+
 async def test_the_list_is_searched(store: Store) -> None:
     async with opened(store=store) as (pilot, app):
         await open_list(pilot, app)

@@ -70,6 +70,20 @@ def test_a_tree_comes_back_as_it_was_kept() -> None:
     assert dialogue.key == kept.id
 
 
+@pytest.mark.parametrize("n_left", [0, 2, 4])
+def test_what_was_taken_back_stays_so(n_left: int) -> None:
+    store = Store.open(None)
+    kept, line = store.create("pair"), list[int]()
+    for n, text in enumerate(("a", "b", "c", "d")):
+        made = store.add_message(kept.id, line[-1] if line else None, ASSISTANT if n % 2 else USER, text)
+        line.append(store.finish(made.id, "stop").id if n % 2 else made.id)
+    store.set_leaf(kept.id, [None, *line][n_left])
+    dialogue = Dialogue.restored(store.messages(kept.id), system=None, key=kept.id, leaf=store.get(kept.id).leaf)
+    assert said(dialogue) == ["a", "b", "c", "d"][:n_left]
+    again = dialogue.add(USER, "new", parent=dialogue.path()[-1] if n_left else None)
+    assert len(dialogue.siblings(again)) == (1 if n_left == 4 else 2), "nothing is lost"
+
+
 def test_the_editor_changes_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     editor = tmp_path / "editor.sh"
     editor.write_text('#!/bin/sh\nprintf "more\\n" >> "$1"\n')
