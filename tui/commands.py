@@ -82,6 +82,7 @@ async def _read(chat: Talk, argument: str) -> None:
         await chat.run_action("app.attach")
         return
     attach(chat.desk.attached, argument)
+    chat.show_attached()
     await chat.tell(f"{argument} goes with your next message")
 
 

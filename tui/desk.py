@@ -58,12 +58,15 @@ class Desk:
         return next((entry for entry in reversed(self.dialogue.path()) if entry.role == ASSISTANT), None)
 
     def ask(self, text: str) -> Entry:
-        """Add a message of the user, at the end or as another branch of the one that is edited, and answer it."""
+        """Add a message of the user, at the end or as another branch of the one that is edited, and answer it.
+
+        What was attached to the one that is edited goes with it.
+        """
         path, edited = self.dialogue.path(), self.dialogue.editing
         parent = self.dialogue.parent(edited) if edited else (path[-1] if path else None)
         self.dialogue.editing = None
         asked = self.dialogue.add(USER, text, parent=parent)
-        asked.attachments, self.attached = tuple(self.attached), []
+        asked.attachments, self.attached = (*(edited.attachments if edited else ()), *self.attached), []
         self.keeper.say(self.dialogue, asked, reference(self.settings))
         return self.answer(asked)
 
@@ -162,10 +165,14 @@ class Desk:
         self.keeper.look_at(self.dialogue)
 
     def undo(self) -> Entry | None:
-        """Look at the conversation without its last message, and return that; nothing is lost."""
+        """Look at the conversation without its last message, and return that; nothing is lost.
+
+        What was attached to it goes with the next message, which will be the same one in other words.
+        """
         asked = next((entry for entry in reversed(self.dialogue.path()) if entry.role == USER), None)
         if asked is not None:
             self.dialogue.hide(asked)
+            self.attached = list(asked.attachments)
             self.keeper.look_at(self.dialogue)
         return asked
 

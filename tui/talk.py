@@ -34,6 +34,10 @@ class Talk(Screen[None]):
         """Add messages at the end."""
 
     @abstractmethod
+    def show_attached(self) -> None:
+        """Tell what goes with the next message."""
+
+    @abstractmethod
     async def tell(self, text: str) -> None:
         """Add a line of the chat's own."""
 

@@ -215,6 +215,38 @@ async def test_a_file_is_attached_fenced_and_kept_apart_from_the_words(tmp_path:
         assert not app.desk.attached
 
 
+async def test_what_is_attached_goes_with_a_message_that_is_said_differently(tmp_path: Path) -> None:
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+
+        async def read(name: str) -> None:
+            (tmp_path / name).write_text(f"in {name}\n")
+            await say(pilot, f"/read {tmp_path / name}")
+            await until(pilot, lambda: name in told())
+
+        def told() -> str:
+            line = app.chat.query_one("#attached")
+            return str(line.render()) if line.display else ""
+
+        def sent() -> str:
+            return worker.requests[-1].messages[-1].content
+
+        await read("a.txt")
+        await ask(pilot, "one")
+        assert told() == ""
+        await say(pilot, "/edit")
+        await read("b.txt")
+        await say(pilot, "/edit")
+        await ask(pilot, "one, better")
+        assert sent() == "```a.txt\nin a.txt\n```\n\n```b.txt\nin b.txt\n```\n\none, better"
+        assert told() == ""
+        await say(pilot, "/undo")
+        await until(pilot, lambda: shown(app) == [])
+        assert told() == "+ a.txt, b.txt"
+        await ask(pilot, "one, anew")
+        assert sent().endswith("in b.txt\n```\n\none, anew")
+
+
 async def test_a_store_that_fails_costs_the_saving_and_not_the_chat(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "kept.db")
     worker = ScriptedWorker()

@@ -117,6 +117,7 @@ class ChatScreen(Turns):
             await self.transcript.remove_children()
             await self.transcript.mount_all([self._widget(entry) for entry in path] or [Welcome()])
         self.transcript.follow()
+        self.show_attached()
         self._show_figures()
 
     async def show(self, *entries: Entry) -> None:
