@@ -74,7 +74,7 @@ class Desk:
         """Begin an answer to a message, beside those it has."""
         assert asked.role == USER
         entry = self.dialogue.add(ASSISTANT, parent=asked, status="streaming")
-        self.traces[entry.id] = Trace.begin(self.loaded, self.clock)
+        self.traces[entry.id] = Trace.begin(self.settings, self.request, self.loaded, self.clock)
         self.answering, self.error = entry, None
         self.keeper.say(self.dialogue, entry, reference(self.settings))
         self._send(asked)
@@ -102,6 +102,8 @@ class Desk:
             return self._end(item)
         if isinstance(item.event, Loaded):
             self.loaded = item.event
+            if self.answering is not None:  # it was asked for while the pair was loading
+                self.traces[self.answering.id].stats.loaded = item.event
         if self.answering is None or item.job != self.job:
             return ""
         trace = self.traces[self.answering.id]
@@ -204,5 +206,5 @@ class Desk:
         elif trace.stats.finished is None:  # the process was ended on purpose
             entry.status = "interrupted"
         reason = trace.stats.finished.reason if trace.stats.finished is not None and item.error is None else None
-        self.keeper.finish(entry, reason, result(trace.stats, self.settings, self.request))
+        self.keeper.finish(entry, reason, result(trace.stats, trace.settings, trace.request))
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from localspec.config import LoadSettings, Request
 from localspec.events import Committed, Event, Finished, Loaded
 from localspec.faces.provenance import Provenance
 from localspec.sanitize import Sanitizer
@@ -25,9 +26,14 @@ class Origin:
 
 @dataclass(slots=True)
 class Trace:
-    """One answer as it comes. `observe` its events in order, with their times of arrival."""
+    """One answer as it comes. `observe` its events in order, with their times of arrival.
+
+    `settings` and `request` are those that it is made with, `request` without its messages.
+    """
 
     stats: Stats
+    settings: LoadSettings = field(default_factory=lambda: LoadSettings(""))
+    request: Request = field(default_factory=Request)
     meter: Meter = field(default_factory=Meter)
     passes: list[Committed] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
@@ -35,9 +41,11 @@ class Trace:
     _sanitizer: Sanitizer = field(default_factory=Sanitizer)
 
     @classmethod
-    def begin(cls, loaded: Loaded | None, clock: Callable[[], float]) -> Trace:
-        """Return the trace of an answer by the pair that is loaded."""
-        return cls(Stats(clock, loaded=loaded))
+    def begin(
+        cls, settings: LoadSettings, request: Request, loaded: Loaded | None, clock: Callable[[], float]
+    ) -> Trace:
+        """Return the trace of an answer by the pair that is loaded, or will be."""
+        return cls(Stats(clock, loaded=loaded), settings, request)
 
     def observe(self, at: float, event: Event) -> str:
         """Take an event into account; return what it adds to the shown text."""

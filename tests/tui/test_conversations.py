@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ async def test_an_answer_is_kept_while_it_comes(tmp_path: Path) -> None:
         app.keeper.ask(lambda each: None).result()
         assert kept(store)[1] == ("assistant", STORY, "stop")
         assert app.keeper.is_saved
+
+
+async def test_the_figures_are_kept_with_the_settings_of_their_answer() -> None:
+    """Whatever is changed while it comes, and though its pair was not loaded yet when it was asked for."""
+    worker, store = ScriptedWorker(hold_at=2), Store.open(None)
+    async with opened(worker, store=store) as (pilot, app):
+        worker.load_pause = 0.2
+        app.desk.switch_pair(replace(app.desk.settings, target="/models/other.gguf", name="other"))
+        await say_until_held(pilot, worker, "go")
+        await say(pilot, "/temp 0.25")
+        worker.go.set()
+        await until(pilot, lambda: app.desk.answering is None and not app.desk.bridge.is_busy)
+        await ask(pilot, "more")
+        found = app.keeper.ask(lambda each: each.messages(each.conversations(1)[0].id)).result()
+        stats = [message.stats for message in found if message.stats is not None]
+        assert [each["params"]["temperature"] for each in stats] == [0.8, 0.25]
+        assert [each["pair"]["name"] for each in stats] == ["other"] * 2
+        assert [each["pair"]["target"].get("arch") for each in stats] == ["llama"] * 2
 
 
 async def test_branches_are_kept_as_branches() -> None:
