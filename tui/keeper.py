@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from localspec.conversations.records import USER
+from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
-from localspec.errors import InternalError, LocalspecError
+from localspec.errors import InternalError, LocalspecError, NotFoundError
 from localspec.tui.dialogue import Dialogue, Entry
 
 Result = TypeVar("Result")
@@ -31,16 +32,19 @@ class Keeper:
         self._troubles: list[LocalspecError] = []
 
     def say(self, dialogue: Dialogue, entry: Entry, pair: str) -> None:
-        """Keep a message: a user's is complete, an answer is open for `append`."""
-        parent, text, attached = dialogue.parent(entry), entry.text, entry.attachments
-        system = dialogue.system
+        """Keep a message: a user's is complete, an answer is open for `append`.
+
+        Where another process has deleted the conversation for good, another one begins with it.
+        """
 
         def write() -> None:
-            if dialogue.key is None:
-                dialogue.key = self._store.create(pair, system=system).id
-            above = None if parent is None else parent.key
-            made = self._store.add_message(dialogue.key, above, entry.role, text, attachments=attached)
-            entry.key = made.id
+            try:
+                self._add(dialogue, entry, pair)
+            except NotFoundError:
+                dialogue.key = None
+                for each in list(dialogue.entries.values()):
+                    each.key = None
+                self._add(dialogue, entry, pair)
 
         self._do(write)
 
@@ -88,12 +92,26 @@ class Keeper:
         """Write what is left; the store is its opener's to close."""
         self._thread.shutdown(wait=True)
 
+    def _add(self, dialogue: Dialogue, entry: Entry, pair: str) -> int:
+        """Write a message, and before an answer its question where that is not kept; return the name it has there."""
+        if dialogue.key is None:
+            dialogue.key = self._store.create(pair, system=dialogue.system).id
+        parent = dialogue.parent(entry)
+        above = None if parent is None else parent.key
+        if parent is not None and above is None and entry.role == ASSISTANT:
+            above = self._add(dialogue, parent, pair)
+        text = "" if entry.role == ASSISTANT else entry.text  # an answer's comes by `append`
+        made = self._store.add_message(dialogue.key, above, entry.role, text, attachments=entry.attachments)
+        entry.key = made.id
+        return made.id
+
     def _do(self, write: Callable[[], object]) -> None:
         def run() -> None:
             if self._is_broken:
                 return
             try:
-                write()
+                with suppress(NotFoundError):  # another process deleted it; what is said next begins another one
+                    write()
                 trouble = self._store.trouble()
             except LocalspecError as error:
                 trouble = error

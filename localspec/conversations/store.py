@@ -94,7 +94,8 @@ class Store:
     ) -> Message:
         """Add a message below `parent` (None: a beginning) and look at it.
 
-        A user's is complete; an assistant's is open for `append_text` until `finish`.
+        A user's is complete; an assistant's is open for `append_text` until `finish`. A conversation that was deleted
+        is back: somebody still talks in it. Raises NotFoundError where it is gone.
         """
         now, is_open = self._clock(), role == ASSISTANT
         attached = json.dumps([{"name": each.name, "text": each.text} for each in attachments])
@@ -108,7 +109,8 @@ class Store:
                 (*values, os.getpid() if is_open else None),
             ).lastrowid
             assert made is not None
-            db.execute("UPDATE conversation SET leaf = ?, updated = ? WHERE id = ?", (made, now, conversation))
+            sql = "UPDATE conversation SET leaf = ?, updated = ?, deleted_at = NULL WHERE id = ?"
+            db.execute(sql, (made, now, conversation))
             if role == USER:
                 title = rows.title_of(text)
                 db.execute("UPDATE conversation SET title = ? WHERE id = ? AND title = ''", (title, conversation))

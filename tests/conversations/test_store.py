@@ -215,6 +215,20 @@ def test_deleting_and_bringing_back(store: Store, path: Path) -> None:
         assert again.messages(one) == []
 
 
+def test_who_talks_on_in_what_another_process_deleted_brings_it_back(store: Store, path: Path) -> None:
+    home = store.create("p").id
+    last = say(store, home, None, "one", "1")[-1]
+    with Store.open(path) as other:
+        other.delete(home)
+    say(store, home, last.id, "two", "2")
+    assert [each.id for each in store.conversations()] == [home]
+    store.close()
+    later = Clock()
+    later.now += KEPT_DELETED + 1000
+    with Store.open(path, clock=later) as again:
+        assert texts(again.messages(home)) == ["one", "1", "two", "2"]
+
+
 def test_what_is_deleted_now_leaves_no_trace(store: Store, path: Path) -> None:
     home = store.create("p").id
     say(store, home, None, "needle in a haystack", "found")

@@ -279,6 +279,40 @@ async def test_a_store_that_fails_costs_the_saving_and_not_the_chat(tmp_path: Pa
         assert app.is_running
 
 
+async def test_what_is_said_after_the_conversation_was_deleted_for_good_begins_another_one(tmp_path: Path) -> None:
+    """By another process. What was deleted stays so; an answer that was coming goes with it."""
+    path = tmp_path / "kept.db"
+    worker, store = ScriptedWorker(), Store.open(path)
+    async with opened(worker, store=store) as (pilot, app):
+
+        async def delete() -> None:
+            await until(pilot, lambda: app.desk.dialogue.key is not None)
+            with Store.open(path) as other:
+                other.delete(app.desk.dialogue.key or "", now=True)
+
+        def saved() -> list[tuple[str, str, str | None]]:
+            return app.keeper.ask(kept).result()
+
+        await ask(pilot, "one")
+        await delete()
+        await ask(pilot, "two")
+        assert saved() == [("user", "two", "sent"), ("assistant", STORY, "stop")]
+        await delete()
+        await pilot.press("f5")
+        await until(pilot, lambda: len(worker.requests) == 3 and app.desk.answering is None)
+        assert saved() == [("user", "two", "sent"), ("assistant", STORY, "stop")]
+        worker.hold_at = 2
+        await say_until_held(pilot, worker, "three")
+        await delete()
+        worker.go.set()
+        await until(pilot, lambda: app.desk.answering is None)
+        await ask(pilot, "four")
+        assert [text for _, text, _ in saved()] == ["four", STORY]
+        assert [message.content for message in worker.requests[-1].messages][::2] == ["one", "two", "three", "four"]
+        assert app.keeper.is_saved
+        assert not app.chat.query(ErrorCard)
+
+
 def test_what_is_handed_over_is_written_before_the_end() -> None:
     store = Store.open(None)
     keeper = Keeper(store)
