@@ -7,7 +7,7 @@ entries win. A size or a draft in it is a suggestion; the hub's answer and the v
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.config import config_folder
@@ -21,10 +21,14 @@ BUILTIN = Path(__file__).with_name("catalog.toml")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All entries by name, the user's over the built-in ones."""
+    """All entries by name, the user's over the built-in ones.
+
+    `shadowed` are the built-in models whose name is that of a pair of the user's: they go on drafting for others.
+    """
 
     models: Mapping[str, Model]
     pairs: Mapping[str, Pair]
+    shadowed: Mapping[str, Model] = field(default_factory=dict)
 
     def names(self) -> list[str]:
         """Return every name, sorted."""
@@ -41,12 +45,11 @@ class Catalog:
 
     def draft(self, name: str) -> ModelName | None:
         """Return what a name stands for as a draft: of a pair its draft if it has one, else the model itself."""
-        if name in self.models and name not in self.pairs:
-            return self.models[name].source
-        pair = self.pair(name)
-        if pair is None:
-            return None
-        return pair.target if isinstance(pair.draft, DraftChoice) else pair.draft
+        return self._draft(name, ())
+
+    def drafts_of(self, model: Model) -> list[Model]:
+        """Return the models that draft for one, the preferred first."""
+        return [self.models.get(name) or self.shadowed[name] for name in model.drafts]
 
     def of_repo(self, repo: str) -> Model | None:
         """Return the model whose repository this is."""
@@ -58,20 +61,26 @@ class Catalog:
             model = self.models.get(name)
             if model is None:
                 return None
-            own = self.models[model.drafts[0]].source if model.drafts else DraftChoice.UNSET
-            return PairName(model.source, own)
+            return PairName(model.source, next((one.source for one in self.drafts_of(model)), DraftChoice.UNSET))
         if name in above:
             raise UsageError(f"the names {' and '.join(above)} stand for each other", hint=f"localspec pairs rm {name}")
         target, draft = entry.pair.target, entry.pair.draft
         if isinstance(target, Alias):
             inner = self._pair(target.name, (*above, name))
-            if inner is None:
-                return entry.pair  # whoever looks it up says so
-            target = inner.target
-            draft = inner.draft if draft is DraftChoice.UNSET else draft
-        if isinstance(draft, Alias) and self.models.get(draft.name) is not None:
-            draft = self.models[draft.name].source
+            if inner is not None:  # else whoever looks it up says so
+                target = inner.target
+                draft = inner.draft if draft is DraftChoice.UNSET else draft
+        if isinstance(draft, Alias):
+            draft = self._draft(draft.name, (*above, name)) or draft
         return PairName(target, draft)
+
+    def _draft(self, name: str, above: tuple[str, ...]) -> ModelName | None:
+        if name in self.models and name not in self.pairs:
+            return self.models[name].source
+        pair = self._pair(name, above)
+        if pair is None:
+            return None
+        return pair.target if isinstance(pair.draft, DraftChoice) else pair.draft
 
 
 def user_path() -> Path:
@@ -83,14 +92,13 @@ def load_catalog(user: Path | None = None) -> Catalog:
     """Read both catalogues. Raises UsageError for the first mistake in one."""
     built_models, built_pairs = read_catalog(BUILTIN, is_users=False)
     models, pairs = read_catalog(user or user_path(), is_users=True)
-    for name in pairs:
-        built_models.pop(name, None)
+    shadowed = {name: built_models.pop(name) for name in pairs if name in built_models}
     for name in models:
         built_pairs.pop(name, None)
-    catalog = Catalog({**built_models, **models}, {**built_pairs, **pairs})
+    catalog = Catalog({**built_models, **models}, {**built_pairs, **pairs}, shadowed)
     for model in catalog.models.values():
         for draft in model.drafts:
-            if draft not in catalog.models:
+            if draft not in catalog.models and draft not in shadowed:
                 path = user or user_path() if model.is_users else BUILTIN
                 raise mistake(
                     path, f"models.{model.name}", f"its draft '{shown(draft)}' is not a model of the catalogue"

@@ -5,15 +5,20 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from localspec.errors import UsageError
 from localspec.models.gguf.text import shown
-from localspec.models.names import HubName, PairName, is_alias, parse
+from localspec.models.names import DraftChoice, HubName, PairName, is_alias, parse_draft, parse_model
 
 MAX_BYTES = 4 << 20
+MAX_LINE = 500  # characters of a text
+MAX_NAME = 4096  # and of a target or draft: systems take no longer path
 KINDS = ("mtp", "eagle3", "layerskip")  # drafting that a checkpoint brings itself
+
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +65,7 @@ class Pair:
 
 def read_catalog(path: Path, *, is_users: bool) -> tuple[dict[str, Model], dict[str, Pair]]:
     """Return the models and pairs of a file, none if it is not there. Raises UsageError for the first mistake."""
-    try:
-        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b"\xff"
-        tables = tomllib.loads(data.decode("utf-8"))
-    except FileNotFoundError:
-        return {}, {}
-    except OSError as error:
-        raise UsageError(f"cannot read the catalogue {shown(path)}: {error.strerror}", hint="mend or move it") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"the catalogue {shown(path)} is not a text of UTF-8", hint="mend or move it") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"the catalogue {shown(path)} is not TOML: {shown(str(error))}", hint="mend it") from None
+    tables = read_tables(path)
     for table in tables:
         if table not in ("models", "pairs"):
             raise mistake(path, table, "the tables are [models.NAME] and [pairs.NAME]")
@@ -80,6 +75,21 @@ def read_catalog(path: Path, *, is_users: bool) -> tuple[dict[str, Model], dict[
     if both:
         raise mistake(path, both[0], "it is both a model and a pair")
     return models, pairs
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """Return what a file holds, whatever it means, nothing if it is not there. Raises UsageError if it is not TOML."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b"\xff"
+        return tomllib.loads(data.decode("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"cannot read the catalogue {shown(path)}: {error.strerror}", hint="mend or move it") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the catalogue {shown(path)} is not a text of UTF-8", hint="mend or move it") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"the catalogue {shown(path)} is not TOML: {shown(str(error))}", hint="mend it") from None
 
 
 def _entries(path: Path, tables: dict[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
@@ -96,8 +106,12 @@ def _entries(path: Path, tables: dict[str, Any], kind: str) -> list[tuple[str, d
     return list(table.items())
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and value.isprintable() and len(value) <= 500
+def _text(value: Any, longest: int = MAX_LINE) -> bool:
+    return isinstance(value, str) and value.isprintable() and len(value) <= longest
+
+
+def _name_of_model(value: Any) -> bool:
+    return _text(value, MAX_NAME) and bool(value.strip())
 
 
 def _number(value: Any) -> bool:
@@ -116,7 +130,7 @@ def _names(value: Any) -> bool:
 _Keys = Mapping[str, tuple[str, Callable[[Any], bool]]]
 _BOTH: _Keys = {
     "tested": ("true or false", lambda value: isinstance(value, bool)),
-    "notes": ("a line of text", _text),
+    "notes": (f"a line of text, at most {MAX_LINE} characters", _text),
 }
 _MODEL: _Keys = {
     **_BOTH,
@@ -133,26 +147,40 @@ _MODEL: _Keys = {
     "builtin": (f"one of {', '.join(KINDS)}", lambda value: value in KINDS),
 }
 _MODEL_NEEDS = ("family", "repo", "about_gb", "params", "license", "context")
-_PAIR: _Keys = {**_BOTH, "target": ("a name, path or hf:ORG/REPO", _text), "draft": ("as target, or 'none'", _text)}
+_PAIR: _Keys = {
+    **_BOTH,
+    "target": (f"a name, path or hf:ORG/REPO, at most {MAX_NAME} characters and none invisible", _name_of_model),
+    "draft": ("as target, or 'none'", _name_of_model),
+}
+_PAIR_NEEDS = ("target",)
+
+
+def wrong_pair(entry: Mapping[str, Any]) -> str:
+    """Return why an entry cannot be a pair's, as far as its keys go; "" if it can."""
+    return _wrong_keys(entry, _PAIR, _PAIR_NEEDS)
+
+
+def _wrong_keys(entry: Mapping[str, Any], keys: _Keys, needs: tuple[str, ...]) -> str:
+    for key, value in entry.items():
+        if key not in keys:
+            return f"the key '{shown(key)}' is unknown; known are {', '.join(sorted(keys))}"
+        what, is_right = keys[key]
+        if not is_right(value):
+            return f"{key} must be {what}"
+    return next((f"the key {key} is missing" for key in needs if key not in entry), "")
 
 
 def _check_keys(path: Path, where: str, entry: dict[str, Any], keys: _Keys, needs: tuple[str, ...]) -> None:
-    for key, value in entry.items():
-        if key not in keys:
-            raise mistake(path, where, f"the key '{shown(key)}' is unknown; known are {', '.join(sorted(keys))}")
-        what, is_right = keys[key]
-        if not is_right(value):
-            raise mistake(path, where, f"{key} must be {what}")
-    for key in needs:
-        if key not in entry:
-            raise mistake(path, where, f"the key {key} is missing")
+    why = _wrong_keys(entry, keys, needs)
+    if why:
+        raise mistake(path, where, why)
 
 
 def _model(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> Model:
     where = f"models.{name}"
     _check_keys(path, where, entry, _MODEL, _MODEL_NEEDS)
     for quant in entry["about_gb"]:
-        source = _name(path, where, f"hf:{entry['repo']}:{quant}").target
+        source = _name(path, where, f"hf:{entry['repo']}:{quant}", parse_model)
         if not isinstance(source, HubName) or source.quant != quant or source.repo != entry["repo"]:
             raise mistake(
                 path, where, f"'{shown(quant)}' of '{shown(entry['repo'])}' is no quantisation of a repository"
@@ -162,13 +190,13 @@ def _model(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> Mode
 
 def _pair(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> Pair:
     where = f"pairs.{name}"
-    _check_keys(path, where, entry, _PAIR, ("target",))
-    draft = entry.get("draft")
-    text = entry["target"] if draft is None else f"{entry['target']}+{draft}"
-    return Pair(name, _name(path, where, text), entry.get("tested", False), entry.get("notes", ""), is_users)
+    _check_keys(path, where, entry, _PAIR, _PAIR_NEEDS)
+    target = _name(path, where, entry["target"], partial(parse_model, is_whole=True))
+    draft = _name(path, where, entry["draft"], parse_draft) if "draft" in entry else DraftChoice.UNSET
+    return Pair(name, PairName(target, draft), entry.get("tested", False), entry.get("notes", ""), is_users)
 
 
-def _name(path: Path, where: str, text: str) -> PairName:
+def _name(path: Path, where: str, text: str, parse: Callable[[str], Name]) -> Name:
     try:
         return parse(text)
     except UsageError as error:

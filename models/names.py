@@ -118,11 +118,14 @@ def parse_draft(text: str, *, exists: Exists | None = None) -> ModelName | Draft
     return _draft(text, exists or _exists)
 
 
-def parse_model(text: str, *, exists: Exists | None = None) -> ModelName:
-    """Return the one model that `text` names. Raises UsageError, also for a pair."""
+def parse_model(text: str, *, exists: Exists | None = None, is_whole: bool = False) -> ModelName:
+    """Return the one model that `text` names. Raises UsageError, also for a pair.
+
+    Where it `is_whole`, a '+' is part of the name, whether a file of that name is there or not.
+    """
     there = exists or _exists
     _check_size(text)
-    if _split(text, there)[1] is not None:
+    if not is_whole and _split(text, there)[1] is not None:
         raise UsageError(f"'{shown(text)}' is a pair, and one model is wanted here", hint="name the target alone")
     return _model(text, there)
 

@@ -132,7 +132,7 @@ def find(wanted: Offer | str) -> PairRef:
 
 
 def _model(model: Model, catalog: Catalog) -> Offer:
-    drafts = [catalog.models[name] for name in model.drafts]
+    drafts = catalog.drafts_of(model)
     pair = catalog.pair(model.name)
     assert pair is not None, "it is an entry"
     return Offer(

@@ -158,7 +158,7 @@ def _of_family(target: ModelName) -> ModelName | DraftChoice:
         catalog = load_catalog()
         model = catalog.of_repo(target.repo)
         if model is not None and model.drafts:
-            return catalog.models[model.drafts[0]].source
+            return catalog.drafts_of(model)[0].source
     return DraftChoice.AUTO
 
 

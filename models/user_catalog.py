@@ -8,6 +8,7 @@ from typing import Any
 
 from localspec.errors import NotFoundError, ResourceError, UsageError
 from localspec.models.catalog import load_catalog, user_path
+from localspec.models.catalog_file import read_tables, wrong_pair
 from localspec.models.gguf.text import shown
 from localspec.models.names import DraftChoice, ModelName, PairName, PathName, is_alias
 from localspec.models.store import BUNDLED
@@ -16,7 +17,7 @@ from localspec.models.store import BUNDLED
 def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) -> Path:
     """Give a pair a name; return the file it was written to.
 
-    Raises UsageError for a name that cannot be or is taken, unless it is to be replaced.
+    Raises UsageError for a name that cannot be or is taken, unless it is to be replaced, and for what cannot be kept.
     """
     if not is_alias(name) or name in BUNDLED:
         raise UsageError(
@@ -26,26 +27,29 @@ def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) ->
     catalog = load_catalog()
     if name in catalog.pairs and catalog.pairs[name].is_users and not replace:
         raise UsageError(f"there is a pair called '{name}' already", hint=f"localspec pairs rm {name}, or --replace")
+    if name in catalog.models and catalog.models[name].is_users:
+        raise UsageError(f"there is a model called '{name}' in {shown(user_path())}", hint="choose another name")
+    entry = _entry(pair, notes)
+    why = wrong_pair(entry)
+    if why:
+        raise UsageError(f"'{name}' cannot be kept: {why}", hint=f"localspec pairs add {name} PAIR --notes TEXT")
     import tomlkit
 
     document = _document()
     pairs: Any = document.setdefault("pairs", tomlkit.table(is_super_table=True))
-    entry = tomlkit.table()
-    entry["target"] = _anywhere(pair.target)
-    if pair.draft is not DraftChoice.UNSET:
-        entry["draft"] = pair.draft.value if isinstance(pair.draft, DraftChoice) else _anywhere(pair.draft)
-    if notes:
-        entry["notes"] = notes
-    pairs[name] = entry
+    pairs[name] = tomlkit.item(entry)
     return _write(document)
 
 
 def remove(name: str) -> Path:
-    """Take a name of the user's own out; return the file. Raises NotFoundError for one that is not theirs."""
+    """Take a name of the user's own out; return the file. Raises NotFoundError for one that is not theirs.
+
+    The file must be TOML and no more: what is wrong with an entry is mended by taking it out.
+    """
     document = _document()
     for kind in ("pairs", "models"):
-        table: Any = document.get(kind, {})
-        if name in table:
+        table: Any = document.get(kind)
+        if isinstance(table, dict) and name in table:
             del table[name]
             return _write(document)
     is_built_in = name in BUNDLED or name in load_catalog().names()
@@ -53,6 +57,13 @@ def remove(name: str) -> Path:
         f"'{shown(name)}' comes with localspec" if is_built_in else f"you have no pair called '{shown(name)}'",
         hint="localspec pairs add gives the name another meaning" if is_built_in else "localspec pairs list",
     )
+
+
+def _entry(pair: PairName, notes: str) -> dict[str, str]:
+    entry = {"target": _anywhere(pair.target)}
+    if pair.draft is not DraftChoice.UNSET:
+        entry["draft"] = pair.draft.value if isinstance(pair.draft, DraftChoice) else _anywhere(pair.draft)
+    return {**entry, "notes": notes} if notes else entry
 
 
 def _anywhere(name: ModelName) -> str:
@@ -63,7 +74,7 @@ def _anywhere(name: ModelName) -> str:
 
 
 def _document() -> Any:
-    load_catalog()  # says what is wrong with the file before anything of it is changed
+    read_tables(user_path())  # says what is wrong with the file before anything of it is changed
     import tomlkit
 
     try:

@@ -158,7 +158,7 @@ def _of_catalogue(seen: Seen, catalog: Catalog) -> list[Model]:
     """Return models of the catalogue that may draft for the target: its own drafts first, then its smaller kin."""
     own = catalog.of_repo(seen.source.repo) if isinstance(seen.source, HubName) else None
     family = own.family if own is not None else _family(seen, catalog)
-    drafts = [catalog.models[name] for name in own.drafts] if own is not None else []
+    drafts = catalog.drafts_of(own) if own is not None else []
     same = [
         model
         for model in sorted(catalog.models.values(), key=lambda one: one.size_gb)

@@ -148,7 +148,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
 
 
 def _model(model: Model, catalog: Catalog) -> dict[str, Any]:
-    drafts = [catalog.models[name] for name in model.drafts]
+    drafts = catalog.drafts_of(model)
     pair = catalog.pair(model.name)
     first = drafts[0] if drafts else None
     return {

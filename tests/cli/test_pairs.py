@@ -109,11 +109,46 @@ def test_a_catalogue_with_a_mistake_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "config" / "catalog.toml"
     path.parent.mkdir()
     path.write_text("[pairs.x]\ncolour = 1\n")
-    for args in (["list"], ["add", "y", "storyteller"], ["rm", "x"]):
+    for args in (["list"], ["add", "y", "storyteller"]):
         assert_one_line(call(tmp_path, *args), 2, "pairs.x", "colour")
     assert path.read_text() == "[pairs.x]\ncolour = 1\n"
     done = localspec("run", "-n", "2", "-q", "hi", env={"LOCALSPEC_HOME": str(tmp_path)})
     assert done.returncode == 0, "the bundled pair needs no catalogue"
+    assert call(tmp_path, "rm", "x").returncode == 0
+    assert call(tmp_path, "add", "y", "storyteller").returncode == 0
+    path.write_text("[pairs.x\n")
+    assert_one_line(call(tmp_path, "rm", "x"), 2, "TOML")
+    path.write_text("pairs = 1\n")
+    assert_one_line(call(tmp_path, "rm", "x"), 2, "[pairs.NAME]")
+
+
+def test_what_is_added_can_be_read_again(tmp_path: Path) -> None:
+    """Whatever is called so, and wherever it lies; what the file could not hold is refused before it is written."""
+    path = tmp_path / "config" / "catalog.toml"
+    deep = tmp_path.joinpath(*["d" * 200] * 4)
+    deep.mkdir(parents=True)
+    for folder, name in ((tmp_path, "a+b.gguf"), (deep, "c.gguf"), (tmp_path, "e\xa0f.gguf")):
+        (folder / name).symlink_to(PAIR / "target-q8_0.gguf")
+    answer(tmp_path, "add", "qwen3-0.6b", f"{tmp_path}/a+b.gguf")
+    answer(tmp_path, "add", "deep", f"{deep}/c.gguf+none")
+    (tmp_path / "a+b.gguf").unlink()
+    assert answer(tmp_path, "show", "qwen3-8b")["drafts"][0] == "qwen3-0.6b"
+    assert answer(tmp_path, "show", "qwen3-0.6b")["pair"] == f"{tmp_path}/a+b.gguf"
+    written = path.read_text()
+    for args, words in (
+        (["storyteller", "--notes", "n" * 501], ["notes", "500"]),
+        ([f"{tmp_path}/e\xa0f.gguf"], ["target"]),
+    ):
+        line = assert_one_line(call(tmp_path, "add", "x", *args), 2, "'x' cannot be kept", *words)
+        assert "mend" not in line
+    path.write_text(
+        written + '[models.big]\nfamily = "tale"\nrepo = "org/big"\nabout_gb = { Q8_0 = 2.0 }\nparams = 1.5\n'
+        'license = "mit"\ncontext = 4096\n'
+    )
+    assert_one_line(call(tmp_path, "add", "big", "storyteller", "--replace"), 2, "a model called 'big'")
+    for name in ("big", "deep", "qwen3-0.6b"):
+        answer(tmp_path, "rm", name)
+    assert answer(tmp_path, "show", "qwen3-0.6b")["origin"] == "built in"
 
 
 def without_a_token(data: bytes) -> bytes:

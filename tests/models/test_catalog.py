@@ -74,6 +74,34 @@ def test_a_users_catalogue_wins(user: Path) -> None:
     assert load_catalog().models["big"].is_users
 
 
+def test_a_pair_with_the_name_of_a_draft(user: Path) -> None:
+    """The name means the pair; models of the catalogue are drafted for by the model that they meant."""
+    user.write_text('[pairs."qwen3-0.6b"]\ntarget = "./mine.gguf"\n')
+    catalog = load_catalog()
+    draft = HubName("Qwen/Qwen3-0.6B-GGUF", quant="Q8_0")
+    assert expand("qwen3-0.6b").target == PathName("./mine.gguf")
+    assert expand("qwen3-8b").draft == expand("hf:Qwen/Qwen3-8B-GGUF+auto").draft == draft
+    assert catalog.drafts_of(catalog.models["qwen3-8b"])[0].source == draft
+    assert "qwen3-0.6b" not in catalog.models
+
+
+def test_a_pair_as_the_draft_of_a_pair(user: Path) -> None:
+    user.write_text(
+        '[pairs.small]\ntarget = "./d.gguf"\n[pairs.a]\ntarget = "./t.gguf"\ndraft = "small"\n'
+        '[pairs.b]\ntarget = "storyteller"\ndraft = "small"\n[pairs.c]\ntarget = "./t.gguf"\ndraft = "c"\n'
+    )
+    assert expand("a") == PairName(PathName("./t.gguf"), PathName("./d.gguf"))
+    assert expand("b").draft == PathName("./d.gguf")
+    with pytest.raises(UsageError, match="stand for each other"):
+        expand("c")
+
+
+def test_a_plus_in_a_path_needs_no_file(user: Path) -> None:
+    """The drive that it lies on may be elsewhere today."""
+    user.write_text('[pairs.a]\ntarget = "/mnt/t+1.gguf"\ndraft = "/mnt/d+1.gguf"\n')
+    assert expand("a") == PairName(PathName("/mnt/t+1.gguf"), PathName("/mnt/d+1.gguf"))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -99,6 +127,7 @@ def test_a_users_catalogue_wins(user: Path) -> None:
         ('[pairs."none"]\ntarget = "a"\n', ["pairs.none"]),
         ("[pairs.x]\ndraft = 'none'\n", ["pairs.x", "target", "missing"]),
         ("[pairs.x]\ntarget = 'hf:a'\n", ["pairs.x", "hf:a"]),
+        ("[pairs.x]\ntarget = 'a'\ndraft = ''\n", ["pairs.x", "draft must be"]),
         ("[pairs.x\n", ["TOML", "line 1"]),
         ("\ufeff[pairs.x]\ntarget='a'\n", ["TOML"]),
     ],

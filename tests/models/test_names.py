@@ -101,6 +101,7 @@ def test_one_model_is_no_pair() -> None:
     assert parse_model("a.gguf", exists=nothing_exists) == PathName("a.gguf")
     with pytest.raises(UsageError, match="is a pair"):
         parse_model("a.gguf+none", exists=nothing_exists)
+    assert parse_model("/b/a+b.gguf", exists=nothing_exists, is_whole=True) == PathName("/b/a+b.gguf")
 
 
 FRAGMENTS = [
