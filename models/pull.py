@@ -19,7 +19,7 @@ from localspec.models.hub.cache import PARTIAL, Cache
 from localspec.models.hub.files import Listed, Listing, quant_of, select
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
-from localspec.models.hub.transfer import Cancelled, Transfer
+from localspec.models.hub.transfer import Cancelled, Transfer, writing
 from localspec.models.names import HubName
 
 PARALLEL = 4
@@ -44,12 +44,16 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class PullPlan:
-    """What a pull will do. `names` are the models with commit and quantisation, as the hub has them now."""
+    """What a pull will do. `names` are the models with commit and quantisation, as the hub has them now.
+
+    `listings` are what was asked of the hub: repositories, each at a branch or commit.
+    """
 
     names: tuple[HubName, ...]
     items: tuple[Item, ...]
     folder: Path
     free: int
+    listings: tuple[Listing, ...] = ()
 
     @property
     def missing(self) -> int:
@@ -82,24 +86,25 @@ def make_plan(wanted: Sequence[HubName], hub: Hub, cache: Cache, receipts: Recei
         names.append(HubName(name.repo, listing.commit[:7], None if name.file or quant == "?" else quant, name.file))
         for part in parts:
             file = listing.file(part)
-            if (listing.repo, part) not in seen:
-                seen.add((listing.repo, part))
+            if (listing.snapshot, part) not in seen:
+                seen.add((listing.snapshot, part))
                 items.append(_item(listing, file, hub, cache, receipts))
-    return PullPlan(tuple(names), tuple(items), cache.root, _free(cache.root))
+    return PullPlan(tuple(names), tuple(items), cache.root, _free(cache.root), tuple(listings.values()))
 
 
 def _item(listing: Listing, file: Listed, hub: Hub, cache: Cache, receipts: Receipts) -> Item:
     hub.check(listing, file)
     assert file.sha256 is not None
     blob = cache.blob(listing.repo, file.sha256)
-    receipt = receipts.of(blob) if blob.is_file() else None
+    place = cache.place(listing.repo, listing.commit, file.name, file.sha256)
+    receipt = receipts.of(place) if place.is_file() else None
     is_linked = cache.link(listing.repo, listing.commit, file.name).exists()
     is_verified = receipt is not None and receipt.sha256 == file.sha256 and is_linked
     try:
         have = min(file.size, blob.with_name(blob.name + PARTIAL).stat().st_size)
     except OSError:
         have = 0
-    return Item(listing, file, have, blob.is_file(), is_verified)
+    return Item(listing, file, have, place.is_file(), is_verified)
 
 
 def _free(folder: Path) -> int:
@@ -131,10 +136,18 @@ class Progress:
         """Take how many bytes there are."""
         self.bytes = n
 
+    def warn(self, message: str) -> None:
+        """Take what is not as it should be: of all files that have it in common once."""
+        if message not in self.pull.warnings:
+            self.pull.warnings.append(message)
+
 
 @dataclass
 class Pull:
-    """A plan being carried out by threads. `start` it, `join` it; its `files` tell the progress meanwhile."""
+    """A plan being carried out by threads. `start` it; its `files` tell the progress meanwhile.
+
+    `warnings` are for whoever waits for its end.
+    """
 
     plan: PullPlan
     hub: Hub
@@ -142,12 +155,15 @@ class Pull:
     receipts: Receipts
     is_cancelled: bool = False
     files: list[Progress] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    _left: list[Item] = field(default_factory=list)
     _errors: list[Exception] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.files = [Progress(item, self, bytes=item.have) for item in self.plan.items]
+        self._left = list(self.plan.items)
 
     def start(self) -> None:
         """Begin. The threads die with the process: what they leave half done is never taken for whole."""
@@ -182,6 +198,7 @@ class Pull:
                 mine = todo.pop(0)
             try:
                 Transfer(self.hub, self.cache, self.receipts, mine.item.listing, mine.item.file, mine).run()
+                self._settle(mine.item)
             except Cancelled:
                 return
             except Exception as error:  # told by `result`, in the thread that asks
@@ -189,6 +206,16 @@ class Pull:
                     self._errors.append(error)
                 self.is_cancelled = True
                 return
+
+    def _settle(self, item: Item) -> None:
+        """Keep which commit a branch stands for, once all that is wanted of the commit is here."""
+        snapshot = item.listing.snapshot
+        with self._lock, writing(self.cache):
+            self._left.remove(item)
+            if all(one.listing.snapshot != snapshot for one in self._left):
+                for listing in self.plan.listings:
+                    if listing.snapshot == snapshot:
+                        self.cache.set_ref(listing.repo, listing.revision, listing.commit)
 
 
 def pull_all(pull: Pull, watch: Callable[[Pull], None], interval: float = 0.1) -> None:

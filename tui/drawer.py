@@ -23,7 +23,9 @@ def drawn(download: Download, width: int) -> Content:
         case "running":
             return Content("\n").join([_going(download, ref), *_files(download, width)])
         case "done":
-            return Content.assemble((ref, "bold"), (": here, hashes right", "$success"), " · Enter uses it")
+            return Content.assemble(
+                (ref, "bold"), (": here, hashes right", "$success"), " · Enter uses it", *_warnings(download)
+            )
         case "cancelled":
             return Content.assemble((ref, "bold"), ": given up; what has come is kept, Enter goes on from there")
         case "failed":
@@ -48,6 +50,10 @@ def _going(download: Download, ref: str) -> Content:
     return Content.assemble(
         (ref, "bold"), f": {' · '.join(parts)} · ", ("Ctrl+X cancels, Esc leaves it running", "$muted")
     )
+
+
+def _warnings(download: Download) -> list[tuple[str, str]]:
+    return [] if download.pull is None else [(f"\n{sanitize(one)}", "$warning") for one in download.pull.warnings]
 
 
 def _files(download: Download, width: int) -> list[Content]:

@@ -5,13 +5,13 @@
     models--ORG--REPO/blobs/SHA256               the bytes
 
 Invariant: a blob is written elsewhere and renamed once its hash is right, a link is made after its blob. A link that
-leads out of the cache is no file of it.
+leads out of the cache is no file of it. Where a file system has no links, the blob itself is moved to the link's place.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 import stat
 import uuid
 from collections.abc import Iterator
@@ -27,6 +27,7 @@ from localspec.models.hub.settings import hub_settings
 from localspec.models.names import HubName, check_file_name
 
 PARTIAL = ".localspec.incomplete"  # after a blob's name: what a pull has of it
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what file systems without links answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,12 @@ class Cache:
         assert not check_file_name(name), "names are checked where they come from"
         return self.folder(repo) / "snapshots" / commit / name
 
+    def place(self, repo: str, commit: str, name: str, sha256: str) -> Path:
+        """Return where a file's bytes are, or belong: its blob, or the link's place if they were moved there."""
+        blob, link = self.blob(repo, sha256), self.link(repo, commit, name)
+        is_moved = not blob.exists() and link.is_file() and not link.is_symlink()
+        return link if is_moved else blob
+
     def require_inside(self, path: Path) -> None:
         """Raise IntegrityError if the folder that `path` is to be written in is a link that leads out of the cache."""
         real = Path(os.path.realpath(path.parent))
@@ -101,15 +108,17 @@ class Cache:
         return None
 
     def find(self, wanted: HubName) -> tuple[CachedFile, ...] | None:
-        """Return the files of a model, all parts of it, None if they are not all there."""
+        """Return the files of a model, all parts of it, None if they are not all there.
+
+        Where no revision is named, a model that the branch's commit lacks is that of the newest commit that has it
+        whole: the branch moves with whatever was pulled last, and takes nothing away.
+        """
         commit = self.commit_of(wanted.repo, wanted.revision)
         if commit is None:
             return None
-        files = {file.name: file for file in self._snapshot(wanted.repo, commit)}
-        try:
-            return tuple(files[name] for name in select(sorted(files), wanted))
-        except LocalspecError:
-            return None
+        others = self._newest_first(wanted.repo) if wanted.revision is None else ()
+        found = (self._whole(wanted, each) for each in (commit, *others))
+        return next((files for files in found if files is not None), None)
 
     def all(self) -> Iterator[CachedFile]:
         """Yield every model file of every commit."""
@@ -127,7 +136,7 @@ class Cache:
             yield from sorted(self.root.glob("models--*/blobs/*.incomplete"))
 
     def publish(self, repo: str, commit: str, name: str, blob: Path) -> Path:
-        """Make a finished blob found under its name, and return the link."""
+        """Make a finished blob found under its name, and return the link; without links, the blob in its place."""
         link = self.link(repo, commit, name)
         if link.is_file() and os.path.samefile(link, blob):
             return link
@@ -135,12 +144,15 @@ class Cache:
         beside = link.with_name(f".{uuid.uuid4().hex}")
         try:
             os.symlink(os.path.relpath(blob, link.parent), beside)
-        except OSError:  # a file system without links: a second copy is the hub's own way out
-            try:
-                os.link(blob, beside)
-            except OSError:
-                shutil.copyfile(blob, beside)
-        os.replace(beside, link)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            beside = blob  # moved, as the hub's library does: where nothing can link to it, nothing does
+        try:
+            os.replace(beside, link)
+        finally:
+            if beside != blob:
+                beside.unlink(missing_ok=True)
         return link
 
     def set_ref(self, repo: str, revision: str, commit: str) -> None:
@@ -150,8 +162,27 @@ class Cache:
         ref = self.folder(repo) / "refs" / revision
         ref.parent.mkdir(parents=True, exist_ok=True)
         beside = ref.with_name(f".{uuid.uuid4().hex}")
-        beside.write_text(commit, "ascii")
-        beside.replace(ref)
+        try:
+            beside.write_text(commit, "ascii")
+            beside.replace(ref)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def _newest_first(self, repo: str) -> list[str]:
+        """Return the commits of which there are files, the last that was added to first."""
+        times: dict[str, float] = {}
+        with suppress(OSError):
+            for entry in os.scandir(self.folder(repo) / "snapshots"):
+                if COMMIT.fullmatch(entry.name):
+                    times[entry.name] = entry.stat().st_mtime
+        return sorted(times, key=times.__getitem__, reverse=True)
+
+    def _whole(self, wanted: HubName, commit: str) -> tuple[CachedFile, ...] | None:
+        files = {file.name: file for file in self._snapshot(wanted.repo, commit)}
+        try:
+            return tuple(files[name] for name in select(sorted(files), wanted))
+        except LocalspecError:
+            return None
 
     def _snapshot(self, repo: str, commit: str) -> Iterator[CachedFile]:
         top = self.folder(repo) / "snapshots" / commit

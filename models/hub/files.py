@@ -39,6 +39,11 @@ class Listing:
     commit: str
     files: tuple[Listed, ...]
 
+    @property
+    def snapshot(self) -> tuple[str, str]:
+        """Return repository and commit: two branches may be of one."""
+        return self.repo, self.commit
+
     def file(self, name: str) -> Listed:
         """Return the file of that name, which is one of them."""
         return next(file for file in self.files if file.name == name)

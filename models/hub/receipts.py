@@ -34,7 +34,7 @@ class Receipts:
     """The receipts in a folder, one file each."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or state_folder("receipts")
+        self.folder = folder or state_folder("receipts")
 
     def of(self, blob: Path) -> Receipt | None:
         """Return the receipt of a blob that is as it was, None without one."""
@@ -71,6 +71,13 @@ class Receipts:
         """Keep that a blob's hash was found right; `status` is that of its bytes."""
         self._store(Receipt(str(blob), sha256, status.st_size, status.st_mtime_ns, repo, commit, file, pulled))
 
+    def move(self, blob: Path, to: Path) -> None:
+        """Keep a receipt for where its bytes are now; the move left their time as it was."""
+        found = self.any(blob)
+        if found is not None:
+            self._store(replace(found, blob=str(to)))
+            self.remove(blob)
+
     def _store(self, receipt: Receipt) -> None:
         path = self._path(Path(receipt.blob))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -84,4 +91,4 @@ class Receipts:
             self._path(blob).unlink(missing_ok=True)
 
     def _path(self, blob: Path) -> Path:
-        return self._folder / f"{hashlib.sha256(os.fsencode(blob)).hexdigest()[:32]}.json"
+        return self.folder / f"{hashlib.sha256(os.fsencode(blob)).hexdigest()[:32]}.json"

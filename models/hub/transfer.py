@@ -48,6 +48,9 @@ class Watch(Protocol):
     def at(self, n: int) -> None:
         """Tell how many bytes there are."""
 
+    def warn(self, message: str) -> None:
+        """Tell what is not as it should be, and hinders nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
@@ -67,21 +70,23 @@ class Transfer:
         ResourceError for a disk that is full or cannot be written, Cancelled.
         """
         assert self.file.sha256 is not None, "files without a hash are refused when the pull is planned"
-        blob = self.cache.blob(self.listing.repo, self.file.sha256)
-        try:
+        repo, commit, name = self.listing.repo, self.listing.commit, self.file.name
+        blob = self.cache.blob(repo, self.file.sha256)
+        with writing(self.cache):
             self.cache.require_inside(blob)
-            self.cache.require_inside(self.cache.link(self.listing.repo, self.listing.commit, self.file.name))
+            self.cache.require_inside(self.cache.link(repo, commit, name))
             blob.parent.mkdir(parents=True, exist_ok=True)
             with self._alone():
-                if blob.exists():
-                    self._verify(blob)
+                place = self.cache.place(repo, commit, name, self.file.sha256)
+                if place.exists():
+                    self._verify(place)
                 else:
-                    self._bring(blob)
-                self.cache.set_ref(self.listing.repo, self.listing.revision, self.listing.commit)
-                link = self.cache.publish(self.listing.repo, self.listing.commit, self.file.name, blob)
+                    self._bring(place)
+                link = self.cache.publish(repo, commit, name, place)
+                if place != link and not link.is_symlink():
+                    with self._noting():
+                        self.receipts.move(place, link)
                 _clean(blob)
-        except OSError as error:
-            raise _unwritable(self.cache.root, error) from error
         self.watch.phase("done")
         return link
 
@@ -202,15 +207,28 @@ class Transfer:
     def _receive(self, blob: Path, now: Path, *, is_ours: bool) -> None:
         """Write the receipt of a blob whose bytes are `now` elsewhere."""
         assert self.file.sha256 is not None
-        self.receipts.write(
-            blob,
-            os.stat(now),
-            sha256=self.file.sha256,
-            repo=self.listing.repo,
-            commit=self.listing.commit,
-            file=self.file.name,
-            pulled=is_ours,
-        )
+        status = os.stat(now)
+        with self._noting():
+            self.receipts.write(
+                blob,
+                status,
+                sha256=self.file.sha256,
+                repo=self.listing.repo,
+                commit=self.listing.commit,
+                file=self.file.name,
+                pulled=is_ours,
+            )
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Go on where a receipt cannot be written: the file is as right without one."""
+        try:
+            yield
+        except OSError as error:
+            self.watch.warn(
+                f"what is pulled cannot be noted in {shown(self.receipts.folder)}: {error.strerror or error}; rm will "
+                "want --force for it. To keep notes elsewhere: LOCALSPEC_HOME=FOLDER"
+            )
 
     def _rest(self, seconds: float) -> None:
         while seconds > 0:
@@ -221,6 +239,15 @@ class Transfer:
     def _look(self) -> None:
         if self.watch.is_cancelled:
             raise Cancelled
+
+
+@contextmanager
+def writing(cache: Cache) -> Iterator[None]:
+    """Tell whoever writes in the cache why that fails, as a ResourceError."""
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(cache.root, error) from error
 
 
 def _clean(blob: Path) -> None:
@@ -237,7 +264,7 @@ def _clean(blob: Path) -> None:
 def _unwritable(folder: Path, error: OSError) -> ResourceError:
     if error.errno in _FULL:
         return ResourceError(
-            f"the disk of {shown(folder)} is full; what had come of the file was removed",
+            f"the disk of {shown(folder)} is full; what had come of a file was removed",
             hint="free some space, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",
         )
     return ResourceError(

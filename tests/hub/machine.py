@@ -74,7 +74,11 @@ class Machine:
 
     def pull(self, *names: str) -> Pull:
         """Pull in this process."""
-        pull = Pull(self.plan(*names), self.hub(), self.cache, self.receipts)
+        return self.carry_out(self.plan(*names))
+
+    def carry_out(self, plan: PullPlan) -> Pull:
+        """Pull what was planned."""
+        pull = Pull(plan, self.hub(), self.cache, self.receipts)
         pull_all(pull, lambda _: None, 0.01)
         return pull
 

@@ -24,17 +24,25 @@ REVISION = "main"
 
 @dataclass
 class Repo:
-    """A repository: its files by name. `gate` is public, gated or private; the latter two want `Server.token`."""
+    """A repository: its files by name. `gate` is public, gated or private; the latter two want `Server.token`.
+
+    `tags` are other states of it, by name.
+    """
 
     files: dict[str, bytes]
     gate: str = "public"
     commit: str = ""
     lfs: bool = True
     etags: dict[str, str] = field(default_factory=dict)  # told instead of the true hash
+    tags: dict[str, Repo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         told = json.dumps({name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()})
         self.commit = self.commit or hashlib.sha1(told.encode()).hexdigest()
+
+    def at(self, revision: str) -> Repo:
+        """Return the state that a tag or its commit names, else the newest."""
+        return next((one for tag, one in self.tags.items() if revision in (tag, one.commit)), self)
 
     def etag(self, name: str) -> str:
         return self.etags.get(name) or hashlib.sha256(self.files[name]).hexdigest()
@@ -184,7 +192,8 @@ class _Hub(_Handler):
 
     def _repo(self, name: str, revision: str, *, wants_bytes: bool = False) -> Repo | None:
         """Return a repository, or answer that there is none for this caller."""
-        repo = self.world.repos.get(name)
+        newest = self.world.repos.get(name)
+        repo = None if newest is None else newest.at(revision)
         given = self.headers.get("Authorization")
         if given not in (None, f"Bearer {self.world.token}"):
             self.send(401, X_Error_Message="Invalid credentials in Authorization header")
@@ -192,7 +201,11 @@ class _Hub(_Handler):
             self.send(401 if given is None else 404, X_Error_Code="RepoNotFound")
         elif repo.gate == "gated" and given is None and wants_bytes:
             self.send(401, X_Error_Code="GatedRepo", X_Error_Message=f"Access to model {name} is restricted.")
-        elif revision not in ("", REVISION, repo.commit) and not repo.commit.startswith(revision[:40] or "-"):
+        elif (
+            repo is newest
+            and revision not in ("", REVISION, repo.commit)
+            and not repo.commit.startswith(revision[:40] or "-")
+        ):
             self.send(404, X_Error_Code="RevisionNotFound")
         else:
             return repo
@@ -233,7 +246,7 @@ class _Hub(_Handler):
             return
         self.send(
             302,
-            Location=f"{self.world.cdn}/{name}/{file}",
+            Location=f"{self.world.cdn}/{name}@{repo.commit}/{file}",
             X_Repo_Commit=repo.commit,
             X_Linked_Etag=f'"{repo.etag(file)}"',
             X_Linked_Size=str(len(repo.files[file])),
@@ -248,8 +261,9 @@ class _Cdn(_Handler):
             status, headers = faults.cdn.pop(0)
             self.send(status, **headers)
             return
-        owner, repo, file = unquote(self.path).lstrip("/").split("/", 2)
-        data = world.repos[f"{owner}/{repo}"].files[file]
+        owner, place, file = unquote(self.path).lstrip("/").split("/", 2)
+        repo, _, commit = place.partition("@")
+        data = world.repos[f"{owner}/{repo}"].at(commit).files[file]
         if faults.lies:
             data = data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
         found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")

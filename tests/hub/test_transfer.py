@@ -290,18 +290,6 @@ def test_a_cache_that_cannot_be_written(hub: Server, tmp_path: Path) -> None:
     assert_fails(Machine(hub, tmp_path), ResourceError, "cannot write")
 
 
-def test_a_file_system_without_links(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object, **_more: object) -> None:
-        raise PermissionError(errno.EPERM, "no links here")
-
-    monkeypatch.setattr(os, "symlink", refuse)
-    monkeypatch.setattr(os, "link", refuse)
-    machine.pull(TARGET)
-    assert machine.found(TARGET) == [TARGET_BYTES]
-    machine.pull(TARGET)
-    assert len(machine.server.downloads()) == 1
-
-
 def test_a_branch_that_moved(machine: Machine) -> None:
     machine.pull(DRAFT)
     machine.server.repos["tales/draft-GGUF"] = Repo({"sub/draft.Q8_0.gguf": TARGET_BYTES})

@@ -1,0 +1,130 @@
+"""The cache over time: what was whole stays found, and what is removed leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from localspec.errors import IntegrityError, NetworkError, ResourceError
+from localspec.models.hub.remove import carry_out, plan_removal
+from localspec.models.names import HubName, parse_model
+from tests.hub.machine import DRAFT, PARTS, TARGET, Machine
+from tests.hub.models import DRAFT as DRAFT_BYTES
+from tests.hub.models import TARGET as TARGET_BYTES
+from tests.hub.models import parts
+from tests.hub.server import Repo
+
+TALES = "tales/draft-GGUF"
+NEW = "hf:tales/draft-GGUF:Q4_0"
+
+
+def hub_name(text: str) -> HubName:
+    name = parse_model(text)
+    assert isinstance(name, HubName)
+    return name
+
+
+def test_another_quantisation_of_a_newer_commit_takes_nothing_away(machine: Machine) -> None:
+    machine.pull(DRAFT)
+    old = machine.server.repos[TALES].commit
+    machine.server.repos[TALES] = Repo({"new-Q4_0.gguf": TARGET_BYTES, "sub/draft.Q8_0.gguf": TARGET_BYTES})
+    machine.pull(NEW)
+    assert machine.found(NEW) == [TARGET_BYTES]
+    assert machine.found(DRAFT) == [DRAFT_BYTES], "the newer one was not pulled"
+    assert machine.found(f"hf:{TALES}@main:Q8_0") == [], "a revision that is named is meant"
+    assert machine.json("run", "-n", "2", "-m", DRAFT, "--offline", "hi")["pair"]["name"].endswith(f"@{old[:7]}:Q8_0")
+    machine.pull(DRAFT)
+    assert machine.found(DRAFT) == [TARGET_BYTES]
+
+
+def test_a_branch_moves_once_all_files_are_here(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three parts the last is another, and the hub loses it: the model that was whole is the model."""
+    machine.pull(PARTS)
+    before = machine.server.repos["tales/parts-GGUF"]
+    files = dict(before.files)
+    last = max(files)
+    machine.server.repos["tales/parts-GGUF"] = Repo({**files, last: TARGET_BYTES})
+    plan = machine.plan(PARTS)
+    del machine.server.repos["tales/parts-GGUF"].files[last]
+    monkeypatch.setattr("localspec.models.pull.PARALLEL", 1)
+    with pytest.raises(NetworkError):
+        machine.carry_out(plan)
+    assert len(machine.links()) == 5, "two of the new commit are here"
+    assert machine.cache.commit_of("tales/parts-GGUF", None) == before.commit
+    assert machine.found(PARTS) == list(parts().values())
+
+
+def test_two_revisions_at_once(machine: Machine) -> None:
+    machine.server.repos[TALES].tags = {"v1": Repo({"sub/draft.Q8_0.gguf": TARGET_BYTES})}
+    pull = machine.pull(DRAFT, f"hf:{TALES}@v1:Q8_0")
+    assert [item.listing.revision for item in pull.plan.items] == ["main", "v1"]
+    assert machine.found(DRAFT) == [DRAFT_BYTES]
+    assert machine.found(f"hf:{TALES}@v1:Q8_0") == [TARGET_BYTES]
+
+
+def test_two_names_of_one_commit(machine: Machine) -> None:
+    commit = machine.server.repos[TALES].commit
+    pull = machine.pull(f"hf:{TALES}@{commit}:Q8_0", DRAFT)
+    assert len(pull.plan.items) == 1
+    assert machine.found(DRAFT) == [DRAFT_BYTES], "the branch has its commit"
+
+
+def test_a_file_system_without_links(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_more: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    monkeypatch.setattr(os, "link", refuse)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    machine.pull(TARGET)
+    assert len(machine.server.downloads()) == 1
+    (file,) = machine.cache.all()
+    assert file.blob == file.link, "the bytes are there once"
+    assert not list(machine.cache.root.glob("*/blobs/*"))
+    receipt = machine.receipts.of(file.blob)
+    assert receipt is not None
+    assert receipt.pulled
+    assert (machine.plan(TARGET).missing, machine.plan(TARGET).items[0].is_verified) == (0, True)
+    file.link.write_bytes(TARGET_BYTES[:-1] + b"\0")
+    with pytest.raises(IntegrityError, match="damaged"):
+        machine.pull(TARGET)
+    machine.pull(TARGET)
+    removal = plan_removal([hub_name(TARGET)], machine.cache, machine.receipts)
+    assert (removal.foreign, removal.bytes) == ((), len(TARGET_BYTES))
+    carry_out(removal, machine.cache, machine.receipts)
+    assert not list(machine.cache.root.glob("models--*"))
+
+
+def test_a_link_that_cannot_be_made_leaves_nothing_beside(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the blob stays where other links may lead to it."""
+    machine.pull(DRAFT)
+    machine.server.repos["tales/draft-GGUF"].commit = "f" * 40
+    replace = os.replace
+
+    def full(source: str | Path, to: str | Path) -> None:
+        if "snapshots" in str(to):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(ResourceError, match="full"):
+            machine.pull(DRAFT)
+    assert machine.found(DRAFT) == [DRAFT_BYTES]
+    assert not [path for path in machine.cache.root.rglob(".*") if path.is_symlink()]
+
+
+def test_a_receipt_that_cannot_be_written_costs_no_download(machine: Machine) -> None:
+    """It is said once, whatever is pulled."""
+    machine.receipts.folder.parent.mkdir(parents=True)
+    machine.receipts.folder.write_bytes(b"a file where the folder should be")
+    pull = machine.pull(TARGET, DRAFT)
+    assert (machine.found(TARGET), machine.found(DRAFT)) == ([TARGET_BYTES], [DRAFT_BYTES])
+    assert len(pull.warnings) == 1
+    assert str(machine.receipts.folder) in pull.warnings[0]
+    assert machine.pull(TARGET).warnings == pull.warnings, "found right again, and again not noted"
+    assert len(machine.server.downloads()) == 2
