@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.faces.pulling import gigabytes
-from localspec.models.hub.cache import Cache, CachedFile
+from localspec.models.hub.cache import PARTIAL, Cache, CachedFile
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remove import Removal, plan_removal
 from localspec.models.hub.remove import carry_out as remove_files
@@ -31,8 +32,9 @@ def list_models(console: Console, /, as_json: bool) -> int:
     cache, receipts = Cache(), Receipts()
     rows = [_row(name, files, receipts) for name, files in whole_models(cache)]
     left = [(path, path.stat().st_size) for path in cache.partials() if path.is_file()]
+    ours = [(path, size) for path, size in left if path.name.endswith(PARTIAL)]
     if as_json:
-        partials = [{"path": str(path), "bytes": size} for path, size in left]
+        partials = [{"path": str(path), "bytes": size, "pulled": (path, size) in ours} for path, size in left]
         write_json({"cache": str(cache.root), "models": rows, "interrupted": partials})
         return 0
     names = [one_line(row["name"]) for row in rows]
@@ -42,13 +44,18 @@ def list_models(console: Console, /, as_json: bool) -> int:
         f"{'pulled' if row['pulled'] else 'from elsewhere'}{', hash right' if row['verified'] else ''}"
         for name, row in zip(names, rows, strict=True)
     ]
-    if left:
-        total = gigabytes(sum(size for _, size in left))
-        lines.append(
-            f"interrupted downloads: {len(left)}, {total}; pull the model again to go on, or rm its repository"
-        )
+    if ours:
+        lines.append(f"interrupted downloads: {_total(ours)}; pull the model again to go on, or rm its repository")
+    if len(left) > len(ours):
+        others = _total([one for one in left if one not in ours])
+        where = one_line(str(cache.root / "models--*/blobs"))
+        lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
     write_out("".join(f"{line}\n" for line in lines or [f"no models in {one_line(str(cache.root))}"]))
     return 0
+
+
+def _total(left: list[tuple[Path, int]]) -> str:
+    return f"{len(left)}, {gigabytes(sum(size for _, size in left))}"
 
 
 def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str, Any]:

@@ -18,16 +18,21 @@ from localspec.models.names import HubName
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The links and bytes of what is to go; `foreign` are those that another program brought."""
+    """The links and bytes of what is to go.
+
+    `foreign` are those that another program brought; `kept` are blobs that other links lead to as well.
+    """
 
     files: tuple[CachedFile, ...]
     partials: tuple[Path, ...]
     foreign: tuple[CachedFile, ...]
+    kept: frozenset[Path]
 
     @property
     def bytes(self) -> int:
         """Return how many bytes become free."""
-        return sum({file.blob: file.size for file in self.files}.values()) + sum(_size(one) for one in self.partials)
+        freed = {file.blob: file.size for file in self.files if file.blob not in self.kept}
+        return sum(freed.values()) + sum(_size(one) for one in self.partials)
 
 
 def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) -> Removal:
@@ -45,7 +50,8 @@ def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) ->
             partials += cache.folder(name.repo).glob(f"blobs/*{PARTIAL}")
     files = list(dict.fromkeys(files))
     foreign = [file for file in files if (receipt := receipts.any(file.blob)) is None or not receipt.pulled]
-    return Removal(tuple(files), tuple(partials), tuple(foreign))
+    kept = frozenset(file.blob for file in set(everything) - set(files))
+    return Removal(tuple(files), tuple(partials), tuple(foreign), kept)
 
 
 def _of_model(there: dict[str, CachedFile], name: HubName) -> list[CachedFile]:
@@ -59,16 +65,17 @@ def _of_model(there: dict[str, CachedFile], name: HubName) -> list[CachedFile]:
 
 
 def carry_out(removal: Removal, cache: Cache, receipts: Receipts) -> None:
-    """Remove. A file that is being downloaded just now is left, which is an error. Raises ResourceError."""
+    """Remove. A file that is being downloaded just now is left, which is an error. Raises ResourceError.
+
+    Each file is done with before the next: bytes without a link would never be found again.
+    """
     try:
         for file in removal.files:
             with _Alone(cache, file.repo, file.blob.name):
                 file.link.unlink(missing_ok=True)
-        links = {file.blob for file in cache.all()}
-        for file in removal.files:
-            if file.blob not in links:
-                file.blob.unlink(missing_ok=True)
-                receipts.remove(file.blob)
+                if all(other.blob != file.blob for other in cache.all()):
+                    file.blob.unlink(missing_ok=True)
+                    receipts.remove(file.blob)
         for partial in removal.partials:
             repo = partial.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
             with _Alone(cache, repo, partial.name.removesuffix(PARTIAL)):
@@ -77,8 +84,9 @@ def carry_out(removal: Removal, cache: Cache, receipts: Receipts) -> None:
         raise ResourceError(
             f"cannot remove from {shown(cache.root)}: {error.strerror or error}", hint="check whose files they are"
         ) from error
-    for repo in {file.repo for file in removal.files}:
-        _tidy(cache, repo)
+    finally:
+        for repo in {file.repo for file in removal.files}:
+            _tidy(cache, repo)
 
 
 class _Alone:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IntegrityError, NetworkError, ResourceError
+from localspec.models.hub.cache import blob_lock
 from localspec.models.hub.remove import carry_out, plan_removal
 from localspec.models.names import HubName, parse_model
-from tests.hub.machine import DRAFT, PARTS, TARGET, Machine
+from tests.hub.machine import DRAFT, PARTS, TARGET, Machine, sha256
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
 from tests.hub.models import parts
@@ -72,6 +73,27 @@ def test_two_names_of_one_commit(machine: Machine) -> None:
     assert machine.found(DRAFT) == [DRAFT_BYTES], "the branch has its commit"
 
 
+def test_bytes_that_another_commit_uses_are_not_counted(machine: Machine) -> None:
+    machine.pull(DRAFT)
+    old = machine.server.repos[TALES].commit
+    machine.server.repos[TALES].commit = "f" * 40
+    machine.pull(DRAFT)
+    assert machine.json("rm", "-y", f"hf:{TALES}@{old}:Q8_0")["freed_bytes"] == 0
+    assert machine.json("rm", "-y", DRAFT)["freed_bytes"] == len(DRAFT_BYTES)
+
+
+def test_a_removal_that_is_refused_half_way_leaves_no_bytes_without_a_name(machine: Machine) -> None:
+    """The last of three parts is being downloaded by another program."""
+    machine.pull(PARTS)
+    removal = plan_removal([hub_name(PARTS)], machine.cache, machine.receipts)
+    lock = machine.cache.lock("tales/parts-GGUF", removal.files[-1].blob.name)
+    with blob_lock(lock, 1.0), pytest.raises(ResourceError, match="just now"):
+        carry_out(removal, machine.cache, machine.receipts)
+    (left,) = machine.cache.all()
+    assert list(left.blob.parent.iterdir()) == [left.blob]
+    assert machine.receipts.of(left.blob) is not None
+
+
 def test_a_file_system_without_links(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_more: object) -> None:
         raise PermissionError(errno.EPERM, "no links here")
@@ -128,3 +150,19 @@ def test_a_receipt_that_cannot_be_written_costs_no_download(machine: Machine) ->
     assert str(machine.receipts.folder) in pull.warnings[0]
     assert machine.pull(TARGET).warnings == pull.warnings, "found right again, and again not noted"
     assert len(machine.server.downloads()) == 2
+
+
+def test_what_other_programs_left_is_told_apart(machine: Machine) -> None:
+    blob = machine.cache.blob(TALES, sha256(DRAFT_BYTES))
+    blob.parent.mkdir(parents=True)
+    blob.with_name(f"{blob.name}.01234567.incomplete").write_bytes(b"x" * 2_000_000)
+    said = machine.call("ls").stdout.decode()
+    assert said.startswith("unfinished downloads of other programs: 1, 2.0 MB; rm leaves them")
+    assert "interrupted" not in said
+    blob.with_name(f"{blob.name}.localspec.incomplete").write_bytes(b"x" * 1_000_000)
+    lines = machine.call("ls").stdout.decode().splitlines()
+    assert [line.partition(";")[0] for line in lines] == [
+        "interrupted downloads: 1, 1.0 MB",
+        "unfinished downloads of other programs: 1, 2.0 MB",
+    ]
+    assert sorted(one["pulled"] for one in machine.json("ls")["interrupted"]) == [False, True]
