@@ -73,8 +73,8 @@ def make_plan_here(names: tuple[HubName, ...], console: Console) -> PullPlan:
         live.erase()
 
 
-def carry_out(plan: PullPlan, console: Console) -> None:
-    """Pull, showing the progress."""
+def carry_out(plan: PullPlan, console: Console) -> list[str]:
+    """Pull, showing the progress; return the warnings, which were said."""
     from localspec.cli.progress import shown_progress
     from localspec.models.hub.cache import Cache
     from localspec.models.hub.receipts import Receipts
@@ -88,6 +88,9 @@ def carry_out(plan: PullPlan, console: Console) -> None:
     except KeyboardInterrupt:
         console.say("what has come is kept: the same command goes on from there")
         raise
+    for warning in pull.warnings:
+        console.warn(warning)
+    return pull.warnings
 
 
 def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
@@ -102,9 +105,14 @@ def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
         raise DeclinedError(f"{what} would have to be downloaded first", hint=f"{hint}, or -y")
 
 
+def is_attended() -> bool:
+    """Whether somebody is there to ask, however little is to be shown."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
 def confirmed(question: str, *, default: bool = True) -> bool:
     """Ask a person; False for a no, and where there is nobody to ask."""
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+    if not is_attended():
         return False
     sys.stderr.write(question)
     sys.stderr.flush()

@@ -10,14 +10,14 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.fetch import ask, carry_out, hub_names, is_offline, make_plan_here
+from localspec.cli.fetch import ask, carry_out, hub_names, is_attended, is_offline, make_plan_here
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
 from localspec.faces.pulling import gigabytes
 from localspec.models.hub.cache import Cache
 from localspec.models.names import HubName
-from localspec.models.pairs import PairReport, require_fit
+from localspec.models.pairs import require_fit
 from localspec.models.pull import Item, PullPlan
 from localspec.models.store import expand, locate
 from localspec.sanitize import one_line
@@ -54,34 +54,49 @@ def pull(console: Console, /, names: tuple[str, ...], as_json: bool, **values: A
         _tell_plan(plan, as_json)
         return 0
     began = time.monotonic()
-    if console.is_live:
+    if is_attended():
         ask(plan, values, console, "localspec pull NAME -y")
-    carry_out(plan, console)
-    reports = [report for ref in names if (report := _compared(ref, console)) is not None]
-    if as_json:
-        seconds = time.monotonic() - began
-        write_json({**_wire(plan), "seconds": seconds, "warnings": [w for r in reports for w in r.warnings]})
-    else:
+    warnings = carry_out(plan, console)
+    seconds = time.monotonic() - began
+    if not as_json:
         write_out("".join(f"{_summary(plan, name)}\n" for name in plan.names))
+    more, misfits = _compared(names, console)
+    made = {**_wire(plan), "seconds": seconds, "warnings": [*warnings, *more]}
+    if misfits:
+        misfits[0].detail.update(made)  # the one object of --json is then the error's
+        raise misfits[0]
+    if as_json:
+        write_json(made)
     return 0
 
 
-def _compared(ref: str, console: Console) -> PairReport | None:
-    """Compare the vocabularies of a pair that was pulled. Raises IncompatibleError; the files stay."""
+def _compared(names: tuple[str, ...], console: Console) -> tuple[list[str], list[IncompatibleError]]:
+    """Compare the pairs that were pulled; return the warnings, which were said, and what does not fit."""
+    warnings: list[str] = []
+    misfits: list[IncompatibleError] = []
+    for ref in names:
+        try:
+            warnings += _fit(ref)
+        except IncompatibleError as error:
+            misfits.append(error)
+    warnings += [error.message for error in misfits[1:]]  # the first is the error of the command
+    for warning in warnings:
+        console.warn(warning)
+    return warnings, misfits
+
+
+def _fit(ref: str) -> list[str]:
+    """Compare the vocabularies of a pair; return what there is to mind. Raises IncompatibleError."""
     from localspec.models.candidates import look
 
-    pair = locate(expand(ref))
-    if pair.draft is None:
-        return None
     try:
+        pair = locate(expand(ref))
+        if pair.draft is None:
+            return []
         target, draft = look(pair.target), look(pair.draft)
     except LocalspecError as error:
-        console.warn(f"the pair is not compared: {error.message}")
-        return None
-    report = require_fit(target, draft)
-    for warning in report.warnings:
-        console.warn(warning)
-    return report
+        return [f"the pair is not compared: {error.message}{f' — try: {error.hint}' if error.hint else ''}"]
+    return list(require_fit(target, draft).warnings)
 
 
 def _tell_nothing(names: tuple[str, ...], as_json: bool) -> None:
@@ -125,7 +140,10 @@ def _state(item: Item) -> str:
 
 
 def _summary(plan: PullPlan, name: HubName) -> str:
-    items = [item for item in plan.items if item.listing.repo == name.repo]
+    assert name.revision is not None, "plans name commits"
+    items = [
+        item for item in plan.items if item.listing.repo == name.repo and item.listing.commit.startswith(name.revision)
+    ]
     came = "already here" if all(item.is_cached for item in items) else "pulled"
     return f"{one_line(str(name))}: {came}, hash right"
 
