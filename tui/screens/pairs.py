@@ -164,7 +164,7 @@ class PairsScreen(Screen[None]):
         """Hand what a thread has found to the screen, if it is still there."""
 
         def give() -> None:
-            if self.is_attached:
+            if self.is_attached and self.query("#about"):  # a screen that goes loses its children first
                 take(*found)
 
         if not get_current_worker().is_cancelled:
