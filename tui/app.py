@@ -161,13 +161,9 @@ class LocalspecApp(Elsewhere):
         """Quit."""
         self.exit(0)
 
-    async def action_new(self) -> None:
+    def action_new(self) -> None:
         """Begin a new conversation."""
-        if self.chat.is_answering():
-            return
-        self.desk.renew()
-        await self.chat.renew()
-        self.chat.composer.focus()
+        self.chat.call_later(self.chat.begin)
 
     def action_conversations(self) -> None:
         """Choose a conversation to go on with."""
@@ -177,9 +173,9 @@ class LocalspecApp(Elsewhere):
         if self.chat.is_answering():
             return
 
-        async def take(conversation: str | None) -> None:
+        def take(conversation: str | None) -> None:
             if conversation is not None:
-                await self.chat.open(conversation)
+                self.chat.call_later(self.chat.open, conversation)
 
         self.push_screen(Conversations(), take)
 

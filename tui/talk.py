@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import TypeVar
 
 from textual.screen import Screen
 
@@ -12,6 +14,18 @@ from localspec.tui.desk import Desk
 from localspec.tui.dialogue import Entry
 from localspec.tui.face import Face
 from localspec.tui.widgets.composer import Composer
+
+Chat = TypeVar("Chat", bound="Talk")
+
+
+def in_turn(action: Callable[[Chat], object]) -> Callable[[Chat], None]:
+    """Let an action wait its turn among the screen's messages: a key's is run by the app, beside whatever they do."""
+
+    @wraps(action)
+    def hand_over(chat: Chat) -> None:
+        chat.call_later(action, chat)
+
+    return hand_over
 
 
 class Talk(Screen[None]):

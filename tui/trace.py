@@ -47,6 +47,11 @@ class Trace:
         """Return the trace of an answer by the pair that is loaded, or will be."""
         return cls(Stats(clock, loaded=loaded), settings, request)
 
+    @property
+    def text(self) -> str:
+        """The text so far, safe to show."""
+        return "".join(origin.text for origin in self.kept())
+
     def observe(self, at: float, event: Event) -> str:
         """Take an event into account; return what it adds to the shown text."""
         self.stats.observe(event)

@@ -52,11 +52,12 @@ async def test_text_of_a_model_is_text(evils: list[str]) -> None:
     worker = ScriptedWorker(answers=[["Before", *evil, "after"] for evil in evils])
     async with opened(worker) as (pilot, app):
         for evil in evils:
-            await app.action_new()
+            app.action_new()
+            await until(pilot, lambda: not shown(app))
             await ask(pilot, evil.encode("utf-8", "replace").decode() + "?")
             for _ in range(3):
                 assert not CONTROL.search(rows(app)), ascii(evil)
-                await app.chat.action_origins()
+                app.chat.action_origins()
                 await pilot.pause()
             app.chat.inspect(app.desk.dialogue.path()[-1])
             await pilot.pause()
@@ -70,15 +71,16 @@ async def test_odd_shapes_are_shown_and_cost_nothing_but_their_room(evils: list[
     pieces = [[evil[i : i + 400] for i in range(0, len(evil), 400)] for evil in evils]
     async with opened(ScriptedWorker(answers=[["Before", *each, "after"] for each in pieces])) as (pilot, app):
         for evil in evils:
-            await app.action_new()
+            app.action_new()
+            await until(pilot, lambda: not shown(app))
             await ask(pilot, "go")
             assert shown(app)[-1] == f"Before{evil}after"
             assert not CONTROL.search(rows(app)), ascii(evil[:20])
-            await app.chat.action_origins()
-            await app.chat.action_origins()
+            app.chat.action_origins()
+            app.chat.action_origins()
             await pilot.pause()
             assert not CONTROL.search(rows(app)), ascii(evil[:20])
-            await app.chat.action_origins()
+            app.chat.action_origins()
 
 
 async def test_a_line_of_a_megabyte() -> None:

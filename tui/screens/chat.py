@@ -23,6 +23,7 @@ from localspec.tui.dialogue import Entry
 from localspec.tui.memory import resident
 from localspec.tui.provenance import View
 from localspec.tui.screens.turns import Turns
+from localspec.tui.talk import in_turn
 from localspec.tui.thrift import Thrift, budget
 from localspec.tui.widgets.bars import Top, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
@@ -147,6 +148,8 @@ class ChatScreen(Turns):
         branch = siblings.index(entry) + 1, len(siblings)
         if entry.role == USER:
             return Asked(entry, branch)
+        if entry is self.desk.answering:
+            self.desk.unseen = ""  # the widget begins with all that has come
         return Answered(entry, branch, self.desk.traces.get(entry.id), self._view)
 
     def _wake(self) -> None:
@@ -187,9 +190,9 @@ class ChatScreen(Turns):
         ended = [item for item in items if isinstance(item, Ended)]
         if not (is_due or ended) or not (items or self.desk.unseen):
             return
-        text, self.desk.unseen = self.desk.unseen, ""
-        widget = self._answer_of(entry)
+        text, widget = self.desk.unseen, self._answer_of(entry)
         if widget is not None:
+            self.desk.unseen = ""
             await widget.feed(text)
         if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer that waited for its pair
             await self._end(widget, ended[-1])
@@ -214,8 +217,8 @@ class ChatScreen(Turns):
         self._doing = ""
         if widget is not None:
             await widget.finish()
-            stats = self.desk.traces[widget.entry.id].stats
-            if stats.finished is not None and stats.finished.reason == "context":
+            finished = None if widget.trace is None else widget.trace.stats.finished
+            if finished is not None and finished.reason == "context":
                 await self.tell("The context is full: the answer ends here. Ctrl+N begins a new conversation.")
         if item.error is not None:
             await self.fail(item.error)
@@ -281,6 +284,7 @@ class ChatScreen(Turns):
         """Copy a block of code."""
         self.copy_text(copied.text, f"code block {copied.number} of {copied.of}")
 
+    @in_turn
     def action_thinking(self) -> None:
         """Show or hide the reasoning of all answers."""
         for widget in self.transcript.query(Answered):
@@ -295,6 +299,7 @@ class ChatScreen(Turns):
             return
         self.app.say(f"speculation is {'on' if is_on else 'off'} from the next answer")
 
+    @in_turn
     async def action_origins(self) -> None:
         """Show where tokens came from: off, marks, full."""
         self._view = self._view.next()

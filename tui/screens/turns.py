@@ -12,7 +12,7 @@ from localspec.tui.clipboard import copy
 from localspec.tui.commands import is_command, obey
 from localspec.tui.desk import Desk
 from localspec.tui.dialogue import Dialogue, Entry
-from localspec.tui.talk import Talk
+from localspec.tui.talk import Talk, in_turn
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
 
@@ -55,6 +55,7 @@ class Turns(Talk):
             self.app.say(BUSY)
         return self.desk.answering is not None
 
+    @in_turn
     async def action_regenerate(self) -> None:
         """Answer the last message again, beside the answers it has."""
         path = self.desk.dialogue.path()
@@ -129,8 +130,18 @@ class Turns(Talk):
         await self.open(made.id)
         self.app.say("a fork: the conversation it came from is unchanged")
 
+    async def begin(self) -> None:
+        """Begin a new conversation."""
+        if self.is_answering():
+            return
+        self.desk.renew()
+        await self.renew()
+        self.composer.focus()
+
     async def open(self, conversation: str) -> None:
         """Go on with a conversation that was kept."""
+        if self.is_answering():
+            return
         try:
             found = await asyncio.wrap_future(
                 self.app.keeper.ask(lambda store: (store.get(conversation), store.messages(conversation)))

@@ -117,7 +117,7 @@ class Answered(Spoken):
         self.is_unfolded = False
         self._fed = 0  # pieces so far
         self._block = -1  # of code, the last that was copied
-        self._shown = sanitize(entry.text) if entry.status != "streaming" else ""
+        self._shown = sanitize(entry.text) or ("" if trace is None else trace.text)
         self._thought = split(self._shown)
         self._reply = Reply(self._thought.answer)
 
