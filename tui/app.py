@@ -15,6 +15,7 @@ from textual.screen import Screen
 from localspec.config import typed_path
 from localspec.errors import LocalspecError
 from localspec.setting import Setting
+from localspec.tui.clipboard import taken
 from localspec.tui.commands import attach
 from localspec.tui.desk import Desk
 from localspec.tui.editor import edited
@@ -133,19 +134,20 @@ class LocalspecApp(Elsewhere):
         return run
 
     def action_interrupt(self) -> None:
-        """Copy what is selected, else stop the answer, else clear the input, else quit the second time."""
-        if self.screen is not self.chat and hasattr(self.screen, "action_back"):
-            self.screen.action_back()
-            return
-        selected = self.screen.get_selected_text()
+        """Copy what is selected, else go back to the chat, stop the answer, clear the input, quit the second time."""
+        selected = taken(self.focused) or self.screen.get_selected_text()
         composer = self.chat.composer
         if selected:
             self.chat.copy_text(selected, "the selection")
             self.screen.clear_selection()
+        elif self.screen is not self.chat:
+            getattr(self.screen, "action_back", self.screen.dismiss)()
         elif self.desk.answering is not None:
             self.chat.action_stop()
         elif composer.text:
-            composer.fill("")
+            if not self.chat.stop_editing():
+                composer.clear_sent()
+                self.say("cleared; Up brings it back")
         elif self.clock() - self._interrupted_at < AGAIN:
             self.exit(130, 130)
         else:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from textual.app import App
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
+from textual.widgets.input import Selection
 
 from localspec.faces.clipboard import by_program
 
@@ -17,3 +20,15 @@ def copy(app: App[Any], text: str) -> str:
         app.copy_to_clipboard(text)
         done = f"sent {len(data)} bytes to the terminal, which may put them into the clipboard"
     return done
+
+
+def taken(widget: Widget | None) -> str:
+    """Return what is selected in a widget that is written in, and unselect it: the screen knows nothing of that."""
+    if not isinstance(widget, Input | TextArea):
+        return ""
+    text = widget.selected_text
+    if isinstance(widget, TextArea):
+        widget.move_cursor(widget.cursor_location)
+    else:
+        widget.selection = Selection.cursor(widget.cursor_position)
+    return text

@@ -110,6 +110,36 @@ async def test_control_d_leaves_only_where_nothing_is_written() -> None:
         assert app.return_value == 0
 
 
+async def test_control_c_copies_what_is_selected_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr("textual.app.App.copy_to_clipboard", lambda self, text: copied.append(text))
+    async with opened() as (pilot, app):
+        await pilot.press(*"a word", "shift+left", "shift+left", "ctrl+c")
+        assert copied == ["rd"]
+        assert app.chat.composer.text == "a word"
+        await pilot.press("ctrl+c")
+        assert app.chat.composer.text == ""
+        await pilot.press("up")
+        assert app.chat.composer.text == "a word"
+        await pilot.press("ctrl+f", *"name", "shift+left", "ctrl+c")
+        assert copied == ["rd", "e"]
+
+
+@pytest.mark.parametrize("keys", ["f1", "f4", "f8", "f9", "f12", "ctrl+f", "ctrl+o", "ctrl+p", "ctrl+s"])
+async def test_control_c_elsewhere_leaves_what_is_written_alone(keys: str) -> None:
+    async with opened() as (pilot, app):
+        app.chat.composer.fill("a message")
+        await pilot.press(keys)
+        await until(pilot, lambda: app.screen is not app.chat)
+        for _ in range(4):  # a race is stopped first
+            if app.screen is not app.chat:
+                await pilot.press("ctrl+c")
+                await until(pilot, lambda: not app.desk.bridge.is_busy)
+                await pilot.pause(0.2)
+        assert app.screen is app.chat
+        assert app.chat.composer.text == "a message"
+
+
 async def test_control_c_clears_then_leaves() -> None:
     async with opened() as (pilot, app):
         await pilot.press("a", "ctrl+c")

@@ -158,6 +158,21 @@ async def edit_first(pilot: Pilot[int], app: LocalspecApp) -> None:
     assert app.chat.composer.text == shown(app)[0]
 
 
+async def test_an_edit_gives_back_what_was_being_written() -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "first")
+        for key in ("escape", "ctrl+c", "enter"):
+            app.chat.composer.fill("half a message")
+            app.chat.transcript.query("Asked").first().focus()
+            await pilot.press("e")
+            await until(pilot, lambda: app.chat.composer.text == "first")
+            await pilot.press("!", key)
+            await until(pilot, lambda: app.chat.composer.text == "half a message" and app.desk.answering is None)
+        assert shown(app) == ["first!", STORY]
+        await pilot.press("up")
+        assert app.chat.composer.text == "first!"
+
+
 async def test_an_edit_ends_with_its_conversation() -> None:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
@@ -166,6 +181,7 @@ async def test_an_edit_ends_with_its_conversation() -> None:
         key = app.desk.dialogue.key
         await edit_first(pilot, app)
         await pilot.press("ctrl+n")
+        await until(pilot, lambda: shown(app) == [])
         await ask(pilot, "anew")
         assert shown(app) == ["anew", STORY]
         await edit_first(pilot, app)

@@ -25,6 +25,7 @@ class Turns(Talk):
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self.desk = desk
+        self._unsent = ""  # what was being written before a message was to be written anew
 
     @on(Composer.Sent)
     async def send(self, sent: Composer.Sent) -> None:
@@ -43,6 +44,7 @@ class Turns(Talk):
         is_edited = self.desk.dialogue.editing is not None
         answer = self.desk.ask(text)
         if is_edited:
+            self.composer.fill(self._unsent)
             await self.renew()
             return
         asked = self.desk.dialogue.parent(answer)
@@ -75,16 +77,20 @@ class Turns(Talk):
         """Let a message be written anew; it then stands beside the old one, with all that followed."""
         asked = entry if entry.role == USER else self.desk.dialogue.parent(entry)
         assert asked is not None
+        if self.desk.dialogue.editing is None:
+            self._unsent = self.composer.message
         self.desk.dialogue.editing = asked
+        self.composer.clear_sent()
         self.composer.fill(asked.text)
         self.composer.focus()
         self.app.say("Enter sends it as another branch; Esc keeps the old one")
 
     def stop_editing(self) -> bool:
-        """Forget that a message was to be written anew; whether one was."""
+        """Go on with what was being written before a message was to be written anew; whether one was."""
         was, self.desk.dialogue.editing = self.desk.dialogue.editing is not None, None
         if was:
-            self.composer.fill("")
+            self.composer.clear_sent()
+            self.composer.fill(self._unsent)
         return was
 
     @on(Composer.Changed)
@@ -134,6 +140,7 @@ class Turns(Talk):
         """Begin a new conversation."""
         if self.is_answering():
             return
+        self.stop_editing()
         self.desk.renew()
         await self.renew()
         self.composer.focus()
@@ -150,6 +157,7 @@ class Turns(Talk):
             await self.fail(error)
             return
         kept, messages = found
+        self.stop_editing()
         self.desk.open(Dialogue.restored(messages, system=kept.system, key=kept.id, leaf=kept.leaf))
         await self.renew()
 

@@ -117,7 +117,7 @@ class Composer(TextArea):
             self.post_message(self.Sent(text))
 
     def clear_sent(self) -> None:
-        """Empty the area after its text was taken, and remember it."""
+        """Empty the area; Up brings back what stood there, sent or not."""
         text = self.message
         if text.strip() and text not in self.sent[-1:]:
             self.sent = [*self.sent, text][-HISTORY:]
