@@ -10,10 +10,12 @@ from typing import ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.events import Event, Paste
 from textual.screen import Screen
 
 from localspec.config import typed_path
 from localspec.errors import LocalspecError
+from localspec.sanitize import sanitize
 from localspec.setting import Setting
 from localspec.tui.clipboard import taken
 from localspec.tui.commands import attach
@@ -132,6 +134,12 @@ class LocalspecApp(Elsewhere):
             await self.run_action(action)
 
         return run
+
+    async def on_event(self, event: Event) -> None:
+        """Take out of what is pasted what would steer the terminal; the composer sees to that itself."""
+        if isinstance(event, Paste) and not isinstance(self.focused, Composer):
+            event.text = "\n".join(map(sanitize, event.text.splitlines()))
+        await super().on_event(event)
 
     def action_interrupt(self) -> None:
         """Copy what is selected, else go back to the chat, stop the answer, clear the input, quit the second time."""

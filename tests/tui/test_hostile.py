@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 
 import pytest
+from textual import events
+from textual.widgets import Input
 
 from localspec.attachment import Attachment
 from localspec.config import LoadSettings
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
+from localspec.tui.screens.race import RaceScreen
+from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.line import Line
 from tests.tui.scripted import ScriptedWorker, ask, opened, settled, shown, until
 
 MARKUP = ["[/INST]", "[/]", "[@click=app.quit]x[/]", "[link=http://x]y[/link]", "[bold", "[", "]]", "$primary", "{x}"]
@@ -120,4 +125,41 @@ async def test_titles_and_texts_that_were_kept_are_text() -> None:
         assert not CONTROL.search(rows(app))
         await pilot.press("enter")
         await until(pilot, lambda: bool(shown(app)))
+        assert not CONTROL.search(rows(app))
+
+
+async def test_a_question_that_is_raced_is_one_line_of_text() -> None:
+    evil = " first\nsecond\x1b]52;c;QUFB\x07\x9b2J\u202e "
+    async with opened() as (pilot, app):
+        app.chat.post_message(Composer.Sent(evil))  # as it comes from a large paste
+        await until(pilot, lambda: len(shown(app)) == 2 and app.desk.answering is None)
+        await pilot.press("f4")
+        await until(pilot, lambda: isinstance(app.screen, RaceScreen))
+        await settled(pilot)
+        assert "first second" in rows(app)
+        assert not CONTROL.search(rows(app))
+
+
+@pytest.mark.parametrize("key", ["f4", "f8", "ctrl+f", "ctrl+o", "ctrl+p", "ctrl+s"])
+async def test_a_paste_is_text_wherever_one_writes(key: str) -> None:
+    async with opened() as (pilot, app):
+        await pilot.press(key)
+        await until(pilot, lambda: app.screen is not app.chat)
+        written = app.screen.query("Input, TextArea").first()
+        written.focus()
+        await settled(pilot)
+        app.post_message(events.Paste("a\x1b]52;c;QUFB\x07\x9b2J\u202eb\r"))
+        await until(pilot, lambda: "␛]52;c;QUFB␇" in rows(app))
+        assert not CONTROL.search(rows(app))
+        if isinstance(written, Input):
+            assert written.cursor_position == len(written.value)
+
+
+async def test_a_line_is_text_whoever_gives_it() -> None:
+    evil = "\x1b]52;c;QUFB\x07\u202e"
+    async with opened() as (pilot, app):
+        line = Line(evil)
+        await app.chat.mount(line)
+        await settled(pilot)
+        assert line.value == "␛]52;c;QUFB␇\\u{202e}"
         assert not CONTROL.search(rows(app))

@@ -13,6 +13,7 @@ from localspec.errors import WorkerDiedError
 from localspec.tui.app import LocalspecApp
 from localspec.tui.race import Lane, Moment, Running
 from localspec.tui.screens.race import RaceScreen
+from localspec.tui.widgets.composer import Composer
 from localspec.worker import Worker
 from tests.cli.harness import needs_pair
 from tests.tui.desks import WORDS, ScriptedEngine, app_of, opened, shown, until
@@ -137,6 +138,33 @@ async def test_the_conversation_is_what_is_raced_on() -> None:
     assert said[0][0] == "first"
     assert said[0][-1] == "second"
     assert said[-1] == ["another"]
+
+
+async def test_the_question_is_raced_as_it_was_asked_until_it_is_edited() -> None:
+    engine = ScriptedEngine()
+    app = app_of(engine)
+    async with opened(app) as pilot:
+        for text in ("first", " two\n lines "):
+            app.chat.post_message(Composer.Sent(text))
+            await until(pilot, lambda text=text: shown_last(app) == text and not app.desk.bridge.is_busy)
+        del engine.requests[:]
+        await pilot.press("f4")
+        screen = app.screen
+        assert isinstance(screen, RaceScreen)
+        await until(pilot, lambda: screen.running is not None and screen.running.is_over)
+        assert screen.query_one(Input).value == "two lines"
+        await pilot.press("!", "enter")
+        await until(pilot, lambda: len(engine.requests) == 8)
+    said = [[message.content for message in one.messages] for one in engine.requests]
+    assert [len(one) for one in said] == [3] * 4 + [1] * 4
+    assert said[0][-1] == " two\n lines "
+    assert said[-1] == ["two lines!"]
+
+
+def shown_last(app: LocalspecApp) -> str:
+    """Return what was asked last."""
+    asked = app.desk.dialogue.path()[-2:]
+    return asked[0].text if asked else ""
 
 
 def test_what_a_ghost_had_at_a_moment() -> None:

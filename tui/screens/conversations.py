@@ -22,6 +22,7 @@ from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.tui.face import Face
+from localspec.tui.widgets.line import Line
 
 Result = TypeVar("Result")
 MOST = 500  # conversations that are listed
@@ -58,7 +59,7 @@ class Conversations(Screen[str | None]):
     def compose(self) -> ComposeResult:
         """A line to search in, the list, and beside it the one under the cursor."""
         yield Static(Content.styled(" Conversations", "bold"), classes="title", markup=False)
-        yield Input(placeholder="search what was said", compact=True, id="search")
+        yield Line(placeholder="search what was said", compact=True, id="search")
         with Horizontal():
             yield DataTable(cursor_type="row", show_header=False)
             with VerticalScroll(id="preview", can_focus=False):

@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from localspec.sanitize import sanitize
+from localspec.tui.widgets.line import Line
 
 
 class Ask(ModalScreen[str | None]):
@@ -28,7 +29,7 @@ class Ask(ModalScreen[str | None]):
         """The box."""
         with Vertical(classes="box"):
             yield Static(Content.styled(self._title, "bold $primary"), markup=False)
-            yield Input(self._text, compact=True)
+            yield Line(self._text, compact=True)
             yield Static(Content.styled(self._hint or "Enter takes it, Esc does not", "$muted"), markup=False)
 
     @on(Input.Submitted)

@@ -28,6 +28,7 @@ from localspec.tui.drawer import drawn
 from localspec.tui.fit import Memory, this_machine
 from localspec.tui.rows import cells, columns_of, compared, described
 from localspec.tui.shared import Shared
+from localspec.tui.widgets.line import Line
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
@@ -62,7 +63,7 @@ class PairsScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """The filter, the table, what is known of the chosen row, and the download below."""
         yield Static("pairs · type to filter, or a path, or hf:ORG/REPO:QUANT", id="said", markup=False)
-        yield Input(placeholder="filter", compact=True, id="filter")
+        yield Line(placeholder="filter", compact=True, id="filter")
         yield DataTable[Content](id="offers", cursor_type="row", zebra_stripes=False, cell_padding=1)
         yield Static(id="about", markup=False)
         yield Static(id="drawer", markup=False)

@@ -15,12 +15,13 @@ from textual.widgets import Footer, Input, Static
 
 from localspec.config import Message, Request
 from localspec.faces.summary import percent
-from localspec.sanitize import sanitize
+from localspec.sanitize import one_line, sanitize
 from localspec.tui.bridge import Ended
 from localspec.tui.desk import Desk
 from localspec.tui.race import Running
 from localspec.tui.shared import Shared
 from localspec.tui.widgets.card import card
+from localspec.tui.widgets.line import Line
 from localspec.worker import Worker
 
 N = 128  # tokens, where the settings name no number
@@ -70,10 +71,11 @@ class RaceScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """What is going on, the question, both sides, the verdict."""
+        shown = one_line(self._question)
         yield Static(id="said", markup=False)
         with Horizontal(id="prompt-line"):
             yield Static("question", markup=False)
-            yield Input(self._question, placeholder="what both are to answer", compact=True, select_on_focus=False)
+            yield Line(shown, placeholder="what both are to answer", compact=True, select_on_focus=False)
         with Horizontal(id="lanes"):
             yield Lane(id="plain")
             yield Lane(id="other")
@@ -82,7 +84,7 @@ class RaceScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Begin at once where the chat has a question."""
-        self.query_one(Input).focus()
+        self.query_one(Line).focus()
         self.set_interval(1 / RATE, self._tick)
         if self._question:
             self.action_again(1)
@@ -95,8 +97,8 @@ class RaceScreen(Screen[None]):
 
     def action_again(self, rounds: int) -> None:
         """Begin a race, unless one is on or the engine has something else to do."""
-        text = self.query_one(Input).value.strip()
-        if not text or (self.running is not None and not self.running.is_over):
+        written = self.query_one(Line).value
+        if not written.strip() or (self.running is not None and not self.running.is_over):
             return
         bridge = self.desk.bridge
         if bridge.is_stopping or self.desk.answering is not None:
@@ -104,7 +106,7 @@ class RaceScreen(Screen[None]):
             return
         if bridge.worker.pid is None and not bridge.is_busy:  # it died, or was never started
             bridge.load(self.desk.settings)
-        self.running = running = Running(self._request(text), rounds, self.app.clock)
+        self.running = running = Running(self._request(written), rounds, self.app.clock)
         self._job = bridge.run(lambda: running.job(cast(Worker, bridge.worker)))
         self._draw()
 
@@ -117,9 +119,11 @@ class RaceScreen(Screen[None]):
             self.desk.bridge.stop()
             self._draw()
 
-    def _request(self, text: str) -> Request:
-        messages = self._messages
-        if text != self._question or not messages:
+    def _request(self, written: str) -> Request:
+        is_asked = written == one_line(self._question)  # as it came: the line may show less than there is
+        messages = self._messages if is_asked else ()
+        if not messages:
+            text = self._question if is_asked else written.strip()
             system = [] if not self.desk.dialogue.system else [Message("system", self.desk.dialogue.system)]
             messages = (*system, Message("user", text))
         request = self.desk.request

@@ -20,6 +20,7 @@ from localspec.sanitize import sanitize
 from localspec.tui.form import THEME, Form
 from localspec.tui.shared import Shared
 from localspec.tui.themes import DARK, LIGHT
+from localspec.tui.widgets.line import Line
 
 THEMES = {"dark": DARK, "light": LIGHT}
 
@@ -38,7 +39,7 @@ class Field(Horizontal):
         """Show the three beside each other."""
         yield Static(self.key, classes="name", markup=False)
         suggester = SuggestFromList(self._choices, case_sensitive=False) if self._choices else None
-        yield Input(self._text, compact=True, suggester=suggester, select_on_focus=False)
+        yield Line(self._text, compact=True, suggester=suggester, select_on_focus=False)
         yield Static(classes="origin", markup=False)
 
     @property
