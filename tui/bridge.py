@@ -66,6 +66,8 @@ class Ended:
     error: LocalspecError | None = None
 
 
+PATIENCE = 2.0  # seconds that a job has to stop in before its process may be ended
+
 Job = Callable[[], Iterator[Event]]
 
 
@@ -81,6 +83,7 @@ class Bridge:
         self._started = 0  # jobs so far: the number of the latest
         self._open = 0  # jobs whose Ended was not taken
         self._is_stopping = False
+        self._stopped_at = 0.0  # when it was asked to stop, or its process to end
         self._loaded: tuple[int | None, LoadSettings] | None = None  # the process and what it holds
         threading.Thread(target=self._run, name="bridge", daemon=True).start()
 
@@ -93,6 +96,11 @@ class Bridge:
     def is_stopping(self) -> bool:
         """Whether the running job was asked to stop."""
         return self.is_busy and self._is_stopping
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether the running job was asked to stop, and has had the time to."""
+        return self.is_stopping and self._clock() - self._stopped_at >= PATIENCE
 
     @property
     def has_news(self) -> bool:
@@ -117,13 +125,16 @@ class Bridge:
         self._apart[self._started + 1] = deque()
         return self._start(job)
 
-    def stop(self) -> None:
-        """Ask the running job to stop; a second time the process is ended, should it be deaf."""
-        if self.is_stopping:
+    def stop(self) -> bool:
+        """Ask the running job to stop, or end the process of one that is deaf to that; return whether it is ended."""
+        is_deaf = self.is_deaf
+        if is_deaf:
+            self._stopped_at = self._clock()
             threading.Thread(target=self.worker.close, daemon=True).start()  # which may take a second
-        elif self.is_busy:
-            self._is_stopping = True
+        elif self.is_busy and not self._is_stopping:
+            self._is_stopping, self._stopped_at = True, self._clock()
             self.worker.cancel()
+        return is_deaf
 
     def take(self, job: int | None = None) -> list[Arrived | Ended]:
         """Return what has come since the last call, in order: of a job of `run`, else of loads and answers."""

@@ -26,6 +26,11 @@ class Face(App[int]):
     def export(self, conversation: str) -> None:
         """Ask where, and write a conversation there."""
 
+    def stop_job(self) -> None:
+        """Stop what the engine does; that the engine had to be ended for it is said."""
+        if self.desk.bridge.stop():
+            self.say("the engine did not stop and was ended; it loads again when it is wanted", is_wrong=True)
+
     def say(self, text: str, *, is_wrong: bool = False) -> None:
         """Show a short notice; the text is never markup."""
         self.notify(text, markup=False, severity="warning" if is_wrong else "information")

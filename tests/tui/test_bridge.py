@@ -112,16 +112,23 @@ def test_a_stop_during_a_load_keeps_the_answer_from_beginning() -> None:
     bridge.close()
 
 
-def test_a_second_stop_ends_an_engine_that_is_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_after_two_seconds_ends_an_engine_that_is_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_DEAF", "1")
-    worker = ScriptedWorker(hold_at=1)
-    bridge = Bridge(worker)
+    worker, now = ScriptedWorker(hold_at=1), 0.0
+    bridge = Bridge(worker, clock=lambda: now)
     bridge.answer(SETTINGS, Request(prompt="x"))
     assert worker.is_held.wait(PATIENCE)
-    bridge.stop()
-    assert bridge.is_stopping
+    for at in (0.0, 0.1, 1.9):  # a key that is held, or pressed twice
+        now = at
+        assert not bridge.stop()
+        assert bridge.is_stopping
+        assert not bridge.is_deaf
+    time.sleep(0.05)
     assert worker.n_closed == 0
-    bridge.stop()
+    now = 2.1
+    assert bridge.is_deaf
+    assert bridge.stop()
+    assert not bridge.stop()  # it is being ended
     deadline = time.monotonic() + PATIENCE
     while worker.n_closed == 0:
         assert time.monotonic() < deadline

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.widgets import Button
 
 from localspec.config import LoadSettings
 from localspec.errors import IntegrityError, NotFoundError, UsageError, WorkerDiedError
+from localspec.tui.bridge import Bridge
 from localspec.tui.widgets.card import ErrorCard
-from tests.tui.scripted import ScriptedWorker, ask, opened, say, shown, until
+from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, say_until_held, shown, until
 
 LOG = "ggml.c:123: GGML_ASSERT(ne != 0) failed\n\x1b]0;evil\x07 [/INST]"
 STORY = "Once upon a time there was a king."
@@ -91,6 +93,25 @@ async def test_a_load_is_stopped_and_the_message_with_it() -> None:
         await until(pilot, lambda: not app.desk.bridge.is_busy)
         assert app.desk.dialogue.path()[-1].status == "interrupted"
         assert not worker.requests
+
+
+async def test_escape_twice_leaves_the_engine_alone_and_a_deaf_one_is_ended_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAKE_DEAF", "1")
+    worker = ScriptedWorker(hold_at=1)
+    app = made(worker)
+    app.desk.bridge = Bridge(worker)  # by the machine's clock
+    async with opened(app=app) as (pilot, app):
+        await say_until_held(pilot, worker, "go")
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: "Esc: by force" in str(app.chat.query_one("TopBar").render()))
+        assert worker.n_closed == 0
+        await pilot.press("escape")
+        await until(pilot, lambda: worker.n_closed == 1)
+        assert any("was ended" in notice.message for notice in app._notifications)
+        worker.go.set()
+        await until(pilot, lambda: not app.desk.bridge.is_busy)
 
 
 async def test_wrong_commands_are_cards_and_lose_nothing() -> None:

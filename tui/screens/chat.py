@@ -236,7 +236,7 @@ class ChatScreen(Turns):
         trouble = self.app.keeper.trouble()
         if trouble is not None:
             await self.fail(trouble)
-        if self.desk.answering is None:  # else they are drawn with the text: every drawing costs
+        if self.desk.answering is None or self.desk.bridge.is_stopping:  # else the text draws them: it all costs
             self._show_figures()
 
     def _show_figures(self, *, is_due: bool = False) -> None:
@@ -255,7 +255,8 @@ class ChatScreen(Turns):
         cell = self.query_one("#cell", Static)
         if cell.display:
             cell.update(figures.cell(trace))
-        state = "stopping…" if self.desk.bridge.is_stopping else self._doing
+        stopping = "stopping… Esc: by force" if self.desk.bridge.is_deaf else "stopping…"
+        state = stopping if self.desk.bridge.is_stopping else self._doing
         used = trace.stats.context_n if trace is not None else 0
         memory = resident(self.desk.bridge.worker.pid)
         name = self.desk.settings.name or self.desk.settings.target
@@ -274,7 +275,7 @@ class ChatScreen(Turns):
     def action_stop(self) -> None:
         """Stop the answer; without one, go back to the composer."""
         if self.desk.bridge.is_busy:
-            self.desk.bridge.stop()
+            self.app.stop_job()
             self._show_figures()
         elif not self.stop_editing():
             self.composer.focus()

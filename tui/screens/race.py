@@ -111,12 +111,12 @@ class RaceScreen(Screen[None]):
         self._draw()
 
     def action_back(self) -> None:
-        """Stop the race, a second time by force; without one, go back to the chat."""
+        """Stop the race, by force if it takes too long; without one, go back to the chat."""
         if self.running is None or self.running.is_over:
             self.dismiss()
         else:
             self.running.is_stopped = True
-            self.desk.bridge.stop()
+            self.app.stop_job()
             self._draw()
 
     def _request(self, written: str) -> Request:
