@@ -20,7 +20,7 @@ from localspec.setting import Setting
 from localspec.tui.clipboard import taken
 from localspec.tui.commands import attach
 from localspec.tui.desk import Desk
-from localspec.tui.editor import edited
+from localspec.tui.editor import edited, left_to_it
 from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.keeper import Keeper, sent_before
 from localspec.tui.screens.chat import ChatScreen
@@ -238,11 +238,11 @@ class LocalspecApp(Elsewhere):
         hint = "Enter writes it; .md, .html or .json says how"
         self.push_screen(Ask("Export to", str(suggested(conversation)), hint=hint), take)
 
-    def action_editor(self) -> None:
-        """Write the message in $EDITOR."""
+    async def action_editor(self) -> None:
+        """Write the message in $EDITOR; what comes of an answer meanwhile is kept, and drawn afterwards."""
         try:
-            with self.suspend():
-                text = edited(self.chat.composer.message)
+            with self.batch_update(), self.suspend(), left_to_it():
+                text = await asyncio.to_thread(edited, self.chat.composer.message)
         except LocalspecError as error:
             self.say(f"{error.message}; try: {error.hint}", is_wrong=True)
             return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from localspec.errors import NotFoundError
@@ -26,3 +29,15 @@ def edited(text: str) -> str:
         raise NotFoundError(f"{command} cannot be run: {error}", hint="EDITOR=nano localspec chat") from None
     finally:
         path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def left_to_it() -> Iterator[None]:
+    """Leave Ctrl+C and Ctrl+\\ to the editor: the terminal tells them to every process that has it."""
+    # A handler, since the editor would inherit that they are ignored.
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -48,9 +48,10 @@ def open_chat(
     if found is not None:
         messages = store.messages(found.id)
         dialogue = Dialogue.restored(messages, system=said or found.system, key=found.id, leaf=found.leaf)
-    bridge, keeper = Bridge(worker), Keeper(store)
+    keeper = Keeper(store)
+    desk = Desk(Bridge(worker), keeper, settings, request, dialogue)
     app = LocalspecApp(
-        Desk(bridge, keeper, settings, request, dialogue),
+        desk,
         keeper,
         is_dark=is_dark() if look.theme == "auto" else look.theme == "dark",
         settings=form,
@@ -61,8 +62,16 @@ def open_chat(
         with leaving(app.leave):
             code = app.run()
     finally:
-        bridge.close()
-        keeper.close()
+        close(desk)
     if app.bug is not None:
         raise app.bug
     return code or 0
+
+
+def close(desk: Desk) -> None:
+    """End the engine, and keep what has come of an answer since the screen last looked."""
+    desk.bridge.close()
+    try:
+        desk.take()
+    finally:
+        desk.keeper.close()

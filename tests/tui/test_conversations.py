@@ -13,10 +13,11 @@ from textual.widgets import DataTable, Input, TextArea
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
 from localspec.tui.keeper import Keeper
+from localspec.tui.launch import close
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.widgets.card import ErrorCard
-from tests.tui.scripted import ScriptedWorker, ask, opened, say, say_until_held, settled, shown, until
+from tests.tui.scripted import PATIENCE, ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown, until
 
 STORY = "Once upon a time there was a king."
 
@@ -50,6 +51,16 @@ async def open_list(pilot: Pilot[int], app: LocalspecApp) -> None:
     await pilot.press("f8")
     await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(DataTable)))
     await settled(pilot)
+
+
+async def test_what_comes_just_before_the_end_is_kept(tmp_path: Path) -> None:
+    worker, store = ScriptedWorker(hold_at=2), Store.open(tmp_path / "kept.db")
+    desk = made(worker, store=store).desk
+    desk.ask("go")
+    assert worker.is_held.wait(PATIENCE)
+    close(desk)  # and no screen has looked yet
+    assert kept(store) == [("user", "go", "sent"), ("assistant", "Once upon a time there", None)]
+    worker.go.set()
 
 
 async def test_an_answer_is_kept_while_it_comes(tmp_path: Path) -> None:

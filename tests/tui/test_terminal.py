@@ -150,6 +150,39 @@ def test_a_kill_of_everything_loses_no_more_than_a_second(tmp_path: Path) -> Non
     assert "word5 " in text  # 25 passes and more than a second before
 
 
+def test_an_answer_is_kept_while_an_editor_has_the_terminal(tmp_path: Path) -> None:
+    editor = tmp_path / "editor.sh"
+    wait = 'until [ -e "$0.done" ]; do sleep 0.1; done'
+    editor.write_text(f'trap "echo INTERRUPTED" INT; echo EDITING; {wait}; printf more >> "$1"')
+    passes = json.dumps([f"word{n} " for n in range(500)])
+    terminal = chat(tmp_path, FAKE_PAUSE="0.05", FAKE_PASSES=passes, EDITOR=f"sh {editor}")
+    terminal.type("go\r")
+    terminal.wait_for(lambda: has(terminal, "word3 "))
+    terminal.type("half, ")
+    terminal.wait_for(lambda: has(terminal, "half, "))
+    terminal.type("\x07")  # Ctrl+G
+    terminal.wait_for(lambda: has(terminal, "EDITING"))
+    terminal.type("\x03")  # the editor's
+    terminal.wait_for(lambda: has(terminal, "INTERRUPTED"))
+    drawn = len(terminal.output)
+    with sqlite3.connect(tmp_path / "data" / "conversations.db") as database:
+        first = kept(database)
+        terminal.wait_for(lambda: len(kept(database)) > len(first) + 300)
+    assert len(terminal.output) == drawn
+    (tmp_path / "editor.sh.done").touch()
+    terminal.wait_for(lambda: has(terminal, "half, more") and has(terminal, "SPEED"))
+    terminal.type("\x03")  # stops the answer
+    terminal.wait_for(lambda: has(terminal, "stopped"))
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+
+
+def kept(database: sqlite3.Connection) -> str:
+    """Return what is kept of the answer."""
+    text: str = database.execute("SELECT text FROM message WHERE role = 'assistant'").fetchone()[0]
+    return text
+
+
 def test_nothing_of_a_hostile_answer_is_obeyed_by_the_terminal(tmp_path: Path) -> None:
     evil = [
         "\x1b]52;c;RVZJTA==\x07",
