@@ -29,6 +29,13 @@ CONTROLS = [
     "\u202eabc\u2066\u200b\u2060\ufeff\U000e0041",
     "\ud800 \ufffd \udfff",
 ]
+ENCODED = [  # what the parser of Markdown decodes
+    "a&#8238;txt.exe &#x202e; &lrm;&shy;&zwj; &#155;2J",
+    "**&#8238;** `&#8238;` # &#8238;\n\n# &#8238;\n\n> &#8238;\n\n| &#8238; |\n|---|\n| &#8238; |",
+    "see http://example.org/%1B%5B2J%C2%9B2J%E2%80%AE and <http://example.org/%1B%E2%80%AE>",
+    "![a&#8238;b](http://example.org/%E2%80%AE) [&#8238;](http://example.org '&#8238;')",
+    "```&#8238;\n&#8238;\n```",
+]
 FLOODS = ["\u200b" * 5000, "\u0301" * 4096, "\r" * 5000, "\x07" * 5000, "\x1b" * 3000]
 MARKDOWN = [
     "```\nnever closed",
@@ -51,7 +58,7 @@ def rows(app: LocalspecApp) -> str:
     return "\n".join("".join(segment.text for segment in strip if not segment.control) for strip in strips)
 
 
-@pytest.mark.parametrize("evils", [MARKUP, CONTROLS], ids=["markup", "controls"])
+@pytest.mark.parametrize("evils", [MARKUP, CONTROLS, ENCODED], ids=["markup", "controls", "encoded"])
 async def test_text_of_a_model_is_text(evils: list[str]) -> None:
     """In every view, cut after every character."""
     worker = ScriptedWorker(answers=[["Before", *evil, "after"] for evil in evils])

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from localspec.sanitize import sanitize
 from localspec.tui.widgets.flow import Flow
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
     from textual.widgets import Markdown
 
 MOST = 48_000  # characters of Markdown; a screen full of widgets takes seconds to lay out beyond that
@@ -103,7 +105,18 @@ def prepare() -> None:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("gfm-like")
+    parser = MarkdownIt("gfm-like")
+    parser.core.ruler.push("safe", _make_safe)
+    return parser
+
+
+def _make_safe(state: StateCore) -> None:
+    """Make safe what the parser has decoded: &#8238; is a character again, and so is %1B in an address."""
+    todo = list(state.tokens)
+    while todo:
+        token = todo.pop()
+        token.content = sanitize(token.content)
+        todo += token.children or ()
 
 
 def _is_plain(text: str) -> bool:
