@@ -240,13 +240,16 @@ class LocalspecApp(Elsewhere):
 
     async def action_editor(self) -> None:
         """Write the message in $EDITOR; what comes of an answer meanwhile is kept, and drawn afterwards."""
-        try:
-            with self.batch_update(), self.suspend(), left_to_it():
+        text, wrong = "", None
+        with self.batch_update(), self.suspend(), left_to_it():
+            try:  # in here: an error that leaves `suspend` leaves the terminal suspended
                 text = await asyncio.to_thread(edited, self.chat.composer.message)
-        except LocalspecError as error:
-            self.say(f"{error.message}; try: {error.hint}", is_wrong=True)
-            return
-        self.chat.composer.fill(text)
+            except LocalspecError as error:
+                wrong = error
+        if wrong is None:
+            self.chat.composer.fill(text)
+        else:
+            self.say(f"{wrong.message}; try: {wrong.hint}", is_wrong=True)
 
     def action_theme(self) -> None:
         """Change between light and dark."""

@@ -177,6 +177,18 @@ def test_an_answer_is_kept_while_an_editor_has_the_terminal(tmp_path: Path) -> N
     assert terminal.wait() == 0
 
 
+def test_an_editor_that_fails_gives_the_terminal_back(tmp_path: Path) -> None:
+    terminal = chat(tmp_path, EDITOR="false")
+    terminal.type("half, ")
+    terminal.wait_for(lambda: has(terminal, "half, "))
+    terminal.type("\x07")
+    terminal.wait_for(lambda: has(terminal, "false left with status 1"))
+    terminal.type("more")
+    terminal.wait_for(lambda: has(terminal, "half, more"))
+    terminal.type("\x11")
+    assert terminal.wait() == 0
+
+
 def kept(database: sqlite3.Connection) -> str:
     """Return what is kept of the answer."""
     text: str = database.execute("SELECT text FROM message WHERE role = 'assistant'").fetchone()[0]
