@@ -203,6 +203,17 @@ def as_json(files: list[Path], threads: int, benches: list[Wire], measurements: 
     }
 
 
+def keep(
+    options: argparse.Namespace, page: str, files: list[Path], benches: list[Wire], measurements: list[Measurement]
+) -> None:
+    """Write what was measured until now where it was asked for."""
+    if options.markdown:
+        options.markdown.write_text(page, encoding="utf-8")
+    if options.json:
+        found = as_json(files, options.threads, benches, measurements)
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
 def main() -> None:
     """Build, measure, and write the table."""
     options = arguments()
@@ -244,12 +255,7 @@ def main() -> None:
         if not measurements:
             sys.exit(f"before the first answer: {stopped}")
         page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
-        if options.markdown:
-            options.markdown.write_text(page, encoding="utf-8")
-        if options.json:
-            files = [path for path in (pair.target, pair.draft) if path is not None]
-            found = as_json(files, options.threads, benches, measurements)
-            options.json.write_text(json.dumps(found, indent=1) + "\n")
+        keep(options, page, [path for path in (pair.target, pair.draft) if path is not None], benches, measurements)
         if stopped:
             break
     print(page)

@@ -83,20 +83,26 @@ def test_an_answer_that_failed_is_kept_with_what_came(home: Home) -> None:
     assert [message.finish for message in home.last()] == ["sent", "timeout"]
 
 
-@pytest.mark.parametrize("env", [{}, {"FAKE_DEAF": "1"}])
-def test_control_c_ends_a_script_and_keeps_what_came(home: Home, env: dict[str, str]) -> None:
-    """Nobody is there to say anything else; an engine that is deaf takes a second one."""
+def scripted(home: Home, lines: bytes, until: bytes, **env: str) -> subprocess.Popen[bytes]:
+    """Start a chat that is told `lines` by a pipe, and read until it has said `until`."""
     process = subprocess.Popen(
         [*FAKE, "chat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
-        env=environment({"LOCALSPEC_HOME": str(home.folder), "FAKE_PAUSE": "30", **env}),
+        env=environment({"LOCALSPEC_HOME": str(home.folder), **env}),
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(b"one\ntwo\n")
+    process.stdin.write(lines)
     process.stdin.flush()
     seen = b""
-    while b"Once upon" not in seen:
+    while until not in seen:
         seen += os.read(process.stdout.fileno(), 100)
+    return process
+
+
+@pytest.mark.parametrize("env", [{}, {"FAKE_DEAF": "1"}])
+def test_control_c_ends_a_script_and_keeps_what_came(home: Home, env: dict[str, str]) -> None:
+    """Nobody is there to say anything else; an engine that is deaf takes a second one."""
+    process = scripted(home, b"one\ntwo\n", b"Once upon", FAKE_PAUSE="30", **env)
     for _ in range(1 + len(env)):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)  # two signals at once are one
@@ -109,17 +115,7 @@ def test_control_c_ends_a_script_and_keeps_what_came(home: Home, env: dict[str, 
 
 
 def test_control_c_ends_a_script_that_waits(home: Home) -> None:
-    process = subprocess.Popen(
-        [*FAKE, "chat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
-        env=environment({"LOCALSPEC_HOME": str(home.folder)}),
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(b"one\n")
-    process.stdin.flush()
-    seen = b""
-    while ANSWER.encode() + b"\n" not in seen:
-        seen += os.read(process.stdout.fileno(), 100)
+    process = scripted(home, b"one\n", ANSWER.encode() + b"\n")
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     assert process.wait(TIMEOUT) == 130

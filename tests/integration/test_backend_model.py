@@ -348,7 +348,7 @@ def test_what_is_read_from_the_disk_in_every_pass_is_not_copied_into_memory() ->
             return any("REPACK" in line for line in LOG.lines)
 
     if not is_copied():
-        pytest.skip("llama.cpp has no other layout for this processor")
+        pytest.skip("llama.cpp has no other layout for this processor")  # so there is no copy to leave out
     assert not is_copied(repack=False)
     assert is_copied(placement=Placement())
     assert not is_copied(placement=Placement(is_repacked=False))

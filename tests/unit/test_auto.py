@@ -131,12 +131,17 @@ def test_the_account_holds_after_every_pass(name: str, mean: str) -> None:
     assert auto.ledger.overdrawn_ms <= 1e-9
 
 
-def test_a_trial_asks_how_sure_the_drafter_is() -> None:
+def test_a_trial_asks_how_sure_the_drafter_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a plan has no rule, drafters do not tell, and at temperature 0 a confidence of 1 would be learned."""
     machine, auto = MACHINES["few cores"], controller(MACHINES["few cores"])
-    plans = []
+    plans: list[Plan] = []
     plan = auto.plan
-    auto.plan = lambda history, room: plans.append(plan(history, room)) or plans[-1]  # type: ignore[method-assign]
+
+    def noted(history: History, room: Room) -> Plan:
+        plans.append(plan(history, room))
+        return plans[-1]
+
+    monkeypatch.setattr(auto, "plan", noted)
     for _ in run(machine, World(0.05, 7), auto):
         pass
     trials = [one for one in plans if one.why == "trial of one token"]
