@@ -256,7 +256,8 @@ class Session:
         models = [one.backend for one in (self._target, self._draft) if one is not None]
         if any(one.length + one.traits.max_rows > one.traits.n_ctx for one in models):
             self._forget()  # a full context has no room for a measurement
-        yield from self._steering.measure(models[0], models[1] if len(models) > 1 else None, self._cancel)
+        draft = models[1] if len(models) > 1 else None
+        yield from self._steering.measure(models[0], draft, self._cancel, models[0].length)
 
     def _drafting(self, axes: Axes) -> Generator[events.Event, None, Loaded | None]:
         """Return the model that drafts: the pair's, or one made of the target's own layers, which stays loaded."""

@@ -66,20 +66,25 @@ class Steering:
     def _is_priced(self) -> bool:
         return self.profile.costs is not None and self.profile.costs.target.is_known
 
-    def measure(self, target: Timed, draft: Timed | None, cancel: Cancel) -> Iterator[events.Event]:
-        """Measure what passes cost; their caches have room for the widest. Raises Cancelled between two passes."""
+    def measure(self, target: Timed, draft: Timed | None, cancel: Cancel, position: int = 0) -> Iterator[events.Event]:
+        """Measure what passes cost, the target's below `position` tokens that are in its cache.
+
+        Both caches have room for the widest. Raises Cancelled between two passes.
+        """
         yield events.Loading("first measurement", 0.0)
         timed = Stoppable(target, cancel)
         if not self._is_priced:
-            self.profile.costs = calibrate(timed, None if draft is None else Stoppable(draft, cancel), self._clock)
+            drafting = None if draft is None else Stoppable(draft, cancel)
+            self.profile.costs = calibrate(timed, drafting, self._clock, position=position)
         else:
+            self._costs().at(position)
             calibrate_more(timed, self._costs(), self._clock)
         self._is_measured = True
         self.profile.save()
 
     def keep(self) -> Iterator[events.Event]:
         """Write the profile down; say so, once, where that is impossible and matters."""
-        if not self.profile.save() and self._auto is not None and not self._is_told:
+        if not self.profile.save() and self._ledger is not None and not self._is_told:
             self._is_told = True
             yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
 

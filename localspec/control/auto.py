@@ -39,7 +39,7 @@ FIRST_GUESS = 10.0  # tokens that the first guess is worth
 STAKE = 0.5  # of what may be lost: the most that a trial may cost
 RESTED = 3  # passes without a thought of the draft model once drafting was parked
 WON_BACK = 32.0  # passes in which what was lost must be won back
-READ_BACK = 64.0  # and what is spent on reading
+READ_BACK = 64.0  # and what is spent on reading, or in the rest of a short answer
 PROBED = 8  # parked passes from one that is told as a measurement to the next
 
 
@@ -104,10 +104,13 @@ class Auto:
         self._stop: Growing | None = None  # of the draft under way
         self._is_curious = False  # it promised nothing
         self._rest = 0  # passes before it is thought over again
+        self._left = 1  # tokens to the end of the answer, as far as one is set
         self.tally = Tally()
 
     def plan(self, history: History, room: Room) -> Plan:
         """Return the plan that promises most, if it promises more than a plain pass and can be afforded."""
+        self._costs.at(history.position)
+        self._left = room.depth + 1
         plan = self._planned(history, min(self._longest, room.depth, room.nodes))
         if plan.max_nodes:
             plan = replace(plan, widths=self._costs.widths(plan.max_nodes, room.nodes))
@@ -211,7 +214,8 @@ class Auto:
             expects=(1.0 + expected, rows[best] + draft[best]),
             why=f"{self._name}, about {best}",
         )
-        gain = self._looks.worth(gain) - value * self._reading.seconds / READ_BACK
+        passes = min(READ_BACK, self._left / (1.0 + expected))
+        gain = self._looks.worth(gain) - value * self._reading.seconds / passes
         return Offer(plan, gain, DOUBT * (rows[best] + draft[best] + reading) - rows[0], stop)
 
     def _trial(self, offer: Offer, value: float) -> Offer:

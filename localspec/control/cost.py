@@ -1,8 +1,9 @@
 """What a pass costs: seconds of the target by rows, seconds of the drafter by tokens. Measured, never assumed.
 
 The target's cost is a staircase, not a line: four rows can cost less than two, and the row after a step's edge as much
-as the whole step before it. So every width is kept by itself, interpolated only between neighbours. Contexts grow and
-processors change pace: all widths follow a common drift until they are measured again.
+as the whole step before it. So every width is kept by itself, interpolated only between neighbours. Processors change
+pace: all widths follow a common drift until they are measured again. And contexts grow: attention reads all of one, for
+every row, so prices are kept by its length in spans that double, each beginning with what the nearest one knows.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ LONE = 0.97  # and of a pass of one token, which is all of plain decoding
 WORTH = 0.002  # seconds of such a pass: below, it is too short to be told from noise
 FIRST = 3  # plain passes of which the quickest is believed
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
+SPAN = 512  # tokens: the first span of lengths, and a power of two; each of the others is as long as all before it
 
 
 class RowCosts:
@@ -102,7 +104,16 @@ class RowCosts:
         self._drift_then[rows] = self._drift
 
     def _at(self, rows: int) -> float:
-        return self._seconds[rows] * self._drift / self._drift_then[rows]
+        return self._seconds[rows] * (self._drift / self._drift_then[rows])
+
+
+def span(position: int) -> int:
+    """Return where the span of lengths begins that `position` lies in."""
+    return 0 if position < SPAN else 1 << (position.bit_length() - 1)
+
+
+def _doublings(begin: int) -> int:
+    return (begin // SPAN).bit_length()
 
 
 def lone_rows(seconds: Mapping[int, float], share: float = LONE) -> int:
@@ -120,6 +131,13 @@ def _time(value: object) -> float:
     if not 0.0 <= seconds < math.inf:
         raise ValueError(f"{value} is no time")
     return seconds
+
+
+def _begin(value: str) -> int:
+    begin = int(value)
+    if span(begin) != begin:
+        raise ValueError(f"no span of lengths begins at {value}")
+    return begin
 
 
 def _lone(value: object) -> int:
@@ -182,7 +200,8 @@ class Host:
 class Costs:
     """What is known of the machine, in seconds: the target's passes, drafts, reading one token into the draft model.
 
-    `lone` is the rows that a pass of one token has; its cost is kept as that of one row.
+    `target` is what passes cost at the length of the text that `at` was told last, one of `by_length`, whose keys are
+    where spans begin. `lone` is the rows that a pass of one token has; its cost is kept as that of one row.
     """
 
     target: RowCosts = field(default_factory=RowCosts)
@@ -190,19 +209,41 @@ class Costs:
     read: float = 0.0
     host: Host = field(default_factory=Host)
     lone: int = 1
+    by_length: dict[int, RowCosts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.by_length:
+            self.by_length[0] = self.target
 
     @staticmethod
-    def of_times(target: Mapping[int, float], draft: Mapping[int, float] | None, reading: int) -> Costs:
-        """Return what was measured just now: seconds by rows of both models, the draft's of 1 and `reading` rows."""
+    def of_times(
+        target: Mapping[int, float], draft: Mapping[int, float] | None, reading: int, position: int = 0
+    ) -> Costs:
+        """Return what was measured just now: seconds by rows of both models, the draft's of 1 and `reading` rows.
+
+        The target's cache held `position` tokens.
+        """
         lone = lone_rows(target)
         rows = RowCosts({**target, 1: target[lone]})
+        by_length = {span(position): rows}
         if draft is None:
-            return Costs(rows, lone=lone)
-        return Costs(rows, DraftCosts(draft[1]), draft.get(reading, reading * draft[1]) / reading, lone=lone)
+            return Costs(rows, lone=lone, by_length=by_length)
+        read = draft.get(reading, reading * draft[1]) / reading
+        return Costs(rows, DraftCosts(draft[1]), read, lone=lone, by_length=by_length)
+
+    def at(self, position: int) -> RowCosts:
+        """Go on with the prices of a text of `position` tokens; what the nearest length costs is the first guess."""
+        begin = span(position)
+        if begin not in self.by_length:
+            nearest = min(self.by_length, key=lambda one: abs(_doublings(one) - _doublings(begin)))
+            self.by_length[begin] = RowCosts(self.by_length[nearest].measured())
+        self.target = self.by_length[begin]
+        return self.target
 
     def renew(self, found: Costs) -> None:
         """Take what was measured just now; widths that there was no time for stay."""
-        self.target.add(found.target.measured())
+        for begin, rows in found.by_length.items():
+            self.at(begin).add(rows.measured())
         self.draft, self.read = found.draft, found.read
         if len(found.target.measured()) > 1:  # one row alone has no rival
             self.lone = found.lone
@@ -224,10 +265,15 @@ class Costs:
     @staticmethod
     def from_wire(wire: Any) -> Costs:
         """Rebuild what `to_wire` told; raises KeyError, TypeError or ValueError for anything else."""
-        target = RowCosts.from_wire(wire["target"])
-        return Costs(target, DraftCosts(_time(wire["draft"])), _time(wire["read"]), lone=_lone(wire["lone"]))
+        by_length = {_begin(begin): RowCosts.from_wire(rows) for begin, rows in wire["target"].items()}
+        target = by_length[min(by_length)]
+        draft, read, lone = DraftCosts(_time(wire["draft"])), _time(wire["read"]), _lone(wire["lone"])
+        return Costs(target, draft, read, lone=lone, by_length=by_length)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the costs as a JSON object; of drafts, the cost of a token within one of four."""
-        rows = {str(rows): seconds for rows, seconds in self.target.measured().items()}
-        return {"target": rows, "draft": self.draft.of(4) / 4, "read": self.read, "lone": self.lone}
+        target = {
+            str(begin): {str(n): seconds for n, seconds in rows.measured().items()}
+            for begin, rows in self.by_length.items()
+        }
+        return {"target": target, "draft": self.draft.of(4) / 4, "read": self.read, "lone": self.lone}

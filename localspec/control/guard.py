@@ -32,6 +32,7 @@ class Guarded:
 
     def plan(self, history: History, room: Room) -> Plan:
         """Return the inner plan with as many nodes as may all be rejected."""
+        self._costs.at(history.position)
         plan = self._inner.plan(history, room)
         if plan.max_nodes == 0:
             return plan

@@ -41,7 +41,7 @@ def test_a_pair_is_calibrated_and_the_profile_kept(tmp_path: Path) -> None:
     assert wire["profile"]["file"] == str(profile)
     assert wire["profile"]["is_kept"]
     kept = json.loads(profile.read_text())["costs"]["target"]
-    assert kept["64"] == pytest.approx(wire["target"]["ms"][-1][1] / 1e3)
+    assert kept["0"]["64"] == pytest.approx(wire["target"]["ms"][-1][1] / 1e3)
     for lone in (1, 4):
         told = staircase({**wire, "profile": {**wire["profile"], "lone": lone}}, Survey())
         assert ("a token alone is given a pass of 4 rows" in told) == (lone == 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from localspec import events
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control.calibrate import calibrate
-from localspec.control.cost import SIZES
+from localspec.control.cost import SIZES, span
 from localspec.control.survey import Survey
 from localspec.profiles import Profile
 from localspec.protocols import Cancelled
@@ -121,7 +122,9 @@ def test_all_widths_are_timed_and_kept(storyteller: Session, home: Path) -> None
     assert Path(profile["file"]).parent == home / "cache" / "profiles"
     kept = Profile(Path(profile["file"]))
     assert profile["ms"] == target["ms"]
-    assert '"costs": {"target": {"1":' in kept.file.read_text()
+    costs = json.loads(kept.file.read_text())["costs"]["target"]
+    assert [int(rows) for rows in costs["0"]] == list(SIZES)
+    assert str(span(target["position"])) in costs, "also what they cost deep in a context"
     assert text(storyteller) == before, "what is in the caches afterwards is the text's own"
 
 

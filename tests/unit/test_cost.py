@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.cost import FORGET, NEW, OUTLIER, SIZES, Costs, DraftCosts, RowCosts, lone_rows
+from localspec.control.cost import FORGET, NEW, OUTLIER, SIZES, Costs, DraftCosts, RowCosts, lone_rows, span
 
 times = st.floats(1e-6, 10.0)
 tables = st.dictionaries(st.sampled_from(SIZES), times, min_size=2)
@@ -157,3 +157,40 @@ def test_what_is_measured_anew_replaces_itself_and_nothing_else() -> None:
     assert (costs.draft.of(1), costs.lone) == (pytest.approx(0.2), 4)
     costs.renew(Costs.of_times({1: 0.7, 4: 0.8}, {1: 0.2}, 32))
     assert costs.lone == 1
+
+
+@pytest.mark.parametrize(("position", "begin"), [(0, 0), (511, 0), (512, 512), (1023, 512), (1024, 1024), (5000, 4096)])
+def test_spans_of_lengths_double(position: int, begin: int) -> None:
+    assert span(position) == begin
+
+
+def test_what_passes_cost_deep_in_a_text_is_not_what_they_cost_at_the_start_of_the_next() -> None:
+    """Rows grow dearer with the text, each at its own rate; a price that is too high would be credited to drafts."""
+    costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
+    for _ in range(100):
+        costs.at(5000).observe(1, 1.5)
+        costs.at(5000).observe(4, 3.0)
+    assert costs.plain == pytest.approx(1.5)
+    assert costs.target.of(4) == pytest.approx(3.0)
+    costs.at(100)
+    assert costs.plain == 1.0
+    assert costs.target.of(4) == 1.2
+
+
+def test_a_length_that_is_new_begins_with_the_prices_of_the_nearest() -> None:
+    costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
+    costs.at(4096).add({1: 2.0, 4: 4.0})
+    assert costs.at(2048).measured() == {1: 2.0, 4: 4.0}
+    assert costs.at(512).measured() == {1: 1.0, 4: 1.2}
+    assert costs.at(16000).measured() == {1: 2.0, 4: 4.0}
+
+
+def test_a_survey_renews_the_lengths_that_it_measured() -> None:
+    costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
+    costs.at(1024).add({1: 1.3})
+    found = Costs(RowCosts({1: 0.9, 4: 1.1}))
+    found.at(1024).add({1: 1.1, 4: 1.9})
+    found.at(0)
+    costs.renew(found)
+    assert costs.at(0).measured() == {1: 0.9, 4: 1.1}
+    assert costs.at(1500).measured() == {1: 1.1, 4: 1.9}

@@ -10,11 +10,10 @@ import pytest
 
 from localspec import events
 from localspec.acceptance import Acceptance
-from localspec.control.auto import Auto
 from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.control.ledger import Ledger
 from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.profiles import ENDS, Profile
-from localspec.protocols import Shape
 from localspec.steering import Steering
 
 SETTINGS = (("CPU",), 2, "auto", "auto", "f16", "auto", "build 1")
@@ -44,11 +43,13 @@ def test_what_is_saved_is_read_again(models: list[Path], tmp_path: Path) -> None
     profile = Profile.of(tmp_path / "profiles", models, SETTINGS)
     assert profile.costs is None
     profile.costs = Costs(RowCosts({1: 0.01, 4: 0.012, 9: 0.03}), DraftCosts(0.002), 0.0001)
+    profile.costs.at(3000).add({1: 0.02, 4: 0.03, 9: 0.09})
     profile.acceptance["chain"] = learned()
     assert profile.save()
     again = Profile.of(tmp_path / "profiles", models, SETTINGS)
     assert again.costs is not None
     assert again.costs.target.measured() == {1: 0.01, 4: 0.012, 9: 0.03}
+    assert again.costs.at(3000).measured() == {1: 0.02, 4: 0.03, 9: 0.09}
     assert again.costs.read == 0.0001
     assert again.costs.draft.of(4) == pytest.approx(0.008)
     for rank in range(4):
@@ -87,7 +88,7 @@ def test_a_file_of_the_same_bytes_elsewhere_is_the_same_model(models: list[Path]
     assert Profile.of(tmp_path, [moved, models[1]], SETTINGS).file == before
 
 
-COSTS: dict[str, Any] = {"target": {"1": 0.01}, "draft": 0.1, "read": 0.1, "lone": 1}
+COSTS: dict[str, Any] = {"target": {"0": {"1": 0.01}, "512": {"1": 0.02}}, "draft": 0.1, "read": 0.1, "lone": 1}
 GOOD: dict[str, Any] = {"version": 2, "costs": COSTS, "acceptance": {}}
 TABLE = {"draw": "iid", "reached": [[0.0] * 10] * 4, "accepted": [[0.0] * 10] * 4}
 DAMAGED = {
@@ -96,11 +97,13 @@ DAMAGED = {
     "no object": "[]",
     "a number": "7",
     "without costs": '{"acceptance": {}}',
-    "a negative time": json.dumps({**GOOD, "costs": {**COSTS, "target": {"1": -1}}}),
+    "a negative time": json.dumps({**GOOD, "costs": {**COSTS, "target": {"0": {"1": -1}}}}),
     "no time": json.dumps({**GOOD, "costs": {**COSTS, "draft": "soon"}}),
     "not finite": json.dumps({**GOOD, "costs": {**COSTS, "read": float("nan")}}),
     "a pass of no rows": json.dumps({**GOOD, "costs": {**COSTS, "lone": 0}}),
-    "no rows": json.dumps({**GOOD, "costs": {**COSTS, "target": {"one": 1}}}),
+    "no rows": json.dumps({**GOOD, "costs": {**COSTS, "target": {"0": {"one": 1}}}}),
+    "no lengths": json.dumps({**GOOD, "costs": {**COSTS, "target": {}}}),
+    "a length in between": json.dumps({**GOOD, "costs": {**COSTS, "target": {"700": {"1": 0.01}}}}),
     "acceptance in a list": json.dumps({**GOOD, "acceptance": []}),
     "an unknown draw": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "draw": "magic"}}}),
     "a short table": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "reached": [[0.0] * 10]}}}),
@@ -128,12 +131,12 @@ def test_bytes_that_are_no_text_are_ignored(models: list[Path], tmp_path: Path) 
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_path: Path) -> None:
-    """To whom it matters, the automatic controller's user. Then it is gone on with, and nothing is left behind."""
+    """To whom it matters, whose controller plans by costs. Then it is gone on with, and nothing is left behind."""
     (tmp_path / "file").touch()
     profile = Profile.of(tmp_path / "file" / "profiles", models, SETTINGS)
     steering = Steering(profile, lambda: 0.0)
     assert not list(steering.keep()), "nothing was learned that is worth a warning"
-    steering._auto = Auto(Costs(), Acceptance(Draw.IID), Shape(1, 1, 1), Draw.IID)
+    steering._ledger = Ledger(Costs())
     (told,) = [event for _ in range(3) for event in steering.keep()]
     assert isinstance(told, events.Warned)
     assert "cannot be written" in told.message

@@ -105,3 +105,13 @@ def test_a_short_answer_is_not_slower(draft_cost: float, mean: float) -> None:
 @pytest.mark.parametrize(("draft_cost", "mean", "least"), [(0.02, 0.85, 2.2), (0.02, 0.6, 1.5), (0.19, 0.85, 1.5)])
 def test_a_short_answer_is_as_fast_as_its_draft_lets_it(draft_cost: float, mean: float, least: float) -> None:
     assert statistics.median(ratio(draft_cost, mean, seed) for seed in range(7)) >= least
+
+
+@pytest.mark.parametrize(("n", "is_drafted"), [(8, False), (31, False), (512, True)])
+def test_a_few_tokens_do_not_pay_for_reading_a_long_prompt(n: int, is_drafted: bool) -> None:
+    """A quarter of what the target took to read it, so next to nothing of that is charged: 24 plain passes."""
+    costs = Costs(RowCosts({rows: two_cores(rows) for rows in STEPS}), DraftCosts(0.02), 0.006)
+    auto = Auto(costs, Acceptance(Draw.IID), Shape(16, 16, 1), Draw.IID, name="draft-model", reader=Reader())
+    text = Text()
+    text.position = 4000
+    assert (auto.plan(text, Room(n - 1, 64)).max_nodes > 0) == is_drafted
