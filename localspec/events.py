@@ -103,7 +103,8 @@ class Committed:
     """One pass of the target committed `out`; `text` is what became complete (whole UTF-8, no partial stop string).
 
     `k` draft tokens were tested, in a tree of `depth` levels, `n_accepted` of them kept. `drafted` lists the draft
-    tokens only when details were asked for. `position` is the absolute position of the first committed token.
+    tokens only when details were asked for. `position` is the absolute position of the first committed token. `rows`
+    are those that the target evaluated: the pending token, the draft, and what it was padded with.
     """
 
     index: int
@@ -120,6 +121,7 @@ class Committed:
     expected_ms: float | None = None
     drafted: tuple[Piece, ...] = ()
     drafter: str = ""  # who drafted, "" where nothing was
+    rows: int = 0  # 0: the prompt's own pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ class Finished:
     wall_ms: float
     ttft_ms: float
     peak_memory: int  # bytes, of the process that runs llama.cpp
-    verdict: str = ""  # what the automatic controller found, for people
+    verdict: str = ""  # what the automatic controller found, for people; whether drafting paid, the speed-up says
     overdrawn_ms: float | None = None  # by which its loss account was overdrawn at worst; at most 0: its bound held
 
 

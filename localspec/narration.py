@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
+from localspec import peak
 from localspec.context import Context, Vocabulary
 from localspec.draft import Step
 from localspec.engine import Engine
@@ -18,6 +17,7 @@ def narrate(
     engine: Engine, context: Context, vocabulary: Vocabulary, *, details: bool, began: float
 ) -> Iterator[Event]:
     """Run the engine to the end of the context and tell what happens; `began` is when the request came."""
+    peak.reset()
     first: float | None = None
     evaluated = engine.target.evaluated
     told = engine.clock()
@@ -38,7 +38,7 @@ def narrate(
         tail=context.tail(),
         wall_ms=1e3 * (now - began),
         ttft_ms=1e3 * ((first or now) - began),
-        peak_memory=_peak_memory(),
+        peak_memory=peak.of_process(),
     )
 
 
@@ -68,6 +68,7 @@ def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool)
         expected_ms=None if step.expects is None else 1e3 * step.expects[1],
         drafted=_drafted(step, vocabulary) if details else (),
         drafter=step.drafter,
+        rows=1 + len(step.draft) if index else 0,
     )
 
 
@@ -84,9 +85,3 @@ def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
 
 def _text(vocabulary: Vocabulary, token: int) -> str:
     return vocabulary.piece(token).decode("utf-8", "replace")
-
-
-def _peak_memory() -> int:
-    """Return the largest resident size of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak  # macOS counts bytes, Linux kibibytes

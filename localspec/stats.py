@@ -58,6 +58,27 @@ class Baseline:
 
 
 @dataclass(slots=True)
+class Foreseen:
+    """Passes of one drafter with what its plans promised of them and what came: tokens and milliseconds, summed."""
+
+    passes: int = 0
+    promised_tokens: float = 0.0
+    promised_ms: float = 0.0
+    tokens: int = 0
+    ms: float = 0.0
+
+    def add(self, event: Committed) -> None:
+        """Take a pass whose plan promised something."""
+        assert event.expected_tokens is not None
+        assert event.expected_ms is not None
+        self.passes += 1
+        self.promised_tokens += event.expected_tokens
+        self.promised_ms += event.expected_ms
+        self.tokens += len(event.out)
+        self.ms += event.ms.draft + event.ms.verify + event.ms.sample + event.ms.other
+
+
+@dataclass(slots=True)
 class Stats:
     """The account of one answer. `observe` every event of its load and its generation, in order."""
 
@@ -76,6 +97,7 @@ class Stats:
     tested: list[int] = field(default_factory=list)
     accepted_per_pos: list[int] = field(default_factory=list)
     reached: list[int] = field(default_factory=list)
+    foreseen: dict[str, Foreseen] = field(default_factory=dict)  # by drafter
     by_source: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 0))
     draft_ms: float = 0.0
     verify_ms: float = 0.0
@@ -124,6 +146,8 @@ class Stats:
         self.cut += is_cut
         self._text.append(event.text)
         self._time(event)
+        if event.expected_ms is not None and event.expected_tokens is not None:
+            self.foreseen.setdefault(event.drafter, Foreseen()).add(event)
         if event.depth > 0:
             self._positions(event, is_cut)
 

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from localspec import peak
 from localspec.config import load_settings_from_wire, request_from_wire
 from localspec.errors import InternalError, LocalspecError, NotFoundError, ResourceError
 from localspec.events import Event, Failed, Finished, Inspected, Loaded, to_wire
@@ -121,9 +122,7 @@ class Server:
         from localspec.protocols import Cancelled  # late: it loads numpy
 
         if isinstance(error, Cancelled):
-            unit = 1 if sys.platform == "darwin" else 1024
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-            return Finished(reason="interrupted", tail="", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=memory)
+            return Finished(reason="interrupted", tail="", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=peak.of_process())
         with contextlib.suppress(OSError):  # the log's disk may be full
             traceback.print_exception(error)
         if isinstance(error, MemoryError):

@@ -8,6 +8,7 @@ from textual.content import Content
 
 from localspec.events import Loaded
 from localspec.faces.summary import age, percent
+from localspec.faces.summary import verdict as controllers_verdict
 from localspec.sanitize import sanitize
 from localspec.stats import Stats
 from localspec.tui.trace import Trace
@@ -79,8 +80,8 @@ def cell(trace: Trace | None) -> Content:
 def verdict(trace: Trace) -> str:
     """Return what can be said of speculation in this answer, in words."""
     stats = trace.stats
-    if stats.finished is not None and stats.finished.verdict:
-        return sanitize(stats.finished.verdict)
+    if found := controllers_verdict(stats):
+        return sanitize(found)
     if stats.started is not None and stats.started.k == 0:
         return "plain decoding: nothing drafts"
     if stats.speedup is None:

@@ -11,7 +11,7 @@ from localspec.cli.output import Sink
 from localspec.cli.signals import Stop, deferred
 from localspec.config import LoadSettings, Request
 from localspec.events import Committed, Event, Finished, Loaded, Loading, Started, Warned
-from localspec.faces.summary import is_slower, live_line, stats_line
+from localspec.faces.summary import is_slower, live_line, plans, stats_line, verdict
 from localspec.stats import Stats
 from localspec.worker import Worker
 
@@ -75,6 +75,9 @@ def warn_if_full(stats: Stats, console: Console) -> None:
         console.warn(f"the context is full: {n} tokens with the prompt; --ctx {2 * n} for more")
 
 
-def tell(stats: Stats, console: Console) -> None:
-    """Write the stats line."""
+def tell(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
+    """Write the stats line and below it what the plans promised, if that is asked, and the verdict."""
     console.say(stats_line(stats), "yellow" if is_slower(stats) else "dim")
+    for line in (plans(stats) if with_plans else "", verdict(stats)):
+        if line:
+            console.say(line, "dim")

@@ -248,7 +248,7 @@ def _screen() -> list[Any]:
     add = partial(option, section="Output")
     return [
         add("--tokens", is_flag=True, help="Mark tokens: ⟦corrected⟧, bonus⁺, accepted in green."),
-        add("--stats/--no-stats", default=None, help="A line of numbers.  [default: on a terminal]"),
+        add("--stats/--no-stats", default=None, help="Numbers below the answer.  [default: on a terminal]"),
         add("-q", "--quiet", is_flag=True, help="The answer and errors, nothing else."),
         _color(),
         add(

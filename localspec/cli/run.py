@@ -100,7 +100,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         _warn_of_trouble(store, console)
         has_stats = values["stats"] if values["stats"] is not None else is_terminal(sys.stderr) and not console.quiet
         if has_stats:
-            tell(stats, console)
+            tell(stats, console, with_plans=values["stats"] is True)
         return stop.exit_code
 
 

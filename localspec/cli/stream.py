@@ -138,6 +138,7 @@ def _step(event: Committed) -> Wire:
         "pos": event.position,
         "k": event.k,
         "depth": event.depth,
+        "rows": event.rows,
         "n_accepted": event.n_accepted,
         "draft": [_token(piece) for piece in event.drafted],
         "out": [_token(piece) for piece in event.out],

@@ -19,7 +19,8 @@ CREDIT = 200.0  # plain passes: how much past gain may be lost again before draf
 
 def too_dear(could: float, may: float) -> str:
     """Say why nothing is drafted where a draft could lose more seconds than may be lost."""
-    return f"parked: a draft could lose {1e3 * could:.0f} ms, and {1e3 * max(may, 0.0):.0f} may be lost"
+    digits = 0 if could >= 0.01 else 1
+    return f"parked: a draft could lose {1e3 * could:.{digits}f} ms, and {1e3 * max(may, 0.0):.{digits}f} may be lost"
 
 
 class LossAccount:

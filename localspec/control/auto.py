@@ -231,7 +231,7 @@ class Auto:
         """Learn costs and acceptance from a pass, and charge it."""
         is_modelled = step.drafter != "" and step.drafter == self._name
         is_promising = is_modelled and not self._is_curious  # only then is reading an investment
-        price = self.ledger.observe(step, seconds, self._reading.allowed if is_promising else 0.0)
+        charge = self.ledger.observe(step, seconds, self._reading.allowed if is_promising else 0.0)
         if is_modelled:
             self._learn_draft(step)
             self._follow(step)
@@ -240,8 +240,8 @@ class Auto:
             elif step.n_accepted:
                 self._trials.encourage()
         self._trials.passes += 1
-        self._rate.observe(len(step.tokens), seconds)
-        self.tally.observe(step, seconds, price)
+        self._rate.observe(len(step.tokens), charge.seconds)
+        self.tally.observe(step, charge)
 
     def _learn_draft(self, step: Step) -> None:
         """Take the draft's time for what drafting costs, or for what reading up costs."""

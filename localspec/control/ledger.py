@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from localspec.control.account import LossAccount
-from localspec.control.cost import Costs
+from localspec.control.cost import OUTLIER, Costs
 from localspec.draft import Step
 
 INTERRUPTED = 1.25  # times what is known of its width: beyond, other programs took the processor
+PAUSE = 0.02  # seconds that telling a pass may take however short it is otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a plain pass costs where a pass was made, and the seconds that it took itself, pauses left out."""
+
+    price: float
+    seconds: float
 
 
 class Ledger:
@@ -29,13 +39,14 @@ class Ledger:
         """Milliseconds by which the bound was exceeded at worst, None where nothing was ever charged."""
         return None if math.isinf(self.account.overdrawn) else 1e3 * self.account.overdrawn
 
-    def observe(self, step: Step, seconds: float, allowed: float = 0.0) -> float:
-        """Learn from a pass, charge it but for the `allowed` seconds, and return what a plain pass costs."""
+    def observe(self, step: Step, seconds: float, allowed: float = 0.0) -> Charge:
+        """Learn from a pass and charge it, but for the `allowed` seconds and for what interrupted it."""
         n = len(step.draft)
         on_target = max(step.times.verify, 1e-9)
         planning = 0.0 if n else step.times.planning  # plain decoding does not plan, drafting cannot do without
         on_host = max(seconds - step.times.draft - step.times.verify - planning, 0.0)
         price = self._costs.plain if self._costs.target.is_known else seconds
+        seconds -= self._pause(n, on_host)
         if n == 0 and self.follows_plain:
             self._costs.target.observe(1, on_target)
         if n == 0 and self.follows_plain and not step.drafter:
@@ -48,7 +59,13 @@ class Ledger:
             self._costs.target.observe(1 + n, on_target)
             self._costs.host.observe(on_host, is_plain=False)
         self.follows_plain = n == 0
-        return price
+        return Charge(price, seconds)
+
+    def _pause(self, n: int, on_host: float) -> float:
+        """Return the seconds for which nobody took what was told: a stopped terminal, a connection that hangs."""
+        host = self._costs.host
+        known = host.drafting or host.plain if n else host.plain
+        return max(0.0, on_host - max(OUTLIER * known, PAUSE)) if known else 0.0
 
     def _interruption(self, n: int, on_target: float) -> float:
         """Return the seconds of a pass beyond all that its width explains: taken for another program's, nobody's loss.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-from localspec.control.cost import Costs
+from localspec.control.cost import OUTLIER, Costs
 from localspec.protocols import History
 
 BEHIND = 8  # tokens: a drafter further behind must read up, and that is a price of its own
@@ -61,5 +61,9 @@ class Reading:
         return max(self.seconds - self.allowed, 0.0)
 
     def observe(self, seconds: float) -> None:
-        """Learn from a draft that began with reading, what the drafting took left out."""
-        self._costs.read = max(seconds, 0.0) / self._behind
+        """Learn from a draft that began with reading, what the drafting took left out.
+
+        A machine that stood still meanwhile must not make reading look so dear that it is never tried again.
+        """
+        each, known = max(seconds, 0.0) / self._behind, self._costs.read
+        self._costs.read = (known + min(each, OUTLIER * known)) / 2 if known else each

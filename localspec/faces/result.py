@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec import __version__
 from localspec.config import LoadSettings, Request
-from localspec.faces.summary import ttft_ms
+from localspec.faces.summary import ttft_ms, verdict
 from localspec.stats import Stats
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _spec(stats: Stats) -> dict[str, Any]:
             "ctx": baseline.ctx,
             "age_s": round(baseline.age_s, 3),
         },
-        "verdict": (stats.finished.verdict or None) if stats.finished else None,
+        "verdict": verdict(stats) or None,
         "speedup": stats.speedup,
         "speedup_ci95": None,
     }

@@ -27,7 +27,7 @@ def stats_line(stats: Stats) -> str:
         parts.append(speedup_words(stats))
         parts.append(f"accepted {stats.accepted}/{stats.drafted} drafted ({percent(stats.acceptance)})")
         parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
-    elif stats.started is not None and stats.started.k == 0:
+    elif stats.started is not None and (stats.started.k == 0 or stats.passes > 1):
         parts.append("plain decoding")
     if stats.started is not None and not stats.started.is_lossless:
         parts.append(f"approximate: {stats.started.verify} changes the distribution")
@@ -37,6 +37,24 @@ def stats_line(stats: Stats) -> str:
     if stats.finished is not None and stats.finished.reason in ("interrupted", "timeout"):
         parts.append(stats.finished.reason)
     return " · ".join(parts)
+
+
+def verdict(stats: Stats) -> str:
+    """Return what the controller found, with the speed-up where one was measured; "" where it found nothing."""
+    found = stats.finished.verdict if stats.finished is not None else ""
+    if not found or found.startswith(("plain: ", "parked: ")) or stats.speedup is None:
+        return found
+    return f"speculation {'pays' if stats.speedup > 1.0 else 'does not pay'}: {stats.speedup:.2f}x; {found}"
+
+
+def plans(stats: Stats) -> str:
+    """Return what the plans promised and what came of them, a pass of each drafter; "" where none promised anything."""
+    told = []
+    for name, one in stats.foreseen.items():
+        n = one.passes
+        planned = f"{one.promised_tokens / n:.1f} tokens in {one.promised_ms / n:.1f} ms planned"
+        told.append(f"{name} in {n} passes: {planned}, {one.tokens / n:.1f} in {one.ms / n:.1f} ms came")
+    return "; ".join(told)
 
 
 def ttft_ms(stats: Stats) -> float | None:
@@ -91,8 +109,7 @@ def table(stats: Stats) -> str:
         parts = (("draft", stats.draft_ms), ("verify", stats.verify_ms), ("sample", stats.sample_ms))
         times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("other", stats.other_ms)))
         rows.append(("ms a pass", times))
-    if stats.finished is not None and stats.finished.verdict:
-        rows.append(("verdict", stats.finished.verdict))
+    rows += [(name, told) for name, told in (("plans", plans(stats)), ("verdict", verdict(stats))) if told]
     ttft = ttft_ms(stats)
     if ttft is not None:
         rows.append(("first token", f"{ttft:.0f} ms"))

@@ -103,7 +103,8 @@ class FakeWorker:
             if self.is_cancelled:
                 yield Finished("interrupted", "", 100.0, 20.0, 1 << 26)
                 return
-        yield Finished(os.environ.get("FAKE_REASON", "stop"), "", 100.0, 20.0, 1 << 26)
+        verdict = os.environ.get("FAKE_VERDICT", "")
+        yield Finished(os.environ.get("FAKE_REASON", "stop"), "", 100.0, 20.0, 1 << 26, verdict=verdict)
 
     def cancel(self) -> None:
         """Stop at the next pass, unless the script is deaf."""

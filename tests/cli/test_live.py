@@ -236,7 +236,7 @@ def test_control_c_with_the_real_pair(when: str) -> None:
     terminal.type("\x03")
     assert terminal.wait() == 130, terminal.text
     assert time.monotonic() - began < 5
-    assert terminal.lines[-1].endswith("interrupted")
+    assert any(line.endswith("interrupted") for line in terminal.lines[-2:]), "the verdict may follow"
     terminal.assert_clean()
 
 

@@ -57,6 +57,21 @@ def test_stats_in_a_pipe_only_when_asked() -> None:
     assert "\x1b" not in line
 
 
+def test_the_verdict_stands_below_the_numbers() -> None:
+    told = run("--stats", FAKE_VERDICT="parked: a draft token costs 0.40 of a target pass and 31 % is accepted")
+    numbers, verdict = told.stderr.decode().splitlines()
+    assert "tok/s" in numbers
+    assert verdict.startswith("parked: a draft token costs 0.40")
+
+
+def test_the_speedup_of_a_verdict_is_the_measured_one() -> None:
+    told = run("--json", FAKE_VERDICT="drafted by draft-model; 62 % is accepted")
+    spec = json.loads(told.stdout)["spec"]
+    assert spec["verdict"] == f"speculation pays: {spec['speedup']:.2f}x; drafted by draft-model; 62 % is accepted"
+    told = run("--json", FAKE_VERDICT="drafted by draft-model; 62 % is accepted", FAKE_NO_PROBE="1")
+    assert json.loads(told.stdout)["spec"]["verdict"] == "drafted by draft-model; 62 % is accepted"
+
+
 def test_color_always() -> None:
     assert b"\x1b[" in run("--stats", "--color", "always").stderr
 
@@ -165,6 +180,7 @@ FIELDS = {
         "pos",
         "k",
         "depth",
+        "rows",
         "n_accepted",
         "draft",
         "out",

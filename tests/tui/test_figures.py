@@ -65,8 +65,14 @@ def test_the_verdict_in_words(plain_ms: float, words: str) -> None:
 
 def test_the_controllers_own_verdict_goes_first() -> None:
     made = trace()
-    made.observe(2.0, Finished("stop", "", 100.0, 10.0, 0, verdict="drafting pays: 2.1 tokens a pass\x1b"))
-    assert verdict(made) == "drafting pays: 2.1 tokens a pass␛"
+    made.observe(2.0, Finished("stop", "", 100.0, 10.0, 0, verdict="parked: a draft token costs 0.40\x1b"))
+    assert verdict(made) == "parked: a draft token costs 0.40␛"
+
+
+def test_what_was_drafted_is_told_with_the_speed_up_that_was_measured() -> None:
+    made = trace(probes=30.0)
+    made.observe(2.0, Finished("stop", "", 100.0, 10.0, 0, verdict="drafted by suffix; 50 % is accepted"))
+    assert verdict(made) == f"speculation pays: {made.stats.speedup:.2f}x; drafted by suffix; 50 % is accepted"
 
 
 def test_the_strip_has_two_lines_that_fit() -> None:

@@ -10,7 +10,9 @@ from localspec.control.account import EPS, HEAD_START
 from localspec.control.cost import Costs, DraftCosts, RowCosts
 from localspec.control.fixed import Fixed
 from localspec.control.guard import Guarded
+from localspec.control.ledger import PAUSE
 from localspec.control.probe import Probing
+from localspec.control.reading import Reading
 from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.protocols import Room, Shape
 
@@ -46,7 +48,13 @@ def guarded(pass_cost: float, k: int = 4, *, read: float = 0.0, behind: int = 1,
 
 
 def told(
-    controller: Guarded | Probing, n: int, accepted: int, draft: float, verify: float, planning: float = 0.0
+    controller: Guarded | Probing,
+    n: int,
+    accepted: int,
+    draft: float,
+    verify: float,
+    planning: float = 0.0,
+    host: float = 0.0,
 ) -> None:
     """Tell of a pass that drafted a chain of `n` tokens, in so many seconds."""
     tree = Draft.of([1] * (n + 1), range(-1, n))
@@ -54,7 +62,7 @@ def told(
     sources = (Source.ACCEPTED,) * accepted + (Source.PLAIN,)
     verdict = Verdict(tuple(range(1, accepted + 1)), 2, Source.PLAIN)
     step = Step(tree, verdict, run, sources, (0,), 1, Times(draft=draft, verify=verify, planning=planning))
-    controller.observe(step, draft + verify + planning)
+    controller.observe(step, draft + verify + planning + host)
 
 
 def simulate(alpha: float, pass_cost: float, tokens: int, *, noise: float = 0.0, k: int = 4) -> tuple[float, int]:
@@ -119,6 +127,28 @@ def test_an_interruption_is_nobodys_loss() -> None:
     told(controller, 4, 4, 0.002, 1.012)
     assert controller.ledger.account.loss < 2 * PLAIN
     assert controller.plan(Text(), ROOM).max_nodes > 0
+
+
+def test_a_stopped_reader_is_nobodys_loss() -> None:
+    """A minute in which nobody took the events, as of a terminal that was stopped with Ctrl-Z."""
+    controller = guarded(0.014)
+    told(controller, 0, 0, 0.0, PLAIN)
+    told(controller, 0, 0, 0.0, PLAIN)
+    told(controller, 4, 0, 0.002, 0.012, host=0.001)
+    before = controller.ledger.account.loss
+    told(controller, 4, 4, 0.002, 0.012, host=60.0)
+    assert controller.ledger.account.loss < before + PAUSE
+    assert controller.ledger.account.elapsed < 1.0, "nor does it earn anything"
+    assert controller.plan(Text(), ROOM).max_nodes > 0
+
+
+@pytest.mark.parametrize(("seconds", "each"), [(0.11, 0.00105), (100.0, 0.002)])
+def test_one_slow_reading_does_not_set_the_price_of_all(seconds: float, each: float) -> None:
+    costs = Costs(RowCosts({1: PLAIN}), DraftCosts(0.001), 0.001)
+    reading = Reading(costs, Behind(100))
+    reading.look(Text())
+    reading.observe(seconds)
+    assert costs.read == pytest.approx(each)
 
 
 def test_a_width_that_was_never_made_is_charged_whole() -> None:
