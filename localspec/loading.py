@@ -21,6 +21,7 @@ from localspec.models.gguf.shards import read_model
 from localspec.placing import Looked
 from localspec.progress import reported
 from localspec.prompt import special_texts
+from localspec.protocols import Cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,10 @@ def versions() -> dict[str, str]:
     return {"localspec": __version__, "llama_cpp_python": build.llama_cpp_python, "llama_cpp": build.llama_cpp}
 
 
-def load_model(looked: Looked, options: LoadOptions, what: str) -> Generator[events.Event, None, Loaded]:
-    """Load one model and make its context, telling the progress."""
+def load_model(
+    looked: Looked, options: LoadOptions, what: str, cancel: Cancel
+) -> Generator[events.Event, None, Loaded]:
+    """Load one model and make its context, telling the progress. `cancel` will be asked within slow passes."""
     info, shape = looked.info, context_shape(looked.header)
     progress = reported(
         lambda report: Model(info.path, options, on_progress=report, n_bytes=looked.header.size, shape=shape)
@@ -111,7 +114,9 @@ def load_model(looked: Looked, options: LoadOptions, what: str) -> Generator[eve
             told = fraction
             yield events.Loading(what, fraction)
     try:
-        return Loaded(info, model, LlamaBackend(model, options), special_texts(model))
+        backend = LlamaBackend(model, options)
+        backend.cancel = cancel
+        return Loaded(info, model, backend, special_texts(model))
     except BaseException:
         model.close()
         raise

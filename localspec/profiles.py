@@ -34,19 +34,22 @@ def fingerprint(path: Path) -> str:
 
 @dataclass(slots=True)
 class Profile:
-    """Costs (None: not measured yet) and acceptance by drafter and rule; `file` is where they are kept."""
+    """Costs (None: not measured yet) and acceptance by drafter and rule; `file` is where they are kept.
+
+    Several processes may keep one: what another wrote meanwhile, a calibration above all, is taken up and not undone.
+    """
 
     file: Path
     costs: Costs | None = None
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
+    _seen: int | None = None  # when the file was written that was last read or written here, in ns; None: there is none
 
     @staticmethod
     def of(folder: Path, models: Sequence[Path], settings: Sequence[object]) -> Profile:
         """Return what is known of `models` under `settings`, which together name the file."""
         facts = [VERSION, *map(fingerprint, models), *map(str, settings)]
         profile = Profile(folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json")
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            profile._read(json.loads(profile.file.read_text(encoding="utf-8")))
+        profile._read()
         return profile
 
     def accepted(self, key: str, draw: Draw) -> Acceptance:
@@ -65,6 +68,8 @@ class Profile:
 
     def save(self) -> bool:
         """Write the file whole or not at all; return whether that was possible."""
+        if self._changed() != self._seen:
+            self._take_up()
         wire = {
             "version": VERSION,
             "costs": None if self.costs is None else self.costs.to_wire(),
@@ -75,16 +80,36 @@ class Profile:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             part.write_text(json.dumps(wire), encoding="utf-8")
             part.replace(self.file)
+            self._seen = self._changed()
         except OSError:
             with contextlib.suppress(OSError):
                 part.unlink()
             return False
         return True
 
-    def _read(self, wire: dict[str, object]) -> None:
-        costs, acceptance = wire["costs"], wire["acceptance"]
-        if not isinstance(acceptance, dict):
-            raise TypeError
-        known = {key: Acceptance.from_wire(one) for key, one in acceptance.items()}
-        self.costs = None if costs is None else Costs.from_wire(costs)
-        self.acceptance = known
+    def _changed(self) -> int | None:
+        """Return when the file was last written, None where there is none."""
+        try:
+            return self.file.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def _take_up(self) -> None:
+        """Take what another process measured for newer than what is known here."""
+        other = Profile(self.file)
+        other._read()
+        if other.costs is not None and self.costs is not None:
+            self.costs.renew(other.costs)
+        elif other.costs is not None:
+            self.costs = other.costs
+        self.acceptance = {**other.acceptance, **self.acceptance}
+
+    def _read(self) -> None:
+        """Take what the file says, or nothing of it where it is not there or damaged."""
+        self._seen = self._changed()
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            wire = json.loads(self.file.read_text(encoding="utf-8"))
+            costs, acceptance = wire["costs"], wire["acceptance"]
+            known = {key: Acceptance.from_wire(one) for key, one in acceptance.items()}
+            self.costs = None if costs is None else Costs.from_wire(costs)
+            self.acceptance = known

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from localspec import events
 from localspec.axes import Axes, resolve_axes
-from localspec.backends.build import build_info
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.rpc import add_servers
 from localspec.chooser import SeededChooser
@@ -28,18 +27,16 @@ from localspec.loading import Loaded, doubts_of, load_model, look_at, versions
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import Parts, registered, resolve
 from localspec.models.early_exit import Exits, Layers
-from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.shards import read_model
 from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.placing import Looked, first_step, load_options
-from localspec.profiles import Profile
 from localspec.prompt import Tokenised, tokenise
 from localspec.protocols import Cancel, Cancelled, Clock, Drafter
 from localspec.sampling import Sampler
 from localspec.shortening import shortened
 from localspec.steering import Steering
-from localspec.surveying import survey_pair
+from localspec.surveying import remembered, survey_pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class Session:
             limit = self._draft.backend.traits.n_ctx
             if limit < self._target.backend.traits.n_ctx:
                 warnings += (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
-        profile = self._profile(target.info, None if draft is None else draft.info)
+        profile = remembered([one for one in (self._target, self._draft) if one is not None], settings)
         can_verify = self._target.backend.traits.can_rollback
         self._steering = Steering(profile, self._clock, can_verify=can_verify)
         for warning in warnings:
@@ -107,13 +104,16 @@ class Session:
         step = first_step(settings, target, draft)
         while True:
             try:
-                self._target = yield from load_model(target, step.target, "target")
+                self._target = yield from load_model(target, step.target, "target", self._cancel)
                 if draft is not None and step.draft is not None:
-                    self._draft = yield from load_model(draft, step.draft, "draft")
+                    self._draft = yield from load_model(draft, step.draft, "draft", self._cancel)
                 return step.warnings
             except ResourceError as error:
                 self.close()
                 step = step.smaller(error)
+            except BaseException:
+                self.close()
+                raise
 
     def generate(self, request: Request) -> Iterator[events.Event]:
         """Answer one request. Cache and text agree whenever the iterator is dropped."""
@@ -254,6 +254,8 @@ class Session:
         if not self._steering.must_measure(axes):
             return
         models = [one.backend for one in (self._target, self._draft) if one is not None]
+        for one in models:
+            one.truncate(one.length)  # a request that failed within a pass left what it drafted open
         if any(one.length + one.traits.max_rows > one.traits.n_ctx for one in models):
             self._forget()  # a full context has no room for a measurement
         draft = models[1] if len(models) > 1 else None
@@ -278,7 +280,7 @@ class Session:
                 if self._derived is not None:
                     self._derived.loaded.close()
                     self._derived = None
-                self._derived = Derived(layers, (yield from load_model(looked, options, "early exit")))
+                self._derived = Derived(layers, (yield from load_model(looked, options, "early exit", self._cancel)))
         return self._derived.loaded
 
     def _engine(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int) -> Engine:
@@ -323,15 +325,6 @@ class Session:
         if self._drafted is None or self._drafted[0] != key:
             self._drafted = key, resolve(registered()[axes.method]).build(parts)
         return self._drafted[1]
-
-    def _profile(self, target: ModelInfo, draft: ModelInfo | None) -> Profile:
-        """Find what earlier runs measured of this pair, with these settings, on these devices."""
-        assert self._target is not None
-        models = [one.path for one in (target, draft) if one is not None]
-        asked, backend = self._settings, self._target.backend
-        settings = [backend.traits.devices, backend.threads, asked.gpu, asked.draft_gpu, asked.kv_type]
-        settings += [backend.options.flash_attn, build_info().llama_cpp]
-        return Profile.of(cache_folder("profiles"), models, settings)
 
 
 def _draft_temperature(sampling: Sampling, axes: Axes) -> float | None:

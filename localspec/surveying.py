@@ -1,18 +1,25 @@
-"""A survey of a loaded pair: what its passes cost, and what the process that runs them suffered meanwhile."""
+"""What the passes of a loaded pair cost: what earlier runs remember of it, or a survey.
+
+A survey also tells what the process that runs them suffered meanwhile.
+"""
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localspec import events
+from localspec.backends.build import build_info
 from localspec.backends.cpus import physical_cores
 from localspec.backends.llama_cpp import LlamaBackend
+from localspec.config import LoadSettings, cache_folder
 from localspec.control.cost import Costs
 from localspec.control.survey import DRAFT_SIZES, SHARES, Survey, Times, costs, time_model
+from localspec.loading import Loaded
+from localspec.profiles import Profile
 from localspec.protocols import Cancel, Clock
 
 STATUS = Path("/proc/self/status")
@@ -35,6 +42,18 @@ class Surveyed:
         """Return the JSON object; times in milliseconds."""
         draft = None if self.draft is None else self.draft.to_wire()
         return {"target": self.target.to_wire(), "draft": draft, **self.facts}
+
+
+def remembered(pair: Sequence[Loaded], settings: LoadSettings) -> Profile:
+    """Return the profile of what is loaded, target first, with these settings, placed as it is, on this machine."""
+    build = build_info()
+    facts: list[object] = [settings.gpu, settings.draft_gpu, settings.kv_type, settings.mmap]
+    for one in pair:
+        backend, model = one.backend, one.model
+        facts += [backend.traits.devices, backend.threads, backend.options.flash_attn]
+        facts += [backend.options.placement, model.n_gpu_layers, model.is_repacked]
+    facts += [build.llama_cpp, build.devices, build.system_info]
+    return Profile.of(cache_folder("profiles"), [one.info.path for one in pair], facts)
 
 
 def survey_pair(

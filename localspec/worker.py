@@ -66,6 +66,9 @@ _RPC_FATE = (
 )
 
 
+TALKING = 6  # times the patience with a cancelled answer that is silent: with one that still comes
+
+
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """Seconds to wait: for a new child's first word, for a cancelled answer to end, for a closed child to leave."""
@@ -241,7 +244,9 @@ class Worker:
             if not child.is_ready and now - started > self._timeouts.start:
                 reason = f"said nothing for {self._timeouts.start:g} s and was ended"
                 raise self._died(child, reason, "localspec --version, which shows whether llama.cpp can be loaded")
-            if is_cancelled and now - self._cancelled_at > self._timeouts.cancel:
+            # What lies in the pipe may have been said before, while nobody read: silence shows that it does not stop.
+            patience = self._timeouts.cancel * (1 if wire is None else TALKING)
+            if is_cancelled and now - self._cancelled_at > patience:
                 reason = f"did not stop within {self._timeouts.cancel:g} s and was ended"
                 raise self._died(child, reason, "load the models again")
 

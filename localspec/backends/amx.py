@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import platform
+import signal
 import subprocess
 import sys
 from functools import cache
@@ -24,6 +25,7 @@ from localspec.config import cache_folder
 FLAGS = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 _PIP = f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir '{BINDING}'"
 REBUILD = f'CFLAGS="{FLAGS}" CXXFLAGS="{FLAGS}" {_PIP}'
+CRASHES = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS)
 _TRY = """
 import sys
 from localspec.backends.llama_cpp import LlamaBackend, Model
@@ -42,20 +44,23 @@ def is_broken() -> bool:
     with contextlib.suppress(OSError, ValueError, KeyError):
         return bool(json.loads(note.read_text(encoding="utf-8"))["is_broken"])
     found = _dies()
+    if found is None:
+        return False
     with contextlib.suppress(OSError):  # a read-only cache: tried again next time
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(json.dumps({"is_broken": found}), encoding="utf-8")
     return found
 
 
-def _dies() -> bool:
-    """Run the trial; only a death by signal counts."""
+def _dies() -> bool | None:
+    """Run the trial; None where it found nothing out: it could not run, or was ended by somebody else."""
     model = Path(str(files("localspec.models"))) / "storyteller" / "draft-q8_0.gguf"
     command = [sys.executable, "-P", "-c", _TRY, str(model)]
     try:
-        return subprocess.run(command, capture_output=True, timeout=60).returncode < 0
+        status = subprocess.run(command, capture_output=True, timeout=60).returncode
     except (OSError, subprocess.TimeoutExpired):
-        return False
+        return None
+    return True if -status in CRASHES else False if status == 0 else None
 
 
 def _identity() -> str:

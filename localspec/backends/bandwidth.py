@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from localspec.backends import amx
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import Device, devices, handle_of
 from localspec.backends.lib import api, function, ggml
@@ -159,7 +160,12 @@ def _time(backend: int, graph: int) -> float | None:
 
 
 def _extra_buffer_types(handle: int) -> list[int]:
-    """Return the buffers in which the CPU keeps weights rearranged for its vector units, which llama.cpp prefers."""
+    """Return the buffers in which the CPU keeps weights rearranged for its vector units, which llama.cpp prefers.
+
+    None where models are loaded without them too, because their kernels crash here.
+    """
+    if amx.is_broken():
+        return []
     address = _procedure(_registry(handle), b"ggml_backend_dev_get_extra_bufts")
     if not address:
         return []

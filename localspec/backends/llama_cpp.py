@@ -30,6 +30,7 @@ from localspec.protocols import Cancel, Cancelled, Tokens, Traits
 
 __all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Progress", "Special", "build_info"]
 
+SLOW = 1.0  # seconds of a pass: a stop must not wait for the end of such a one
 SHORT = 2  # tokens: what a drafter catches up with between passes
 EARLY = 256  # cells: attention is computed over as many at a time, and what an empty context costs holds up to there
 OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
@@ -40,7 +41,8 @@ class LlamaBackend:
     """A context on `model`, with one owner.
 
     `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache. `lone_rows` is how many rows a
-    pass of one token has, early in a context: more than one where somebody measured that those take less time.
+    pass of one token has, early in a context: more than one where somebody measured that those take less time. `cancel`
+    is asked within passes where those take long: any of them then raises Cancelled, and the cache holds what it held.
     """
 
     def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
@@ -48,6 +50,8 @@ class LlamaBackend:
         self.options = with_attention(model, options or model.options)
         self.evaluated = 0
         self.lone_rows = 1
+        self.cancel: Cancel = never
+        self._took = 0.0  # seconds of the last decode
         self.kv_bytes = kv_bytes(model, self.options)
         self._is_stateful = model.is_recurrent or model.is_hybrid
         n_leaves = 1 if self._is_stateful else self.options.max_leaves
@@ -208,23 +212,17 @@ class LlamaBackend:
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
-        # Asked at every graph node, a callback into Python costs 0.1 ms a pass: it is for what takes long.
         is_long = len(tokens) - self._cells.length > SHORT
-        callback = api.ggml_abort_callback(lambda _data: cancel()) if is_long else NO_CALLBACK
-        api.llama_set_abort_callback(self._context, callback, None)
         n = 0
-        try:
-            while (start := self._cells.length) < len(tokens):
-                if cancel():
-                    raise Cancelled
-                chunk = np.asarray(tokens[start : start + self._n_batch], np.int32)
-                n = len(chunk)
-                self._batch.fill_chain(chunk, start, last_only=True)
-                self._decode(n)
-                self._tokens += chunk.tolist()
-                self._cells.advance(n)
-        finally:
-            api.llama_set_abort_callback(self._context, NO_CALLBACK, None)
+        while (start := self._cells.length) < len(tokens):
+            if cancel():
+                raise Cancelled
+            chunk = np.asarray(tokens[start : start + self._n_batch], np.int32)
+            n = len(chunk)
+            self._batch.fill_chain(chunk, start, last_only=True)
+            self._decode(n, cancel=cancel if is_long else None)
+            self._tokens += chunk.tolist()
+            self._cells.advance(n)
         return self._rows.of_last(n)
 
     def _spare(self, n: int) -> int:
@@ -233,14 +231,24 @@ class LlamaBackend:
         has_room = self.lone_rows <= self._max_rows and self._cells.length + self.lone_rows <= min(EARLY, self._n_ctx)
         return self.lone_rows - 1 if is_lone and has_room else 0
 
-    def _decode(self, n: int, spare: int = 0) -> None:
-        """Run the batch of `n` entries and `spare` more; a failure leaves in the cache what was committed, no more."""
+    def _decode(self, n: int, spare: int = 0, cancel: Cancel | None = None) -> None:
+        """Run the batch of `n` entries and `spare` more; a failure leaves in the cache what was committed, no more.
+
+        `cancel` is asked meanwhile. That is a callback into Python at every node of the graph, 0.1 ms a pass, so only
+        what takes long has one: a prompt, and any pass once the last one was slow.
+        """
         self._rows.serial.number += 1
         if spare:
             self._batch.repeat(spare)
-        code = api.llama_decode(self._context, self._batch.struct)
+        is_stopped = cancel or (self.cancel if self._took > SLOW else None)
+        if is_stopped is None:
+            code = self._run()
+        else:
+            callback = api.ggml_abort_callback(lambda _data: is_stopped())
+            api.llama_set_abort_callback(self._context, callback, None)
+            code = self._run()
+            api.llama_set_abort_callback(self._context, NO_CALLBACK, None)
         if code == OK:
-            api.llama_synchronize(self._context)  # a GPU is still computing when llama_decode returns: time it here
             self.evaluated += n
             if spare:
                 self._apply([Remove(0, self._cells.length + n)])
@@ -253,6 +261,15 @@ class LlamaBackend:
             raise self._context_full(n)
         detail = {"code": code, "rows": n, "length": length, "log": LOG.tail()}
         raise InternalError(f"llama.cpp failed to evaluate {n} tokens (code {code}): {LOG.reason()}", detail=detail)
+
+    def _run(self) -> int:
+        """Return llama.cpp's code for the batch, and keep how long it took."""
+        began = time.perf_counter()
+        code: int = api.llama_decode(self._context, self._batch.struct)
+        if code == OK:
+            api.llama_synchronize(self._context)  # a GPU is still computing when llama_decode returns: time it here
+            self._took = time.perf_counter() - began
+        return code
 
     def _recover(self) -> None:
         """Drop what a failed decode left; a recurrent state, which it spoiled, goes altogether."""
@@ -288,6 +305,11 @@ class LlamaBackend:
             hint="raise --ctx, or generate less",
             detail={"length": self._cells.length, "n_ctx": self._n_ctx, "needed": n},
         )
+
+
+def never() -> bool:
+    """Nobody stops."""
+    return False
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -191,7 +191,7 @@ class Model:
             else (api.LLAMA_LOAD_MODE_MLOCK if self.options.mlock else api.LLAMA_LOAD_MODE_NONE)
         )
         params.check_tensors = self.options.check_tensors
-        params.use_extra_bufts = self._is_repacked()
+        params.use_extra_bufts = self.is_repacked
 
         raised: list[BaseException] = []
 
@@ -212,7 +212,8 @@ class Model:
             raise _load_error(self.path)
         return handle
 
-    def _is_repacked(self) -> bool:
+    @property
+    def is_repacked(self) -> bool:
         """Whether llama.cpp may copy weights into the layouts its CPU kernels like best, out of the mapped file."""
         if self.options.repack is not None:
             return self.options.repack

@@ -221,9 +221,9 @@ class Costs:
     ) -> Costs:
         """Return what was measured just now: seconds by rows of both models, the draft's of 1 and `reading` rows.
 
-        The target's cache held `position` tokens.
+        The target's cache held `position` tokens: it is at the start of a text that a token may have more rows.
         """
-        lone = lone_rows(target)
+        lone = lone_rows(target) if position == 0 else 1
         rows = RowCosts({**target, 1: target[lone]})
         by_length = {span(position): rows}
         if draft is None:
@@ -245,7 +245,7 @@ class Costs:
         for begin, rows in found.by_length.items():
             self.at(begin).add(rows.measured())
         self.draft, self.read = found.draft, found.read
-        if len(found.target.measured()) > 1:  # one row alone has no rival
+        if len(found.target.measured()) > 1 and 0 in found.by_length:  # one row alone has no rival
             self.lone = found.lone
 
     @property

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.backends import amx
+from localspec.backends import amx, bandwidth
+from localspec.backends.devices import handle_of
 
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
 
@@ -22,14 +23,25 @@ def has_amx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     amx.is_broken.cache_clear()
 
 
-@pytest.mark.parametrize(("trial", "is_broken"), [(DIES, True), ("pass", False), ("import sys; sys.exit(1)", False)])
-def test_only_a_death_by_signal_counts(
-    has_amx: Path, monkeypatch: pytest.MonkeyPatch, trial: str, is_broken: bool
-) -> None:
+@pytest.mark.parametrize(("trial", "is_broken"), [(DIES, True), ("pass", False)])
+def test_only_a_crash_counts(has_amx: Path, monkeypatch: pytest.MonkeyPatch, trial: str, is_broken: bool) -> None:
     monkeypatch.setattr(amx, "_TRY", trial)
     assert amx.is_broken() is is_broken
     (note,) = (has_amx / "cache" / "amx").iterdir()
     assert json.loads(note.read_text()) == {"is_broken": is_broken}
+
+
+@pytest.mark.parametrize("trial", ["import sys; sys.exit(1)", DIES.replace("SIGSEGV", "SIGKILL")])
+def test_what_found_nothing_out_is_not_kept(has_amx: Path, monkeypatch: pytest.MonkeyPatch, trial: str) -> None:
+    """The next load tries again: a killer of processes that take much memory says nothing of AMX."""
+    monkeypatch.setattr(amx, "_TRY", trial)
+    assert not amx.is_broken()
+    assert not (has_amx / "cache" / "amx").exists()
+
+
+def test_bandwidths_are_measured_without_the_kernels_that_crash(has_amx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx, "_TRY", DIES)
+    assert bandwidth._extra_buffer_types(handle_of("CPU")) == []
 
 
 def test_the_answer_is_kept_and_a_damaged_note_is_asked_again(has_amx: Path, monkeypatch: pytest.MonkeyPatch) -> None:

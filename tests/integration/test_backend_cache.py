@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from localspec.backends import llama_cpp
 from localspec.backends.batch import Batch
 from localspec.backends.llama_cpp import EARLY, LlamaBackend, LoadOptions, Model
 from localspec.errors import PromptTooLongError, ResourceError
@@ -165,6 +166,26 @@ def test_a_cancel_in_the_middle_of_a_chunk_aborts_it(model: Model) -> None:
             backend.prefill(PREFIX * 50, lambda: next(answers, True))
         backend.check()
         assert backend.length == 0
+
+
+def test_a_cancel_within_a_slow_pass_leaves_what_was_committed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that takes ten seconds a pass must not keep a person waiting for them, nor lose its cache."""
+    monkeypatch.setattr(llama_cpp, "SLOW", 0.0)
+    with LlamaBackend(model, LoadOptions(threads=1, n_ctx=512)) as backend:
+        backend.prefill(PREFIX, never)
+        asked = []
+        backend.cancel = lambda: bool(asked.append(1) or len(asked) > 5)
+        with pytest.raises(Cancelled):
+            backend.extend([5, 6], [-1, 0])
+        backend.check()
+        assert backend.length == len(PREFIX)
+        with pytest.raises(Cancelled):
+            backend.time_rows(3)
+        backend.cancel = never
+        backend.extend([5], [-1])
+        backend.keep([0])
+        backend.check()
+        assert list(backend.tokens) == [*PREFIX, 5]
 
 
 def test_the_widest_draft_is_decoded(model: Model) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localspec import events
+from localspec import session as session_module
+from localspec.backends.options import LoadOptions
 from localspec.config import LoadSettings, Request, Sampling, Speculation
-from localspec.errors import PromptTooLongError, UsageError
+from localspec.errors import IntegrityError, InternalError, PromptTooLongError, UsageError
+from localspec.placing import Looked
+from localspec.protocols import Cancel
 from localspec.session import Session
 from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.integration import pair
@@ -135,6 +140,49 @@ def test_refusals(storyteller: Session) -> None:
         list(short.generate(Request(prompt="and then " * 60)))
     assert caught.value.hint.startswith("--ctx 256")
     short.close()
+
+
+def test_a_pair_whose_draft_cannot_be_loaded_is_not_half_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = session_module.load_model
+
+    def broken(looked: Looked, options: LoadOptions, what: str, cancel: Cancel) -> Iterator[events.Event]:
+        if what == "draft":
+            raise IntegrityError("llama.cpp does not take it", hint="another")
+        return real(looked, options, what, cancel)
+
+    monkeypatch.setattr(session_module, "load_model", broken)
+    session = Session(lambda: False)
+    with pytest.raises(IntegrityError):
+        list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT))))
+    with pytest.raises(InternalError, match="no model is loaded"):
+        list(session.generate(Request(prompt="x")))
+
+
+def test_a_draft_that_was_left_out_leaves_no_price(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It would be taken for free by the next run, in which there is memory for it."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    real = session_module.first_step
+    monkeypatch.setattr(session_module, "first_step", lambda *asked: replace(real(*asked), draft=None))
+    session, _ = opened(pair.TARGET, pair.DRAFT)
+    list(session.generate(Request(prompt="Once", max_tokens=4)))
+    session.close()
+    monkeypatch.undo()
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    whole, _ = opened(pair.TARGET, pair.DRAFT)
+    assert whole._steering is not None
+    assert whole._steering.profile.costs is None
+    whole.close()
+
+
+def test_nodes_that_a_failed_pass_left_open_do_not_stop_a_measurement() -> None:
+    session, _ = opened(pair.TARGET, pair.DRAFT)
+    assert session._target is not None
+    assert session._steering is not None
+    session._target.backend.prefill([1, 2, 3], lambda: False)
+    session._target.backend.extend([5], [-1])
+    session._steering._is_measured, session._steering.profile.costs = False, None
+    assert committed(session, Request(prompt="Once", max_tokens=4))
+    session.close()
 
 
 def test_doubts_are_told() -> None:

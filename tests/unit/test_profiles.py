@@ -59,6 +59,22 @@ def test_what_is_saved_is_read_again(models: list[Path], tmp_path: Path) -> None
     assert [path.suffix for path in (tmp_path / "profiles").iterdir()] == [".json"], "no part of a file is left"
 
 
+def test_what_another_process_measured_meanwhile_is_not_undone(models: list[Path], tmp_path: Path) -> None:
+    """A calibration in a second terminal, while a chat goes on with what it read before."""
+    chat = Profile.of(tmp_path, models, SETTINGS)
+    chat.costs = Costs(RowCosts({1: 0.01, 4: 0.012}), DraftCosts(0.002), 0.0001)
+    assert chat.save()
+    other = Profile.of(tmp_path, models, SETTINGS)
+    other.costs = Costs(RowCosts({1: 0.02, 9: 0.03}), DraftCosts(0.003), 0.0001)
+    other.acceptance["chain"] = learned()
+    assert other.save()
+    assert chat.save()
+    again = Profile.of(tmp_path, models, SETTINGS)
+    assert again.costs is not None
+    assert again.costs.target.measured() == {1: 0.02, 4: 0.012, 9: 0.03}
+    assert "chain" in again.acceptance
+
+
 @pytest.mark.parametrize("change", ["threads", "cache type", "build", "draft", "beginning", "end", "length"])
 def test_other_circumstances_are_another_profile(models: list[Path], tmp_path: Path, change: str) -> None:
     settings, pair = list(SETTINGS), list(models)

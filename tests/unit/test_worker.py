@@ -174,6 +174,20 @@ def test_an_answer_that_ignores_cancel_is_ended() -> None:
     assert "memory" not in caught.value.message
 
 
+def test_an_answer_that_has_stopped_is_not_ended_because_nobody_read_it() -> None:
+    """Ctrl-C, then a terminal that stands still for longer than the patience: the rest lies in the pipe."""
+    with stub("slow") as worker:
+        list(worker.load(SETTINGS))
+        events = worker.generate(REQUEST)
+        assert isinstance(next(events), Started)
+        time.sleep(0.1)
+        worker.cancel()
+        time.sleep(2 * FAST.cancel)
+        *_, last = events
+        assert isinstance(last, Finished)
+        assert worker.pid is not None, "the models are still there"
+
+
 def test_a_cancelled_load_ends_with_its_child() -> None:
     worker = stub("hang")
     events = worker.load(SETTINGS)
