@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from localspec.bench.answers import Answer, Surveyed
 from localspec.bench.diagnosis import Evidence, Tried, best_chain, break_even
 from localspec.bench.race import Race, Round
+from localspec.bench.statistics import Interval
 from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.checks import Finding
+from localspec.cli.doctor.pair import verdict
 from localspec.config import Request
 from localspec.control.cost import SIZES, RowCosts
 from localspec.events import Loaded, ModelFacts
@@ -73,6 +75,12 @@ def cliff_at_nine(rows: int) -> float:
     return 100.0 + rows if rows <= 8 else 195.0 + rows
 
 
+def steep(rows: int) -> float:
+    """Return a staircase without a cliff, of which every row costs more than half a pass."""
+    return 100.0 * ({1: 1.0, 2: 1.73, 3: 2.37, 4: 2.71}.get(rows) or 3.45 + 0.58 * (rows - 5))
+
+
+STEEP: dict[str, Any] = {"first": passes(steep, draft=3.0), "tried": {"sampled": Tried(620, 1000, 3)}}
 ON_GPU = replace(LOADED, target=replace(TARGET, devices=("CPU", "CUDA0")))
 ON_TWO = replace(
     LOADED,
@@ -92,6 +100,20 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "rows that do not": (
         {"first": passes(target={"ms": [[1, 100], [5, 110]], "deep_ms": [[1, 200], [5, 220]], "position": 900})},
         "rows", "ok", "1.10x with 900 tokens",
+    ),
+    "rows too dear for what is accepted": (STEEP, "rows", "note", "pay from 77% acceptance on, and 62% are accepted"),
+    "too few accepted for dear rows": (STEEP, "accepted", "bad", "no chain would pay: one would from 77% on"),
+    "dear rows, and enough accepted": (
+        {"first": passes(steep, draft=3.0), "tried": {"sampled": Tried(900, 1000, 3)}}, "rows", "ok", "3.45x of 1",
+    ),
+    "rows that are not why": (
+        {"first": passes(draft=40.0), "tried": {"sampled": LOW}}, "rows", "ok", "no width is a cliff",
+    ),
+    "rows for which nothing is enough": (
+        {"first": passes(lambda rows: 100.0 * rows)}, "rows", "note", "no chain would pay, whatever is accepted",
+    ),
+    "acceptance for which nothing is enough": (
+        {"first": passes(lambda rows: 100.0 * rows)}, "accepted", "ok", "no chain would pay",
     ),
     "one width only": ({"first": passes(target={"ms": [[1, 9.0]]})}, "rows", "note", "not measured"),
     "nothing known of rows": ({"first": passes(target={"ms": [[1, 100.0]]})}, "draft", "ok", "was not measured"),
@@ -156,6 +178,28 @@ def test_a_healthy_pair_has_nothing_bad() -> None:
     assert len(checks) == 13
     for one in checks.values():
         assert any(char.isdigit() for char in one.message) or one.name == "experts", one
+
+
+@dataclass(frozen=True)
+class Timed(Race):
+    """A race of which only its outcome is known."""
+
+    median: float
+
+    @property
+    def ratio(self) -> Interval:
+        return Interval(self.median, None, None, 2)
+
+
+def test_the_verdict_names_the_price_of_rows() -> None:
+    """Where nothing is gained, what is worth a look is named; what was not measured is no reason."""
+    checks = list(found(healthy(**STEEP)).values())
+    assert verdict(Timed((), 0.97), checks).endswith("; found bad: accepted; worth a look: rows")
+    assert verdict(Timed((), 1.5), checks).endswith("; found bad: accepted")
+    noted = [replace(one, state="ok") if one.state == "bad" else one for one in checks]
+    assert verdict(Timed((), 1.0), noted).endswith("; nothing was found bad; worth a look: rows")
+    assert verdict(Timed((), 1.5), noted).endswith("one prompt)")
+    assert verdict(Timed((), 1.0), list(found(healthy()).values())).endswith("; nothing was found bad")
 
 
 def test_without_a_draft_what_needs_one_is_said_to_be_missing() -> None:

@@ -48,4 +48,4 @@ class Case:
 
 def unmeasured(name: str, why: str, hint: str = "") -> Finding:
     """Return a finding that says why there is none."""
-    return Finding(name, "note", f"not measured: {why}", hint)
+    return Finding(name, "note", f"not measured: {why}", hint, is_measured=False)

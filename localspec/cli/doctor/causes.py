@@ -17,10 +17,12 @@ from localspec.control.cost import RowCosts
 from localspec.control.staircase import stairs
 
 DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad
+ASKED = 0.15  # acceptance that rows alone ask for, were drafting free: with more they are dear
 LOW = (0.6, 0.4)  # acceptance: below, worth a note, bad
 STEEPER = 1.3  # the price of rows deep in a context over that at its start
 TIGHT = 1.5  # a cliff within the rows of a short chain that costs this is bad
 FEW_BITS = 4.0  # of a weight of the draft
+COPIES = "--method suffix, which drafts only what is likely"
 
 
 def causes(case: Case) -> Iterator[Finding]:
@@ -69,11 +71,31 @@ def rows(case: Case) -> Finding:
         worst = max(cliffs, key=lambda one: one.ratio)
         text += f"; {worst.rows} rows cost {worst.ratio:.2f}x of {worst.before}"
         is_bad = worst.rows <= SHORT and worst.ratio >= TIGHT
-        hint = f"-k {worst.before - 1}" if worst.before > 1 else "--method suffix, which drafts only what is likely"
-        return Finding("rows", "bad" if is_bad else "note", text, f"{hint} (auto minds it)", facts=facts)
-    text += f"; no width is a cliff (up to {max(costs)} rows)"
-    hint = "localspec calibrate PAIR --flash-attn on, and off, to compare" if is_steeper else ""
-    return Finding("rows", "note" if is_steeper else "ok", text, hint, facts=facts)
+        state = "bad" if is_bad else "note"
+        hint = f"{f'-k {worst.before - 1}' if worst.before > 1 else COPIES} (auto minds it)"
+    else:
+        text += f"; no width is a cliff (up to {max(costs)} rows)"
+        state = "note" if is_steeper else "ok"
+        hint = "localspec calibrate PAIR --flash-attn on, and off, to compare" if is_steeper else ""
+    why = _too_dear(case)
+    if why and state == "ok":
+        state, hint = "note", f"another quantisation of the target (localspec calibrate PAIR times it), or {COPIES}"
+    return Finding("rows", state, text + why, hint, facts=facts)
+
+
+def _too_dear(case: Case) -> str:
+    """Say from which acceptance on a chain pays, if no chain does here and the price of rows is why."""
+    tried = case.evidence.tried.get("sampled")
+    if case.draft is None or not case.has_rows or tried is None or not tried.seen:
+        return ""
+    costs = RowCosts(case.target)
+    least, of_rows = break_even(costs, case.draft), break_even(costs, 0.0)
+    is_theirs = of_rows is None or of_rows > ASKED
+    if not is_theirs or best_chain(costs, case.draft, tried.share)[0]:
+        return ""
+    if least is None:
+        return ": so dear that no chain would pay, whatever is accepted"
+    return f": so dear that a chain would pay from {least:.0%} acceptance on, and {tried.share:.0%} are accepted"
 
 
 def dear_draft(case: Case) -> Finding:
@@ -97,18 +119,23 @@ def dear_draft(case: Case) -> Finding:
 
 
 def acceptance(case: Case) -> Finding:
-    """Is what is drafted accepted?"""
+    """Is what is drafted accepted, and often enough for these costs?"""
     tried = case.evidence.tried.get("sampled")
     if tried is None or not tried.seen:
         return _untried(case, "accepted")
     text = f"{_spelt(tried.share, tried.error)} of draft tokens at T={TEMPERATURE:g}, of {tried.seen} judged"
     facts = tried.to_wire()
+    is_too_few = False
     if case.has_rows:
-        k, speed = best_chain(RowCosts(case.target), case.draft or 0.0, tried.share)
-        facts |= {"best_k": k, "computed_speedup": speed}
+        costs, draft = RowCosts(case.target), case.draft or 0.0
+        (k, speed), least = best_chain(costs, draft, tried.share), break_even(costs, draft)
+        facts |= {"best_k": k, "computed_speedup": speed, "break_even": least}
+        is_too_few = not k and least is not None  # where none is enough, the costs are what is bad
         text += "; computed from these costs, " + (f"-k {k} would be best, {speed:.2f}x" if k else "no chain would pay")
-    state = "bad" if tried.share < LOW[1] else "note" if tried.share < LOW[0] else "ok"
+        text += f": one would from {least:.0%} on" if is_too_few else ""
+    state = "bad" if is_too_few or tried.share < LOW[1] else "note" if tried.share < LOW[0] else "ok"
     hint = "" if state == "ok" else "another draft: localspec pairs list"
+    hint += f"; or {COPIES}" if is_too_few else ""
     return Finding("accepted", state, text, hint, facts=facts)
 
 

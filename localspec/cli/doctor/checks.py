@@ -41,6 +41,7 @@ class Finding:
     hint: str = ""
     code: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
+    is_measured: bool = True
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object."""

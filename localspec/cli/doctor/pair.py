@@ -55,13 +55,13 @@ def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any
             lone_stop(stop.exit_code)
         return stop.exit_code
     found = list(causes(Case(loaded, anatomy(target), evidence)))
-    verdict = _verdict(evidence.race, found)
+    told = verdict(evidence.race, found)
     if values["as_json"]:
-        write_json(_wire(settings, evidence, found, verdict, is_complete=not stop.is_asked))
+        write_json(_wire(settings, evidence, found, told, is_complete=not stop.is_asked))
     else:
         for one in found:
             write_out(line(one, console, sys.stdout))
-        write_out(f"\n{one_line(verdict)}\n")
+        write_out(f"\n{one_line(told)}\n")
     return stop.exit_code
 
 
@@ -82,9 +82,10 @@ def _load(worker: Worker, settings: LoadSettings, live: Live, console: Console, 
     return None if stop.is_asked else loaded
 
 
-def _verdict(raced: Race | None, found: list[Finding]) -> str:
-    """Return what the race showed, and what was found bad."""
+def verdict(raced: Race | None, found: list[Finding]) -> str:
+    """Return what the race showed, what was found bad, and, where nothing is gained, what else may be why."""
     bad = ", ".join(one.name for one in found if one.state == "bad")
+    noted = ", ".join(one.name for one in found if one.state == "note" and one.is_measured)
     blamed = f"; found bad: {bad}" if bad else "; nothing was found bad"
     if raced is None or raced.ratio is None:
         why = "the race did not end" if raced is None else "the answers of the race were too short"
@@ -92,13 +93,14 @@ def _verdict(raced: Race | None, found: list[Finding]) -> str:
     ratio = raced.ratio.median
     pays = "pays" if ratio > 1.0 + EVEN else "neither pays nor costs" if ratio >= PLAIN_SPEED else "does not pay"
     rounds = f"median of {raced.ratio.n} rounds at T={TEMPERATURE:g}, one prompt"
-    return (
-        f"speculation {pays} here: auto is {ratio:.2f}x plain ({rounds}){blamed if ratio <= 1.0 + EVEN or bad else ''}"
-    )
+    text = f"speculation {pays} here: auto is {ratio:.2f}x plain ({rounds})"
+    if ratio > 1.0 + EVEN:
+        return text + (blamed if bad else "")
+    return text + blamed + (f"; worth a look: {noted}" if noted else "")
 
 
 def _wire(
-    settings: LoadSettings, evidence: Evidence, found: list[Finding], verdict: str, *, is_complete: bool
+    settings: LoadSettings, evidence: Evidence, found: list[Finding], told: str, *, is_complete: bool
 ) -> dict[str, Any]:
     assert evidence.first is not None
     raced = evidence.race
@@ -107,7 +109,7 @@ def _wire(
         "pair": settings.name,
         "is_complete": is_complete,
         "checks": [one.to_wire() for one in found],
-        "verdict": verdict,
+        "verdict": told,
         "speedup": None if raced is None or raced.ratio is None else raced.ratio.median,
         "measured": {
             "passes": evidence.first.content,
