@@ -41,12 +41,13 @@ def draw(result: Result, folder: Path) -> list[Path]:
         positions = {
             row.contender: [kept / seen for kept, seen in zip(row.accepted_per_pos, row.tested_per_pos, strict=True)]
             for row in rows
-            if row.k and row.tested_per_pos
+            if row.drafted and row.tested_per_pos
         }
         sizes: dict[str, list[tuple[int, float]]] = {}
         for row in rows:
-            if row.k and row.tokens_per_pass is not None:
-                sizes.setdefault(row.contender.partition(":")[0], []).append((row.k, row.tokens_per_pass))
+            if row.drafted and row.tokens_per_pass is not None:
+                longest = row.k or len(row.tested_per_pos)  # copies that auto drafts without a draft model have no k
+                sizes.setdefault(row.contender.partition(":")[0], []).append((longest, row.tokens_per_pass))
         if speeds:
             figures[f"speedup-T{t}"] = speedup(speeds, f"T={t}")
         if positions:

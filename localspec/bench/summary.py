@@ -39,6 +39,7 @@ class Row:
     ttft_ms: tuple[float | None, float | None]  # p50, p95
     total_ms: tuple[float | None, float | None]
     tokens_per_pass: float | None
+    drafted: int  # tokens
     acceptance: float | None
     tested_per_pos: tuple[int, ...]
     accepted_per_pos: tuple[int, ...]
@@ -94,6 +95,7 @@ def _row(group: list[Measurement], plain: dict[int, float]) -> Row:
         ttft_ms=_p50_p95([one.ttft_ms for one in group]),
         total_ms=_p50_p95([one.total_ms for one in group]),
         tokens_per_pass=_ratio(sum(one.tokens for one in group), passes),
+        drafted=sum(one.drafted for one in group),
         acceptance=_ratio(sum(one.accepted for one in group), sum(one.drafted for one in group)),
         tested_per_pos=_summed([one.tested_per_pos for one in group]),
         accepted_per_pos=_summed([one.accepted_per_pos for one in group]),

@@ -8,26 +8,34 @@ from localspec.bench.result import Result, Wire
 from localspec.bench.statistics import Interval
 from localspec.bench.summary import Row
 
-HEAD = ("method", "tok/s", "× plain", "tok/pass", "accepted", "draft/verify/host", "ttft p50/p95", "total p50/p95")
-MORE = ("by position", "prompt tok/s", "rule", "answers", "stopped early", "J/token")
 Cells = tuple[str, ...]
+SHOWN = 8  # positions of a draft in a terminal
+# Columns, in blocks of about 80 characters: a terminal has them one below the other.
+RATES = ("tok/s", "× plain", "tok/pass", "accepted")
+TIMES = ("draft/verify/host", "prompt tok/s", "ttft p50/p95", "total p50/p95")
+DRAFTS = ("rule", "by position")
+METER = ("J/token",)
+PAGE = ("tree", "length", "k", "peak memory", "answers", "stopped early")  # in Markdown only
 
 
 def text(result: Result) -> str:
-    """Return one table a temperature for a terminal."""
+    """Return a table in blocks for each temperature, without the columns that would be empty."""
     parts = []
     for temperature in temperatures(result):
-        lines = aligned([HEAD, *(_cells(row) for row in result.rows if row.temperature == temperature)])
-        parts.append("\n".join([f"T={temperature:g}", *lines]))
+        rows = [row for row in result.rows if row.temperature == temperature]
+        last = (*(DRAFTS if any(row.drafted for row in rows) else ()), *_metered(rows))
+        blocks = ["\n".join(aligned(_lines(rows, names, SHOWN))) for names in (RATES, TIMES, last) if names]
+        parts.append("\n\n".join([f"T={temperature:g}\n{blocks[0]}", *blocks[1:]]))
     return "\n\n".join([*parts, _below(result)]) + "\n"
 
 
 def markdown(result: Result, command: str) -> str:
-    """Return the same with every column, what it was measured on, and the command that measured it."""
+    """Return one table a temperature with every column, what it was measured on, and the command that measured it."""
     parts = [f"`{command}`\n\n{measured_on(result.provenance)}\n"]
     for temperature in temperatures(result):
-        parts.append(f"### T={temperature:g}\n")
-        parts.append(piped([HEAD + MORE, *(_cells(r) + _more(r) for r in result.rows if r.temperature == temperature)]))
+        rows = [row for row in result.rows if row.temperature == temperature]
+        names = (*RATES, *TIMES, *DRAFTS, *PAGE, *_metered(rows))
+        parts += [f"### T={temperature:g}\n", piped(_lines(rows, names))]
     return "\n".join([*parts, _below(result)]) + "\n"
 
 
@@ -71,31 +79,50 @@ def measured_on(provenance: Wire) -> str:
     )
 
 
-def _cells(row: Row) -> Cells:
-    return (
-        row.contender,
-        _spelt(row.tok_per_s, 1),
-        _spelt(row.ratio, 2),
-        _number(row.tokens_per_pass, 2),
-        "–" if row.acceptance is None else f"{row.acceptance:.0%}",
-        f"{row.draft_ms:.2f}/{row.verify_ms:.2f}/{row.host_ms:.2f} ms",
-        _pair(row.ttft_ms),
-        _pair(row.total_ms),
-    )
+def _lines(rows: Sequence[Row], names: Sequence[str], shown: int | None = None) -> list[Cells]:
+    """Return the head and a line for each row; with `shown`, that many positions at most, each below its like."""
+    head = {"method": "method", **{name: name for name in names}}
+    cells = [head, *({"method": row.contender, **_cells(row, shown)} for row in rows)]
+    if shown is not None and "by position" in head:
+        wide = max(len(one["by position"]) for one in cells)
+        cells = [{**one, "by position": one["by position"].ljust(wide)} for one in cells]
+    return [tuple(one[name] for name in head) for one in cells]
 
 
-def _more(row: Row) -> Cells:
-    by_position = [
-        f"{kept / seen:.0%}" for kept, seen in zip(row.accepted_per_pos, row.tested_per_pos, strict=True) if seen
-    ]
-    return (
-        " ".join(by_position) or "–",
-        _number(row.prompt_per_s, 0),
-        row.verify if row.k else "–",
-        str(row.n),
-        str(row.n_stopped),
-        _number(row.joules_per_token, 2),
-    )
+def _metered(rows: Sequence[Row]) -> Cells:
+    """Return the column of the meter where the machine has one."""
+    return METER if any(row.joules_per_token is not None for row in rows) else ()
+
+
+def _cells(row: Row, shown: int | None) -> dict[str, str]:
+    """Return what each column says of a row."""
+    return {
+        "tok/s": _spelt(row.tok_per_s, 1),
+        "× plain": _spelt(row.ratio, 2),
+        "tok/pass": _number(row.tokens_per_pass, 2),
+        "accepted": "–" if row.acceptance is None else f"{row.acceptance:.0%}",
+        "draft/verify/host": f"{row.draft_ms:.2f}/{row.verify_ms:.2f}/{row.host_ms:.2f} ms",
+        "prompt tok/s": _number(row.prompt_per_s, 0),
+        "ttft p50/p95": _pair(row.ttft_ms),
+        "total p50/p95": _pair(row.total_ms),
+        "rule": row.verify if row.drafted else "–",
+        "by position": _by_position(row, shown),
+        "tree": row.tree if row.drafted else "–",
+        "length": row.length if row.drafted else "–",
+        "k": str(row.k) if row.drafted and row.k else "–",
+        "peak memory": f"{row.peak_memory / 1e6:.0f} MB" if row.peak_memory else "–",
+        "answers": str(row.n),
+        "stopped early": str(row.n_stopped),
+        "J/token": _number(row.joules_per_token, 2),
+    }
+
+
+def _by_position(row: Row, shown: int | None) -> str:
+    """Return the share of drafts that were accepted to each position, of those that were so long."""
+    both = list(zip(row.accepted_per_pos, row.tested_per_pos, strict=True))
+    width = 0 if shown is None else len("100%")
+    shares = [f"{kept / seen:.0%}".rjust(width) for kept, seen in both[:shown] if seen]
+    return " ".join([*shares, *(["…"] if len(both) > len(both[:shown]) else [])]) or "–"
 
 
 def _below(result: Result) -> str:
@@ -103,9 +130,14 @@ def _below(result: Result) -> str:
     kv = sum(model["kv_bytes"] for model in (result.provenance["pair"][key] for key in ("target", "draft")) if model)
     peak = max((row.peak_memory for row in result.rows), default=0)
     notes = [
-        "tok/s: decoding alone, median over prompts [95 % interval]; × plain: the same prompt's ratio",
-        f"cache {kv / 1e6:.1f} MB, peak memory {peak / 1e6:.0f} MB",
+        "tok/s: decoding alone, median over prompts [95 % interval]",
+        "× plain: the same, of the ratios to plain decoding on the same prompt",
+        f"cache {kv / 1e6:.1f} MB",
     ]
+    if peak:
+        notes.append(f"peak resident memory while it answered, models included: {peak / 1e6:.0f} MB")
+    if any(row.drafted for row in result.rows):
+        notes.append("by position: of the drafts that were so long, those accepted to there")
     if result.row_costs:
         costs = ", ".join(f"{rows} {ms:.3g}" for rows, ms in result.row_costs)
         notes.append(f"ms of a target pass by rows: {costs}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.bench import plots
 from localspec.bench.compare import compare
 from localspec.bench.energy import Meter
 from localspec.bench.hashes import Hashes
@@ -140,6 +142,66 @@ def test_tables_say_what_was_left_out() -> None:
     assert "75% 50%" in page
 
 
+def copying(**changes: Any) -> Measurement:
+    """Return an answer for which `auto` drafted copies, without a draft model: nobody gave it a length."""
+    return one(contender="auto", method="plain", length="auto", k=0, **changes)
+
+
+def head(shown: str) -> list[str]:
+    """Return the names of the columns of a page."""
+    (line,) = [line for line in shown.splitlines() if line.startswith("| method")]
+    return [name.strip() for name in line.split("|")[1:-1]]
+
+
+def test_a_terminal_has_every_figure_within_its_width() -> None:
+    """In blocks one below the other; of a long draft only the first positions are shown."""
+    deep = {"tested_per_pos": (4,) * 12, "accepted_per_pos": (4,) * 12, "reached_per_pos": (4,) * 12}
+    made = result(measurements=(*result().measurements, one(1, "auto", k=12, **deep)))
+    shown = text(made)
+    assert all(len(line) <= 80 for line in shown.splitlines()), shown
+    for words in ("prompt tok/s", "2000", "rule", "block", "by position", " 75%  50%", "100% 100% …", "ttft p50/p95"):
+        assert words in shown, words
+
+
+def test_a_page_has_every_column() -> None:
+    (cells,) = [line for line in markdown(result(), "it").splitlines() if line.startswith("| draft-model:k=2")]
+    told = dict(zip(head(markdown(result(), "it")), [cell.strip() for cell in cells.split("|")[1:-1]], strict=True))
+    assert (told["tree"], told["length"], told["k"], told["rule"]) == ("chain", "fixed", "2", "block")
+    assert (told["peak memory"], told["answers"], told["by position"]) == ("1 MB", "6", "75% 50%")
+
+
+def test_energy_is_a_column_where_there_is_a_meter() -> None:
+    metered = result(measurements=(*result().measurements, one(joules=18.0)))
+    assert "J/token" not in text(result())
+    assert "J/token" not in head(markdown(result(), "it"))
+    assert "J/token" in text(metered)
+    assert "J/token" in head(markdown(metered, "it"))
+
+
+def test_where_nothing_is_drafted_there_is_nothing_of_drafts() -> None:
+    shown = text(result(measurements=(one(), one(1))))
+    assert "rule" not in shown
+    assert "by position" not in shown
+
+
+def test_peak_memory_is_of_a_methods_own_answers() -> None:
+    """The largest of them; a system that cannot tell is not taken for one without memory."""
+    made = result(measurements=(one(peak_memory=9_000_000), one(1, peak_memory=5_000_000), copying(peak_memory=0)))
+    assert [row.peak_memory for row in made.rows] == [9_000_000, 0]
+    page = markdown(made, "it")
+    assert "| 9 MB |" in page
+    assert "peak resident memory while it answered, models included: 9 MB" in page
+    assert "resident" not in text(result(measurements=(copying(peak_memory=0),)))
+
+
+def test_copies_without_a_draft_model_are_drafts() -> None:
+    (row,) = rows([copying()])
+    assert (row.k, row.drafted, row.acceptance) == (0, 8, 5 / 8)
+    page = markdown(result(measurements=(one(), copying())), "it")
+    (line,) = [line for line in page.splitlines() if line.startswith("| auto")]
+    assert "| block | 75% 50% | chain | auto | – |" in line
+
+
 def test_comparing_pairs_the_prompts() -> None:
     """The second is half as fast on every prompt: a ratio of 0.5 without doubt, and what differs is told."""
     slower = tuple(dataclasses.replace(m, decode_ms=2 * m.decode_ms) for m in result().measurements)
@@ -237,6 +299,21 @@ def test_no_meter_is_no_error(tmp_path: Path) -> None:
     meter.start()
     assert not meter.is_there
     assert meter.joules() is None
+
+
+def test_figures_have_copies_without_a_draft_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the depth they had, for nobody gave them a length."""
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+
+    def kept(real: Callable[..., Any], values: Any, title: str) -> Any:
+        drawn.append(values)
+        return real(values, title)
+
+    for name in ("acceptance", "tokens_per_pass"):
+        monkeypatch.setattr(plots, name, partial(kept, getattr(plots, name)))
+    draw(result(measurements=(one(), copying())), tmp_path)
+    assert drawn == [{"auto": [0.75, 0.5]}, {"auto": [(2, 9 / 4)]}]
 
 
 def test_figures_are_written_in_both_formats(tmp_path: Path) -> None:
