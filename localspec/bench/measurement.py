@@ -19,7 +19,9 @@ class Measurement:
 
     `decoded` tokens took `decode_ms`: neither the prompt nor the token it yields, but the draft model's own reading of
     the prompt. `total_ms` is the wall clock from request to end. `joules` is everything the machine's meter counted.
-    `text_hash` tells whether two answers are one text: another text takes another number of passes.
+    `peak_memory` is the largest resident size of the process that runs llama.cpp, models included, in bytes: while it
+    gave this answer, where the system can tell. `text_hash` tells whether two answers are one text: another text takes
+    another number of passes.
     """
 
     cell: Cell

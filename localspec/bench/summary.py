@@ -47,7 +47,7 @@ class Row:
     draft_ms: float  # of a pass
     verify_ms: float
     host_ms: float
-    peak_memory: int
+    peak_memory: int  # resident while it answered, models included: the largest of its answers; 0: not known
     joules_per_token: float | None
 
     def to_wire(self) -> dict[str, Any]:
