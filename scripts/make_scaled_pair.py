@@ -8,6 +8,9 @@ Weights that cannot reach the residual stream are noise, so that nothing is chea
 over D instead of d dimensions sees the mean square shrunk by d/D, which its weights (times sqrt(d/D)) and its epsilon
 (times d/D) undo. Text, acceptance and cache behaviour are those of the small model in the same quantisation; time and
 memory are those of the shape. Every table that uses such a model says so.
+
+Writing takes the memory of the small model and of the largest matrix, some five times in F32; what is finished waits in
+a temporary file, so that $TMPDIR needs as much room as OUT.gguf for that long.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float32]  # [rows out, columns in], as ggml stores it: the row is contiguous
 NOISE = 0.02
+QUANTS = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")  # what gguf-py can write, not only read
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def write_scaled(source: Path, target: Path, large: Shape, quant: str, seed: int
     _check(small.shape, large)
     widen = Widener(small, large, seed)
     kind = gguf.GGMLQuantizationType[quant]
-    writer = gguf.GGUFWriter(target, "llama")
+    writer = gguf.GGUFWriter(target, "llama", use_temp_file=True)
     _copy_metadata(small, writer, large, quant)
     tensors: list[tuple[str, Callable[[], Matrix], bool]] = [
         ("token_embd.weight", lambda: widen.embedding("token_embd.weight"), True),
@@ -200,7 +204,9 @@ def _copy_metadata(small: Small, writer: gguf.GGUFWriter, large: Shape, quant: s
 def add_shape_options(parser: argparse.ArgumentParser) -> None:
     """Let a person choose the shape and its weights."""
     parser.add_argument("--shape", choices=SHAPES, default="1b")
-    parser.add_argument("--quant", default="Q4_0", help="Q4_0, Q8_0, F16 or F32")
+    parser.add_argument(
+        "--quant", choices=QUANTS, default="Q4_0", help="of the matrices; K-quants only llama.cpp itself can write"
+    )
 
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:

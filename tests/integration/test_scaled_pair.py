@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
+from gguf.quants import dequantize, quantize
 
-from scripts.make_scaled_pair import Shape, write_scaled
+from scripts.make_scaled_pair import QUANTS, SHAPES, Shape, main, write_scaled
 from tests.integration import pair
 
 
@@ -23,6 +25,38 @@ def test_rows_agree(f32_pair: dict[str, Path], tmp_path: Path, which: str) -> No
             rows = [backend.prefill(tokens, lambda: False).logits(0).copy() for backend in (small, large)]
             assert np.abs(rows[0] - rows[1]).max() <= 1e-3
             tokens.append(int(rows[0].argmax()))
+
+
+def test_a_real_shape_says_what_the_small_one_says(tmp_path: Path) -> None:
+    """The bundled draft, in Q8_0 as it is, and in the 150M shape in which tables have it: one greedy text."""
+    scaled = tmp_path / "scaled.gguf"
+    write_scaled(pair.DRAFT, scaled, SHAPES["150m"], "Q8_0")
+    with pair.backend(pair.DRAFT) as small, pair.backend(scaled) as large:
+        assert large.model.n_params > 100 * small.model.n_params
+        expected = pair.plain(small, max_tokens=64)
+        got = pair.plain(large, max_tokens=64)
+        pair.assert_same(small, pair.OPENINGS[0], expected, got, pair.GREEDY)
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+def test_every_quantisation_that_is_offered_can_be_written(quant: str) -> None:
+    kind = gguf.GGMLQuantizationType[quant]
+    rows = np.linspace(-1.0, 1.0, 64, dtype=np.float32).reshape(2, 32)
+    assert np.abs(dequantize(quantize(rows, kind), kind) - rows).max() < 0.1
+    assert ("ALL_F32" if quant == "F32" else f"MOSTLY_{quant}") in gguf.LlamaFileType.__members__
+
+
+def test_a_quantisation_that_cannot_be_written_is_named_beside_those_that_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "no.gguf"
+    monkeypatch.setattr("sys.argv", ["make_scaled_pair.py", str(pair.DRAFT), str(out), "--quant", "Q4_K_M"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert "invalid choice: 'Q4_K_M'" in said
+    assert all(quant in said for quant in QUANTS)
+    assert not out.exists()
 
 
 def test_refuses_a_shape_that_does_not_hold_the_model(f32_pair: dict[str, Path], tmp_path: Path) -> None:
