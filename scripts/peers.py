@@ -10,7 +10,7 @@ begins with new processes, localspec's too: where the weights of a process happe
 all its life. llama-bench generates after as many tokens as the prompts have. At T=0.8 texts differ between programs,
 which draw from one law with different generators. At T=0 they differ where two tokens are all but equally probable, for
 programs round differently; one text is easier to draft than another, so the answers that are one text are told apart.
-Ctrl+C ends it early, with the table of what was measured.
+Ctrl+C ends it early, with the table of what was measured; so does a server that does not start.
 """
 
 from __future__ import annotations
@@ -72,16 +72,17 @@ def run(job: Job, repeat: int, worker: Worker, servers: dict[str, Server]) -> It
         request = job.request(cell)
         for _ in worker.generate(replace(request, max_tokens=WARM_UP)):
             pass
-    for done, cell in enumerate(cells):
-        counted = f"{repeat + 1}/{job.repeats} {done}/{len(cells)}"
-        print(f"\r{counted} {cell.contender:<40}", end="", file=sys.stderr, flush=True)
-        if cell.contender in servers:
-            plain = replace(cell, contender="plain")
-            request = job.request(plain)
-            yield servers[cell.contender].ask(cell, request, job.suite.prompts[cell.prompt].text)
-        else:
-            yield measured(cell, ours(worker, job.request(cell)), None)
-    print(file=sys.stderr)
+    try:
+        for done, cell in enumerate(cells):
+            counted = f"{repeat + 1}/{job.repeats} {done}/{len(cells)}"
+            print(f"\r{counted} {cell.contender:<40}", end="", file=sys.stderr, flush=True)
+            if cell.contender in servers:
+                request = job.request(replace(cell, contender="plain"))
+                yield servers[cell.contender].ask(cell, request, job.suite.prompts[cell.prompt].text)
+            else:
+                yield measured(cell, ours(worker, job.request(cell)), None)
+    finally:
+        print(file=sys.stderr)  # what went wrong gets a line of its own
 
 
 def repetition(job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server]) -> Iterator[Measurement]:

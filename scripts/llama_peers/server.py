@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class Server:
     _log: Any = field(default_factory=tempfile.TemporaryFile)
 
     def ask(self, cell: Cell, request: Request, text: str) -> Measurement:
-        """Return the account of one answer, from an empty cache."""
+        """Return the account of one answer, from an empty cache; raises OSError, with its name, where there is none."""
         if self.setting.remembers:
             self.close()
         if self._process is None:
@@ -108,10 +109,14 @@ class Server:
                 self._get("/health")
                 return
             if self._process.poll() is not None or time.monotonic() > deadline:
-                self._log.seek(0)
-                tail = self._log.read().decode(errors="replace").splitlines()[-5:]
-                raise SystemExit(f"{self.setting.name} does not start:\n" + "\n".join(tail))
+                raise OSError(f"{self.setting.name} does not start: {self._said()}")
             time.sleep(0.1)
+
+    def _said(self) -> str:
+        """Return the line of the log that tells most of what went wrong: the first error, or the last line."""
+        self._log.seek(0)
+        lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+        return next((line for line in lines if "error" in line.lower()), (lines or ["it says nothing"])[-1])
 
     def _get(self, path: str) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
@@ -123,9 +128,12 @@ class Server:
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=3600) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+        try:
+            with urllib.request.urlopen(request, timeout=3600) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except (OSError, HTTPException, ValueError) as error:
+            raise OSError(f"{self.setting.name} gives no answer: {error}") from error
 
     def _measured(self, cell: Cell, answer: dict[str, Any], total_ms: float) -> Measurement:
         """Return the server's timings as ours: its `predicted_ms` begins after the first token, as ours does."""

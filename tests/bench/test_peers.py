@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localspec.bench.measurement import Measurement
+from localspec.bench.runner import Job
 from localspec.bench.schedule import Cell
+from localspec.config import Request
+from scripts import peers
 from scripts.llama_peers.build import features
 from scripts.llama_peers.server import Server, settings
 from scripts.llama_peers.texts import of_one_text
@@ -48,6 +54,45 @@ def test_only_answers_of_one_text_are_compared_pass_by_pass() -> None:
     at = [(0, 0), (0, 1), (1, 1)]
     assert [(one.cell.prompt, one.cell.repeat) for one in mine] == at
     assert [(one.cell.prompt, one.cell.repeat) for one in others] == at
+
+
+def broken(folder: Path) -> Path:
+    """Write a program that loads no model and says why, in llama-server's manner."""
+    program = folder / "llama-server"
+    program.write_text(
+        "#!/bin/sh\necho 'loading' >&2\necho 'error loading model: no such' >&2\necho 'main: exit'\nexit 1"
+    )
+    program.chmod(0o755)
+    return program
+
+
+def test_a_server_that_does_not_start_is_named_in_one_line(tmp_path: Path) -> None:
+    server = Server(broken(tmp_path), settings([], has_draft=False)[0], Path("t"), None, 1, 512)
+    with pytest.raises(OSError, match="none does not start") as caught:
+        server.ask(Cell(0, 0.0, server.setting.name, 0), Request(prompt="a"), "a")
+    assert str(caught.value) == "llama-server none does not start: error loading model: no such"
+    server.close()
+
+
+def test_what_was_measured_outlasts_a_server_that_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answered(job: Job, repeat: int, worker: Any, servers: dict[str, Server]) -> Iterator[Measurement]:
+        timings = {"prompt_n": 9, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}
+        cell = Cell(0, 0.0, "plain", repeat)
+        yield servers["llama-server none"]._measured(cell, {"timings": timings, "content": " a king"}, 70.0)
+        server = servers["llama-server ngram-mod"]
+        yield server.ask(Cell(0, 0.0, server.setting.name, repeat), Request(prompt="a"), "a")
+
+    program = broken(tmp_path)
+    monkeypatch.setattr(peers, "build", lambda *given: peers.Peers(program, program))
+    monkeypatch.setattr(peers, "run", answered)
+    monkeypatch.setattr(sys, "argv", ["peers.py", "--json", str(tmp_path / "found.json"), "--temps", "0"])
+    with pytest.raises(SystemExit) as caught:
+        peers.main()
+    assert caught.value.code == "incomplete: llama-server ngram-mod does not start: error loading model: no such"
+    assert "| plain" in capsys.readouterr().out
+    assert (tmp_path / "found.json").exists()
 
 
 def test_the_instruction_sets_are_those_that_are_installed() -> None:
