@@ -10,6 +10,8 @@ begins with new processes, localspec's too: where the weights of a process happe
 all its life. llama-bench generates after as many tokens as the prompts have. At T=0.8 texts differ between programs,
 which draw from one law with different generators. At T=0 they differ where two tokens are all but equally probable, for
 programs round differently; one text is easier to draft than another, so the answers that are one text are told apart.
+As people run it, localspec draws its own randomness and verifies by block. With --seed N every contender, a server too,
+answers a prompt in a repetition with one seed, made of N and these two; localspec then verifies by coupled noise.
 Ctrl+C ends it early, with the table of what was measured; so does a server that does not start.
 """
 
@@ -51,6 +53,7 @@ from localspec.stats import Stats
 from localspec.worker import Worker
 
 Wire = dict[str, Any]
+MOST = 2**31
 
 
 def ours(worker: Worker, request: Request) -> Stats:
@@ -167,6 +170,13 @@ def _spelt(interval: Interval | None, digits: int = 2) -> str:
     return "–" if interval is None else interval.spelt(digits)
 
 
+def seed(text: str) -> int:
+    """Read a seed that, counted on by answers, still is one of the server's 32 bits."""
+    if not (text.isdecimal() and int(text) <= MOST):
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed: a whole number up to {MOST}")
+    return int(text)
+
+
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -178,6 +188,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--temps", default="0,0.8")
+    parser.add_argument(
+        "--seed",
+        type=seed,
+        help="of every contender: localspec verifies by coupled noise, and by block without one",
+    )
     parser.add_argument("-n", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--ctx", type=int, default=1024)
@@ -186,6 +201,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--build-only", action="store_true")
     return parser.parse_args()
+
+
+def asked(options: argparse.Namespace, *, has_draft: bool) -> Job:
+    """Return what is measured."""
+    return Job(
+        suite=choose(load_suite(options.suite, is_chat=False), options.prompts),
+        contenders=parse_contenders(options.methods, has_draft=has_draft),
+        temperatures=tuple(float(word) for word in options.temps.split(",")),
+        repeats=options.repeats,
+        max_tokens=options.n,
+        seed=options.seed,
+    )
 
 
 def as_json(files: list[Path], threads: int, benches: list[Wire], measurements: list[Measurement]) -> Wire:
@@ -223,13 +250,7 @@ def main() -> None:
         return
     pair = parse_pair(options.model)
     has_draft = pair.draft is not None
-    job = Job(
-        suite=choose(load_suite(options.suite, is_chat=False), options.prompts),
-        contenders=parse_contenders(options.methods, has_draft=has_draft),
-        temperatures=tuple(float(word) for word in options.temps.split(",")),
-        repeats=options.repeats,
-        max_tokens=options.n,
-    )
+    job = asked(options, has_draft=has_draft)
     n_max = [int(word) for word in options.n_max.split(",")]
     load = LoadSettings(
         str(pair.target.absolute()),

@@ -71,16 +71,16 @@ class Server:
         if self._process is None:
             self._start()
             self._post({"prompt": "Once", "n_predict": 8, "cache_prompt": False})  # warm
-        sampling = request.sampling
+        sampling, seed = request.sampling, _seed(cell, request)
         began = time.perf_counter()
         answer = self._post(
             {
-                "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": _seed(cell),
+                "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": seed,
                 "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
                 "min_p": sampling.min_p,
             }
         )  # fmt: skip
-        return self._measured(cell, answer, 1e3 * (time.perf_counter() - began))
+        return self._measured(cell, seed, answer, 1e3 * (time.perf_counter() - began))
 
     def close(self) -> None:
         """End the process."""
@@ -135,13 +135,13 @@ class Server:
         except (OSError, HTTPException, ValueError) as error:
             raise OSError(f"{self.setting.name} gives no answer: {error}") from error
 
-    def _measured(self, cell: Cell, answer: dict[str, Any], total_ms: float) -> Measurement:
+    def _measured(self, cell: Cell, seed: int, answer: dict[str, Any], total_ms: float) -> Measurement:
         """Return the server's timings as ours: its `predicted_ms` begins after the first token, as ours does."""
         timings = answer["timings"]
         n, accepted = int(timings["predicted_n"]), int(timings.get("draft_n_accepted", 0))
         reason = "length" if answer.get("stop_type") == "limit" else "stop"
         return Measurement(
-            cell=cell, seed=_seed(cell), method=self.setting.name, tree="chain", length="fixed", k=0,
+            cell=cell, seed=seed, method=self.setting.name, tree="chain", length="fixed", k=0,
             verify="match", reason=reason, prompt_n=int(timings["prompt_n"]), prefill_ms=timings["prompt_ms"],
             ttft_ms=timings["prompt_ms"], total_ms=total_ms, tokens=n, decoded=max(0, n - 1),
             decode_ms=timings["predicted_ms"], passes=n - accepted, drafted=int(timings.get("draft_n", 0)),
@@ -150,6 +150,6 @@ class Server:
         )  # fmt: skip
 
 
-def _seed(cell: Cell) -> int:
-    """Return another seed for every prompt and repetition: what is drawn twice is one sample."""
-    return 1 + cell.prompt + 1000 * cell.repeat
+def _seed(cell: Cell, request: Request) -> int:
+    """Return the seed that was asked for, or one for every prompt and repetition: what is drawn twice is one sample."""
+    return 1 + cell.prompt + 1000 * cell.repeat if request.sampling.seed is None else request.sampling.seed

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from localspec.bench.contenders import parse_contenders
 from localspec.bench.measurement import Measurement
-from localspec.bench.runner import Job
+from localspec.bench.runner import WARM_UP, Job
 from localspec.bench.schedule import Cell
+from localspec.bench.suites import Prompt, Suite
 from localspec.config import Request
 from scripts import peers
 from scripts.llama_peers.build import features
@@ -33,10 +35,10 @@ def test_the_servers_timings_are_ours() -> None:
                "draft_n_accepted": 20}  # fmt: skip
     cell = Cell(0, 0.0, server.setting.name, 0)
     answer = {"timings": timings, "stop_type": "limit", "content": " a king"}
-    one = server._measured(cell, answer, 70.0)
+    one = server._measured(cell, 1, answer, 70.0)
     assert one.tok_per_s == pytest.approx(500.0)
     assert (one.passes, one.drafted, one.accepted, one.reason) == (13, 40, 20, "length")
-    assert server._measured(cell, {**answer, "stop_type": "eos"}, 70.0).reason == "stop"
+    assert server._measured(cell, 1, {**answer, "stop_type": "eos"}, 70.0).reason == "stop"
 
 
 def test_only_answers_of_one_text_are_compared_pass_by_pass() -> None:
@@ -46,7 +48,7 @@ def test_only_answers_of_one_text_are_compared_pass_by_pass() -> None:
 
     def wrote(name: str, texts: list[str], repeat: int = 0) -> list[Measurement]:
         answers = [{"timings": timings, "stop_type": "limit", "content": text} for text in texts]
-        return [server._measured(Cell(i, 0.0, name, repeat), answer, 70.0) for i, answer in enumerate(answers)]
+        return [server._measured(Cell(i, 0.0, name, repeat), 1, answer, 70.0) for i, answer in enumerate(answers)]
 
     ours = wrote("auto", ["a king", "a queen"]) + wrote("auto", ["a king", "a fox"], repeat=1)
     theirs = wrote("server", ["a king", "a fox"]) + wrote("server", ["a king", "a fox"], repeat=1)
@@ -54,6 +56,61 @@ def test_only_answers_of_one_text_are_compared_pass_by_pass() -> None:
     at = [(0, 0), (0, 1), (1, 1)]
     assert [(one.cell.prompt, one.cell.repeat) for one in mine] == at
     assert [(one.cell.prompt, one.cell.repeat) for one in others] == at
+
+
+class Heard:
+    """A worker that answers nothing and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.seeds: list[int | None] = []
+
+    def generate(self, request: Request) -> Iterator[Any]:
+        """Keep the seed; warm-up answers are not counted."""
+        if request.max_tokens != WARM_UP:
+            self.seeds.append(request.sampling.seed)
+        return iter(())
+
+
+def seeds(monkeypatch: pytest.MonkeyPatch, seed: int | None) -> tuple[list[int | None], list[int]]:
+    """Return the seeds that localspec and a server got in two repetitions of three prompts."""
+    posted, worker = list[int](), Heard()
+    answer = {"timings": {"prompt_n": 9, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}, "content": ""}
+
+    def post(self: Server, body: dict[str, Any]) -> dict[str, Any]:
+        posted.append(body["seed"])
+        return answer
+
+    monkeypatch.setattr(peers.Server, "_post", post)
+    monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: cell)
+    suite = Suite("three", tuple(Prompt(str(i), "a") for i in range(3)), is_chat=False)
+    job = Job(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=seed)
+    server = peers.Server(Path("none"), settings([], has_draft=False)[0], Path("t"), None, 1, 512)
+    server._process = cast(Any, "runs")
+    for repeat in range(job.repeats):
+        list(peers.run(job, repeat, cast(Any, worker), {server.setting.name: server}))
+    return worker.seeds, posted
+
+
+def test_with_a_seed_every_contender_has_the_same_and_every_answer_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = seeds(monkeypatch, 40)
+    assert ours == theirs
+    assert len(set(ours)) == len(ours) == 6
+    assert seeds(monkeypatch, 400)[0] != ours
+
+
+def test_without_one_localspec_draws_its_own_and_no_two_of_the_servers_are_one_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = seeds(monkeypatch, None)
+    assert ours == [None] * 6
+    assert len(set(theirs)) == 6
+
+
+@pytest.mark.parametrize("text", ["-1", "x", str(2**32)])
+def test_a_seed_that_the_server_could_not_take_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["peers.py", f"--seed={text}"])
+    with pytest.raises(SystemExit):
+        peers.arguments()
 
 
 def broken(folder: Path) -> Path:
@@ -80,7 +137,7 @@ def test_what_was_measured_outlasts_a_server_that_does_not_start(
     def answered(job: Job, repeat: int, worker: Any, servers: dict[str, Server]) -> Iterator[Measurement]:
         timings = {"prompt_n": 9, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}
         cell = Cell(0, 0.0, "plain", repeat)
-        yield servers["llama-server none"]._measured(cell, {"timings": timings, "content": " a king"}, 70.0)
+        yield servers["llama-server none"]._measured(cell, 1, {"timings": timings, "content": " a king"}, 70.0)
         server = servers["llama-server ngram-mod"]
         yield server.ask(Cell(0, 0.0, server.setting.name, repeat), Request(prompt="a"), "a")
 
