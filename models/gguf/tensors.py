@@ -39,7 +39,10 @@ def read_tensors(cursor: Cursor, count: int) -> tuple[TensorInfo, ...]:
     tensors: dict[str, TensorInfo] = {}
     for index in range(count):
         cursor.tick()
-        name = shown(cursor.string(f"the name of tensor {index}", _MAX_NAME))
+        name_bytes = cursor.string(f"the name of tensor {index}", _MAX_NAME)
+        name = shown(name_bytes)
+        if b"\0" in name_bytes:  # llama.cpp looks names up by the C string
+            raise cursor.bad(f"the tensor name '{name}' holds a zero byte")
         if name in tensors:
             raise cursor.bad(f"the tensor '{name}' occurs twice")
         tensors[name] = _read_tensor(cursor, name)

@@ -82,6 +82,8 @@ def read_pairs(cursor: Cursor, count: int) -> dict[str, Pair]:
         key = cursor.string(f"the key of metadata entry {index}", _MAX_KEY)
         if not key:
             raise cursor.bad(f"metadata entry {index} has an empty key")
+        if b"\0" in key:  # llama.cpp looks keys up by the C string
+            raise cursor.bad(f"the metadata key '{shown(key)}' holds a zero byte")
         pair = _read_pair(cursor, key.decode("utf-8", "backslashreplace"))
         if pair.key in pairs:
             raise cursor.bad(f"the metadata key '{shown(pair.key)}' occurs twice")

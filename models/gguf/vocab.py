@@ -68,8 +68,8 @@ class Vocab:
     add_eos: bool
 
     def text(self, token: int) -> bytes:
-        """Return the text llama.cpp holds for a token: an empty one gets a name, a zero byte ends it."""
-        return self.tokens[token].partition(b"\0")[0] if self.tokens[token] else b"[EMPTY_%d]" % token
+        """Return the text llama.cpp holds for a token: a zero byte ends it, and an empty one gets a name."""
+        return self.tokens[token].partition(b"\0")[0] or b"[EMPTY_%d]" % token
 
 
 def read_vocab(header: Header) -> Vocab:
@@ -134,8 +134,8 @@ def _special(header: Header, name: str, default: int | None, n_vocab: int) -> in
 
 
 def _check_tokens(header: Header, tokens: Strings) -> None:
-    """Refuse a token text that occurs twice: llama.cpp aborts on it."""
-    texts = [text or b"[EMPTY_%d]" % i for i, text in enumerate(tokens)]
+    """Refuse a token text that occurs twice as llama.cpp holds it, see `Vocab.text`: it aborts on that."""
+    texts = [text.partition(b"\0")[0] or b"[EMPTY_%d]" % i for i, text in enumerate(tokens)]
     if len(set(texts)) == len(texts):
         return
     first: dict[bytes, int] = {}

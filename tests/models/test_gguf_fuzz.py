@@ -112,7 +112,7 @@ NUMERIC = {
 SCALARS = [st.tuples(st.just(kind), values) for kind, values in NUMERIC.items()]
 ARRAYS = [st.tuples(st.just(f"arr[{kind}]"), st.lists(values, max_size=9)) for kind, values in NUMERIC.items()]
 TEXTS = [st.tuples(st.just("str"), st.text()), st.tuples(st.just("arr[str]"), st.lists(st.binary(), max_size=9))]
-KEYS = st.text(min_size=1, max_size=20).filter(lambda key: key != "general.alignment")
+KEYS = st.text(min_size=1, max_size=20).filter(lambda key: key != "general.alignment" and "\0" not in key)
 
 
 @QUICK
