@@ -11,9 +11,10 @@ import re
 from collections.abc import Sequence
 
 from localspec.errors import IncompatibleError
-from localspec.models.gguf.header import Header, Strings, unusable
+from localspec.models.gguf.header import Header, unusable
 from localspec.models.gguf.text import shown
 
+COUNTS = ("arr[u32]", "arr[i32]")  # the types of a number for each layer
 _MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")  # LLAMA_ROPE_SCALING_TYPES
 _EPSILONS = ("layer_norm_rms_epsilon", "layer_norm_epsilon", "group_norm_epsilon")
@@ -97,7 +98,9 @@ def _float(header: Header, key: str, default: float) -> float:
 
 def _largest(header: Header, key: str) -> int:
     """Return a number; where every layer has its own, the largest."""
-    value = header.metadata.get(key)
-    if isinstance(value, Sequence) and not isinstance(value, str | Strings):
-        return int(max(value, default=0))
-    return _number(header, key)
+    value, kind = header.metadata.get(key), header.types.get(key, "u32")
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return _number(header, key)
+    if kind not in COUNTS:
+        raise unusable(header, f"the metadata key {key} has the type {kind} instead of u32")
+    return max(map(int, value), default=0)

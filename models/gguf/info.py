@@ -12,8 +12,8 @@ from pathlib import Path
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import KNOWN, RECURRENT
-from localspec.models.gguf.header import Header, Strings, unusable
-from localspec.models.gguf.hparams import check_hparams, check_weights
+from localspec.models.gguf.header import Header, unusable
+from localspec.models.gguf.hparams import COUNTS, check_hparams, check_weights
 from localspec.models.gguf.kind import check_kind
 from localspec.models.gguf.text import shown
 from localspec.models.gguf.types import FILE_TYPES
@@ -121,8 +121,8 @@ def _heads(header: Header, arch: str, what: str, default: int | None) -> int:
     """Return a head count; where every layer has its own, the largest."""
     key = f"{arch}.attention.{what}"
     value = header.metadata.get(key)
-    if isinstance(value, Sequence) and not isinstance(value, str | Strings) and len(value):
-        return int(max(value))
+    if header.types.get(key) in COUNTS and isinstance(value, Sequence) and len(value):
+        return max(map(int, value))
     return _number(header, key, default)
 
 

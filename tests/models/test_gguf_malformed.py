@@ -131,6 +131,9 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "no expert used": (experts(4, 0), "0 of 4 experts"),
     "as many groups as experts": (experts(4, 2, groups=4), "1 of 4 groups of 4 experts"),
     "groups of unlike size": (experts(8, 2, groups=3), "1 of 3 groups of 8 experts"),
+    "head counts of floats": (hyper("attention.head_count", "arr[f32]", [math.inf, 4.0]), "type arr[f32]"),
+    "head counts NaN": (hyper("attention.head_count_kv", "arr[f64]", [math.nan, math.nan]), "type arr[f64]"),
+    "experts used, of floats": (hyper("expert_used_count", "arr[f32]", [math.inf, 2.0]), "type arr[f32]"),
     "weights of integers": (
         model().with_tensors(tensor("blk.0.attn_q.weight", (8,), 26), data=bytes(32)).build(),
         "'blk.0.attn_q.weight' is of the type I32",
