@@ -119,7 +119,7 @@ def anatomy(header: Header) -> Anatomy:
         n_heads=max(1, *about.each("attention.head_count")),
         n_vocab=len(tokens) if isinstance(tokens, Strings) else 0,
         n_experts=about.number("expert_count"),
-        n_used=about.number("expert_used_count"),
+        n_used=max((0, *about.each("expert_used_count"))),
         window=about.number("attention.sliding_window"),
         n_next=about.number("nextn_predict_layers"),
         largest=max((tensor.n_bytes for tensor in header.tensors), default=0),
@@ -190,4 +190,4 @@ def _feed_forward(about: _About) -> int:
         return dense
     one = about.number("expert_feed_forward_length") or dense
     leading = dense if about.number("leading_dense_block_count") else 0
-    return max(leading, one * about.number("expert_used_count"))
+    return max(leading, one * max((0, *about.each("expert_used_count"))))

@@ -50,6 +50,12 @@ def test_experts_are_told_from_the_rest(tmp_path: Path) -> None:
     assert parts.weights == sum(one.n_bytes for one in read_header(tmp_path / "m.gguf").tensors)
 
 
+def test_experts_of_each_layer_are_summed_up_by_the_most(tmp_path: Path) -> None:
+    file = model().set("llama.expert_count", "u32", 8).set("llama.expert_feed_forward_length", "u32", 64)
+    parts = of(file.set("llama.expert_used_count", "arr[u32]", [0, 2]).write(tmp_path / "m.gguf"))
+    assert (parts.n_used, parts.used_share, parts.ff) == (2, 2 / 8, 2 * 64)
+
+
 LATENT = (
     model().set("llama.attention.kv_lora_rank", "u32", 512).set("llama.attention.head_count_kv", "u32", 1)
     .set("llama.attention.key_length", "u32", 576).set("llama.attention.value_length", "u32", 512)
