@@ -83,7 +83,10 @@ def read_vocab(header: Header) -> Vocab:
         raise unusable(header, "the metadata key tokenizer.ggml.tokens is missing, empty or not an array of strings")
     if len(tokens) > _MAX_TOKENS:
         raise unusable(header, f"its vocabulary has {len(tokens)} tokens, and no more than {_MAX_TOKENS} are read")
-    _check_tokens(header, tokens)
+    texts = [text.partition(b"\0")[0] or b"[EMPTY_%d]" % i for i, text in enumerate(tokens)]  # as in Vocab.text
+    _check_tokens(header, texts)
+    if family.type == "SPM":
+        _check_bytes(header, frozenset(texts))
     _check_per_token(header, "scores", ("arr[f32]", "arr[i32]"), len(tokens))
     _check_per_token(header, "token_type", ("arr[i32]",), len(tokens))
     _check_byte_tokens(header, tokens)
@@ -133,15 +136,23 @@ def _special(header: Header, name: str, default: int | None, n_vocab: int) -> in
     return value if value < n_vocab else default
 
 
-def _check_tokens(header: Header, tokens: Strings) -> None:
-    """Refuse a token text that occurs twice as llama.cpp holds it, see `Vocab.text`: it aborts on that."""
-    texts = [text.partition(b"\0")[0] or b"[EMPTY_%d]" % i for i, text in enumerate(tokens)]
+def _check_tokens(header: Header, texts: Sequence[bytes]) -> None:
+    """Refuse a token text that occurs twice: llama.cpp aborts on it."""
     if len(set(texts)) == len(texts):
         return
     first: dict[bytes, int] = {}
     for token, text in enumerate(texts):
         if first.setdefault(text, token) != token:
             raise unusable(header, f"the tokens {first[text]} and {token} have the same text {quoted(text)}")
+
+
+def _check_bytes(header: Header, texts: frozenset[bytes]) -> None:
+    """Refuse a vocabulary without a token for each byte: what no token spells is cut into those, and one that is
+    missing ends llama.cpp's process.
+    """
+    for byte in range(256):
+        if texts.isdisjoint((b"<0x%02X>" % byte, bytes([byte]))):
+            raise unusable(header, f"its tokenizer has no token <0x{byte:02X}>, so texts with that byte cannot be read")
 
 
 def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab: int) -> None:

@@ -32,7 +32,7 @@ CHANGES: dict[str, Callable[[File], File]] = {
     "eot": lambda f: f.set("tokenizer.ggml.eot_token_id", "u32", 2),
     "add-bos": lambda f: f.set("tokenizer.ggml.add_bos_token", "bool", False),
     "add-eos": lambda f: f.set("tokenizer.ggml.add_eos_token", "bool", True),
-    "the kind": lambda f: f.set("tokenizer.ggml.model", "str", "llama"),
+    "the kind": lambda f: f.set("tokenizer.ggml.model", "str", "t5"),
     "the pre-tokenizer": lambda f: f.set("tokenizer.ggml.pre", "str", "qwen2"),
     "scores": lambda f: f.set("tokenizer.ggml.scores", "arr[f32]", [0.5] * 16),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IntegrityError
-from tests.models.gguf_files import File, assert_fails, model, pair, raw, string, tensor, u32, u64, words
+from tests.models.gguf_files import File, assert_fails, inspect, model, pair, raw, string, tensor, u32, u64, words
 
 
 def with_entry(*fields: bytes) -> bytes:
@@ -37,6 +37,11 @@ def experts(n: int, used: int, groups: int = 0) -> bytes:
     """Return a model of experts, in groups of which one is used if there are any."""
     file = model().set("llama.expert_count", "u32", n).set("llama.expert_used_count", "u32", used)
     return file.set("llama.expert_group_count", "u32", groups).set("llama.expert_group_used_count", "u32", 1).build()
+
+
+def pieces(*byte_tokens: int) -> File:
+    """Return a model with a SentencePiece vocabulary that has tokens for these bytes."""
+    return model([b"<0x%02X>" % byte for byte in byte_tokens]).set("tokenizer.ggml.model", "str", "llama")
 
 
 CUT = "truncated"
@@ -99,6 +104,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
         model([*words(9), "<0x-1>"]).set("tokenizer.ggml.token_type", "arr[i32]", [1] * 9 + [6]).build(),
         "'<0x-1>'",
     ),
+    "B22 a byte that no token spells": (pieces(*range(10), *range(11, 256)).build(), "no token <0x0A>"),
     "B22 scores of bytes": (model().set("tokenizer.ggml.scores", "arr[u8]", [0] * 16).build(), "arr[u8]"),
     "B22 few scores": (model().set("tokenizer.ggml.scores", "arr[f32]", [0.0] * 15).build(), "15 entries for 16"),
     "B22 token types a number": (model().set("tokenizer.ggml.token_type", "i32", 1).build(), "type i32"),
@@ -156,3 +162,9 @@ def test_malformed_file_is_an_integrity_error_that_says_what_is_wrong(
     error = assert_fails(path, IntegrityError, text)
     assert "bad.gguf" in error.message
     assert error.exit_code == 5
+
+
+def test_a_byte_may_be_a_token_by_its_name_or_as_it_is(tmp_path: Path) -> None:
+    assert inspect(pieces(*range(256)).write(tmp_path / "names.gguf")).vocab.type == "SPM"
+    file = model([b"<0x%02X>" % byte if byte < 32 else bytes([byte]) for byte in range(256)])
+    assert inspect(file.set("tokenizer.ggml.model", "str", "llama").write(tmp_path / "both.gguf")).n_vocab == 256

@@ -115,8 +115,8 @@ def test_vocabulary_sizes_may_differ_by_128(info: Info, n_target: int, n_draft: 
 
 
 def test_kinds_of_tokenizer(info: Info) -> None:
-    report = compare(info, model().set("tokenizer.ggml.model", "str", "llama"))
-    assert "different kinds, BPE and SPM" in report.reasons[0]
+    report = compare(info, model().set("tokenizer.ggml.model", "str", "t5"))
+    assert "different kinds, BPE and UGM" in report.reasons[0]
 
 
 def test_bos_is_added_by_one_only(info: Info) -> None:
