@@ -116,7 +116,7 @@ def render(
 ) -> Rendered:
     """Render `messages` with the Jinja `template` of a model, None if it has none.
 
-    `specials` are the texts of the tokens that llama.cpp recognises only with parse_special (control and unknown).
+    `specials` are the texts of the tokens that stand for structure, see `Model.is_parsed`.
     A template that cannot be used gives way to a built-in one with a warning; with `is_explicit`, because the user
     chose it, it raises IncompatibleError instead.
     """

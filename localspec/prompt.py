@@ -5,6 +5,7 @@ What a person typed is text: it never becomes a control token, whatever it spell
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -31,7 +32,8 @@ def special_texts(model: Model) -> frozenset[str]:
 def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:
     """Return the prompt of `request` for `model`; raises UsageError when nothing is left to start from."""
     if request.prompt is not None:
-        return Tokenised(_started(model, model.tokenize(request.prompt, add_bos=True))[: request.prompt_tokens])
+        bos = model.tokenize("", add_bos=True)
+        return Tokenised(_started(model, bos + _as_text(model, request.prompt))[: request.prompt_tokens])
     rendered = render(
         request.messages,
         request.template or model.chat_template,
@@ -43,11 +45,26 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
     tokens = [
         token
         for segment in rendered.segments
-        for token in model.tokenize(segment.text, parse_special=segment.is_trusted)
+        for token in (
+            model.tokenize(segment.text, parse_special=True) if segment.is_trusted else _as_text(model, segment.text)
+        )
     ]
     if model.special.add_bos and model.special.bos is not None and tokens[:1] != [model.special.bos]:
         tokens.insert(0, model.special.bos)
     return Tokenised(_started(model, tokens)[: request.prompt_tokens], rendered.warnings)
+
+
+def _as_text(model: Model, text: str) -> list[int]:
+    """Return the tokens of a text from outside, none of which stands for structure.
+
+    llama.cpp finds user-defined tokens in any text, so where it found one that is a mark, its text is cut in two.
+    """
+    tokens = model.tokenize(text)
+    marks = {mark for token in set(tokens) if model.is_parsed(token) and len(mark := _special(model, token)) > 1}
+    parts = re.split("|".join(f"(?<={re.escape(m[0])})(?={re.escape(m[1:])})" for m in sorted(marks)), text)
+    if not marks or len(parts) == 1:
+        return tokens
+    return [token for part in parts for token in _as_text(model, part)]
 
 
 def _started(model: Model, tokens: list[int]) -> list[int]:

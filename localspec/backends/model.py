@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from localspec.errors import (
 
 Progress = Callable[[float], None]  # told the fraction loaded, 0 to 1; what it raises stops the load
 
+_MARK = re.compile(r"<[|｜][^<>]+>|<[^<>]+[|｜]>")  # how control tokens are spelled that files call user-defined
 OUT_OF_MEMORY = ("unable to allocate", "failed to allocate", "out of memory", "bad_alloc", "cannot allocate")
 
 
@@ -120,8 +122,8 @@ class Model:
     def tokenize(self, text: str, parse_special: bool = False, add_bos: bool = False) -> list[int]:
         """Return the tokens of `text`.
 
-        `parse_special` reads the text of special tokens as those tokens: never for text from outside. `add_bos` puts
-        BOS in front where the vocabulary wants one.
+        `parse_special` reads the text of special tokens as those tokens: never for text from outside. Those that are
+        user-defined are found without it, too. `add_bos` puts BOS in front where the vocabulary wants one.
         """
         data = text.encode("utf-8", "replace")
         room = len(data) + 16
@@ -152,9 +154,16 @@ class Model:
         return bool(api.llama_vocab_is_control(self._vocab, token))
 
     def is_parsed(self, token: int) -> bool:
-        """Whether the token's text becomes the token only where `parse_special` allows it: control and unknown."""
-        wanted = api.LLAMA_TOKEN_ATTR_CONTROL | api.LLAMA_TOKEN_ATTR_UNKNOWN
-        return bool(api.llama_vocab_get_attr(self._vocab, token) & wanted)
+        """Whether the token stands for structure, so that its text becomes it only where that is trusted.
+
+        Besides control and unknown tokens these are the user-defined ones that look like control tokens: Command R's
+        file says so of its marks of turns, and llama.cpp of those of gpt-oss.
+        """
+        attr = api.llama_vocab_get_attr(self._vocab, token)
+        if attr & (api.LLAMA_TOKEN_ATTR_CONTROL | api.LLAMA_TOKEN_ATTR_UNKNOWN):
+            return True
+        is_defined = attr & api.LLAMA_TOKEN_ATTR_USER_DEFINED
+        return bool(is_defined and _MARK.fullmatch(self.piece(token).decode("utf-8", "replace")))
 
     def close(self) -> None:
         """Free the weights, and the contexts on them before. Idempotent."""
