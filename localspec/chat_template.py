@@ -35,6 +35,9 @@ PLAIN = """\
 BUILTIN = {"chatml": CHATML, "none": PLAIN}
 ROLES = ("system", "user", "assistant")
 
+# gpt-oss thinks aloud on a channel of its own, and its answer follows on another: marks that are part of what it wrote.
+_CHANNEL, _THOUGHT, _ANSWER = "<|channel|>", "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -123,6 +126,8 @@ def render(
     for message in messages:
         if message.role not in ROLES:
             raise UsageError(f"A message has the role {message.role!r}", hint=f"roles are {', '.join(ROLES)}")
+    if _CHANNEL in specials:
+        messages = _answers(messages)
     around = _Surroundings(bos, eos, frozenset(specials) - {""}, add_generation_prompt, now, deadline=0.0)
     if template is None or not template.strip():
         if is_explicit:
@@ -135,6 +140,24 @@ def render(
         if is_explicit:
             raise IncompatibleError(reason, hint="--raw uses the prompt as it is") from None
         return _fall_back(messages, around, reason)
+
+
+def _answers(messages: Sequence[Message]) -> list[Message]:
+    """Return `messages` without what was thought before earlier answers, as the template of gpt-oss insists.
+
+    A thought that no answer followed is left out with its question: the template would make an empty answer of it.
+    """
+    kept: list[Message] = []
+    for message in messages:
+        if message.role == "assistant" and (_THOUGHT in message.content or _ANSWER in message.content):
+            _, found, answer = message.content.rpartition(_ANSWER)
+            if not found or not answer.strip():
+                if kept and kept[-1].role == "user":
+                    kept.pop()
+                continue
+            message = replace(message, content=answer)
+        kept.append(message)
+    return kept
 
 
 def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) -> Rendered:

@@ -98,6 +98,41 @@ def test_thoughts_of_earlier_answers_are_dropped_as_the_template_says() -> None:
     assert "hm" not in rendered.text
 
 
+HARMONY = """\
+{%- for message in messages %}
+{%- if message.role == 'assistant' %}
+{%- if "<|channel|>analysis<|message|>" in message.content or "<|channel|>final<|message|>" in message.content %}
+{{- raise_exception("You have passed a message containing <|channel|> tags in the content field.") }}
+{%- endif %}
+{{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|end|>" }}
+{%- else %}
+{{- "<|start|>" + message.role + "<|message|>" + message.content + "<|end|>" }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|start|>assistant{%- endif %}"""
+CHANNELS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
+THOUGHT = "<|channel|>analysis<|message|>They greet.<|end|><|start|>assistant"
+
+
+def test_thoughts_on_a_channel_are_dropped_before_the_template_refuses_them() -> None:
+    said = Message("assistant", f"{THOUGHT}<|channel|>final<|message|>Hello.")
+    rendered = run(HARMONY, CHAT[0], said, CHAT[2], specials=CHANNELS)
+    assert rendered == run(HARMONY, *CHAT, specials=CHANNELS)
+    assert rendered.warnings == ()
+    assert [segment.is_trusted for segment in rendered.segments] == [True]
+
+
+@pytest.mark.parametrize("thought", [THOUGHT[:40], f"{THOUGHT}<|channel|>final<|message|>"])
+def test_a_thought_that_no_answer_followed_is_left_out_with_its_question(thought: str) -> None:
+    rendered = run(HARMONY, SYSTEM, CHAT[0], Message("assistant", thought), *CHAT, specials=CHANNELS)
+    assert rendered == run(HARMONY, SYSTEM, *CHAT, specials=CHANNELS)
+
+
+def test_channels_that_a_vocabulary_does_not_know_are_words() -> None:
+    said = Message("assistant", f"{THOUGHT}<|channel|>final<|message|>Hello.")
+    assert run(CHATML, CHAT[0], said, CHAT[2]).text == reference(CHATML, CHAT[0], said, CHAT[2])
+
+
 # B63: text that spells a control token stays text
 
 
