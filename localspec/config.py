@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,13 @@ class Request:
             _require("--prompt-tokens", self.prompt_tokens, 1, 2**31 - 1)
         if any(stop == "" for stop in self.stop):
             raise UsageError("--stop '' would stop before the first token", hint="--stop '\\n\\n'")
+
+    def never(self, tokens: Sequence[int]) -> Request:
+        """Return the request with `tokens` never sampled, whoever drafts: llama.cpp's chain begins so, too."""
+        if not tokens:
+            return self
+        bias = (*self.sampling.logit_bias, *((token, -math.inf) for token in tokens))
+        return replace(self, sampling=replace(self.sampling, logit_bias=bias))
 
 
 def cache_folder(name: str) -> Path:

@@ -40,6 +40,10 @@ class InternalError(LocalspecError):
     """A state that should not exist: a bug in localspec or a return code llama.cpp never documents."""
 
 
+class BadLogitsError(InternalError):
+    """A model's own numbers are none: its file is damaged, or a kernel wrong."""
+
+
 class UsageError(LocalspecError):
     """An option or argument is wrong, or two of them do not go together."""
 

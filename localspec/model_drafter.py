@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from localspec.draft import Draft, Step
+from localspec.errors import BadLogitsError, InternalError
 from localspec.law import Law
 from localspec.methods import Parts
 from localspec.protocols import Backend, Cancel, Chooser, History, Path, Plan, Rows, TreePolicy, always
@@ -64,6 +65,13 @@ class ModelDrafter:
         plan = replace(plan, max_nodes=min(plan.max_nodes, room), max_depth=min(plan.max_depth, room))
         if plan.max_nodes <= 0 or plan.max_depth <= 0:
             return Draft.root(pending)
+        try:
+            return self._grown(pending, history, plan, chooser)
+        except BadLogitsError as error:
+            raise InternalError(f"the draft: {error.message}", hint="another draft, or none: -d none") from error
+
+    def _grown(self, pending: int, history: History, plan: Plan, chooser: Chooser) -> Draft:
+        """Read what it missed and grow the tree."""
         rows = self._backend.prefill(history.tokens, self._cancel)
         self._cached = None
         is_gated = plan.go_on is not always  # nobody else asks how sure the draft model is

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from localspec.config import Sampling
 from localspec.draft import Draft
-from localspec.errors import InternalError
+from localspec.errors import BadLogitsError
 from localspec.law import Ids, Law, Probs
 from localspec.protocols import Logits, Rows
 
@@ -147,7 +147,7 @@ def _finite_argmax(row: Logits) -> int:
     """Return the id of the greatest logit, the lowest id on ties; NaN or all -inf is an engine failure."""
     best = int(row.argmax())  # NumPy's argmax returns the first NaN if there is one
     if not math.isfinite(row[best]):
-        raise InternalError(
+        raise BadLogitsError(
             "the model produced logits that are not numbers",
             hint="compare the file's hash with its publisher's: localspec show --sha256 MODEL",
         )

@@ -120,6 +120,7 @@ class Session:
         request.check()
         if self._target is None:
             raise InternalError("no model is loaded", hint="load a pair first")
+        request = request.never(self._target.model.suppressed)
         assert self._steering is not None
         axes, warnings = self._axes(request)
         draft = yield from self._drafting(axes)
@@ -163,6 +164,7 @@ class Session:
         """Answer a question about the pair; the caches are empty afterwards."""
         question.request.check()
         assert self._target is not None, "a pair is loaded first"
+        question = replace(question, request=question.request.never(self._target.model.suppressed))
         axes, _ = self._axes(question.request)
         draft = yield from self._drafting(axes)
         self._forget()

@@ -29,7 +29,8 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class Shape:
-    """What to write. `window` is the sliding window of gemma3; `heads`, `kv_heads` and `ff` mean nothing to mamba."""
+    """What to write. `window` is the sliding window of gemma3, `suppressed` are tokens that are never to be
+    sampled; `heads`, `kv_heads` and `ff` mean nothing to mamba."""
 
     arch: str = "llama"
     vocab: int = 4096
@@ -41,6 +42,7 @@ class Shape:
     ctx: int = 4096
     window: int = 64
     quant: str = "F16"
+    suppressed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ def _add_metadata(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_context_length(shape.ctx)
     writer.add_embedding_length(shape.width)
     writer.add_block_count(shape.layers)
+    if shape.suppressed:
+        writer.add_array("tokenizer.ggml.suppress_tokens", shape.suppressed)
     writer.add_layer_norm_rms_eps(1e-5)
     if shape.arch == "mamba":
         writer.add_head_count(0)

@@ -90,6 +90,7 @@ class Model:
         self.is_hybrid: bool = api.llama_model_is_hybrid(self.handle)
         self.context_shape = self._even_shape() if shape is None else shape
         self.special = self._special()
+        self.suppressed = self._suppressed()
         self._pieces: dict[tuple[int, bool], bytes] = {}
 
     @property
@@ -238,6 +239,12 @@ class Model:
                 f"{self.path} holds a model of kind {architecture}, which does not write text token by token",
                 hint="take a decoder-only language model",
             )
+
+    def _suppressed(self) -> tuple[int, ...]:
+        """Return the tokens that the file says are never to be sampled: their embeddings were not trained."""
+        n = ctypes.c_int32()
+        tokens = api.llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(n))
+        return tuple(tokens[: n.value]) if n.value else ()
 
     def _special(self) -> Special:
         def known(token: int) -> int | None:

@@ -117,6 +117,11 @@ def test_weights_that_are_no_numbers_end_the_answer(sandbox: Sandbox) -> None:
     done = sandbox.run("run", "-m", "./nan.gguf", "--raw", "abc")
     assert_one_line(done, 1, "logits that are not numbers", "localspec show --sha256")
     assert done.stdout == b""
+    model = str(random_gguf())
+    done = sandbox.run("run", "-m", model, "-d", "./nan.gguf", "--method", "draft-model", "--raw", "abc", "-q")
+    assert done.returncode == 1
+    assert b"the draft: the model produced logits that are not numbers" in done.stderr
+    assert b"-d none" in done.stderr
 
 
 @needs_pair

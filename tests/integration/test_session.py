@@ -40,6 +40,24 @@ def committed(session: Session, request: Request) -> list[events.Committed]:
     return [event for event in session.generate(request) if isinstance(event, events.Committed)]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_tokens_that_the_file_suppresses_are_never_sampled(tmp_path: Path, temperature: float) -> None:
+    """llama.cpp's own sampler bans them; without that the greedy text below begins with one of them."""
+    free = Request(
+        prompt="hello", max_tokens=60, sampling=Sampling(temperature=temperature, top_k=0, top_p=1.0, seed=1)
+    )
+    found: list[set[int]] = []
+    suppressed: tuple[int, ...] = ()
+    for name in ("free", "bound"):
+        target = write_random_gguf(tmp_path / f"{name}.gguf", Shape(vocab=600, suppressed=suppressed, **SMALL))
+        session, _ = opened(target)
+        found.append({piece.id for event in committed(session, free) for piece in event.out})
+        suppressed = tuple(found[0])
+        session.close()
+    assert found[0]
+    assert not found[0] & found[1]
+
+
 def test_a_draft_without_the_targets_last_tokens(tmp_path: Path) -> None:
     """Vocabularies may differ by 128 tokens: from a token that the draft lacks on, a text is decoded plainly."""
     target = write_random_gguf(tmp_path / "t.gguf", Shape(vocab=600, **SMALL))
