@@ -11,14 +11,17 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, ResourceError
 
 PATIENCE = 5.0  # seconds to wait for another process's transaction
 MEMORY = ":memory:"
+
+Result = TypeVar("Result")
 
 # One entry a version; a file of an older one gets those that it lacks. Times are seconds since 1970.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -129,17 +132,35 @@ def translated(path: Path | None) -> Iterator[None]:
         raise unsaved from error
 
 
-@contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Write everything or nothing. The lock is taken at the start, so that no reader has to become a writer."""
-    db.execute("BEGIN IMMEDIATE")
+def transact(
+    db: sqlite3.Connection, act: Callable[[sqlite3.Connection], Result], committed: Callable[[], object] = lambda: None
+) -> Result:
+    """Write everything that `act` does, or nothing. `committed` is called if it was everything, perhaps twice.
+
+    The lock is taken at the start, so that no reader has to become a writer. Ctrl+C is raised as a statement returns,
+    also where that took the lock or wrote for good, so SQLite is asked what holds. A context manager would not do: it
+    could be raised between the statements and the `try` around them.
+    """
+    is_whole = False
     try:
-        yield
+        db.execute("BEGIN IMMEDIATE")
+        result = act(db)
+        is_whole = True
         db.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back itself
-            db.execute("ROLLBACK")
+        committed()
+    except BaseException as error:
+        if is_whole and not db.in_transaction and not isinstance(error, sqlite3.Error):
+            committed()
+        roll_back(db)
         raise
+    return result
+
+
+def roll_back(db: sqlite3.Connection) -> None:
+    """End the transaction in which the connection is, if there is one; SQLite may have done so itself."""
+    if db.in_transaction:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
 
 
 def _connection(name: str) -> sqlite3.Connection:
@@ -166,11 +187,14 @@ def _migrate(db: sqlite3.Connection, path: Path | None) -> None:
     _use_write_ahead_log(db)
     if version == VERSION:
         return
-    with transaction(db):
+
+    def migrate(db: sqlite3.Connection) -> None:
         for statements in MIGRATIONS[_version(db, path) :]:
             for statement in statements:
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {VERSION}")
+
+    transact(db, migrate)
 
 
 def _version(db: sqlite3.Connection, path: Path | None) -> int:

@@ -85,12 +85,17 @@ class File:
                 self._db.close()
 
     def _try(self, act: Callable[[sqlite3.Connection], Result], taken: dict[int, str], *, waits: bool) -> Result:
+        """Write `taken`, which is empty as soon as that is for good, and do `act`, in one transaction."""
+
+        def both(db: sqlite3.Connection) -> Result:
+            for message, text in taken.items():
+                db.execute("UPDATE message SET text = text || ? WHERE id = ?", (rows.text(text), message))
+            return act(db)
+
         with database.translated(self.path):
+            database.roll_back(self._db)  # Ctrl+C may have come twice, also in a rollback
             self._db.execute(f"PRAGMA synchronous = {'FULL' if waits else 'NORMAL'}")
-            with database.transaction(self._db):
-                for message, text in taken.items():
-                    self._db.execute("UPDATE message SET text = text || ? WHERE id = ?", (rows.text(text), message))
-                return act(self._db)
+            return database.transact(self._db, both, taken.clear)
 
     def _flush_soon(self) -> None:
         """Write what has come. What does not go through now, as while another process writes, is tried again."""
@@ -100,8 +105,10 @@ class File:
                 return
             try:
                 self._try(lambda db: None, taken, waits=False)
-            except LocalspecError as trouble:
+            except BaseException as trouble:
                 self._stream.put_back(taken)
+                if not isinstance(trouble, LocalspecError):
+                    raise
                 if isinstance(trouble, Unsaved) and not trouble.is_busy:
                     self._go_on_in_memory(trouble)
 

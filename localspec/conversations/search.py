@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from localspec.conversations import rows
-from localspec.conversations.database import transaction
+from localspec.conversations.database import transact
 from localspec.conversations.identity import LENGTH, as_typed
 from localspec.conversations.records import Conversation, Hit
 from localspec.conversations.rows import CONVERSATION, MESSAGE
@@ -90,12 +90,15 @@ def remove(db: sqlite3.Connection, which: str, values: Sequence[object]) -> None
 def _index(db: sqlite3.Connection) -> bool:
     """Bring the index up to date, and make it if need be; False where this SQLite has none or the file is closed."""
     try:
-        with transaction(db):
-            db.execute(_INDEX)
-            db.execute(_CATCH_UP)
+        transact(db, _catch_up)
     except sqlite3.OperationalError:
         return False
     return True
+
+
+def _catch_up(db: sqlite3.Connection) -> None:
+    db.execute(_INDEX)
+    db.execute(_CATCH_UP)
 
 
 def _has_index(db: sqlite3.Connection) -> bool:
