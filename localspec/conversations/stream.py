@@ -28,10 +28,7 @@ class Stream:
         """Take a piece of a message's text; returns at once."""
         with self._lock:
             self._pieces.setdefault(message, []).append(text)
-            if self._timer is None:
-                self._timer = threading.Timer(max(0.0, self._next - time.monotonic()), self._due)
-                self._timer.daemon = True
-                self._timer.start()
+            self._write_soon()
 
     def take(self) -> dict[int, str]:
         """Return what has come of each message since the last time."""
@@ -42,12 +39,11 @@ class Stream:
 
     def put_back(self, taken: dict[int, str]) -> None:
         """Take again what could not be written; it stands before what came since, and is tried again."""
-        for message, text in taken.items():
-            with self._lock:
-                later = self._pieces.pop(message, [])
-                self._pieces[message] = [text]
-            for piece in later or [""]:
-                self.add(message, piece)
+        with self._lock:
+            for message, text in taken.items():
+                self._pieces[message] = [text, *self._pieces.get(message, [])]
+            if taken:
+                self._write_soon()
 
     def close(self) -> None:
         """Write nothing any more."""
@@ -55,6 +51,13 @@ class Stream:
             timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
+
+    def _write_soon(self) -> None:
+        """Have it written when that is due; the lock is held."""
+        if self._timer is None:
+            self._timer = threading.Timer(max(0.0, self._next - time.monotonic()), self._due)
+            self._timer.daemon = True
+            self._timer.start()
 
     def _due(self) -> None:
         with self._lock:
