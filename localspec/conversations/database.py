@@ -59,6 +59,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 VERSION = len(MIGRATIONS)
 
+# Any program may number its files: ours is one with our tables as well.
+_WHOSE = """SELECT user_version, (SELECT count(*) FROM sqlite_schema),
+    (SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('conversation', 'message'))
+    FROM pragma_user_version"""
+
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _UNWRITABLE = (
     sqlite3.SQLITE_FULL,
@@ -199,15 +204,14 @@ def _migrate(db: sqlite3.Connection, path: Path | None) -> None:
 
 def _version(db: sqlite3.Connection, path: Path | None) -> int:
     # In one statement, so as of one moment: between two, another process may have made the tables.
-    both = "SELECT user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version"
-    version, tables = map(int, db.execute(both).fetchone())
+    version, tables, ours = map(int, db.execute(_WHOSE).fetchone())
+    if (version != 0 or tables) and (version <= 0 or ours < 2):
+        raise _damaged(path, "it belongs to another program")
     if version > VERSION:
         raise IncompatibleError(
             f"{path} was written by a newer localspec (its version is {version}, this one knows {VERSION})",
             hint="pip install -U localspec, or --no-save to leave it alone",
         )
-    if version == 0 and tables:
-        raise _damaged(path, "it belongs to another program")
     return version
 
 

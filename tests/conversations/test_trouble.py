@@ -45,10 +45,15 @@ def damage(path: Path) -> None:
     path.write_bytes(data)
 
 
-def make_foreign(path: Path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE recipes (name)")
-    db.close()
+def foreign(version: int, *tables: str) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        with sqlite3.connect(path) as db:
+            for table in tables:
+                db.execute(f"CREATE TABLE {table} (name)")
+            db.execute(f"PRAGMA user_version = {version}")
+        db.close()
+
+    return make
 
 
 def make_newer(path: Path) -> None:
@@ -63,10 +68,29 @@ def make_newer(path: Path) -> None:
     [
         (lambda path: path.write_bytes(b"not a database " * 100), IntegrityError, "file is not a database"),
         (damage, IntegrityError, "malformed"),
-        (make_foreign, IntegrityError, "belongs to another program"),
+        (foreign(0, "recipes"), IntegrityError, "belongs to another program"),
+        (foreign(0, "conversation", "message"), IntegrityError, "belongs to another program"),
+        (foreign(1, "recipes"), IntegrityError, "belongs to another program"),
+        (foreign(1, "message"), IntegrityError, "belongs to another program"),
+        (foreign(-1, "recipes"), IntegrityError, "belongs to another program"),
+        (foreign(99, "recipes"), IntegrityError, "belongs to another program"),
+        (foreign(1), IntegrityError, "belongs to another program"),
+        (foreign(-1), IntegrityError, "belongs to another program"),
         (make_newer, IncompatibleError, "newer localspec"),
     ],
-    ids=["no database", "damaged", "another program's", "newer"],
+    ids=[
+        "no database",
+        "damaged",
+        "another's",
+        "another's of our names",
+        "another's first version",
+        "another's message",
+        "another's below 0",
+        "another's above ours",
+        "empty, of a version",
+        "empty, below 0",
+        "newer",
+    ],
 )
 def test_a_file_that_must_not_be_touched(
     path: Path, prepare: Callable[[Path], None], error: type[LocalspecError], words: str
@@ -78,6 +102,7 @@ def test_a_file_that_must_not_be_touched(
     assert str(path) in caught.value.message
     assert "--no-save" in caught.value.hint
     assert path.read_bytes() == before
+    assert prepare is damage or list(path.parent.iterdir()) == [path]
 
 
 def test_an_empty_file_is_begun(path: Path) -> None:
