@@ -7,6 +7,7 @@ every text is looked at; only capitals of other alphabets are then letters of th
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Sequence
 
@@ -69,8 +70,9 @@ def messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
 
 def excerpt(text: str, query: str) -> str:
     """Return the place where the first of the words stands, in one line."""
-    folded = text.casefold()
-    at = min((place for word in query.split() if (place := folded.find(word.casefold())) >= 0), default=0)
+    # Not in text.casefold(), whose places are others: ß is two characters there.
+    found = (re.search(re.escape(word), text, re.IGNORECASE) for word in query.split())
+    at = min((place.start() for place in found if place), default=0)
     start, end = max(0, at - _BEFORE), at + _AFTER
     line = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"

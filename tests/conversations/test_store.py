@@ -293,6 +293,12 @@ def test_search_wants_words_and_shows_where_they_stand(store: Store) -> None:
         store.search(" ")
 
 
+@pytest.mark.parametrize("before", ["ß", "ﬃ", "İ", "x"])
+def test_an_excerpt_is_where_the_word_is_whatever_capitals_do_before_it(before: str) -> None:
+    assert "the Needle here" in search.excerpt(before * 500 + " the Needle here" + " y" * 500, "nEEDLE")
+    assert search.excerpt(before * 500, "needle [") == before * 60 + "…", "what is not found is shown from its start"
+
+
 def test_ids_are_short_in_order_and_forgiving() -> None:
     ids = [new_id(1.8e9 + second) for second in range(0, 10**8, 10**6)]
     assert ids == sorted(ids)
