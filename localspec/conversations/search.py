@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
+from collections import deque
 from collections.abc import Sequence
 
 from localspec.conversations import rows
@@ -22,8 +24,9 @@ _GRAM = 3  # characters; the index knows no shorter word
 _BEFORE, _AFTER = 30, 60  # characters of an excerpt around what was found
 _INDEX = """CREATE VIRTUAL TABLE IF NOT EXISTS words
     USING fts5(text, content='message', content_rowid='id', tokenize='trigram')"""
-_CATCH_UP = """INSERT INTO words(rowid, text) SELECT id, text FROM message
-    WHERE finish IS NOT NULL AND id NOT IN (SELECT id FROM words_docsize)"""
+_LACKING = "finish IS NOT NULL AND id NOT IN (SELECT id FROM words_docsize)"  # of `message`
+_HELD = 0.5  # seconds for which others cannot write while the index grows, well below their patience
+_PAUSE = 0.15  # seconds for which they can: SQLite looks every tenth of a second whether it is let in
 
 
 def by_id(db: sqlite3.Connection, typed: str) -> Conversation:
@@ -90,17 +93,30 @@ def remove(db: sqlite3.Connection, which: str, values: Sequence[object]) -> None
 
 
 def _index(db: sqlite3.Connection) -> bool:
-    """Bring the index up to date, and make it if need be; False where this SQLite has none or the file is closed."""
+    """Bring the index up to date, and make it if need be; False where this SQLite has none or the file is closed.
+
+    It may take long the first time: bit by bit, so that a chat elsewhere does not take the file for one that is stuck.
+    """
     try:
-        transact(db, _catch_up)
+        transact(db, lambda db: db.execute(_INDEX))
+        lacking = deque(id for (id,) in db.execute(f"SELECT id FROM message WHERE {_LACKING} ORDER BY id"))
+        while lacking:
+            transact(db, lambda db: _catch_up(db, lacking))
+            if lacking:
+                time.sleep(_PAUSE)
     except sqlite3.OperationalError:
         return False
     return True
 
 
-def _catch_up(db: sqlite3.Connection) -> None:
-    db.execute(_INDEX)
-    db.execute(_CATCH_UP)
+def _catch_up(db: sqlite3.Connection, lacking: deque[int]) -> None:
+    """Take messages into the index for a while; another process may have taken or removed them meanwhile."""
+    until = time.monotonic() + _HELD
+    insert = f"INSERT INTO words(rowid, text) SELECT id, text FROM message WHERE id = ? AND {_LACKING}"
+    while lacking:
+        db.execute(insert, (lacking.popleft(),))
+        if time.monotonic() >= until:
+            break
 
 
 def _has_index(db: sqlite3.Connection) -> bool:
