@@ -31,6 +31,7 @@ from localspec.conversations.rows import CONVERSATION, MESSAGE
 from localspec.errors import LocalspecError, NotFoundError
 
 KEPT_DELETED = 7 * 86400.0  # seconds in which a deletion can be undone
+_MOST = 2**31  # rows that are asked for; SQLite takes no number of more than 64 bits
 
 
 class Store:
@@ -153,9 +154,10 @@ class Store:
         return self._file.read(lambda db: search.by_id(db, typed))
 
     def conversations(self, limit: int = -1) -> list[Conversation]:
-        """Return the conversations that are not deleted, the last used first."""
+        """Return the conversations that are not deleted, the last used first; -1 is all."""
         sql = f"{CONVERSATION} WHERE deleted_at IS NULL ORDER BY updated DESC, id DESC LIMIT ?"
-        return [rows.conversation(row) for row in self._file.read(lambda db: db.execute(sql, (limit,)).fetchall())]
+        found = self._file.read(lambda db: db.execute(sql, (min(limit, _MOST),)).fetchall())
+        return [rows.conversation(row) for row in found]
 
     def message(self, message: int) -> Message:
         """Return one message, with the text that has come so far. Raises NotFoundError."""
@@ -208,7 +210,7 @@ class Store:
 
     def search(self, query: str, limit: int = 20) -> list[Hit]:
         """Return the messages in which every word of `query` occurs, the latest first; deleted ones are left out."""
-        return self._file.read(lambda db: search.messages(db, rows.text(query), limit))
+        return self._file.read(lambda db: search.messages(db, rows.text(query), min(limit, _MOST)))
 
     def fork(self, message: int) -> Conversation:
         """Begin a conversation that has said what was said up to `message`; the old one stays as it is."""

@@ -79,6 +79,7 @@ def test_the_list(store: Store, logs: Logs) -> None:
     assert lines[0].startswith(ids[-1])
     assert "  2 messages  question 24" in lines[0]
     assert len(logs("-n", "0").splitlines()) == 25
+    assert logs("-n", "99999999999999999999") == logs("-n", "0")
     assert logs("list", "-n", "3") == logs("-n", "3")
     listed = json.loads(logs("--json", "-n", "2"))
     assert [each["id"] for each in listed["conversations"]] == ids[:-3:-1]
@@ -110,6 +111,7 @@ def test_search(store: Store, logs: Logs) -> None:
     assert line.startswith(home)
     assert line.endswith("You: where is the needle")
     assert logs("--search", "haystack").endswith("Assistant: in the HAYSTACK\n")
+    assert logs("search", "haystack", "-n", "99999999999999999999") == logs("--search", "haystack")
     (hit,) = json.loads(logs("search", "haystack", "--json"))["hits"]
     assert (hit["conversation"], hit["role"]) == (home, "assistant")
     with pytest.raises(NotFoundError, match="nobody said 'hay fork'"):

@@ -127,6 +127,14 @@ def test_conversations_are_listed_and_gone_on_with(talk: Talk) -> None:
     assert talk.sent[0] == ("user", "second one"), "a bad id changes nothing"
 
 
+@pytest.mark.parametrize("number", ["0", "99999999999999999999", "9" * 5000])
+def test_a_list_of_none_is_of_all_and_no_number_is_too_large(talk: Talk, number: str) -> None:
+    talk.say(*(word for n in range(25) for word in (f"number {n}", "/new")))
+    assert talk.say("/list").count(" number ") == 20
+    assert talk.say(f"/list {number}").count(" number ") == 25
+    assert talk.errors == ""
+
+
 def test_searching(talk: Talk) -> None:
     talk.say("a needle", "/new", "hay")
     shown = talk.say("/search needle").splitlines()

@@ -16,6 +16,7 @@ from localspec.errors import UsageError
 from localspec.sanitize import one_line
 
 N = 20  # conversations of a list
+_DIGITS = 18  # of a number that is typed; Python refuses to read one of thousands
 
 
 def begin(chat: Chat, _argument: str) -> None:
@@ -26,9 +27,9 @@ def begin(chat: Chat, _argument: str) -> None:
 
 
 def show_list(chat: Chat, argument: str) -> None:
-    """The conversations that were used last, with numbers for /resume."""
-    n = int(argument) if argument.isascii() and argument.isdigit() else N
-    found = chat.current.store.conversations(n)
+    """The conversations that were used last, with numbers for /resume; 0 is all, as for `localspec logs -n`."""
+    n = int(argument[:_DIGITS]) if argument.isascii() and argument.isdigit() else N
+    found = chat.current.store.conversations(n or -1)
     _remember(chat, found)
     lines = rows(found, numbered=True, here=chat.current.id)
     write_out("".join(f"{line}\n" for line in lines or ["  there are no conversations yet"]))
