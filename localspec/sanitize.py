@@ -3,17 +3,21 @@
 Newline and tab stay, \\r\\n becomes \\n, other C0 characters become their pictures (ESC is ␛), and C1, bidirectional
 controls, zero-width characters, tags and lone surrogates become \\u{9b}. Escape sequences need no parser then: without
 their first character they are ordinary text. Emoji and the scripts that need joiners keep theirs. Of combining marks
-on one character so many pass as any script piles up: thousands of them cover lines above, and some terminals stall.
+and joiners so many pass on one character as any script piles up: thousands of them cover lines above, and some
+terminals stall.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import cache
 
-# Marks that pile up on the character before them: Latin to Cyrillic, Hebrew, Arabic, Thai, and those for symbols.
-_MARKS = (
-    "[\u0300-\u034e\u0350-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u06d6-\u06dc\u0e34-\u0e3a"
-    "\u0e47-\u0e4e\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+# Where combining marks are, among letters: Unicode gains some every year, so which are is asked of each.
+_MARKED = (
+    "\u0300-\u034e\u0350-\u036f\u0483-\u0489\u0591-\u061b\u061d-\u115e\u1161-\u17b3\u17b6-\u180a\u1810-\u1dff"
+    "\u20d0-\u20ff\u2cef-\u2cf1\u2d7f-\u2dff\u302a-\u302f\u3099\u309a\ua66f-\uabff\ufb1e\ufe20-\ufe2f"
+    "\U00010100-\U0001bc9f\U0001bca4-\U0001d172\U0001d17b-\U0001efff"
 )
 _SUSPECT = re.compile(
     "\r\n"
@@ -23,10 +27,9 @@ _SUSPECT = re.compile(
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"  # fillers, variation selectors, byte order mark, annotations
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # shorthand, music, tags
     "\ud800-\udfff]"  # lone surrogates
-    f"|{_MARKS}+"
+    f"|([{_MARKED}]+)"
 )
 MARKS = 8  # on one character
-_MARK = re.compile(_MARKS)
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "␡"}
 _JOINERS = "\u200c\u200d"
 # What may stand before a joiner: Arabic to Sinhala letters, symbols and emoji (with or without a variation selector).
@@ -39,8 +42,8 @@ class Sanitizer:
     """Makes a stream of text safe; pieces may be cut anywhere."""
 
     def __init__(self) -> None:
-        self._before = ""  # the last character so far
-        self._marks = 0  # how many marks it is the last of
+        self._before = ""  # the last character so far, if it is shown as it is
+        self._marks = 0  # how many marks and joiners stand at the end
         self._held = ""  # a \r at the end, whose \n may still come
 
     def feed(self, text: str) -> str:
@@ -48,28 +51,45 @@ class Sanitizer:
         text = self._held + text
         self._held = "\r" if text.endswith("\r") else ""
         text = text.removesuffix("\r")
-        if not text:
-            return ""
-        first_before, n_marks = self._before, self._marks
-        self._before, self._marks = text[-1], 0
+        done = 0
 
         def show(match: re.Match[str]) -> str:
-            at, found = match.start(), match.group()
-            if not _is_mark(found[0]):
-                return _show(found, text[at - 1] if at else first_before)
-            n_before = 0 if at else n_marks
-            if match.end() == len(text):
-                self._marks = n_before + len(found)
-            n_kept = max(0, MARKS - n_before)
-            return found[:n_kept] + "".join(map(_escaped, found[n_kept:]))
+            nonlocal done
+            self._pass(text[done : match.start()])
+            done = match.end()
+            return self._marked(match[0]) if match[1] else self._hidden(match[0])
 
-        return _SUSPECT.sub(show, text)
+        shown = _SUSPECT.sub(show, text)
+        self._pass(text[done:])
+        return shown
 
     def finish(self) -> str:
         """Return what was held back, and be ready for another text."""
         rest = "␍" if self._held else ""
         self._before, self._held, self._marks = "", "", 0
         return rest
+
+    def _pass(self, text: str) -> None:
+        """Go on behind text in which nothing is suspect."""
+        if text:
+            self._before, self._marks = text[-1], 0
+
+    def _marked(self, text: str) -> str:
+        """Return what to show for letters with their marks."""
+        shown, n = [], self._marks
+        for char in text:
+            n = n + 1 if _is_mark(char) else 0
+            shown.append(char if n <= MARKS else _escaped(char))
+        self._before, self._marks = text[-1] if n <= MARKS else "", n
+        return "".join(shown)
+
+    def _hidden(self, found: str) -> str:
+        """Return what to show for a character that a terminal obeys or does not show, or for \\r\\n."""
+        if self._marks < MARKS and _joins(found, self._before):
+            self._before, self._marks = found, self._marks + 1
+            return found
+        self._before, self._marks = "", 0
+        return "\n" if found == "\r\n" else _PICTURES.get(found) or _escaped(found)
 
 
 def sanitize(text: str) -> str:
@@ -83,22 +103,17 @@ def one_line(text: str) -> str:
     return " ".join(sanitize(text).split())
 
 
-def _show(found: str, before: str) -> str:
-    """Return what to show for a suspect character (or \\r\\n) that follows `before`."""
-    if found == "\r\n":
-        return "\n"
-    if found in _PICTURES:
-        return _PICTURES[found]
-    if found in _JOINERS and _JOINABLE.fullmatch(before):
-        return found
-    if "\ufe00" <= found <= "\ufe0f" and _SELECTABLE.fullmatch(before):
-        return found
-    return _escaped(found)
+def _joins(char: str, before: str) -> bool:
+    """Whether `char` is a joiner or a variation selector that has its use behind `before`."""
+    if char in _JOINERS:
+        return _JOINABLE.fullmatch(before) is not None
+    return "\ufe00" <= char <= "\ufe0f" and _SELECTABLE.fullmatch(before) is not None
 
 
 def _escaped(char: str) -> str:
     return f"\\u{{{ord(char):x}}}"
 
 
+@cache
 def _is_mark(char: str) -> bool:
-    return _MARK.fullmatch(char) is not None
+    return unicodedata.category(char) in ("Mn", "Me") or unicodedata.combining(char) != 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.sanitize import Sanitizer, sanitize
+from localspec.sanitize import MARKS, Sanitizer, sanitize
 
 CONTROLS = {chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))} - {"\n", "\t"}
 NASTY = st.text(
@@ -36,6 +36,10 @@ NASTY = st.text(
         ("half \ud83d pair", "half \\u{d83d} pair"),
         ("a\u200db\ufe0fc", "a\\u{200d}b\\u{fe0f}c"),
         ("a" + 10 * "\u0301" + "b\u0301", "a" + 8 * "\u0301" + 2 * "\\u{301}" + "b\u0301"),
+        ("م" + 8 * "\u064b" + "\u200d\u064b", "م" + 8 * "\u064b" + "\\u{200d}\u064b"),
+        ("☺" + 8 * "\u20dd" + "\ufe0f", "☺" + 8 * "\u20dd" + "\\u{fe0f}"),
+        ("م" + 9 * "\u064b" + "\u200d", "م" + 8 * "\u064b" + "\\u{64b}\\u{200d}"),
+        ("\x1b\u200d", "␛\\u{200d}"),
         ("e\u0301\u034f\u0301", "e\u0301\\u{34f}\u0301"),
     ],
 )
@@ -51,6 +55,7 @@ def test_what_a_terminal_obeys_becomes_visible(raw: str, shown: str) -> None:
         "क्‍ष",  # Devanagari with a zero-width joiner
         "Việt Nam, b̵͇a̐d t́y̆pe",  # marks of their own
         "Ünïcödé 漢字 한글 עברית العربية",
+        "བོད་སྐད་ ཧྐྵྨླྺྼྻྃ နိုင်ငံ့ ကြွေးကြော်သံ เปลี่ยน ਗੁਰਮੁਖੀ שָׁלוֹם וּבְרָכָה بِسْمِ ٱللَّهِ",  # scripts that pile up
         "[/INST] [@click=app.quit]x[/] \\u{9b}",  # markup is text
     ],
 )
@@ -75,6 +80,22 @@ def test_every_cut_gives_the_same(text: str) -> None:
         assert sanitizer.feed(text[:cut]) + sanitizer.feed(text[cut:]) + sanitizer.finish() == whole
     sanitizer = Sanitizer()
     assert "".join(map(sanitizer.feed, text)) + sanitizer.finish() == whole
+
+
+MARKED = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Mn", "Me")]
+
+
+def test_no_mark_of_unicode_piles_up() -> None:
+    for mark in MARKED:
+        assert sanitize("a" + 1000 * mark).count(mark) <= MARKS, hex(ord(mark))
+
+
+@given(st.text(st.sampled_from("ka1☺م\u0301\u08d3\u0730\u07eb\u064b\u0941\u094d\u20dd\u200d\u200c\ufe0f"), max_size=60))
+def test_nothing_piles_up_in_turns(text: str) -> None:
+    pile = 0
+    for char in sanitize(text):
+        pile = pile + 1 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 0
+        assert pile <= MARKS
 
 
 def test_only_a_carriage_return_is_held_back() -> None:
