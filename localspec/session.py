@@ -31,6 +31,7 @@ from localspec.models.gguf.shards import read_model
 from localspec.models.pairs import require_fit
 from localspec.narration import narrate
 from localspec.placing import Looked, first_step, load_options
+from localspec.profiles import Profile
 from localspec.prompt import Tokenised, tokenise
 from localspec.protocols import Cancel, Cancelled, Clock, Drafter
 from localspec.sampling import Sampler
@@ -78,9 +79,8 @@ class Session:
             limit = self._draft.backend.traits.n_ctx
             if limit < self._target.backend.traits.n_ctx:
                 warnings += (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
-        profile = remembered([one for one in (self._target, self._draft) if one is not None], settings)
         can_verify = self._target.backend.traits.can_rollback
-        self._steering = Steering(profile, self._clock, can_verify=can_verify)
+        self._steering = Steering(self._profile(), self._clock, can_verify=can_verify)
         for warning in warnings:
             yield events.Warned("pair", warning)
         yield events.Loaded(
@@ -327,6 +327,10 @@ class Session:
         if self._drafted is None or self._drafted[0] != key:
             self._drafted = key, resolve(registered()[axes.method]).build(parts)
         return self._drafted[1]
+
+    def _profile(self) -> Profile:
+        """Find what earlier runs learned of what is loaded."""
+        return remembered([one for one in (self._target, self._draft) if one is not None], self._settings)
 
 
 def _draft_temperature(sampling: Sampling, axes: Axes) -> float | None:

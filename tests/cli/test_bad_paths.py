@@ -149,7 +149,7 @@ def test_a_file_that_changes_between_the_look_and_the_load(
     looked = look_at(str(path))
     change(path)
     with pytest.raises(error, match=r"m\.gguf") as caught:
-        list(load_model(looked, EXACT, "target"))
+        list(load_model(looked, EXACT, "target", lambda: False))
     assert caught.value.hint
 
 
