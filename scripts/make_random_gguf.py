@@ -29,8 +29,10 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class Shape:
-    """What to write. `window` is the sliding window of gemma3, `suppressed` are tokens that are never to be
-    sampled; `heads`, `kv_heads` and `ff` mean nothing to mamba."""
+    """What to write. `heads`, `kv_heads` and `ff` mean nothing to mamba.
+
+    `window` is the sliding window of gemma3, `suppressed` are tokens that are never to be sampled.
+    """
 
     arch: str = "llama"
     vocab: int = 4096
