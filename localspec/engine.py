@@ -70,7 +70,7 @@ class Engine:
             times,
             is_probe=plan.is_probe,
             why=plan.why,
-            expects=plan.expects if len(draft) else None,
+            expects=plan.expects,
             drafter=plan.drafter if plan.max_nodes > 0 else "",
         )
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode

@@ -42,6 +42,7 @@ class ModelDrafter:
 
     def begin(self, history: History) -> None:
         """See how much of the text the cache has: the first proposal evaluates the rest."""
+        self._open = None  # of a pass that was stopped
         self._cached = self._backend.cached(history.tokens)
 
     def behind(self, history: History) -> int:

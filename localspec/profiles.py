@@ -19,7 +19,7 @@ from localspec.acceptance import Acceptance
 from localspec.control.cost import Costs
 from localspec.draft import Draw
 
-VERSION = 4
+VERSION = 5
 ENDS = 1 << 20  # bytes of a model file that identify it, from its start and from its end
 
 
@@ -36,7 +36,8 @@ def fingerprint(path: Path) -> str:
 class Profile:
     """Costs (None: not measured yet) and acceptance by drafter and rule; `file` is where they are kept.
 
-    Several processes may keep one: what another wrote meanwhile, a calibration above all, is taken up and not undone.
+    Several processes may keep one. What another wrote meanwhile is taken up where nothing is known here, and all of it
+    where somebody calibrated; of what both learned, the last to save tells what holds now.
     """
 
     file: Path
@@ -55,6 +56,13 @@ class Profile:
     def accepted(self, key: str, draw: Draw) -> Acceptance:
         """Return what is known of the drafts called `key`, which are drawn as `draw`."""
         return self.acceptance.setdefault(key, Acceptance(draw))
+
+    def renew(self, found: Costs) -> None:
+        """Take what was measured just now."""
+        if self.costs is None:
+            self.costs = found
+        else:
+            self.costs.renew(found)
 
     def told(self) -> dict[str, Any]:
         """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token.
@@ -95,14 +103,17 @@ class Profile:
             return None
 
     def _take_up(self) -> None:
-        """Take what another process measured for newer than what is known here."""
+        """Take what another process wrote: a calibration that is newer, and else what is not known here."""
         other = Profile(self.file)
         other._read()
-        if other.costs is not None and self.costs is not None:
+        if self.costs is None:
+            self.costs = other.costs
+        elif other.costs is not None and other.costs.calibrated > self.costs.calibrated:
             self.costs.renew(other.costs)
         elif other.costs is not None:
-            self.costs = other.costs
-        self.acceptance = {**other.acceptance, **self.acceptance}
+            self.costs.complete(other.costs)
+        ours = {key: one for key, one in self.acceptance.items() if one.n_passes or key not in other.acceptance}
+        self.acceptance = {**other.acceptance, **ours}
 
     def _read(self) -> None:
         """Take what the file says, or nothing of it where it is not there or damaged."""

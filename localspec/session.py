@@ -153,11 +153,13 @@ class Session:
         yield from self._steering.recall(len(prompt.tokens))
         engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed)
         for event in narrate(engine, context, vocabulary, details=request.details, began=began):
+            if isinstance(event, events.Prefilled):
+                self._steering.prefilled(event)
             if isinstance(event, events.Probed):
                 self._steering.probed(event)
             if isinstance(event, events.Finished):
-                yield from self._steering.keep()
                 event = replace(event, **self._steering.findings())
+                yield from self._steering.keep()
             yield event
 
     def inspect(self, question: Question) -> Iterator[events.Event]:
@@ -184,10 +186,7 @@ class Session:
         found = yield from survey_pair(asked, self._target.backend, draft, self._clock, self._cancel)
         is_kept = False
         if asked.is_kept:
-            if self._steering.profile.costs is None:
-                self._steering.profile.costs = found.costs
-            else:
-                self._steering.profile.costs.renew(found.costs)
+            self._steering.profile.renew(replace(found.costs, calibrated=time.time()))
             is_kept = self._steering.profile.save()
         profile = {**self._steering.profile.told(), "is_kept": is_kept}
         yield events.Inspected({**found.to_wire(), "profile": profile})
@@ -255,13 +254,9 @@ class Session:
         assert self._steering is not None
         if not self._steering.must_measure(axes):
             return
-        models = [one.backend for one in (self._target, self._draft) if one is not None]
-        for one in models:
-            one.truncate(one.length)  # a request that failed within a pass left what it drafted open
-        if any(one.length + one.traits.max_rows > one.traits.n_ctx for one in models):
-            self._forget()  # a full context has no room for a measurement
-        draft = models[1] if len(models) > 1 else None
-        yield from self._steering.measure(models[0], draft, self._cancel, models[0].length)
+        self._forget()  # what a lone token costs is found out at the start of a text
+        draft = None if self._draft is None else self._draft.backend
+        yield from self._steering.measure(self._target.backend, draft, self._cancel)
 
     def _drafting(self, axes: Axes) -> Generator[events.Event, None, Loaded | None]:
         """Return the model that drafts: the pair's, or one made of the target's own layers, which stays loaded."""

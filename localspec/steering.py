@@ -14,7 +14,7 @@ from localspec import events
 from localspec.acceptance import Acceptance
 from localspec.axes import Axes
 from localspec.control.auto import LONGEST, Auto
-from localspec.control.calibrate import Stoppable, Timed, calibrate, calibrate_more, is_worth_more
+from localspec.control.calibrate import READ, Stoppable, Timed, calibrate, calibrate_more, is_worth_more
 from localspec.control.cost import Costs
 from localspec.control.guard import Guarded
 from localspec.control.learning import Learning
@@ -64,20 +64,16 @@ class Steering:
 
     @property
     def _is_priced(self) -> bool:
-        return self.profile.costs is not None and self.profile.costs.target.is_known
+        return 1 in self._costs().at(0).measured()
 
-    def measure(self, target: Timed, draft: Timed | None, cancel: Cancel, position: int = 0) -> Iterator[events.Event]:
-        """Measure what passes cost, the target's below `position` tokens that are in its cache.
-
-        Both caches have room for the widest. Raises Cancelled between two passes.
-        """
+    def measure(self, target: Timed, draft: Timed | None, cancel: Cancel) -> Iterator[events.Event]:
+        """Measure what passes cost. Both caches are empty. Raises Cancelled between two passes."""
         yield events.Loading("first measurement", 0.0)
         timed = Stoppable(target, cancel)
         if not self._is_priced:
             drafting = None if draft is None else Stoppable(draft, cancel)
-            self.profile.costs = calibrate(timed, drafting, self._clock, position=position)
+            self.profile.renew(calibrate(timed, drafting, self._clock))
         else:
-            self._costs().at(position)
             calibrate_more(timed, self._costs(), self._clock)
         self._is_measured = True
         self.profile.save()
@@ -98,6 +94,12 @@ class Steering:
         self._is_known = bool(found)
         for one in found:
             yield events.Probed(one.ms, one.ctx, self._clock() - one.at)
+
+    def prefilled(self, event: events.Prefilled) -> None:
+        """Learn from a prompt that was long enough what reading costs the target."""
+        n = event.prompt_n - event.cache_n
+        if n >= READ:
+            self._costs().reading = event.ms / 1e3 / n
 
     def probed(self, event: events.Probed) -> None:
         """Keep a measurement of plain decoding for the answers that follow."""
@@ -129,6 +131,7 @@ class Steering:
 
     def _automatic(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Auto:
         costs = self._costs()
+        costs.at(0)
         free: dict[str, Any] = {}
         if self._can_verify and costs.target.is_known and costs.target.of(1) >= COPIES:
             if self._copier is None:

@@ -224,7 +224,8 @@ class Worker:
 
     def _lines(self, child: Child, sequence: int, command: str) -> Iterator[dict[str, Any]]:
         """Yield what the child says, looking often whether it still does what it should; ends if that is over."""
-        started = time.monotonic()
+        started = heard = time.monotonic()
+        noticed: float | None = None  # when it was first looked at, after the request was cancelled
         while True:
             assert self._sequence == sequence or self._child is not child, "a later request reads the events now"
             try:
@@ -244,11 +245,17 @@ class Worker:
             if not child.is_ready and now - started > self._timeouts.start:
                 reason = f"said nothing for {self._timeouts.start:g} s and was ended"
                 raise self._died(child, reason, "localspec --version, which shows whether llama.cpp can be loaded")
-            # What lies in the pipe may have been said before, while nobody read: silence shows that it does not stop.
-            patience = self._timeouts.cancel * (1 if wire is None else TALKING)
-            if is_cancelled and now - self._cancelled_at > patience:
-                reason = f"did not stop within {self._timeouts.cancel:g} s and was ended"
-                raise self._died(child, reason, "load the models again")
+            if wire is not None:
+                heard = now
+            if is_cancelled:
+                # What lies in the pipe may have been said before, while nobody read: silence shows that it hangs.
+                noticed = noticed or now
+                patience, since = self._timeouts.cancel, max(self._cancelled_at, heard)
+                if wire is not None:
+                    patience, since = TALKING * patience, noticed
+                if now - since > patience:
+                    reason = f"did not stop within {patience:g} s and was ended"
+                    raise self._died(child, reason, "load the models again")
 
     def _rebuild(self, child: Child, wire: dict[str, Any]) -> Event | None:
         """Return the event of a line, None for a type this version does not know, and note what the child is doing."""

@@ -246,8 +246,10 @@ class LlamaBackend:
         else:
             callback = api.ggml_abort_callback(lambda _data: is_stopped())
             api.llama_set_abort_callback(self._context, callback, None)
-            code = self._run()
-            api.llama_set_abort_callback(self._context, NO_CALLBACK, None)
+            try:
+                code = self._run()
+            finally:  # the callback does not outlive this call
+                api.llama_set_abort_callback(self._context, NO_CALLBACK, None)
         if code == OK:
             self.evaluated += n
             if spare:

@@ -244,7 +244,7 @@ class Model:
         """Return the tokens that the file says are never to be sampled: their embeddings were not trained."""
         n = ctypes.c_int32()
         tokens = api.llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(n))
-        return tuple(tokens[: n.value]) if n.value else ()
+        return tuple(token for token in tokens[: n.value] if 0 <= token < self.n_vocab) if n.value else ()
 
     def _special(self) -> Special:
         def known(token: int) -> int | None:

@@ -152,7 +152,8 @@ class Auto:
         if trial.plan.max_nodes and trial.worst <= stake and self._trials.are_due():
             return trial
         dear = (self._costs.draft.of(1) + self._reading.seconds) / price
-        if modelled.stop is None or modelled.worst > room or not self._looks.are_due(self._trials.passes, dear):
+        worst = modelled.worst + DOUBT * self._reading.allowed  # a look is charged with all that is read for it
+        if modelled.stop is None or worst > room or not self._looks.are_due(self._trials.passes, dear):
             return NOTHING
         return replace(modelled, plan=replace(modelled.plan, expects=None, why="a look at the draft"))
 
@@ -211,7 +212,7 @@ class Auto:
             self._draw,
             stop.go_on,
             stop.look_on,
-            expects=(1.0 + expected, rows[best] + draft[best]),
+            expects=(1.0 + expected, rows[best] + draft[best] + self._reading.seconds),
             why=f"{self._name}, about {best}",
         )
         passes = min(READ_BACK, self._left / (1.0 + expected))

@@ -47,17 +47,12 @@ class Stoppable:
         return self.backend.time_rows(rows)
 
 
-def calibrate(
-    target: Timed, draft: Timed | None, clock: Callable[[], float], budget: float = BUDGET, position: int = 0
-) -> Costs:
-    """Return what a pass costs, in seconds; both caches must have room for the widest, and stay as they are.
-
-    The target's holds `position` tokens.
-    """
+def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], budget: float = BUDGET) -> Costs:
+    """Return what a pass costs, in seconds. Both caches are empty, and have room for the widest."""
     times = _times(target, ORDER, clock, budget, WIDTHS)
     times.update(_in_turns(target, times, clock, budget))
     drafts = None if draft is None else _times(draft, (1, READ), clock, DRAFT_BUDGET)
-    return Costs.of_times(times, drafts, READ, position)
+    return Costs.of_times(times, drafts, READ)
 
 
 def is_worth_more(costs: Costs, budget: float = BUDGET) -> bool:

@@ -3,14 +3,16 @@
 The target's cost is a staircase, not a line: four rows can cost less than two, and the row after a step's edge as much
 as the whole step before it. So every width is kept by itself, interpolated only between neighbours. Processors change
 pace: all widths follow a common drift until they are measured again. And contexts grow: attention reads all of one, for
-every row, so prices are kept by its length in spans that double, each beginning with what the nearest one knows.
+every row, so prices are kept by its length in spans that double; until one was measured, the nearest ones' are its
+first guess.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64)  # rows worth measuring: steps lie between them
@@ -21,28 +23,30 @@ PADDING = 6  # rows that may be added to a pass
 FREE = 0.95  # of the cost without them: less must be gained for certain
 LONE = 0.97  # and of a pass of one token, which is all of plain decoding
 WORTH = 0.002  # seconds of such a pass: below, it is too short to be told from noise
-FIRST = 3  # plain passes of which the quickest is believed
+FIRST = 3  # passes of a width, or plain ones, before one is told from an interrupted one
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
-SPAN = 512  # tokens: the first span of lengths, and a power of two; each of the others is as long as all before it
+SPAN = 256  # tokens: the first span of lengths, where `lone` holds; each of the others is as long as all before it
 
 
 class RowCosts:
-    """Seconds of a target pass by its number of rows, from what was `measured` on."""
+    """Seconds of a target pass by its number of rows, from what was `measured` on; some may be no more than guesses."""
 
     def __init__(self, measured: Mapping[int, float] | None = None) -> None:
-        self._seconds: dict[int, float] = dict(measured or {})
+        self._seconds: dict[int, float] = {}
         self._drift = 1.0
-        self._drift_then = dict.fromkeys(self._seconds, 1.0)  # when a width was last measured
-        self._known = sorted(self._seconds)
+        self._drift_then: dict[int, float] = {}  # when a width was last measured
+        self._seen: dict[int, int] = {}  # passes by rows: none of a guess, and of what a survey timed enough
+        self._known: list[int] = []
+        self.add(measured or {})
 
     @property
     def is_known(self) -> bool:
-        """Whether a pass of one row was measured: without it nothing can be compared."""
-        return self.knows(1)
+        """Whether the cost of one row is known, or guessed at: without it nothing can be compared."""
+        return 1 in self._seconds
 
     def measured(self) -> dict[int, float]:
         """Return the seconds by rows as of now, for widths that were measured."""
-        return {rows: self._at(rows) for rows in self._known}
+        return {rows: self._at(rows) for rows in self._known if rows in self._seen}
 
     @staticmethod
     def from_wire(wire: dict[str, float]) -> RowCosts:
@@ -50,8 +54,8 @@ class RowCosts:
         return RowCosts({int(rows): _time(seconds) for rows, seconds in wire.items()})
 
     def knows(self, rows: int) -> bool:
-        """Whether a pass of `rows` was ever measured."""
-        return rows in self._seconds
+        """Whether passes of `rows` were measured often enough to tell one that was interrupted."""
+        return self._seen.get(rows, 0) >= FIRST
 
     def of(self, rows: int) -> float:
         """Return the expected seconds of a pass of `rows`.
@@ -76,6 +80,19 @@ class RowCosts:
         """Take widths that were measured just now."""
         self._seconds.update(measured)
         self._drift_then.update(dict.fromkeys(measured, self._drift))
+        self._seen.update(dict.fromkeys(measured, FIRST))
+        self._known = sorted(self._seconds)
+
+    def guess(self, others: Sequence[RowCosts]) -> None:
+        """Fill in what the first of `others` knows of widths not known here, dearer by as much as what both know is."""
+        ours = self.measured()
+        found = dict[int, float]()
+        for theirs in (other.measured() for other in others):
+            dearer = [ours[rows] / theirs[rows] for rows in ours if theirs.get(rows)]
+            factor = median(dearer) if dearer else 1.0
+            found = {rows: factor * seconds for rows, seconds in theirs.items()} | found
+        self._seconds = found | ours
+        self._drift_then = dict.fromkeys(self._seconds, self._drift)
         self._known = sorted(self._seconds)
 
     def padded(self, rows: int) -> int:
@@ -92,16 +109,19 @@ class RowCosts:
         return min((self._at(rows) / rows for rows in self._known), default=0.0)
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Learn from a pass."""
+        """Learn from a pass: the sooner, the fewer there were of its width."""
+        seen = self._seen.get(rows, 0)
         if rows not in self._seconds:
             self._seconds[rows] = seconds
             self._known = sorted(self._seconds)
         else:
             expected = self._at(rows)
             seconds = min(seconds, OUTLIER * expected)
+            new = max(NEW, 1.0 / (2 + seen))
             self._drift *= math.exp(PACE * math.log(max(seconds, 1e-9) / expected))
-            self._seconds[rows] = (1 - NEW) * expected + NEW * seconds
+            self._seconds[rows] = (1 - new) * expected + new * seconds
         self._drift_then[rows] = self._drift
+        self._seen[rows] = seen + 1
 
     def _at(self, rows: int) -> float:
         return self._seconds[rows] * (self._drift / self._drift_then[rows])
@@ -198,10 +218,12 @@ class Host:
 
 @dataclass
 class Costs:
-    """What is known of the machine, in seconds: the target's passes, drafts, reading one token into the draft model.
+    """What is known of the machine, in seconds: the target's passes, drafts, and reading one token of a long text.
 
+    `read` is the draft model's, and `reading` the target's, as the last prompt had it (0.0: none was long enough).
     `target` is what passes cost at the length of the text that `at` was told last, one of `by_length`, whose keys are
-    where spans begin. `lone` is the rows that a pass of one token has; its cost is kept as that of one row.
+    where spans begin. `lone` is the rows that a pass of one token has early on; its cost is kept as that of one row.
+    `calibrated` is when somebody asked for all of it to be measured, in seconds since 1970.
     """
 
     target: RowCosts = field(default_factory=RowCosts)
@@ -210,43 +232,54 @@ class Costs:
     host: Host = field(default_factory=Host)
     lone: int = 1
     by_length: dict[int, RowCosts] = field(default_factory=dict)
+    calibrated: float = 0.0
+    reading: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.by_length:
             self.by_length[0] = self.target
+        self._guess()
 
     @staticmethod
-    def of_times(
-        target: Mapping[int, float], draft: Mapping[int, float] | None, reading: int, position: int = 0
-    ) -> Costs:
-        """Return what was measured just now: seconds by rows of both models, the draft's of 1 and `reading` rows.
-
-        The target's cache held `position` tokens: it is at the start of a text that a token may have more rows.
-        """
-        lone = lone_rows(target) if position == 0 else 1
+    def of_times(target: Mapping[int, float], draft: Mapping[int, float] | None, reading: int) -> Costs:
+        """Return what was measured just now in empty contexts: seconds by rows, the draft's of 1 and `reading`."""
+        lone = lone_rows(target)
         rows = RowCosts({**target, 1: target[lone]})
-        by_length = {span(position): rows}
         if draft is None:
-            return Costs(rows, lone=lone, by_length=by_length)
-        read = draft.get(reading, reading * draft[1]) / reading
-        return Costs(rows, DraftCosts(draft[1]), read, lone=lone, by_length=by_length)
+            return Costs(rows, lone=lone)
+        return Costs(rows, DraftCosts(draft[1]), draft.get(reading, reading * draft[1]) / reading, lone=lone)
 
     def at(self, position: int) -> RowCosts:
-        """Go on with the prices of a text of `position` tokens; what the nearest length costs is the first guess."""
+        """Go on with the prices of a text of `position` tokens, guessing by the nearest lengths what is not known."""
         begin = span(position)
         if begin not in self.by_length:
-            nearest = min(self.by_length, key=lambda one: abs(_doublings(one) - _doublings(begin)))
-            self.by_length[begin] = RowCosts(self.by_length[nearest].measured())
+            self.by_length[begin] = RowCosts()
+            self._guess()
         self.target = self.by_length[begin]
         return self.target
+
+    def _guess(self) -> None:
+        for begin, rows in self.by_length.items():
+            nearest = sorted(self.by_length, key=lambda one: abs(_doublings(one) - _doublings(begin)))
+            rows.guess([self.by_length[one] for one in nearest if one != begin])
 
     def renew(self, found: Costs) -> None:
         """Take what was measured just now; widths that there was no time for stay."""
         for begin, rows in found.by_length.items():
-            self.at(begin).add(rows.measured())
+            self.by_length.setdefault(begin, RowCosts()).add(rows.measured())
         self.draft, self.read = found.draft, found.read
-        if len(found.target.measured()) > 1 and 0 in found.by_length:  # one row alone has no rival
+        self.calibrated = max(self.calibrated, found.calibrated)
+        if len(found.by_length[0].measured()) > 1:  # one row alone has no rival
             self.lone = found.lone
+        self._guess()
+
+    def complete(self, other: Costs) -> None:
+        """Take from what another process knows the widths and lengths that are not known here."""
+        for begin, rows in other.by_length.items():
+            ours = self.by_length.setdefault(begin, RowCosts())
+            known = ours.measured()
+            ours.add({n: seconds for n, seconds in rows.measured().items() if n not in known})
+        self._guess()
 
     @property
     def plain(self) -> float:
@@ -268,12 +301,14 @@ class Costs:
         by_length = {_begin(begin): RowCosts.from_wire(rows) for begin, rows in wire["target"].items()}
         target = by_length[min(by_length)]
         draft, read, lone = DraftCosts(_time(wire["draft"])), _time(wire["read"]), _lone(wire["lone"])
-        return Costs(target, draft, read, lone=lone, by_length=by_length)
+        return Costs(target, draft, read, lone=lone, by_length=by_length, calibrated=_time(wire["calibrated"]))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the costs as a JSON object; of drafts, the cost of a token within one of four."""
         target = {
             str(begin): {str(n): seconds for n, seconds in rows.measured().items()}
             for begin, rows in self.by_length.items()
+            if rows.measured()
         }
-        return {"target": target, "draft": self.draft.of(4) / 4, "read": self.read, "lone": self.lone}
+        told = {"target": target, "draft": self.draft.of(4) / 4, "read": self.read, "lone": self.lone}
+        return {**told, "calibrated": self.calibrated}

@@ -46,7 +46,7 @@ class Ledger:
         planning = 0.0 if n else step.times.planning  # plain decoding does not plan, drafting cannot do without
         on_host = max(seconds - step.times.draft - step.times.verify - planning, 0.0)
         price = self._costs.plain if self._costs.target.is_known else seconds
-        seconds -= self._pause(n, on_host)
+        seconds -= self._pause(n, on_host - step.times.sample - (step.times.planning if n else 0.0))
         if n == 0 and self.follows_plain:
             self._costs.target.observe(1, on_target)
         if n == 0 and self.follows_plain and not step.drafter:
@@ -61,16 +61,16 @@ class Ledger:
         self.follows_plain = n == 0
         return Charge(price, seconds)
 
-    def _pause(self, n: int, on_host: float) -> float:
+    def _pause(self, n: int, telling: float) -> float:
         """Return the seconds for which nobody took what was told: a stopped terminal, a connection that hangs."""
         host = self._costs.host
         known = host.drafting or host.plain if n else host.plain
-        return max(0.0, on_host - max(OUTLIER * known, PAUSE)) if known else 0.0
+        return max(0.0, telling - max(OUTLIER * known, PAUSE)) if known else 0.0
 
     def _interruption(self, n: int, on_target: float) -> float:
         """Return the seconds of a pass beyond all that its width explains: taken for another program's, nobody's loss.
 
-        Of a width that is made for the first time nothing is known that would explain it.
+        Of a width that was made a few times, or never, at such a length of text, too little is known to tell.
         """
         if not self._costs.target.knows(1 + n):
             return 0.0

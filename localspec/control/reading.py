@@ -53,7 +53,8 @@ class Reading:
     @property
     def allowed(self) -> float:
         """Return the seconds of it that nobody is charged for."""
-        return TENTH * self._costs.target.of_each * self._behind if self.is_due else 0.0
+        each = self._costs.reading or self._costs.target.of_each
+        return TENTH * each * self._behind if self.is_due else 0.0
 
     @property
     def charged(self) -> float:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from localspec.control.calibrate import READ, Timed
-from localspec.control.cost import SIZES, Costs, span
+from localspec.control.cost import SIZES, Costs, RowCosts, span
 from localspec.protocols import Backend, Cancel, Cancelled, Clock
 
 ROUNDS = 20  # beyond, nothing new is learned
@@ -107,8 +107,7 @@ def costs(target: Times, draft: Times | None) -> Costs:
     """Return what a profile keeps of the times."""
     found = Costs.of_times(target.empty, None if draft is None else draft.empty, READ)
     if span(target.position):  # within the first span the empty context stands for all
-        found.at(target.position).add(target.deep)
-        found.at(0)
+        found.by_length[span(target.position)] = RowCosts(target.deep)
     return found
 
 

@@ -91,6 +91,26 @@ def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: Session, 
     assert wider == plain
 
 
+def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also where an answer came before that needed none: a token alone may have more rows only there."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    session = Session(lambda: False)
+    list(session.load(LoadSettings(str(random_gguf(TINY)), ctx=256, threads=1)))
+    assert session._target is not None
+    passes(session, 1, Speculation(method="suffix", k=4))
+    assert session._steering is not None
+    assert session._steering.profile.costs is None, "nothing guards it, so nothing was measured"
+    assert session._target.backend.length > 0
+    lengths = []
+    time_rows = type(session._target.backend).time_rows
+    monkeypatch.setattr(
+        type(session._target.backend), "time_rows", lambda own, n: (lengths.append(own.length), time_rows(own, n))[1]
+    )
+    passes(session, 1, Speculation())
+    assert set(lengths) == {0}
+    session.close()
+
+
 @pytest.mark.parametrize(("seconds", "copies"), [(0.5 * COPIES, False), (2 * COPIES, True)])
 def test_copies_are_looked_for_where_a_pass_is_slow(session: Session, seconds: float, copies: bool) -> None:
     """Looking costs a fraction of a millisecond: a target that is faster would wait for it."""

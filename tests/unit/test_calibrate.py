@@ -185,6 +185,13 @@ def test_a_survey_times_every_width_empty_and_deep() -> None:
     assert costs(found, None).target.measured() == found.empty
 
 
+def test_only_what_was_timed_in_a_long_text_is_kept_of_one() -> None:
+    """The prices of an empty context, written down for others, would make a cliff where they begin."""
+    found = costs(Times({1: 0.05, 4: 0.06, 9: 0.13}, {1: 0.06, 4: 0.1}, position=1500), None)
+    assert found.by_length[1024].measured() == {1: 0.06, 4: 0.1}
+    assert found.target.measured() == {1: 0.05, 4: 0.06, 9: 0.13}
+
+
 def test_widths_are_timed_in_rounds() -> None:
     """A machine that slows down halfway does so for all widths alike: the fastest round counts."""
     machine = Machine(lambda rows: line(rows) * (1.0 if machine.now < 5.0 else 3.0))

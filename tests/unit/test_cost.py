@@ -159,7 +159,7 @@ def test_what_is_measured_anew_replaces_itself_and_nothing_else() -> None:
     assert costs.lone == 1
 
 
-@pytest.mark.parametrize(("position", "begin"), [(0, 0), (511, 0), (512, 512), (1023, 512), (1024, 1024), (5000, 4096)])
+@pytest.mark.parametrize(("position", "begin"), [(0, 0), (255, 0), (256, 256), (511, 256), (512, 512), (5000, 4096)])
 def test_spans_of_lengths_double(position: int, begin: int) -> None:
     assert span(position) == begin
 
@@ -177,20 +177,39 @@ def test_what_passes_cost_deep_in_a_text_is_not_what_they_cost_at_the_start_of_t
     assert costs.target.of(4) == 1.2
 
 
-def test_a_length_that_is_new_begins_with_the_prices_of_the_nearest() -> None:
+def test_what_is_not_known_at_a_length_is_guessed_by_the_nearest() -> None:
     costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
     costs.at(4096).add({1: 2.0, 4: 4.0})
-    assert costs.at(2048).measured() == {1: 2.0, 4: 4.0}
-    assert costs.at(512).measured() == {1: 1.0, 4: 1.2}
-    assert costs.at(16000).measured() == {1: 2.0, 4: 4.0}
+    for position, one, four in ((2048, 2.0, 4.0), (512, 1.0, 1.2), (16000, 2.0, 4.0)):
+        assert (costs.at(position).of(1), costs.target.of(4)) == (one, four)
+        assert costs.target.measured() == {}, "a guess is no measurement, and is not kept as one"
+
+
+def test_a_guess_is_dearer_by_what_is_known_to_be_dearer() -> None:
+    """Four rows as the empty context has them, beside one row as the full one does, would look like a gift."""
+    costs = Costs(RowCosts({1: 1.0, 4: 1.2, 8: 3.0}), by_length={0: RowCosts({1: 1.0, 4: 1.2, 8: 3.0})})
+    costs.renew(Costs(by_length={0: RowCosts({1: 1.0}), 1024: RowCosts({1: 2.0, 4: 2.4})}))
+    assert costs.at(1500).measured() == {1: 2.0, 4: 2.4}
+    assert costs.target.of(8) == pytest.approx(6.0)
+    again = Costs.from_wire(costs.to_wire())
+    assert again.at(1500).measured() == {1: 2.0, 4: 2.4}
+    assert again.target.of(8) == pytest.approx(6.0)
+
+
+def test_a_guess_gives_way_to_a_few_passes() -> None:
+    costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
+    rows = costs.at(3000)
+    for n in range(3):
+        assert not rows.knows(4), f"after {n} passes"
+        rows.observe(4, 2.4)
+    assert rows.knows(4)
+    assert rows.of(4) == pytest.approx(2.4, rel=0.15)
+    assert costs.at(0).of(4) == 1.2
 
 
 def test_a_survey_renews_the_lengths_that_it_measured() -> None:
     costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
     costs.at(1024).add({1: 1.3})
-    found = Costs(RowCosts({1: 0.9, 4: 1.1}))
-    found.at(1024).add({1: 1.1, 4: 1.9})
-    found.at(0)
-    costs.renew(found)
+    costs.renew(Costs(by_length={0: RowCosts({1: 0.9, 4: 1.1}), 1024: RowCosts({1: 1.1, 4: 1.9})}))
     assert costs.at(0).measured() == {1: 0.9, 4: 1.1}
     assert costs.at(1500).measured() == {1: 1.1, 4: 1.9}

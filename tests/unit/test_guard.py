@@ -55,14 +55,15 @@ def told(
     verify: float,
     planning: float = 0.0,
     host: float = 0.0,
+    sample: float = 0.0,
 ) -> None:
     """Tell of a pass that drafted a chain of `n` tokens, in so many seconds."""
     tree = Draft.of([1] * (n + 1), range(-1, n))
     run = (2,) * (accepted + 1)
     sources = (Source.ACCEPTED,) * accepted + (Source.PLAIN,)
     verdict = Verdict(tuple(range(1, accepted + 1)), 2, Source.PLAIN)
-    step = Step(tree, verdict, run, sources, (0,), 1, Times(draft=draft, verify=verify, planning=planning))
-    controller.observe(step, draft + verify + planning + host)
+    step = Step(tree, verdict, run, sources, (0,), 1, Times(draft, verify, sample, planning=planning))
+    controller.observe(step, draft + verify + sample + planning + host)
 
 
 def simulate(alpha: float, pass_cost: float, tokens: int, *, noise: float = 0.0, k: int = 4) -> tuple[float, int]:
@@ -140,6 +141,25 @@ def test_a_stopped_reader_is_nobodys_loss() -> None:
     assert controller.ledger.account.loss < before + PAUSE
     assert controller.ledger.account.elapsed < 1.0, "nor does it earn anything"
     assert controller.plan(Text(), ROOM).max_nodes > 0
+
+
+def test_rejected_drafts_that_take_long_to_judge_are_a_loss() -> None:
+    """Sampling is part of drafting, however much more of it there is than a plain pass has."""
+    controller = guarded(0.014)
+    told(controller, 0, 0, 0.0, PLAIN, host=0.001)
+    told(controller, 0, 0, 0.0, PLAIN, host=0.001)
+    for _ in range(3):
+        told(controller, 4, 0, 0.002, 0.012, sample=0.08)
+    assert controller.ledger.account.loss == pytest.approx(3 * (0.094 - PLAIN), rel=0.05)
+
+
+def test_rows_that_are_dearer_in_a_long_text_are_a_loss_from_the_first() -> None:
+    """What they cost in a short one is a guess, and tells nothing of interruptions."""
+    controller = guarded(0.014)
+    controller._costs.at(5000)
+    for _ in range(2):
+        told(controller, 4, 0, 0.002, 0.100)
+    assert controller.ledger.account.loss == pytest.approx(2 * (0.102 - PLAIN), rel=0.02)
 
 
 @pytest.mark.parametrize(("seconds", "each"), [(0.11, 0.00105), (100.0, 0.002)])

@@ -59,20 +59,62 @@ def test_what_is_saved_is_read_again(models: list[Path], tmp_path: Path) -> None
     assert [path.suffix for path in (tmp_path / "profiles").iterdir()] == [".json"], "no part of a file is left"
 
 
-def test_what_another_process_measured_meanwhile_is_not_undone(models: list[Path], tmp_path: Path) -> None:
-    """A calibration in a second terminal, while a chat goes on with what it read before."""
-    chat = Profile.of(tmp_path, models, SETTINGS)
-    chat.costs = Costs(RowCosts({1: 0.01, 4: 0.012}), DraftCosts(0.002), 0.0001)
-    assert chat.save()
+def opened(models: list[Path], folder: Path, times: dict[int, float]) -> Profile:
+    """Return a profile of `models` that knows `times`, saved."""
+    profile = Profile.of(folder, models, SETTINGS)
+    profile.costs = Costs(RowCosts(times), DraftCosts(0.002), 0.0001)
+    assert profile.save()
+    return profile
+
+
+def kept(models: list[Path], folder: Path) -> dict[int, float]:
+    """Return the times that a process which starts now would find."""
+    costs = Profile.of(folder, models, SETTINGS).costs
+    assert costs is not None
+    return costs.at(0).measured()
+
+
+def test_a_calibration_beside_a_chat_is_taken_up(models: list[Path], tmp_path: Path) -> None:
+    """In a second terminal, while the chat goes on with what it read before."""
+    chat = opened(models, tmp_path, {1: 0.01, 4: 0.012})
     other = Profile.of(tmp_path, models, SETTINGS)
-    other.costs = Costs(RowCosts({1: 0.02, 9: 0.03}), DraftCosts(0.003), 0.0001)
-    other.acceptance["chain"] = learned()
+    other.renew(Costs(RowCosts({1: 0.02, 9: 0.03}), DraftCosts(0.003), 0.0001, calibrated=100.0))
     assert other.save()
     assert chat.save()
-    again = Profile.of(tmp_path, models, SETTINGS)
-    assert again.costs is not None
-    assert again.costs.target.measured() == {1: 0.02, 4: 0.012, 9: 0.03}
-    assert "chain" in again.acceptance
+    assert kept(models, tmp_path) == {1: 0.02, 4: 0.012, 9: 0.03}
+
+
+def test_a_chat_that_is_saved_beside_a_calibration_does_not_undo_it(models: list[Path], tmp_path: Path) -> None:
+    chat = opened(models, tmp_path, {1: 0.01, 4: 0.012})
+    other = Profile.of(tmp_path, models, SETTINGS)
+    assert chat.costs is not None
+    chat.costs.at(0).observe(7, 0.02)
+    assert chat.save(), "while the other measures"
+    other.renew(Costs(RowCosts({1: 0.02, 9: 0.03}), DraftCosts(0.003), 0.0001, calibrated=100.0))
+    assert other.save()
+    assert kept(models, tmp_path) == {1: 0.02, 4: 0.012, 7: 0.02, 9: 0.03}
+
+
+def test_two_chats_do_not_keep_each_other_from_learning(models: list[Path], tmp_path: Path) -> None:
+    """Each finds the file written by the other, who knew the prices of a busier hour."""
+    chats = [opened(models, tmp_path, {1: 0.12}), Profile.of(tmp_path, models, SETTINGS)]
+    for chat in chats * 5:
+        assert chat.costs is not None
+        for _ in range(20):
+            chat.costs.at(0).observe(1, 0.06)
+        assert chat.save()
+    assert kept(models, tmp_path)[1] == pytest.approx(0.06, rel=0.02)
+
+
+def test_what_another_process_saw_accepted_is_kept(models: list[Path], tmp_path: Path) -> None:
+    """Also of a kind of draft that was known here and not used since."""
+    for _ in range(2):
+        chat, other = (Profile.of(tmp_path, models, SETTINGS) for _ in range(2))
+        other.acceptance["chain"] = learned()
+        assert other.save()
+        assert chat.save()
+        chance = Profile.of(tmp_path, models, SETTINGS).accepted("chain", Draw.IID).chance(0.75, 0)
+        assert chance == learned().chance(0.75, 0)
 
 
 @pytest.mark.parametrize("change", ["threads", "cache type", "build", "draft", "beginning", "end", "length"])
@@ -104,7 +146,13 @@ def test_a_file_of_the_same_bytes_elsewhere_is_the_same_model(models: list[Path]
     assert Profile.of(tmp_path, [moved, models[1]], SETTINGS).file == before
 
 
-COSTS: dict[str, Any] = {"target": {"0": {"1": 0.01}, "512": {"1": 0.02}}, "draft": 0.1, "read": 0.1, "lone": 1}
+COSTS: dict[str, Any] = {
+    "target": {"0": {"1": 0.01}, "512": {"1": 0.02}},
+    "draft": 0.1,
+    "read": 0.1,
+    "lone": 1,
+    "calibrated": 0,
+}
 GOOD: dict[str, Any] = {"version": 2, "costs": COSTS, "acceptance": {}}
 TABLE = {"draw": "iid", "reached": [[0.0] * 10] * 4, "accepted": [[0.0] * 10] * 4}
 DAMAGED = {

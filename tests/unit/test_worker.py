@@ -17,7 +17,7 @@ import pytest
 from localspec.config import LoadSettings, Request
 from localspec.errors import IntegrityError, InternalError, ResourceError, UsageError, WorkerDiedError
 from localspec.events import Committed, Event, Finished, Loaded, Loading, Started
-from localspec.worker import Timeouts, Worker
+from localspec.worker import TALKING, Timeouts, Worker
 from localspec.worker_process import SPINS, last_lines
 
 STUB = Path(__file__).parent / "worker_stubs" / "stub.py"
@@ -174,7 +174,8 @@ def test_an_answer_that_ignores_cancel_is_ended() -> None:
     assert "memory" not in caught.value.message
 
 
-def test_an_answer_that_has_stopped_is_not_ended_because_nobody_read_it() -> None:
+@pytest.mark.parametrize("patience", [2, TALKING + 1])
+def test_an_answer_that_has_stopped_is_not_ended_because_nobody_read_it(patience: int) -> None:
     """Ctrl-C, then a terminal that stands still for longer than the patience: the rest lies in the pipe."""
     with stub("slow") as worker:
         list(worker.load(SETTINGS))
@@ -182,7 +183,7 @@ def test_an_answer_that_has_stopped_is_not_ended_because_nobody_read_it() -> Non
         assert isinstance(next(events), Started)
         time.sleep(0.1)
         worker.cancel()
-        time.sleep(2 * FAST.cancel)
+        time.sleep(patience * FAST.cancel)
         *_, last = events
         assert isinstance(last, Finished)
         assert worker.pid is not None, "the models are still there"
