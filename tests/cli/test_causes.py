@@ -110,7 +110,16 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         {"first": passes(draft=40.0), "tried": {"sampled": LOW}}, "rows", "ok", "no width is a cliff",
     ),
     "rows for which nothing is enough": (
-        {"first": passes(lambda rows: 100.0 * rows)}, "rows", "note", "no chain would pay, whatever is accepted",
+        {"first": passes(lambda rows: 100.0 * rows)}, "rows", "bad", "no chain would pay, whatever is accepted",
+    ),
+    "rows that never pay, no draft judged": (
+        {"first": passes(lambda rows: 100.0 * rows), "tried": {}}, "rows", "bad", "no chain would pay",
+    ),
+    "rows that would pay with another draft": (
+        {"first": passes(lambda rows: 60.0 + 40.0 * rows, draft=70.0)}, "rows", "ok", "no width is a cliff",
+    ),
+    "the draft with which they do not": (
+        {"first": passes(lambda rows: 60.0 + 40.0 * rows, draft=70.0)}, "draft", "bad", "no acceptance makes a chain",
     ),
     "acceptance for which nothing is enough": (
         {"first": passes(lambda rows: 100.0 * rows)}, "accepted", "ok", "no chain would pay",
@@ -119,7 +128,9 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "nothing known of rows": ({"first": passes(target={"ms": [[1, 100.0]]})}, "draft", "ok", "was not measured"),
     "a dear draft": ({"first": passes(draft=40.0)}, "draft", "bad", "0.4 of a target pass"),
     "a draft that is not cheap": ({"first": passes(draft=25.0)}, "draft", "note", "0.25 of a target pass"),
-    "rows that never pay": ({"first": passes(lambda rows: 100.0 * rows)}, "draft", "bad", "no acceptance"),
+    "a draft that rows keep from paying": (
+        {"first": passes(lambda rows: 100.0 * rows, draft=2.0)}, "draft", "ok", "makes a chain pay, so dear are rows",
+    ),
     "few accepted": ({"tried": {"greedy": LOW, "sampled": LOW}}, "accepted", "bad", "20 % (± 3)"),
     "temperature": ({"tried": {"greedy": HIGH, "sampled": LOW}}, "sampling", "note", "costs 60%"),
     "the other way round": ({"tried": {"greedy": LOW, "sampled": HIGH}}, "sampling", "ok", "costs nothing"),

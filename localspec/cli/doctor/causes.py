@@ -78,23 +78,33 @@ def rows(case: Case) -> Finding:
         state = "note" if is_steeper else "ok"
         hint = "localspec calibrate PAIR --flash-attn on, and off, to compare" if is_steeper else ""
     why = _too_dear(case)
-    if why and state == "ok":
-        state, hint = "note", f"another quantisation of the target (localspec calibrate PAIR times it), or {COPIES}"
+    is_never = _never(case)
+    if is_never or (why and state == "ok"):
+        state = "bad" if is_never else "note"
+        hint = f"another quantisation of the target (localspec calibrate PAIR times it), or {COPIES}"
     return Finding("rows", state, text + why, hint, facts=facts)
+
+
+def _never(case: Case) -> bool:
+    """Whether rows are so dear that no chain would pay with a draft that is not bad either, whatever is accepted."""
+    if case.draft is None or not case.has_rows:
+        return False
+    costs = RowCosts(case.target)
+    return break_even(costs, min(case.draft, DEAR[1] * costs.of(1))) is None
 
 
 def _too_dear(case: Case) -> str:
     """Say from which acceptance on a chain pays, if no chain does here and the price of rows is why."""
+    if _never(case):
+        return ": so dear that no chain would pay, whatever is accepted"
     tried = case.evidence.tried.get("sampled")
     if case.draft is None or not case.has_rows or tried is None or not tried.seen:
         return ""
     costs = RowCosts(case.target)
     least, of_rows = break_even(costs, case.draft), break_even(costs, 0.0)
     is_theirs = of_rows is None or of_rows > ASKED
-    if not is_theirs or best_chain(costs, case.draft, tried.share)[0]:
-        return ""
-    if least is None:
-        return ": so dear that no chain would pay, whatever is accepted"
+    if least is None or not is_theirs or best_chain(costs, case.draft, tried.share)[0]:
+        return ""  # where none is enough and rows are not why, the draft is
     return f": so dear that a chain would pay from {least:.0%} acceptance on, and {tried.share:.0%} are accepted"
 
 
@@ -105,15 +115,13 @@ def dear_draft(case: Case) -> Finding:
     ratio = case.draft / case.target[1]
     text = f"a token costs {spelt_ms(case.draft)} ms, {ratio:.2g} of a target pass, {spelt_ms(case.target[1])} ms"
     facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": case.target[1], "ratio": ratio}
-    never = False
     if case.has_rows:
         least = facts["break_even"] = break_even(RowCosts(case.target), case.draft)
-        never = least is None
-        text += f": {'no acceptance makes a' if least is None else f'from {least:.0%} acceptance on a'} chain pay"
-        text += "" if never else "s"
+        text += f": from {least:.0%} acceptance on a chain pays" if least else ": no acceptance makes a chain pay"
+        text += ", so dear are rows" if _never(case) else ""
     else:
         text += "; what further rows cost was not measured"
-    state = "bad" if ratio > DEAR[1] or never else "note" if ratio > DEAR[0] else "ok"
+    state = "bad" if ratio > DEAR[1] else "note" if ratio > DEAR[0] else "ok"
     hint = "" if state == "ok" else "a smaller draft: localspec pairs list, or --method suffix"
     return Finding("draft", state, text, hint, facts=facts)
 
