@@ -120,13 +120,14 @@ class Examination:
         if between is not None and can_draft:
             found.replayed = between.content["evaluated"] - found.first.content["evaluated"] - needed
         if not self._is_stopped():
-            request = self._request(prompts[0], n_tokens, Sampling(temperature=TEMPERATURE, seed=1))
+            request = self._request(prompts[0], n_tokens, Sampling(temperature=TEMPERATURE))
             found.race = race(
                 self._worker,
                 replace(request, speculation=Speculation()),
                 ROUNDS,
                 self._is_stopped,
                 lambda what, _answer: self._on_progress(f"race, {what}"),
+                is_seeded=False,  # a seed would have `auto` verify by another rule than people run
             )
         found.ended_ms = self._one_row()
         return found

@@ -21,7 +21,7 @@ SCHEMA = "localspec.race/1"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Both answers with one seed; `same` is None where their texts are not to be compared."""
+    """Both answers, with one seed or with none asked for; `same` is None where their texts are not to be compared."""
 
     plain: Answer
     other: Answer
@@ -44,6 +44,12 @@ class Race:
     def ratio(self) -> Interval | None:
         """The median of the rounds' ratios."""
         return median_interval([one.ratio for one in self.rounds if one.ratio is not None])
+
+    @property
+    def verify(self) -> str:
+        """The rule that judged what was drafted, "" if nothing was run."""
+        started = self.rounds[0].other.stats.started if self.rounds else None
+        return "" if started is None else started.verify
 
     @property
     def same(self) -> Same | None:
@@ -103,10 +109,13 @@ def race(
     repeats: int,
     is_stopped: Callable[[], bool],
     on_progress: Callable[[str, Answer | None], None],
+    *,
+    is_seeded: bool = True,
 ) -> Race | None:
     """Run `repeats` rounds of `request` and its plain twin, each round with a seed of its own, the order turned.
 
-    Plain goes first in the first round. Returns the rounds that were finished, None for none.
+    Plain goes first in the first round. Returns the rounds that were finished, None for none. Without `is_seeded` no
+    seed is asked for: `auto` then verifies as for people who give none, and drawn texts are not compared.
     """
     seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
     on_progress("warming up", None)
@@ -115,7 +124,7 @@ def race(
             ask(worker, replace(request, speculation=speculation, max_tokens=WARM_UP))
     rounds: list[Round] = []
     for number in range(repeats):
-        sampling = replace(request.sampling, seed=(seed + number) % 2**64)
+        sampling = replace(request.sampling, seed=(seed + number) % 2**64 if is_seeded else None)
         found: dict[bool, Answer] = {}
         for is_plain in (True, False) if number % 2 == 0 else (False, True):
             if is_stopped():
@@ -133,5 +142,7 @@ def race(
 def _round(worker: Worker, plain: Answer, other: Answer) -> Round:
     started = other.stats.started
     assert started is not None
-    is_comparable = plain.request.sampling.temperature == 0.0 or started.verify == "coupled" or started.k == 0
+    is_one_law = started.verify == "coupled" or started.k == 0
+    is_seeded = plain.request.sampling.seed is not None
+    is_comparable = plain.request.sampling.temperature == 0.0 or (is_seeded and is_one_law)
     return Round(plain, other, compare_answers(worker, plain, other) if is_comparable else None)

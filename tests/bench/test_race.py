@@ -1,11 +1,74 @@
-"""What a race says of its ratio: no more than its interval holds."""
+"""What a race runs, and what it says of its ratio: no more than its interval holds."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import cast
+
 import pytest
 
-from localspec.bench.race import judged
+from localspec.axes import resolve_axes
+from localspec.bench.diagnosis import Examination, Templates
+from localspec.bench.race import judged, race
 from localspec.bench.statistics import Interval
+from localspec.config import Request, Sampling
+from localspec.control.survey import Survey
+from localspec.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
+from localspec.worker import Worker
+
+
+class Answering:
+    """A worker whose answers are their own number, so that no two texts are alike. Questions are not answered."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer with two passes of a token."""
+        self.asked.append(request)
+        seed = request.sampling.seed
+        axes = resolve_axes(request.speculation, has_draft=True, is_seeded=seed is not None)
+        method, tree, k = axes.method, axes.tree, axes.shape.depth
+        yield Started(method, tree, axes.length, k, axes.verify, seed or 7, seed is not None, 9)
+        for index in range(2):
+            piece = Piece(len(self.asked), "x", "plain")
+            yield Committed(index, 9 + index, 0, 0, 0, (piece,), "x", StepMs(0.0, 10.0, 0.0, 0.0), False, "")
+        yield Finished("length", "", 20.0, 10.0, 1)
+
+    def survey(self, asked: Survey) -> Iterator[Event]:
+        """Tell what a doctor wants to know: passes of 10 ms, whatever their rows."""
+        times = {"ms": [[rows, 10.0] for rows in range(1, 6)], "deep_ms": [], "position": 0}
+        facts = {"can_rollback": True, "draft_can_rollback": True, "evaluated": 0, "major_faults": 0}
+        yield Inspected({"target": times, "draft": times, "swapped_bytes": 0, **facts})
+
+    def inspect(self, question: object) -> Iterator[Event]:
+        """Fail: a race whose texts are not compared asks nothing."""
+        raise AssertionError("texts of different seeds were compared")
+
+
+@pytest.mark.parametrize(("is_seeded", "verify"), [(False, "block"), (True, "coupled")])
+def test_a_race_without_a_seed_verifies_as_people_without_one(is_seeded: bool, verify: str) -> None:
+    worker, request = Answering(), Request(prompt="x", sampling=Sampling(temperature=0.8))
+    if is_seeded:
+        worker.inspect = lambda question: iter(())  # type: ignore[method-assign]
+    raced = race(cast("Worker", worker), request, 2, lambda: False, lambda what, answer: None, is_seeded=is_seeded)
+    assert raced is not None
+    assert raced.verify == verify
+    assert [one.sampling.seed is not None for one in worker.asked[2:]] == [is_seeded] * 4
+    assert (raced.same is not None) == is_seeded
+
+
+def test_a_doctor_races_what_people_run_without_a_seed() -> None:
+    worker = Answering()
+    examination = Examination(
+        cast("Worker", worker), Templates(None, None), has_draft=True, seconds=1.0,
+        is_stopped=lambda: False, on_progress=lambda what: None,
+    )  # fmt: skip
+    found = examination.run()
+    assert found.race is not None
+    assert len(found.race.rounds) == 2
+    assert found.race.verify == "block"
+    assert {one.request.sampling.seed for pair in found.race.rounds for one in (pair.plain, pair.other)} == {None}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.pair import verdict
 from localspec.config import Request
 from localspec.control.cost import SIZES, RowCosts
-from localspec.events import Loaded, ModelFacts
+from localspec.events import Loaded, ModelFacts, Started
 from localspec.models.gguf.anatomy import Anatomy, Layer
 from localspec.stats import Stats
 
@@ -48,9 +48,10 @@ def passes(cost: Callable[[int], float] = lambda rows: 99 + rows, draft: float |
     return Surveyed({**usual, **facts})
 
 
-def raced(host: float = 1.0) -> Race:
+def raced(host: float = 1.0, verify: str = "token") -> Race:
     """Return a race of ten passes, of which each took 10 ms of the draft, 100 ms of the target and `host` ms."""
     stats = Stats(passes=11, draft_ms=100.0, verify_ms=1000.0, sample_ms=4 * host, other_ms=6 * host)
+    stats.started = Started("draft-model", "chain", "auto", 8, verify, 1, False, 9)
     return Race((Round(Answer(Request()), Answer(Request(), stats), None),))
 
 
@@ -132,6 +133,10 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         {"first": passes(lambda rows: 100.0 * rows, draft=2.0)}, "draft", "ok", "makes a chain pay, so dear are rows",
     ),
     "few accepted": ({"tried": {"greedy": LOW, "sampled": LOW}}, "accepted", "bad", "20 % (± 3)"),
+    "acceptance by another rule": (
+        {"race": raced(verify="block")}, "accepted", "ok", "of 1000 judged by --verify token (the race: block); ",
+    ),
+    "acceptance by the same rule": ({}, "accepted", "ok", "of 1000 judged; "),
     "temperature": ({"tried": {"greedy": HIGH, "sampled": LOW}}, "sampling", "note", "costs 60%"),
     "the other way round": ({"tried": {"greedy": LOW, "sampled": HIGH}}, "sampling", "ok", "costs nothing"),
     "too few to tell": (

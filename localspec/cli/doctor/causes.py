@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from localspec.bench.diagnosis import TEMPERATURE, best_chain, break_even
+from localspec.bench.diagnosis import CHAIN, TEMPERATURE, best_chain, break_even
 from localspec.cli.doctor.case import SHORT, Case, unmeasured
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.conditions import drift, experts, host, memory, replays, threads
@@ -131,7 +131,9 @@ def acceptance(case: Case) -> Finding:
     tried = case.evidence.tried.get("sampled")
     if tried is None or not tried.seen:
         return _untried(case, "accepted")
+    raced = "" if case.evidence.race is None else case.evidence.race.verify
     text = f"{_spelt(tried.share, tried.error)} of draft tokens at T={TEMPERATURE:g}, of {tried.seen} judged"
+    text += f" by --verify {CHAIN.verify} (the race: {raced})" if raced not in ("", CHAIN.verify) else ""
     facts = tried.to_wire()
     is_too_few = False
     if case.has_rows:
