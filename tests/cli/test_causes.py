@@ -142,7 +142,13 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "too few to tell": (
         {"tried": {"greedy": Tried(9, 12, 1), "sampled": Tried(7, 12, 1)}}, "sampling", "ok", "beyond chance",
     ),
-    "a template": ({"tried": {"greedy": LOW, "raw": HIGH}}, "template", "bad", "60% fewer"),
+    "a raw prompt, which repeats itself": (
+        {"tried": {"greedy": LOW, "raw": HIGH}}, "template", "ok", "80 % (± 3) as a raw prompt, which is another kind",
+    ),
+    "a raw prompt beside the draft's template": (
+        {"tried": {"greedy": LOW, "raw": HIGH, "draft template": LOW}}, "template", "ok", "is not what costs",
+    ),
+    "a template": ({"tried": {"greedy": LOW, "draft template": HIGH}}, "template", "bad", "60% fewer"),
     "the draft's template": (
         {"tried": {"greedy": LOW, "raw": LOW, "draft template": HIGH}}, "template", "bad", "draft's own template",
     ),

@@ -180,20 +180,22 @@ def template(case: Case) -> Finding:
         return unmeasured("template", "no draft token was judged without it")
     if not others:
         return Finding("template", "ok", "the target has no chat template, so none can be wrong: nothing to compare")
-    words = {"raw": "as a raw prompt", "draft template": "with the draft's own template"}
+    words = {"raw": "as a raw prompt, which is another kind of text", "draft template": "with the draft's own template"}
     text = f"accepted {_spelt(usual.share, usual.error)} with the chat template at T=0, "
     text += ", ".join(f"{_spelt(one.share, one.error)} {words[name]}" for name, one in others.items())
     for name, why in case.evidence.refused.items():
         text += f"; {words.get(name, name)} not measured: {why}"
     facts: dict[str, Any] = {name: one.to_wire() for name, one in others.items()}
     facts["chat"] = usual.to_wire()
-    better = [name for name, one in others.items() if one.differs(usual) and one.share > usual.share]
-    if not better:
+    own = others.get("draft template")
+    if own is None:
+        text += "" if case.evidence.refused else "; no other template of the draft's was tried"
+        return Finding("template", "ok", text, facts=facts)
+    if own.share <= usual.share or not own.differs(usual):
         return Finding("template", "ok", f"{text}: the template is not what costs acceptance", facts=facts)
-    hint = "--template of the draft" if "draft template" in better else "a draft made for this template, or --raw"
-    lost = max(others[name].share for name in better) - usual.share
-    text += f": with the chat template {lost:.0%} fewer are accepted"
-    return Finding("template", "bad" if usual.share < LOW[1] else "note", text, hint, facts=facts)
+    text += f": with the target's {own.share - usual.share:.0%} fewer are accepted"
+    state = "bad" if usual.share < LOW[1] else "note"
+    return Finding("template", state, text, "--template of the draft", facts=facts)
 
 
 def quantisation(case: Case) -> Finding:
