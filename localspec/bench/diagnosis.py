@@ -6,7 +6,7 @@ Nothing is concluded here; `localspec doctor PAIR` does that. What an interrupti
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,11 +32,21 @@ ONE_ROW = Survey(seconds=0.2, sizes=(1,), is_deep=False)
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Acceptance in one setting: of the `seen` draft tokens that the verifier looked at, `kept` were accepted."""
+    """Acceptance in one setting: of the `seen` draft tokens that the verifier looked at, `kept` were accepted.
+
+    `by_prompt` has both numbers of each prompt, where they are known.
+    """
 
     kept: int
     seen: int
     n_prompts: int
+    by_prompt: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def of(answers: Sequence[Answer]) -> Tried:
+        """Add up answers, one a prompt."""
+        found = tuple((sum(one.stats.accepted_per_pos), sum(one.stats.reached)) for one in answers)
+        return Tried(sum(kept for kept, _ in found), sum(seen for _, seen in found), len(found), found)
 
     @property
     def share(self) -> float:
@@ -44,8 +54,13 @@ class Tried:
 
     @property
     def error(self) -> float:
-        """One standard error of the share, tokens taken as independent."""
-        return math.sqrt(max(self.share * (1.0 - self.share), 1.0 / max(self.seen, 1)) / max(self.seen, 1))
+        """One standard error of the share: of independent tokens, or, if prompts differ by more, of prompts."""
+        of_tokens = max(self.share * (1.0 - self.share), 1.0 / max(self.seen, 1)) / max(self.seen, 1)
+        n = len(self.by_prompt)
+        if n < 2:
+            return math.sqrt(of_tokens)
+        apart = sum((kept - self.share * seen) ** 2 for kept, seen in self.by_prompt)
+        return math.sqrt(max(of_tokens, apart * n / (n - 1) / max(self.seen, 1) ** 2))
 
     def differs(self, other: Tried) -> bool:
         """Whether the two differ by more than two standard errors."""
@@ -190,8 +205,7 @@ class Examination:
             except IncompatibleError as error:  # the draft's template may be beyond the sandbox
                 found.refused[name] = error.message
                 continue
-            kept = sum(sum(one.stats.accepted_per_pos) for one in answers)
-            found.tried[name] = Tried(kept, sum(sum(one.stats.reached) for one in answers), len(answers))
+            found.tried[name] = Tried.of(answers)
         return needed
 
 

@@ -138,6 +138,10 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     "acceptance by the same rule": ({}, "accepted", "ok", "of 1000 judged; "),
     "temperature": ({"tried": {"greedy": HIGH, "sampled": LOW}}, "sampling", "note", "costs 60%"),
+    "prompts that differ by more than settings": (
+        {"tried": {"greedy": Tried(75, 100, 3, ((30, 33), (33, 34), (12, 33))), "sampled": Tried(650, 1000, 3)}},
+        "sampling", "ok", "accepted 75 % (± 38) at T=0, 65 % (± 3) at T=0.8: no difference beyond chance",
+    ),
     "the other way round": ({"tried": {"greedy": LOW, "sampled": HIGH}}, "sampling", "ok", "costs nothing"),
     "too few to tell": (
         {"tried": {"greedy": Tried(9, 12, 1), "sampled": Tried(7, 12, 1)}}, "sampling", "ok", "beyond chance",
