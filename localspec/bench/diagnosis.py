@@ -220,13 +220,14 @@ def _rows(answer: Answer) -> int:
 def best_chain(target: RowCosts, draft: float, alpha: float) -> tuple[int, float]:
     """Return the chain length that these costs and this acceptance favour, and its speed over plain decoding.
 
-    `draft` is the cost of a draft token in the unit of `target`. Length 0, speed 1: no chain is faster than none.
+    `draft` is the cost of a draft token in the unit of `target`. Passes are padded, as in
+    decoding. Length 0, speed 1: no chain is faster than none.
     """
     best, speed, tokens, reach = 0, 1.0, 1.0, 1.0
     for k in range(1, LONGEST_CHAIN + 1):
         reach *= alpha
         tokens += reach
-        this = tokens * target.of(1) / (target.of(1 + k) + k * draft)
+        this = tokens * target.of(1) / (target.of(target.padded(1 + k)) + k * draft)
         if this > speed:
             best, speed = k, this
     return best, speed

@@ -44,6 +44,7 @@ def passes(cost: Callable[[int], float] = lambda rows: 99 + rows, draft: float |
     usual = {
         "target": times(cost, SIZES), "draft": draft and times(lambda rows: draft * rows, (1, 2)), "threads": 2,
         "draft_threads": draft and 1, "cores": 2, "can_rollback": True, "draft_can_rollback": draft and True,
+        "profile": {"ms": [], "lone": 1},
     }  # fmt: skip
     return Surveyed({**usual, **facts})
 
@@ -81,6 +82,21 @@ def steep(rows: int) -> float:
     return 100.0 * ({1: 1.0, 2: 1.73, 3: 2.37, 4: 2.71}.get(rows) or 3.45 + 0.58 * (rows - 5))
 
 
+def quicker_by_four(rows: int) -> float:
+    """Return the cost of a machine whose four rows take half of what one takes, as do all up to four of a profile's."""
+    return 100.0 if rows < 4 else 50.0 if rows == 4 else 48.0 + rows
+
+
+LONE = {"target": {"ms": [[1, 100.0], [5, 53.0]], "deep_ms": []}}
+LONE_CASES: dict[str, tuple[Surveyed, str]] = {
+    "of a survey": (passes(quicker_by_four, draft=20.0), "0.4 of a target pass, 50 ms: from 41% acceptance on"),
+    "of a profile": (
+        passes(quicker_by_four, draft=20.0, profile={"ms": [[1, 53.0]], "lone": 5}), "0.38 of a target pass, 53 ms",
+    ),
+    "of a width that was not timed": (
+        passes(draft=20.0, profile={"ms": [[1, 53.0]], "lone": 7}, **LONE), "0.2 of a target pass, 100 ms",
+    ),
+}  # fmt: skip
 STEEP: dict[str, Any] = {"first": passes(steep, draft=3.0), "tried": {"sampled": Tried(620, 1000, 3)}}
 ON_GPU = replace(LOADED, target=replace(TARGET, devices=("CPU", "CUDA0")))
 ON_TWO = replace(
@@ -196,6 +212,14 @@ def test_a_cause_is_named_with_its_number(changes: dict[str, Any], name: str, st
     assert words in made.message, made
     if state == "bad":
         assert made.hint, made
+
+
+@pytest.mark.parametrize(("first", "words"), LONE_CASES.values(), ids=LONE_CASES)
+def test_a_plain_pass_is_the_one_that_decoding_makes(first: Surveyed, words: str) -> None:
+    """A token alone gets the rows that are quickest: what is computed is against that."""
+    made = found(healthy(first=first))
+    assert words in made["draft"].message
+    assert made["draft"].facts["break_even"] == made["accepted"].facts["break_even"]
 
 
 def test_a_healthy_pair_has_nothing_bad() -> None:

@@ -13,7 +13,6 @@ from localspec.cli.doctor.case import SHORT, Case, unmeasured
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.conditions import drift, experts, host, memory, replays, threads
 from localspec.cli.staircase import by_rows, spelt_ms
-from localspec.control.cost import RowCosts
 from localspec.control.staircase import stairs
 
 DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad
@@ -89,7 +88,7 @@ def _never(case: Case) -> bool:
     """Whether rows are so dear that no chain would pay with a draft that is not bad either, whatever is accepted."""
     if case.draft is None or not case.has_rows:
         return False
-    costs = RowCosts(case.target)
+    costs = case.costs
     return break_even(costs, min(case.draft, DEAR[1] * costs.of(1))) is None
 
 
@@ -100,7 +99,7 @@ def _too_dear(case: Case) -> str:
     tried = case.evidence.tried.get("sampled")
     if case.draft is None or not case.has_rows or tried is None or not tried.seen:
         return ""
-    costs = RowCosts(case.target)
+    costs = case.costs
     least, of_rows = break_even(costs, case.draft), break_even(costs, 0.0)
     is_theirs = of_rows is None or of_rows > ASKED
     if least is None or not is_theirs or best_chain(costs, case.draft, tried.share)[0]:
@@ -112,11 +111,12 @@ def dear_draft(case: Case) -> Finding:
     """Is the draft cheap against the target?"""
     if case.draft is None:
         return unmeasured("draft", "the pair has no draft model", "localspec pairs list")
-    ratio = case.draft / case.target[1]
-    text = f"a token costs {spelt_ms(case.draft)} ms, {ratio:.2g} of a target pass, {spelt_ms(case.target[1])} ms"
-    facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": case.target[1], "ratio": ratio}
+    plain = case.costs.of(1)
+    ratio = case.draft / plain
+    text = f"a token costs {spelt_ms(case.draft)} ms, {ratio:.2g} of a target pass, {spelt_ms(plain)} ms"
+    facts: dict[str, Any] = {"draft_ms": case.draft, "target_ms": plain, "ratio": ratio}
     if case.has_rows:
-        least = facts["break_even"] = break_even(RowCosts(case.target), case.draft)
+        least = facts["break_even"] = break_even(case.costs, case.draft)
         text += f": from {least:.0%} acceptance on a chain pays" if least else ": no acceptance makes a chain pay"
         text += ", so dear are rows" if _never(case) else ""
     else:
@@ -137,7 +137,7 @@ def acceptance(case: Case) -> Finding:
     facts = tried.to_wire()
     is_too_few = False
     if case.has_rows:
-        costs, draft = RowCosts(case.target), case.draft or 0.0
+        costs, draft = case.costs, case.draft or 0.0
         (k, speed), least = best_chain(costs, draft, tried.share), break_even(costs, draft)
         facts |= {"best_k": k, "computed_speedup": speed, "break_even": least}
         is_too_few = not k and least is not None  # where none is enough, the costs are what is bad
