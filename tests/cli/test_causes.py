@@ -32,6 +32,7 @@ PARTS = Anatomy(
     window=0, n_next=0, largest=1, types=(),
 )  # fmt: skip
 EXPERTS = replace(PARTS, layers=(Layer(10, 900, 1, 1),), n_experts=64, n_used=8)
+MOSTLY_DENSE = replace(EXPERTS, layers=(Layer(900, 90, 1, 1),))
 HIGH, LOW, NONE = Tried(800, 1000, 3), Tried(200, 1000, 3), Tried(0, 0, 3)
 
 
@@ -184,6 +185,10 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "experts": (
         {"parts": EXPERTS, "first": passes(lambda rows: 80.0 + 60 * rows)}, "experts", "bad",
         "two rows cost 1.43x of one; by bytes, were routing even, 1.74x",
+    ),
+    "experts that are few beside the rest": (
+        {"parts": MOSTLY_DENSE, "first": passes(lambda rows: 50.0 + 50 * rows)}, "experts", "note",
+        "two rows cost 1.50x of one; by bytes, were routing even, 1.01x: more experts are not why",
     ),
     "experts that are no matter": ({"parts": EXPERTS}, "experts", "ok", "8 of 64"),
     "a state": ({"first": passes(can_rollback=False)}, "replays", "bad", "the target cannot take tokens back"),

@@ -33,6 +33,8 @@ def experts(case: Case) -> Finding:
     text = f"{said}: two rows cost {ratio:.2f}x of one; by bytes, were routing even, {predicted:.2f}x"
     if ratio < UNION:
         return Finding("experts", "ok", text, facts=facts)
+    if predicted < UNION:
+        return Finding("experts", "note", f"{text}: more experts are not why", "localspec calibrate PAIR", facts=facts)
     hint = "more of the experts on the GPU (localspec plan PAIR), or --method suffix"
     return Finding("experts", "bad", f"{text}: verifying reads the union of what all rows use", hint, facts=facts)
 
