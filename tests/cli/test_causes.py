@@ -31,6 +31,11 @@ PARTS = Anatomy(
     (Layer(90, 0, 1, 1),), 10, 10, is_tied=False, width=1, ff=1, n_heads=1, n_vocab=100, n_experts=0, n_used=0,
     window=0, n_next=0, largest=1, types=(),
 )  # fmt: skip
+DRAFTS = replace(PARTS, layers=(Layer(300_000_000, 0, 1, 1),), embedding=900_000_000, output=100_000_000)
+MIXTURE = replace(
+    PARTS, layers=(Layer(500_000_000, 8_000_000_000, 1, 1),) * 2, embedding=900_000_000, output=1_000_000_000,
+    n_experts=64, n_used=8,
+)  # fmt: skip
 EXPERTS = replace(PARTS, layers=(Layer(10, 900, 1, 1),), n_experts=64, n_used=8)
 MOSTLY_DENSE = replace(EXPERTS, layers=(Layer(900, 90, 1, 1),))
 HIGH, LOW, NONE = Tried(800, 1000, 3), Tried(200, 1000, 3), Tried(0, 0, 3)
@@ -67,7 +72,8 @@ def healthy(**changes: Any) -> Evidence:
 
 
 def found(evidence: Evidence, loaded: Loaded = LOADED, parts: Anatomy = PARTS) -> dict[str, Finding]:
-    return {one.name: one for one in causes(Case(loaded, parts, evidence))}
+    drafts = None if loaded.draft is None else DRAFTS
+    return {one.name: one for one in causes(Case(loaded, parts, drafts, evidence))}
 
 
 def cliff_at_three(rows: int) -> float:
@@ -108,6 +114,7 @@ ON_TWO = replace(
 CROWDED = replace(LOADED, draft=replace(DRAFT, bytes=200_000_000))
 CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "the draft on one of two": ({"loaded": ON_TWO}, "devices", "ok", "CUDA1"),
+    "what a mixture reads": ({"parts": MIXTURE}, "devices", "ok", "40.0 GB/s of weights; draft on CPU, 50.0 GB/s"),
     "the draft lacks the GPU": ({"loaded": ON_GPU}, "devices", "bad", "the draft does not use CUDA0"),
     "an early cliff": ({"first": passes(cliff_at_three)}, "rows", "bad", "3 rows cost 1.90x of 2"),
     "a late cliff": ({"first": passes(cliff_at_nine)}, "rows", "note", "9 rows cost 1.89x of 8"),

@@ -18,10 +18,11 @@ SHORT = 5  # rows: the pending token and four drafted
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A pair with everything that is known of it. `parts` are the target's."""
+    """A pair with everything that is known of it. `parts` are the target's, `draft_parts` None without a draft."""
 
     loaded: Loaded
     parts: Anatomy
+    draft_parts: Anatomy | None
     evidence: Evidence
 
     @property
@@ -52,6 +53,16 @@ class Case:
         """Milliseconds of a draft token, None without a draft model."""
         draft = self.survey["draft"]
         return None if draft is None else by_rows(draft["ms"])[1]
+
+
+def read_bytes(parts: Anatomy, rows: int) -> float:
+    """Return the bytes of weights that a pass of `rows` reads, were the routing to experts even.
+
+    Not the embedding, of which a token takes one row.
+    """
+    dense = parts.output + sum(layer.dense for layer in parts.layers)
+    routed = sum(layer.experts for layer in parts.layers)
+    return dense + routed * (1.0 - (1.0 - parts.used_share) ** rows)
 
 
 def unmeasured(name: str, why: str, hint: str = "") -> Finding:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from localspec.bench.diagnosis import CHAIN, TEMPERATURE, best_chain, break_even
-from localspec.cli.doctor.case import SHORT, Case, unmeasured
+from localspec.cli.doctor.case import SHORT, Case, read_bytes, unmeasured
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.conditions import drift, experts, host, memory, replays, threads
 from localspec.cli.staircase import by_rows, spelt_ms
@@ -35,9 +35,9 @@ def causes(case: Case) -> Iterator[Finding]:
 def devices(case: Case) -> Finding:
     """Does the draft run on a slower device than the target?"""
     target, draft, ms = case.loaded.target, case.loaded.draft, case.target[1]
-    if draft is None or case.draft is None:
+    if draft is None or case.draft is None or case.draft_parts is None:
         return unmeasured("devices", "the pair has no draft model")
-    rates = [target.bytes / ms / 1e6, draft.bytes / case.draft / 1e6]  # GB/s
+    rates = [read_bytes(case.parts, 1) / ms / 1e6, read_bytes(case.draft_parts, 1) / case.draft / 1e6]  # GB/s
     facts = {"target": target.devices, "draft": draft.devices, "target_gb_per_s": rates[0], "draft_gb_per_s": rates[1]}
     text = (
         f"target on {' and '.join(target.devices)}, {rates[0]:.1f} GB/s of weights; "

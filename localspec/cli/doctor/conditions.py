@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from localspec.cli.doctor.case import Case, unmeasured
+from localspec.cli.doctor.case import Case, read_bytes, unmeasured
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.sizes import size
 from localspec.cli.staircase import spelt_ms
@@ -25,9 +25,7 @@ def experts(case: Case) -> Finding:
     said = f"{parts.n_used} of {parts.n_experts} experts a token"
     if 2 not in costs:
         return unmeasured("experts", f"{said}; a pass of two rows was not timed")
-    dense = parts.output + sum(layer.dense for layer in parts.layers)
-    routed, share = sum(layer.experts for layer in parts.layers), parts.used_share
-    predicted = (dense + routed * (1 - (1 - share) ** 2)) / max(dense + routed * share, 1)
+    predicted = read_bytes(parts, 2) / max(read_bytes(parts, 1), 1)
     ratio = costs[2] / costs[1]
     facts |= {"ratio": ratio, "bytes_ratio": predicted}
     text = f"{said}: two rows cost {ratio:.2f}x of one; by bytes, were routing even, {predicted:.2f}x"

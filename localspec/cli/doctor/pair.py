@@ -33,7 +33,8 @@ PLAIN_SPEED = 0.98  # auto's promise: slower than this is no noise to be told as
 def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> int:
     """Measure and tell; return the exit code: 0 whatever is found, or that of the stop."""
     target = read_model(Path(settings.target))
-    templates = Templates(model_info(target).chat_template, _template(settings.draft))
+    draft = None if settings.draft is None else read_model(Path(settings.draft))
+    templates = Templates(model_info(target).chat_template, None if draft is None else model_info(draft).chat_template)
     live = Live(console)
     with open_worker(values) as worker:
         try:
@@ -42,7 +43,7 @@ def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any
                 examination = Examination(
                     worker,
                     templates,
-                    has_draft=settings.draft is not None,
+                    has_draft=draft is not None,
                     seconds=values["seconds"],
                     is_stopped=lambda: stop.is_asked,
                     on_progress=live.status,
@@ -54,7 +55,8 @@ def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any
         if values["as_json"]:
             lone_stop(stop.exit_code)
         return stop.exit_code
-    found = list(causes(Case(loaded, anatomy(target), evidence)))
+    draft_parts = None if draft is None else anatomy(draft)
+    found = list(causes(Case(loaded, anatomy(target), draft_parts, evidence)))
     told = verdict(evidence.race, found)
     if values["as_json"]:
         write_json(_wire(settings, evidence, found, told, is_complete=not stop.is_asked))
@@ -63,10 +65,6 @@ def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any
             write_out(line(one, console, sys.stdout))
         write_out(f"\n{one_line(told)}\n")
     return stop.exit_code
-
-
-def _template(draft: str | None) -> str | None:
-    return None if draft is None else model_info(read_model(Path(draft))).chat_template
 
 
 def _load(worker: Worker, settings: LoadSettings, live: Live, console: Console, stop: Stop) -> Loaded | None:
