@@ -84,6 +84,10 @@ def cliff_at_nine(rows: int) -> float:
     return 100.0 + rows if rows <= 8 else 195.0 + rows
 
 
+def cliffs_at_three_and_nine(rows: int) -> float:
+    return 100.0 if rows <= 2 else 160.0 if rows <= 8 else 290.0 + 0.1 * rows
+
+
 def steep(rows: int) -> float:
     """Return a staircase without a cliff, of which every row costs more than half a pass."""
     return 100.0 * ({1: 1.0, 2: 1.73, 3: 2.37, 4: 2.71}.get(rows) or 3.45 + 0.58 * (rows - 5))
@@ -118,6 +122,9 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "the draft lacks the GPU": ({"loaded": ON_GPU}, "devices", "bad", "the draft does not use CUDA0"),
     "an early cliff": ({"first": passes(cliff_at_three)}, "rows", "bad", "3 rows cost 1.90x of 2"),
     "a late cliff": ({"first": passes(cliff_at_nine)}, "rows", "note", "9 rows cost 1.89x of 8"),
+    "an early cliff before a larger one": (
+        {"first": passes(cliffs_at_three_and_nine)}, "rows", "bad", "; 3 rows cost 1.60x of 2",
+    ),
     "rows that grow dear": (
         {"first": passes(target={"ms": [[1, 100], [5, 110]], "deep_ms": [[1, 120], [5, 240]], "position": 900})},
         "rows", "note", "5 rows cost 1.10x of 1, 2.00x with 900 tokens in the context",

@@ -67,7 +67,7 @@ def rows(case: Case) -> Finding:
         facts |= {"deep_ms": case.survey["target"]["deep_ms"], "position": position}
         is_steeper = later > STEEPER * ratio
     if cliffs:
-        worst = max(cliffs, key=lambda one: one.ratio)
+        worst = max(cliffs, key=lambda one: (one.rows <= SHORT, one.ratio))  # a short chain meets those first
         text += f"; {worst.rows} rows cost {worst.ratio:.2f}x of {worst.before}"
         is_bad = worst.rows <= SHORT and worst.ratio >= TIGHT
         state = "bad" if is_bad else "note"
