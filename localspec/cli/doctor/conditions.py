@@ -12,8 +12,8 @@ from localspec.cli.staircase import spelt_ms
 UNION = 1.3  # two rows against one in a mixture of experts
 HEAT = 1.15  # a pass at the end against the same at the start
 HOST = 1 / 4  # of a pass
-SWAPPED = 1 << 20  # bytes
-FAULTS = (10, 100)  # pages read while passes were timed: a few are code that was not needed before
+SWAPPED = 0.01  # of what is loaded: less is what lies unused anyway
+FAULTS = (10, 100)  # pages read while passes were timed, a note and bad: a few are code that was not needed before
 
 
 def experts(case: Case) -> Finding:
@@ -77,8 +77,11 @@ def memory(case: Case) -> Finding:
     facts = {"swapped_bytes": swapped, "major_faults": faults}
     told = "the system does not say how much is swapped" if swapped is None else f"{size(swapped)} swapped out"
     text = f"{told}, {faults} page{'' if faults == 1 else 's'} read from a disk while passes were timed"
-    is_swapped = swapped is not None and swapped > SWAPPED
-    state = "bad" if faults > FAULTS[1] or is_swapped else "note" if faults > FAULTS[0] else "ok"
+    models = [one for one in (case.loaded.target, case.loaded.draft) if one is not None]
+    is_swapped = swapped is not None and swapped > SWAPPED * sum(one.bytes for one in models)
+    is_read, is_much_read = (faults > limit for limit in FAULTS)
+    is_bad = is_much_read or (is_swapped and is_read)  # what is swapped and not read back slowed no pass
+    state = "bad" if is_bad else "note" if is_read or is_swapped else "ok"
     hint = "" if state == "ok" else "close other programs, or a smaller quantisation"
     return Finding("memory", state, text, hint, facts=facts)
 
@@ -92,7 +95,7 @@ def threads(case: Case) -> Finding:
     if max(n for n in used if n) <= cores:
         return Finding("threads", "ok", text, facts=facts)
     text += "; what fewer would bring was not timed"
-    return Finding("threads", "bad", text, f"--threads {cores}, or leave out --threads", facts=facts)
+    return Finding("threads", "note", text, f"--threads {cores}, or leave out --threads", facts=facts)
 
 
 def drift(case: Case) -> Finding:
