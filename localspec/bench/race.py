@@ -41,9 +41,14 @@ class Race:
     rounds: tuple[Round, ...]
 
     @property
+    def ratios(self) -> list[float]:
+        """Those of the rounds that were timed."""
+        return [one.ratio for one in self.rounds if one.ratio is not None]
+
+    @property
     def ratio(self) -> Interval | None:
         """The median of the rounds' ratios."""
-        return median_interval([one.ratio for one in self.rounds if one.ratio is not None])
+        return median_interval(self.ratios)
 
     @property
     def verify(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from localspec.bench.answers import Answer, Surveyed
 from localspec.bench.diagnosis import Evidence, Tried, best_chain, break_even
 from localspec.bench.race import Race, Round
-from localspec.bench.statistics import Interval
 from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.pair import verdict
 from localspec.config import Request
 from localspec.control.cost import SIZES, RowCosts
-from localspec.events import Loaded, ModelFacts, Started
+from localspec.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs
 from localspec.models.gguf.anatomy import Anatomy, Layer
 from localspec.stats import Stats
 
@@ -251,26 +250,47 @@ def test_a_healthy_pair_has_nothing_bad() -> None:
         assert any(char.isdigit() for char in one.message) or one.name == "experts", one
 
 
-@dataclass(frozen=True)
-class Timed(Race):
-    """A race of which only its outcome is known."""
+def timed(*ratios: float) -> Race:
+    """Return a race of which only its ratios are known."""
+    return Race(tuple(Round(_answer(1.0), _answer(ratio), None) for ratio in ratios))
 
-    median: float
 
-    @property
-    def ratio(self) -> Interval:
-        return Interval(self.median, None, None, 2)
+def _answer(speed: float) -> Answer:
+    stats = Stats()
+    for index in range(2):  # the first is the prompt's own pass
+        piece, ms = Piece(1, "x", "plain"), StepMs(0.0, 1000.0 / speed, 0.0, 0.0)
+        stats.observe(Committed(index, 9 + index, 0, 0, 0, (piece,), "x", ms, False, ""))
+    return Answer(Request(), stats)
+
+
+VERDICTS: dict[str, tuple[Race, str]] = {
+    "rounds that agree": (
+        timed(1.4, 1.6), "speculation pays here: auto is 1.50x plain (median of 2 rounds, 1.40 to 1.60, at T=0.8, "
+    ),
+    "rounds that do not": (
+        timed(0.8, 1.3), "whether speculation pays here is not decided: auto is 1.05x plain (median of 2 rounds, "
+        "0.80 to 1.30, at T=0.8, one prompt); localspec bench PAIR --methods plain,auto decides it; nothing was found",
+    ),
+    "rounds that hardly differ": (timed(0.99, 1.3), "speculation pays here: auto is 1.15x plain (median of 2 rounds"),
+    "slow rounds": (timed(0.8, 0.9), "speculation does not pay here: auto is 0.85x plain (median of 2 rounds, 0.80 t"),
+    "one round": (timed(1.5), "speculation pays here: auto is 1.50x plain (at T=0.8, one prompt)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("race", "words"), VERDICTS.values(), ids=VERDICTS)
+def test_a_verdict_tells_how_far_its_rounds_are_apart(race: Race, words: str) -> None:
+    assert verdict(race, list(found(healthy()).values())).startswith(words)
 
 
 def test_the_verdict_names_the_price_of_rows() -> None:
     """Where nothing is gained, what is worth a look is named; what was not measured is no reason."""
     checks = list(found(healthy(**STEEP)).values())
-    assert verdict(Timed((), 0.97), checks).endswith("; found bad: accepted; worth a look: rows")
-    assert verdict(Timed((), 1.5), checks).endswith("; found bad: accepted")
+    assert verdict(timed(0.97), checks).endswith("; found bad: accepted; worth a look: rows")
+    assert verdict(timed(1.5), checks).endswith("; found bad: accepted")
     noted = [replace(one, state="ok") if one.state == "bad" else one for one in checks]
-    assert verdict(Timed((), 1.0), noted).endswith("; nothing was found bad; worth a look: rows")
-    assert verdict(Timed((), 1.5), noted).endswith("one prompt)")
-    assert verdict(Timed((), 1.0), list(found(healthy()).values())).endswith("; nothing was found bad")
+    assert verdict(timed(1.0), noted).endswith("; nothing was found bad; worth a look: rows")
+    assert verdict(timed(1.5), noted).endswith("one prompt)")
+    assert verdict(timed(1.0), list(found(healthy()).values())).endswith("; nothing was found bad")
 
 
 def test_without_a_draft_what_needs_one_is_said_to_be_missing() -> None:

@@ -27,6 +27,7 @@ from localspec.sanitize import one_line
 from localspec.worker import Worker
 
 SCHEMA = "localspec.doctor/1"
+DECIDES = "localspec bench PAIR --methods plain,auto"  # with several prompts, and an interval
 PLAIN_SPEED = 0.98  # auto's promise: slower than this is no noise to be told as even
 
 
@@ -88,13 +89,18 @@ def verdict(raced: Race | None, found: list[Finding]) -> str:
     if raced is None or raced.ratio is None:
         why = "the race did not end" if raced is None else "the answers of the race were too short"
         return f"speed not measured: {why}{blamed if bad else ''}"
-    ratio = raced.ratio.median
-    pays = "pays" if ratio > 1.0 + EVEN else "neither pays nor costs" if ratio >= PLAIN_SPEED else "does not pay"
-    rounds = f"median of {raced.ratio.n} rounds at T={TEMPERATURE:g}, one prompt"
-    text = f"speculation {pays} here: auto is {ratio:.2f}x plain ({rounds})"
+    ratio, ratios = raced.ratio.median, raced.ratios
+    rounds = f"at T={TEMPERATURE:g}, one prompt"
+    if len(ratios) > 1:
+        rounds = f"median of {len(ratios)} rounds, {min(ratios):.2f} to {max(ratios):.2f}, {rounds}"
+    told = f"auto is {ratio:.2f}x plain ({rounds})"
+    noted = f"; worth a look: {noted}" if noted else ""
+    if min(ratios) < 1.0 - EVEN and max(ratios) > 1.0 + EVEN:
+        return f"whether speculation pays here is not decided: {told}; {DECIDES} decides it{blamed}{noted}"
     if ratio > 1.0 + EVEN:
-        return text + (blamed if bad else "")
-    return text + blamed + (f"; worth a look: {noted}" if noted else "")
+        return f"speculation pays here: {told}{blamed if bad else ''}"
+    pays = "neither pays nor costs" if ratio >= PLAIN_SPEED else "does not pay"
+    return f"speculation {pays} here: {told}{blamed}{noted}"
 
 
 def _wire(
