@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.cli.doctor.checks import _devices as devices_found
 from localspec.cli.doctor.gpus import Gpu, gpus
 from localspec.cli.doctor.rebuild import backend_for, rebuild_line
 from tests.cli.harness import assert_one_line, localspec
@@ -78,6 +79,36 @@ def test_gpus_that_the_kernel_drives(tmp_path: Path, vendor: str, found: str | N
     makers = [gpu.maker for gpu in gpus(tmp_path)]
     assert (found in makers) == (found is not None)
     assert gpus(tmp_path / "none") == gpus(tmp_path / "none")
+
+
+NVIDIA, INTEL = Gpu("NVIDIA", "NVIDIA Corporation GA106"), Gpu("Intel", "Intel device 0x46a6")
+IRIS, RTX = ("Vulkan0", "Intel(R) Iris(R) Xe Graphics (ADL GT2)"), ("CUDA0", "NVIDIA GeForce RTX 3060")
+DEVICES: dict[str, tuple[tuple[Gpu, ...], list[tuple[str, str]], str, str, str]] = {
+    "none there": ((), [], "ok", "; no GPU is seen", ""),
+    "none usable": ((NVIDIA,), [], "note", "cannot use NVIDIA Corporation GA106", "--with cuda|GGML_CUDA"),
+    "all usable": ((NVIDIA,), [RTX], "ok", "RTX 3060", ""),
+    "one without a driver": (
+        (NVIDIA, INTEL), [IRIS], "note", "cannot use NVIDIA Corporation GA106: Vulkan", "the driver of NVIDIA",
+    ),
+    "one that another backend can use": (
+        (NVIDIA, INTEL), [("SYCL0", "Intel(R) Arc(TM)")], "note", "cannot use NVIDIA", "--with cuda|GGML_CUDA",
+    ),
+    "the processor's own beside another": ((NVIDIA, INTEL), [RTX], "ok", "cannot use Intel device 0x46a6", ""),
+    "of an unknown maker": ((NVIDIA,), [("Vulkan0", "Virtio-GPU Venus")], "ok", "Venus, 1.0 GB free)", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "usable", "state", "words", "hint"), DEVICES.values(), ids=DEVICES)
+def test_every_gpu_that_cannot_be_used_is_told(
+    seen: tuple[Gpu, ...], usable: list[tuple[str, str]], state: str, words: str, hint: str
+) -> None:
+    free = {"free": 10**9, "is_remote": False}
+    known = [{"name": "CPU", "description": "a processor", "is_gpu": False, **free}]
+    known += [{"name": name, "description": text, "is_gpu": True, **free} for name, text in usable]
+    (made,) = devices_found({"all": known}, seen)
+    assert (made.state, words in made.message) == (state, True), made
+    assert any(part in made.hint for part in hint.split("|")), made
+    assert bool(made.hint) == bool(hint)
 
 
 LINES = {

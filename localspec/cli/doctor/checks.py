@@ -16,7 +16,7 @@ from typing import Any
 from localspec import __version__
 from localspec.cli.console import is_dumb, is_terminal
 from localspec.cli.described import check_file
-from localspec.cli.doctor.gpus import Gpu, gpus
+from localspec.cli.doctor.gpus import INTEGRATED, Gpu, gpus, unused
 from localspec.cli.doctor.rebuild import backend_for, missing_compiler, rebuild_line
 from localspec.cli.sizes import size
 from localspec.config import cache_folder, typed_path
@@ -138,18 +138,26 @@ def _has_avx2() -> bool:
 
 def _devices(facts: Mapping[str, Any], seen: tuple[Gpu, ...]) -> Iterator[Finding]:
     """Yield what can compute, and every GPU that is there and cannot be used."""
-    usable = [one for one in facts["all"] if one["is_gpu"]]
+    usable = [f"{one['name']} {one['description']}" for one in facts["all"] if one["is_gpu"] and not one["is_remote"]]
     listed = ", ".join(f"{one['name']} ({one['description']}, {size(one['free'])} free)" for one in facts["all"])
     told = {"devices": facts["all"], "gpus": [{"maker": gpu.maker, "name": gpu.name} for gpu in seen]}
-    if usable or not seen:
+    idle = unused(seen, usable)
+    if not idle:
         none = "" if usable else "; no GPU is seen"
         yield Finding("devices", "ok", f"{listed}{none}", facts=told)
         return
-    backend = backend_for(seen[0])
-    names = ", ".join(gpu.name for gpu in seen)
-    lacks = missing_compiler(backend)
-    text = f"{listed}; this build cannot use {names}" + (f" ({lacks})" if lacks else "")
-    yield Finding("devices", "note", text, rebuild_line(backend), facts={**told, "backend": backend})
+    text = f"{listed}; this build cannot use {', '.join(gpu.name for gpu in idle)}"
+    worth = [gpu for gpu in idle if not usable or gpu.maker not in INTEGRATED]
+    if not worth:
+        yield Finding("devices", "ok", text, facts=told)
+    elif any(name.startswith("Vulkan") for name in usable):
+        text += ": Vulkan sees what has a driver"
+        yield Finding("devices", "note", text, f"the driver of {worth[0].name}", facts=told)
+    else:
+        backend = backend_for(worth[0])
+        lacks = missing_compiler(backend)
+        text += f" ({lacks})" if lacks else ""
+        yield Finding("devices", "note", text, rebuild_line(backend), facts={**told, "backend": backend})
 
 
 def _memory(facts: Mapping[str, Any]) -> Finding:

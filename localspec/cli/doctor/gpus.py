@@ -12,6 +12,13 @@ from pathlib import Path
 DRM = Path("/sys/class/drm")
 PATIENCE = 5  # seconds for a tool of the system
 _MAKERS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+INTEGRATED = ("Intel", "AMD")  # makers of processors too, whose own GPU is no reason to rebuild for beside another
+_SIGNS = {  # in llama.cpp's names and descriptions of devices, in small letters
+    "NVIDIA": ("nvidia", "cuda", "geforce", "tesla", "quadro"),
+    "AMD": ("amd", "radeon", "rocm"),
+    "Intel": ("intel", "sycl"),
+    "Apple": ("apple", "metal", "mtl"),
+}
 _DISPLAY = re.compile(r"(?:VGA compatible|3D|Display) controller: (.+)")
 
 
@@ -30,6 +37,14 @@ def gpus(drm: Path = DRM) -> tuple[Gpu, ...]:
     named = _of_nvidia_smi() or _of_lspci()
     makers = {gpu.maker for gpu in named}
     return (*named, *(gpu for gpu in _of_drm(drm) if gpu.maker not in makers))
+
+
+def unused(seen: Sequence[Gpu], usable: Sequence[str]) -> list[Gpu]:
+    """Return those of the makers of which llama.cpp names no device; one whose maker is not known may be any."""
+    makers = [
+        {maker for maker, signs in _SIGNS.items() if any(sign in name.lower() for sign in signs)} for name in usable
+    ]
+    return [] if set() in makers else [gpu for gpu in seen if not any(gpu.maker in found for found in makers)]
 
 
 def _of_nvidia_smi() -> tuple[Gpu, ...]:
