@@ -39,8 +39,8 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     does not load, 4 where a server does not answer.
 
     With PAIR: passes of both models are timed, acceptance is measured at temperature 0 and 0.8, with the chat template
-    and without (± is two standard errors), and auto races plain decoding. Each possible cause is one line with its
-    number; what could not be measured is said. The exit code is 0 whatever is found.
+    and without (± is two standard errors), and auto races plain decoding, without a seed. Each possible cause is one
+    line with its number; what could not be measured is said. The exit code is 0 whatever is found.
     """
     console: Console = ctx.obj
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
