@@ -104,7 +104,7 @@ class Committed:
 
     `k` draft tokens were tested, in a tree of `depth` levels, `n_accepted` of them kept. `drafted` lists the draft
     tokens only when details were asked for. `position` is the absolute position of the first committed token. `rows`
-    are those that the target evaluated: the pending token, the draft, and what it was padded with.
+    are those that were asked for: the pending token, the draft, and what it was padded with.
     """
 
     index: int
