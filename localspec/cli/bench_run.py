@@ -152,12 +152,17 @@ def _measure(
     is_resumed: bool,
 ) -> Result:
     """Measure what is not there yet, keeping each answer in the state file."""
-    kept = state.load() if is_resumed else []
+    earlier = state.load()
+    kept = earlier if is_resumed else []
     if is_resumed and not kept:
         console.warn("there is nothing to resume of this pair with these options: it starts from the beginning")
-    state.begin(kept)
+    elif len(earlier) > len(kept):
+        console.say(
+            f"{len(earlier)} answers of an earlier run of this bench are kept; --resume goes on with them", "dim"
+        )
+    state.begin()
     if state.reason:
-        console.warn(f"an interruption could not be resumed: cannot write {state.path}: {state.reason}")
+        console.warn(f"an interruption could not be resumed: {state.reason}")
     runner = Runner(worker, job)
     found = list(kept)
     is_ended = False
@@ -169,7 +174,7 @@ def _measure(
     finally:
         live.erase()
         if not is_ended and found and not state.reason:
-            console.say(f"{len(found)} answers are kept; the same command with --resume goes on", "dim")
+            console.say(f"{len(state.load())} answers are kept; the same command with --resume goes on", "dim")
     for warning in runner.warnings:
         console.warn(warning)
     costs = _row_costs(survey(worker, PASSES)) if is_ended else ()

@@ -132,6 +132,19 @@ def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:
     assert b"plain" in done.stdout
 
 
+def stopped_at_its_first_answer(command: list[str], home: Path, words: bytes) -> subprocess.Popen[bytes]:
+    """Run `command` until stderr says `words`, and stop it there."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT,
+        env=environment({"LOCALSPEC_HOME": str(home)}),
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert any(words in line for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=TIMEOUT)
+    return process
+
+
 def test_an_interrupted_bench_goes_on(tmp_path: Path) -> None:
     """Ctrl-C: what was measured is shown and kept, and --resume measures only the rest."""
     args = ("bench", "-n", "200", "--prompts", "4", "--repeats", "5", "--temps", "0", "--methods", "plain")
@@ -152,6 +165,11 @@ def test_an_interrupted_bench_goes_on(tmp_path: Path) -> None:
     assert b"interrupted: this is what was measured until then" in out
     kept = [json.loads(line) for path in state.glob("*.jsonl") for line in path.read_text().splitlines()]
     assert 1 <= len(kept) < 20
+    over = stopped_at_its_first_answer([*REAL, *args], tmp_path, b"%d answers of an earlier run" % len(kept))
+    assert over.returncode == 130
+    (path,) = state.glob("*.jsonl")
+    assert [json.loads(line) for line in path.read_text().splitlines()][: len(kept)] == kept
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in kept))
     done = call(tmp_path, *args, "--resume", "--json", "-")
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)

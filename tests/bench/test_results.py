@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -234,7 +236,7 @@ def test_results_of_other_models_are_refused(what: str) -> None:
 def test_an_interrupted_bench_is_kept_line_by_line(tmp_path: Path) -> None:
     """What was appended comes back; a torn last line costs itself only; a complete bench leaves nothing."""
     state = State(tmp_path / "deep" / "er", "x")
-    state.begin([])
+    state.begin()
     state.append(one(0))
     state.append(one(1))
     with state.path.open("a") as file:
@@ -245,11 +247,44 @@ def test_an_interrupted_bench_is_kept_line_by_line(tmp_path: Path) -> None:
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
 
 
+def test_a_run_that_starts_over_costs_an_earlier_one_nothing(tmp_path: Path) -> None:
+    """What it measures again goes before what was there, and a torn line does not tear the next."""
+    state = State(tmp_path, "x")
+    state.begin()
+    state.append(one(0))
+    state.append(one(1))
+    with state.path.open("a") as file:
+        file.write('{"cell": {"prompt": 2, "temp')
+    again = State(tmp_path, "x")
+    again.begin()
+    assert again.load() == [one(0), one(1)], "a Ctrl-C right here"
+    again.append(one(1, rate=50.0))
+    again.append(one(2))
+    assert State(tmp_path, "x").load() == [one(0), one(1, rate=50.0), one(2)]
+
+
+def test_a_full_disk_leaves_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State(tmp_path, "x")
+    state.begin()
+    state.append(one(0))
+    with state.path.open("a") as file:
+        file.write("torn")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    state.begin()
+    assert "No space left" in state.reason
+    assert state.load() == [one(0)]
+    assert list(tmp_path.iterdir()) == [state.path]
+
+
 def test_a_folder_that_cannot_be_written_is_said_and_no_error(tmp_path: Path) -> None:
     """A file where the folder should be, which stops the superuser as well."""
     (tmp_path / "file").write_text("")
     state = State(tmp_path / "file" / "bench", "x")
-    state.begin([one()])
+    state.begin()
     state.append(one())
     assert state.reason
     hashes = Hashes(tmp_path / "file" / "sha256.json")
