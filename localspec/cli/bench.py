@@ -94,12 +94,9 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     with open_worker(values) as worker:
         done = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
     result = done.result
-    if result.measurements:
-        console.on_error = None  # the one object is the result
-    publish(result, outputs)
+    publish(done, outputs, console)
     if not result.measurements and values["json_file"] == "-":
         lone_stop(done.exit_code)
-    done.clear()
     if baseline is not None and result.measurements and values["json_file"] != "-":
         write_out("\nagainst the baseline:\n" + sanitize(compare(baseline, result).text()))
     return done.exit_code

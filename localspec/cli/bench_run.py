@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from localspec.bench.answers import Surveyed, survey
+from localspec.bench.answers import survey
 from localspec.bench.compare import require_same_models
 from localspec.bench.hashes import Hashes
 from localspec.bench.plots import draw, require_plots
@@ -27,7 +27,7 @@ from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings, cache_folder, typed_path
 from localspec.control.survey import Survey
-from localspec.errors import NotFoundError, ResourceError
+from localspec.errors import LocalspecError, NotFoundError, ResourceError
 from localspec.events import Loaded, Loading
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
@@ -115,20 +115,41 @@ def measure(
         live.erase()
 
 
-def publish(result: Result, outputs: Outputs) -> None:
-    """Write everything that was asked for; nothing if nothing was measured."""
-    if not result.measurements:
+def publish(done: Done, outputs: Outputs, console: Console) -> None:
+    """Write everything that was asked for, nothing if nothing was measured.
+
+    Files come first, for standard output may be gone or full, which is no reason to leave them out; and what a file
+    cannot take is shown all the same. What was measured is kept until all of it is written.
+    """
+    if not done.result.measurements:
         return
-    if outputs.json == "-":
-        write_json(result.to_wire())
-    else:
-        write_out(sanitize(text(result)))
+    try:
+        try:
+            _save(done.result, outputs)
+        finally:
+            _show(done.result, outputs, console)
+    except BaseException:
+        if done.state is not None and done.result.is_complete:  # of an interrupted one it was said
+            _tell_kept(done.state, console)
+        raise
+    done.clear()
+
+
+def _save(result: Result, outputs: Outputs) -> None:
     if outputs.json is not None and outputs.json != "-":
         _write(outputs.json, json.dumps(result.to_wire(), indent=1) + "\n")
     if outputs.markdown is not None:
         _write(outputs.markdown, markdown(result, outputs.command))
     if outputs.plots is not None:
         draw(result, typed_path(outputs.plots))
+
+
+def _show(result: Result, outputs: Outputs, console: Console) -> None:
+    if outputs.json == "-":
+        console.on_error = None  # the one object is the result
+        write_json(result.to_wire())
+    else:
+        write_out(sanitize(text(result)))
 
 
 def _state(result: Result) -> State:
@@ -173,11 +194,11 @@ def _measure(
         is_ended = not stop.is_asked
     finally:
         live.erase()
-        if not is_ended and found and not state.reason:
-            console.say(f"{len(state.load())} answers are kept; the same command with --resume goes on", "dim")
+        if not is_ended and found:
+            _tell_kept(state, console)
     for warning in runner.warnings:
         console.warn(warning)
-    costs = _row_costs(survey(worker, PASSES)) if is_ended else ()
+    costs = _row_costs(worker, console) if is_ended else ()
     return dataclasses.replace(
         result,
         measurements=tuple(found),
@@ -187,8 +208,18 @@ def _measure(
     )
 
 
-def _row_costs(found: Surveyed | None) -> tuple[tuple[int, float], ...]:
-    """Return what was timed just now, or what the profile knows where that is more widths: a slow model's."""
+def _tell_kept(state: State, console: Console) -> None:
+    if not state.reason:
+        console.say(f"{len(state.load())} answers are kept; the same command with --resume goes on", "dim")
+
+
+def _row_costs(worker: Worker, console: Console) -> tuple[tuple[int, float], ...]:
+    """Return what is timed now, or what the profile knows where that is more widths: a slow model's."""
+    try:
+        found = survey(worker, PASSES)
+    except LocalspecError as error:  # the answers are worth more
+        console.warn(f"passes were not timed: {error.message}")
+        return ()
     return () if found is None else max(found.row_costs, found.known_costs, key=len)
 
 
