@@ -36,17 +36,27 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One of the three, finished. `notes` are for people, `facts` for programs."""
+    """One of the three, finished. `notes` are for people, `facts` for programs.
+
+    `obstacle` says why it could not run, None where it did: neither passed nor failed.
+    """
 
     name: str
     is_passed: bool
     summary: str
     notes: tuple[str, ...]
     facts: dict[str, Any]
+    obstacle: UsageError | None = None
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it ran and found something wrong."""
+        return not self.is_passed and self.obstacle is None
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object."""
-        return {"check": self.name, "passed": self.is_passed, "summary": self.summary, **self.facts}
+        ran = self.obstacle is None
+        return {"check": self.name, "ran": ran, "passed": self.is_passed, "summary": self.summary, **self.facts}
 
 
 class Verification:
@@ -91,6 +101,7 @@ class Verification:
         """Draw on recorded rows and compare with the target's law."""
         alpha = ERROR / 2 / (len(self._prompts) * POINTS)  # half for the texts alone, half for all of them together
         trials: list[dict[str, Any]] = []
+        n_unknown = 0
         for number, prompt in enumerate(self._prompts):
             if self._is_stopped():
                 break
@@ -103,9 +114,12 @@ class Verification:
             points = tuple(tuple(plain.tokens[: len(plain.tokens) * i // POINTS]) for i in range(POINTS))
             unseeded = replace(asked, sampling=replace(asked.sampling, seed=None))
             question = LawQuestion(unseeded, points, self._draws, alpha, seed)
-            trials += inspect(self._worker, question).get("trials", [])
-        if not trials and not self._is_stopped():
-            raise UsageError("the context has no room for the recorded texts", hint="--ctx 2048, or shorter prompts")
+            found = inspect(self._worker, question)
+            trials, n_unknown = trials + found.get("trials", []), n_unknown + found.get("n_unknown", 0)
+        if not trials and n_unknown:
+            return _not_run("law", "the recorded texts hold tokens that the draft does not have", "another --suite")
+        if not trials:
+            return _not_run("law", "the context has no room for the recorded texts", "--ctx 2048, or shorter prompts")
         return _judged(trials, alpha)
 
     def _sampled(self, temperature: float | None = None) -> Request:
@@ -132,10 +146,11 @@ class Verification:
                 break
             drafted, accepted = drafted + other.stats.drafted, accepted + other.stats.accepted
             found.append(Identity(prompt.id, compare_answers(self._worker, plain, other)))
-        if not drafted and not self._is_stopped():
-            raise UsageError(
+        if not drafted:
+            return _not_run(
+                name,
                 f"nothing was drafted, so the {name} texts show nothing",
-                hint="--method draft-model, or -n 256 with prompts that repeat themselves",
+                "--method draft-model, or -n 256 with prompts that repeat themselves",
             )
         equal = sum(one.same.is_equal for one in found)
         ties = sum(one.same.is_explained for one in found) - equal
@@ -148,6 +163,11 @@ class Verification:
         }
         notes = tuple(f"prompt {one.prompt}: {one.same.spelt()}" for one in found if not one.same.is_equal)
         return Check(name, all(one.same.is_explained for one in found), summary, notes, facts)
+
+
+def _not_run(name: str, why: str, hint: str) -> Check:
+    """Return a check that shows nothing here; the others may."""
+    return Check(name, False, why, (), {}, UsageError(why, hint=hint))
 
 
 def _judged(trials: list[dict[str, Any]], alpha: float) -> Check:

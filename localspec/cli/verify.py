@@ -49,7 +49,7 @@ CHECKED, OUTPUT = "Check", "Output"
 @report_options
 @click.pass_obj
 def verify(console: Console, /, pair: str | None, **values: Any) -> int:
-    """Check that speculation changes nothing on PAIR, or --model's: exit code 10 if it does.
+    """Check that speculation changes nothing on PAIR, or --model's: exit code 10 if it does, 2 if a check cannot run.
 
     Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
     accepted only where the two tokens' scores are closer than rounding moves them, both measured. And thousands of
@@ -75,12 +75,17 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
         finally:
             live.erase()
     is_passed = all(one.is_passed for one in found)
+    is_failed = any(one.is_failed for one in found)
     if values["as_json"]:
         done = {"passed": is_passed and not stop.is_asked, "is_complete": not stop.is_asked}
         write_json({"schema": SCHEMA, "pair": settings.name, **done, "checks": [one.to_wire() for one in found]})
-    elif not stop.is_asked:
+        console.on_error = None  # the one object is this
+    elif not stop.is_asked and (is_passed or is_failed):
         write_out(_verdict(request, one_line(settings.name), is_passed))
-    return stop.exit_code or (0 if is_passed else MISMATCH)
+    obstacle = next((one.obstacle for one in found if one.obstacle), None)
+    if obstacle is not None and not (is_failed or stop.is_asked):
+        raise obstacle
+    return stop.exit_code or (MISMATCH if is_failed else 0)
 
 
 def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:
@@ -121,7 +126,8 @@ def _run(
         live.erase()
         if is_told:
             notes = "".join(f"         {one_line(note)}\n" for note in one.notes)
-            write_out(f"{'ok  ' if one.is_passed else 'FAIL'} {one.name:<8}{one.summary}\n{notes}")
+            word = "ok  " if one.is_passed else "FAIL" if one.is_failed else "--  "
+            write_out(f"{word} {one.name:<8}{one.summary}\n{notes}")
     return found
 
 

@@ -86,11 +86,11 @@ def answer(question: Question, subject: Subject) -> Wire:
             cancel=subject.cancel,
         )
         return {"fork": None if fork is None else fork.to_wire()}
-    return {"trials": _trials(question, subject)}
+    return _tried(question, subject)
 
 
-def _trials(question: LawQuestion, subject: Subject) -> list[Wire]:
-    """Try the rule after every continuation that both contexts hold."""
+def _tried(question: LawQuestion, subject: Subject) -> Wire:
+    """Try the rule after every continuation that both models can read; `n_unknown` hold tokens new to the draft."""
     sampling, target, draft = question.request.sampling, subject.target, subject.draft
     n_vocab = target.traits.n_vocab
     judged = Laws(target, Sampler(sampling), n_vocab)
@@ -99,10 +99,13 @@ def _trials(question: LawQuestion, subject: Subject) -> list[Wire]:
     else:
         drafted = Laws(draft, Sampler(sampling, temperature=sampling.draft_temperature), n_vocab)
     room = min(target.traits.n_ctx, drafted.backend.traits.n_ctx) - sum(WIDTH**level for level in range(1, DEPTH + 1))
-    found = []
+    found, n_unknown = [], 0
     for i, tokens in enumerate(question.continuations):
         text = [*subject.prompt, *tokens]
-        if len(text) >= room or max(text) >= drafted.backend.traits.n_vocab or subject.cancel():
+        if max(text) >= drafted.backend.traits.n_vocab:
+            n_unknown += 1
+            continue
+        if len(text) >= room or subject.cancel():
             continue
         recording = record(text, judged, drafted, width=_width(subject), cancel=subject.cancel)
         trial = try_rule(
@@ -114,7 +117,7 @@ def _trials(question: LawQuestion, subject: Subject) -> list[Wire]:
             cancel=subject.cancel,
         )
         found.append({"position": len(text), **trial.to_wire()})
-    return found
+    return {"trials": found, "n_unknown": n_unknown}
 
 
 def _width(subject: Subject) -> int:

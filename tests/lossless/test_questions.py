@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from localspec.config import Message, Request, Sampling, Speculation
 from localspec.errors import WorkerDiedError
-from localspec.lossless.questions import ForkQuestion, LawQuestion, from_wire, to_wire
+from localspec.lossless.questions import ForkQuestion, LawQuestion, Subject, answer, from_wire, to_wire
 from localspec.worker import Worker
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple)
@@ -40,3 +42,12 @@ def test_a_law_question_survives_the_pipe(
 def test_nothing_is_asked_of_nobody() -> None:
     with pytest.raises(WorkerDiedError, match="No model is loaded"):
         Worker().inspect(ForkQuestion(Request(prompt="a"), (1,), (2,), 0))
+
+
+def test_texts_that_a_model_cannot_read_are_told_apart() -> None:
+    """Those with tokens that the draft does not have are counted; the others lack room."""
+    models: list[Any] = [SimpleNamespace(traits=SimpleNamespace(n_vocab=n, n_ctx=8)) for n in (9, 5)]
+    nobody: Any = None
+    subject = Subject(models[0], models[1], (1,), nobody, lambda: False)
+    question = LawQuestion(Request(prompt="a"), ((2,) * 9, (7,), (2, 8)), 100, 1e-4, 7)
+    assert answer(question, subject) == {"trials": [], "n_unknown": 2}
