@@ -12,10 +12,10 @@ from typing import Any
 from localspec.bench.answers import PLAIN, Answer, Same, ask, compare_answers
 from localspec.bench.statistics import Interval, median_interval
 from localspec.config import Request
+from localspec.faces.summary import EVEN as EVEN
 from localspec.worker import Worker
 
 WARM_UP = 8  # tokens
-EVEN = 0.02  # ratios nearer to 1 are no difference
 SCHEMA = "localspec.race/1"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from localspec.stats import Baseline, Stats
 
+EVEN = 0.02  # ratios nearer to 1 are no difference
+
 
 def live_line(stats: Stats) -> str:
     """Return the status while text is coming, the most wanted number first: narrow terminals cut it."""
@@ -44,7 +46,8 @@ def verdict(stats: Stats) -> str:
     found = stats.finished.verdict if stats.finished is not None else ""
     if not found or found.startswith(("plain: ", "parked: ")) or stats.speedup is None:
         return found
-    return f"speculation {'pays' if stats.speedup > 1.0 else 'does not pay'}: {stats.speedup:.2f}x; {found}"
+    pays = "pays" if stats.speedup > 1 + EVEN else "does not pay" if is_slower(stats) else "neither pays nor costs"
+    return f"speculation {pays}: {stats.speedup:.2f}x; {found}"
 
 
 def plans(stats: Stats) -> str:
@@ -64,7 +67,7 @@ def ttft_ms(stats: Stats) -> float | None:
 
 def is_slower(stats: Stats) -> bool:
     """Whether speculation cost time: worth a colour."""
-    return stats.speedup is not None and stats.speedup < 1
+    return stats.speedup is not None and stats.speedup < 1 - EVEN
 
 
 def speedup_words(stats: Stats) -> str:

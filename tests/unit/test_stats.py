@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.events import Committed, Finished, Piece, Prefilled, Probed, Started, StepMs
-from localspec.faces.summary import speedup_words
+from localspec.faces.summary import is_slower, speedup_words, verdict
 from localspec.stats import Stats
 
 
@@ -129,6 +131,20 @@ def test_a_baseline_of_an_earlier_answer_says_how_old_it_is() -> None:
     stats.observe(Probed(10.0, 30))
     assert (stats.baseline.age_s, stats.baseline.is_live) == (0.0, True)
     assert "probed live" in speedup_words(stats)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "words", "is_loss"),
+    [
+        (1.001, "speculation neither pays nor costs: 1.00x; k 4", False),
+        (0.998, "speculation neither pays nor costs: 1.00x; k 4", False),
+        (1.03, "speculation pays: 1.03x; k 4", False),
+        (0.97, "speculation does not pay: 0.97x; k 4", True),
+    ],
+)
+def test_what_is_no_difference_is_not_called_one(speedup: float, words: str, is_loss: bool) -> None:
+    stats: Any = SimpleNamespace(finished=SimpleNamespace(verdict="k 4"), speedup=speedup)
+    assert (verdict(stats), is_slower(stats)) == (words, is_loss)
 
 
 def test_one_probe_is_no_baseline_and_of_two_the_faster_counts() -> None:
