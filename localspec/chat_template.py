@@ -36,7 +36,11 @@ BUILTIN = {"chatml": CHATML, "none": PLAIN}
 ROLES = ("system", "user", "assistant")
 
 # gpt-oss thinks aloud on a channel of its own, and its answer follows on another: marks that are part of what it wrote.
-_CHANNEL, _THOUGHT, _ANSWER = "<|channel|>", "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+_CHANNEL = "<|channel|>"
+_HEAD = re.compile(
+    r"(?:\A\s*|<\|start\|>assistant[^<]*)<\|channel\|>(?P<channel>\w+)[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>"
+)
+_REFUSED = re.compile(r"<\|channel\|>(analysis|final)<\|message\|>")  # by its template, wherever it stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +153,27 @@ def _answers(messages: Sequence[Message]) -> list[Message]:
     """
     kept: list[Message] = []
     for message in messages:
-        if message.role == "assistant" and (_THOUGHT in message.content or _ANSWER in message.content):
-            _, found, answer = message.content.rpartition(_ANSWER)
-            if not found or not answer.strip():
+        if message.role == "assistant" and _CHANNEL in message.content:
+            answer = _answer(message.content)
+            if not answer.strip():
                 if kept and kept[-1].role == "user":
                     kept.pop()
                 continue
-            message = replace(message, content=answer)
+            # A space in a quotation costs less than the template, which would give way for the whole conversation.
+            message = replace(message, content=_REFUSED.sub(r"<|channel|> \1<|message|>", answer))
         kept.append(message)
     return kept
+
+
+def _answer(said: str) -> str:
+    """Return what follows the first head of the final channel; without one, all that is no thought."""
+    heads = list(_HEAD.finditer(said))
+    for head in heads:
+        if head["channel"] == "final":
+            return said[head.end() :]
+    ends = [*(head.start() for head in heads), len(said)]
+    parts = [said[head.end() : end] for head, end in zip(heads, ends[1:], strict=True) if head["channel"] != "analysis"]
+    return "\n\n".join(part.removesuffix("<|end|>") for part in (said[: ends[0]], *parts) if part.strip())
 
 
 def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) -> Rendered:

@@ -128,6 +128,30 @@ def test_a_thought_that_no_answer_followed_is_left_out_with_its_question(thought
     assert rendered == run(HARMONY, SYSTEM, *CHAT, specials=CHANNELS)
 
 
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        (f"{THOUGHT}<|channel|>final <|constrain|>json<|message|>[1]", "[1]"),
+        (f"{THOUGHT}<|channel|>commentary<|message|>I look.", "I look."),
+        ("<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>analysis<|message|>Hm", "I look."),
+        (
+            "<|channel|>final<|message|>Write <|channel|>final<|message|> first.",
+            "Write <|channel|> final<|message|> first.",
+        ),
+        (
+            f"{THOUGHT}<|channel|>final<|message|>A <|channel|>analysis<|message|> too.",
+            "A <|channel|> analysis<|message|> too.",
+        ),
+        ("It says <|channel|>final<|message|> there.", "It says <|channel|> final<|message|> there."),
+    ],
+)
+def test_no_answer_is_dropped_or_cut_for_its_channel(said: str, sent: str) -> None:
+    rendered = run(HARMONY, CHAT[0], Message("assistant", said), CHAT[2], specials=CHANNELS)
+    assert rendered == run(HARMONY, CHAT[0], Message("assistant", sent), CHAT[2], specials=CHANNELS)
+    assert rendered.warnings == ()
+    assert sent in rendered.text
+
+
 def test_channels_that_a_vocabulary_does_not_know_are_words() -> None:
     said = Message("assistant", f"{THOUGHT}<|channel|>final<|message|>Hello.")
     assert run(CHATML, CHAT[0], said, CHAT[2]).text == reference(CHATML, CHAT[0], said, CHAT[2])
