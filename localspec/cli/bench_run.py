@@ -82,6 +82,10 @@ class Done:
             self.state.clear()
 
 
+class _Stopped(Exception):
+    """A stop was asked for while no request was running that could be cancelled."""
+
+
 def measure(
     worker: Worker,
     settings: LoadSettings,
@@ -95,7 +99,10 @@ def measure(
     live = Live(console)
     try:
         with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
-            hashes = _hashes(settings, live, console)
+            try:
+                hashes = _hashes(settings, live, console, stop)
+            except _Stopped:
+                return Done(Result({}, (), is_complete=False), stop.exit_code)
             result = Result({"pair": _hashed(settings, hashes)}, (), is_complete=False)
             if baseline is not None:
                 require_same_models(baseline, result)
@@ -223,22 +230,27 @@ def _row_costs(worker: Worker, console: Console) -> tuple[tuple[int, float], ...
     return () if found is None else max(found.row_costs, found.known_costs, key=len)
 
 
-def _hashes(settings: LoadSettings, live: Live, console: Console) -> dict[str, str]:
-    """Return the sha256 of both files by path."""
+def _hashes(settings: LoadSettings, live: Live, console: Console, stop: Stop) -> dict[str, str]:
+    """Return the sha256 of both files by path. Raises _Stopped."""
     hashes = Hashes(cache_folder("bench") / "sha256.json")
     found = {}
     for path in (settings.target, settings.draft):
         if path is not None:
             header = read_model(Path(path))
             model_info(header)  # no minute of hashing for a file that is no model, or has no end
-            found[path] = hashes.of_model(header.files, _telling(live, f"hashing {one_line(Path(path).name)}"))
+            what = f"hashing {one_line(Path(path).name)}"
+            found[path] = hashes.of_model(header.files, _telling(live, what, stop))
     if hashes.reason:
         console.warn(f"hashes of models are not kept: {hashes.reason}")
+    if stop.is_asked:  # hashes that were kept are read without a word
+        raise _Stopped
     return found
 
 
-def _telling(live: Live, what: str) -> Callable[[float], None]:
+def _telling(live: Live, what: str, stop: Stop) -> Callable[[float], None]:
     def tell(share: float) -> None:
+        if stop.is_asked:
+            raise _Stopped
         if live.is_due:
             live.status(f"{what} {share:.0%}")
 

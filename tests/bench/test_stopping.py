@@ -1,0 +1,44 @@
+"""Ctrl-C before a bench has a request that could be cancelled: while it hashes the models."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from localspec.bench.hashes import Hashes
+from localspec.cli import bench_run
+from localspec.cli.bench_run import measure
+from localspec.cli.console import Console
+from localspec.cli.signals import INTERRUPTED
+from localspec.config import LoadSettings
+from tests.cli.harness import PAIR, needs_pair
+
+
+@needs_pair
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_hashing_stops_at_once(is_kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing more is read, and nothing is loaded. Where the hashes are kept, they tell no progress."""
+    read = 0
+
+    def of_model(self: Hashes, parts: Any, on_progress: Callable[[float], None]) -> str:
+        nonlocal read
+        read += 1
+        os.kill(os.getpid(), signal.SIGINT)
+        if not is_kept:
+            on_progress(0.5)
+            pytest.fail("the rest of the file is read")
+        return "0" * 64
+
+    monkeypatch.setattr(Hashes, "of_model", of_model)
+    monkeypatch.setattr(bench_run, "_load", lambda *_: pytest.fail("the models are loaded"))
+    monkeypatch.setattr(bench_run, "leave_at_once", lambda _: lambda: None)  # the second Ctrl-C would end the tests
+    settings = LoadSettings(target=str(PAIR / "target-q8_0.gguf"), draft=str(next(PAIR.glob("draft*.gguf"))))
+    worker: Any = type("Idle", (), {"cancel": lambda _: None})()
+    job: Any = None
+    done = measure(worker, settings, job, Console(quiet=True), None, is_resumed=False)
+    assert (done.exit_code, done.result.measurements, done.state) == (INTERRUPTED, (), None)
+    assert read == (2 if is_kept else 1)
