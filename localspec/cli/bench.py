@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -25,7 +24,7 @@ from localspec.cli.options import model_options, report_options
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, promised_settings
-from localspec.config import Sampling
+from localspec.config import Sampling, typed_path
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
 
@@ -89,7 +88,7 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     job = _job(values, has_draft=promised[0].draft is not None)
     outputs = Outputs.of(values, shlex.join(["localspec", *sys.argv[1:]]))
     outputs.check()
-    baseline = None if values["baseline"] is None else read_result(Path(values["baseline"]))
+    baseline = None if values["baseline"] is None else read_result(typed_path(values["baseline"]))
     settings = present_settings(promised, values, console)
     with open_worker(values) as worker:
         done = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
@@ -108,7 +107,7 @@ def _compare(ctx: click.Context, names: tuple[str, ...], values: dict[str, Any])
             raise UsageError(f"bench compare has no --{name.replace('_', '-')}", hint="localspec bench compare A B")
     if len(names) != 2:
         raise UsageError(f"bench compare takes two results, not {len(names)}", hint="localspec bench compare A B")
-    before, after = (read_result(Path(name)) for name in names)
+    before, after = (read_result(typed_path(name)) for name in names)
     require_same_models(before, after)
     comparison = compare(before, after)
     if values["json_file"] is None:

@@ -27,7 +27,7 @@ from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings, cache_folder, typed_path
 from localspec.control.survey import Survey
-from localspec.errors import LocalspecError, NotFoundError, ResourceError
+from localspec.errors import LocalspecError, NotFoundError, ResourceError, UsageError
 from localspec.events import Loaded, Loading
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
@@ -57,8 +57,10 @@ class Outputs:
         if self.plots is not None:
             require_plots()
         for name, option in ((self.json, "--json"), (self.markdown, "--markdown"), (self.plots, "--plots")):
-            if name is None or name == "-":
+            if name is None or (name == "-" and option == "--json"):
                 continue
+            if name == "-":
+                raise UsageError(f"{option} -: only --json goes to standard output", hint=f"{option} NAME, or --json -")
             path = typed_path(name)
             folder = path.absolute().parent
             # Not Path.exists: it raises where a folder on the way may not be entered.

@@ -17,8 +17,8 @@ pytestmark = needs_pair
 SMALL = ("-n", "8", "--prompts", "2", "--repeats", "1", "--temps", "0", "--methods", "draft-model:k=3")
 
 
-def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
-    return localspec(*args, env={"LOCALSPEC_HOME": str(home)})
+def call(home: Path, *args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    return localspec(*args, env={"LOCALSPEC_HOME": str(home), **env})
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,9 @@ BAD = {
     "two pairs": (("storyteller", "storyteller"), 2, "one pair at a time"),
     "no place for JSON": (("--json", "/nowhere/at/all.json"), 3, "cannot write --json"),
     "a folder as Markdown": (("--markdown", "/"), 3, "cannot write --markdown"),
+    "Markdown to stdout": (("--markdown", "-"), 2, "--markdown -: only --json goes to standard output"),
+    "a baseline at home": (("--baseline=~/none.json",), 3, "cannot read /nobody/none.json"),
+    "compare at home": (("compare", "~/a.json", "~/b.json"), 3, "cannot read /nobody/a.json"),
     "no baseline": (("--baseline", "none.json"), 3, "cannot read none.json"),
     "a baseline that is none": (("--baseline", "{bad}"), 2, "is not JSON"),
     "compare one": (("compare", "a.json"), 2, "takes two results"),
@@ -119,7 +122,7 @@ def test_bad_input_is_one_line(tmp_path: Path, case: str) -> None:
     args, code, words = BAD[case]
     spelt = [arg.format(bad=bad) for arg in args]
     command = spelt if spelt[:1] == ["compare"] else [*SMALL, *spelt]
-    line = assert_one_line(call(tmp_path, "bench", *command), code, words)
+    line = assert_one_line(call(tmp_path, "bench", *command, HOME="/nobody"), code, words)
     assert " — try: " in line
 
 

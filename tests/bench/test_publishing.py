@@ -13,7 +13,7 @@ from localspec.bench.state import State
 from localspec.cli import bench_run
 from localspec.cli.bench_run import Done, Outputs, publish
 from localspec.cli.console import Console
-from localspec.errors import ResourceError, WorkerDiedError
+from localspec.errors import ResourceError, UsageError, WorkerDiedError
 from tests.bench.test_results import result
 
 
@@ -74,3 +74,11 @@ def test_an_engine_that_dies_after_the_answers_costs_its_row_costs_only(
     worker: Any = None
     assert bench_run._row_costs(worker, Console()) == ()
     assert "passes were not timed: the engine died" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["markdown", "plots"])
+def test_only_json_goes_to_standard_output(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_run, "require_plots", lambda: None)
+    Outputs("-", None, None, "it").check()
+    with pytest.raises(UsageError, match=f"--{option} -: only --json"):
+        Outputs(**{"json": None, "markdown": None, "plots": None, "command": "it", option: "-"}).check()
