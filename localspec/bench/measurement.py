@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ class Measurement:
 
 
 def from_wire(wire: Wire) -> Measurement:
-    """Rebuild a measurement; raises KeyError, TypeError or ValueError for what is none."""
+    """Rebuild a measurement; raises KeyError, TypeError, ValueError or OverflowError for what is none."""
     names = {field.name for field in dataclasses.fields(Measurement)}
     values = {name: value for name, value in wire.items() if name in names}
     cell = values["cell"]
@@ -74,6 +75,8 @@ def from_wire(wire: Wire) -> Measurement:
     for name in ("decoded", "decode_ms", "tokens", "total_ms"):
         if not isinstance(values[name], int | float):
             raise TypeError(name)
+        if not math.isfinite(values[name]):  # which JSON, as Python reads it, may have
+            raise ValueError(name)
     return Measurement(**values)
 
 

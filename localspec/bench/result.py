@@ -73,7 +73,7 @@ def read_result(path: Path) -> Result:
             created=str(wire.get("created", "")),
         )
         _ = result.hashes, result.rows, result.provenance["options"].keys()
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise UsageError(f"{path} is a damaged result of localspec bench", hint=HINT) from None
     return result
 

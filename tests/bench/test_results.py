@@ -133,6 +133,20 @@ def test_files_that_are_no_result(tmp_path: Path, content: str, words: str) -> N
         read_result(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize("contender", ["plain", "draft-model:k=2"])
+@pytest.mark.parametrize("ms", ["Infinity", "NaN", "1" + "0" * 400])
+def test_a_result_without_speed_is_damaged(tmp_path: Path, contender: str, ms: str) -> None:
+    """JSON as Python reads it has infinities: there is no ratio to what took for ever."""
+    wire = result().to_wire()
+    for measurement in wire["measurements"]:
+        if measurement["cell"]["contender"] == contender:
+            measurement["decode_ms"] = "MS"
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(wire).replace('"MS"', ms))
+    with pytest.raises(UsageError, match="is a damaged result"):
+        read_result(path)
+
+
 def test_tables_say_what_was_left_out() -> None:
     stopped = (*result().measurements, one(6, reason="stop"))
     shown = text(result(measurements=stopped, skipped=2, is_complete=False))

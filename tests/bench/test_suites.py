@@ -156,6 +156,7 @@ def test_budgets_multiply_what_has_no_size() -> None:
         ("draft-model:x", "'x' is no number"),
         ("draft-model:k=-1", "is no number"),
         ("draft-model:k=99999999", "-k"),
+        (f"draft-model:k={'9' * 5000}", "-k"),
         ("draft-model:draft-temp=warm", "no temperature"),
         ("dyspec:0", "dyspec:0"),
         ("static:0", "static:0"),
