@@ -53,6 +53,20 @@ def parse_contenders(text: str, budgets: Sequence[int] = (), *, has_draft: bool)
     return tuple(found.values())
 
 
+def without_size(name: str) -> str:
+    """Return the name of a contender without its draft length and its tree's size: what has others is its like."""
+    head, *settings = _SETTING.split(name)
+    kept = [_unsized(head), *(_unsized(one) if one.startswith("tree=") else one for one in settings)]
+    return ":".join(one for one in kept if not one.startswith("k="))
+
+
+def _unsized(word: str) -> str:
+    """Return "dyspec" for "dyspec:16", "dyspec:depth=4" for "dyspec:16,depth=4"."""
+    shape, _, argument = word.partition(":")
+    rest = ",".join(part for part in argument.split(",") if "=" in part)
+    return f"{shape}:{rest}" if rest else shape
+
+
 def _one(word: str) -> Contender:
     head, *settings = _SETTING.split(word)
     name, _, argument = head.partition(":")

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.bench.contenders import PLAIN
+from localspec.bench.contenders import PLAIN, without_size
 from localspec.bench.result import Result
 from localspec.bench.statistics import Interval
 from localspec.bench.table import temperatures
@@ -47,7 +47,7 @@ def draw(result: Result, folder: Path) -> list[Path]:
         for row in rows:
             if row.drafted and row.tokens_per_pass is not None:
                 longest = row.k or len(row.tested_per_pos)  # copies that auto drafts without a draft model have no k
-                sizes.setdefault(row.contender.partition(":")[0], []).append((longest, row.tokens_per_pass))
+                sizes.setdefault(without_size(row.contender), []).append((longest, row.tokens_per_pass))
         if speeds:
             figures[f"speedup-T{t}"] = speedup(speeds, f"T={t}")
         if positions:

@@ -365,6 +365,22 @@ def test_figures_have_copies_without_a_draft_model(tmp_path: Path, monkeypatch: 
     assert drawn == [{"auto": [0.75, 0.5]}, {"auto": [(2, 9 / 4)]}]
 
 
+def test_a_line_of_sizes_is_of_one_contender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rules at one length are two lines, not two points above each other."""
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+    real = plots.tokens_per_pass
+    monkeypatch.setattr(plots, "tokens_per_pass", lambda sizes, title: (drawn.append(sizes), real(sizes, title))[1])
+    names = ("draft-model:k=2", "draft-model:k=4", "draft-model:k=2:verify=token")
+    ours = [one(0, name, k=4 if "k=4" in name else 2) for name in names]
+    draw(result(measurements=(one(), *ours)), tmp_path)
+    (sizes,) = drawn
+    assert {name: [n for n, _ in points] for name, points in sizes.items()} == {
+        "draft-model": [2, 4],
+        "draft-model:verify=token": [2],
+    }
+
+
 def test_figures_are_written_in_both_formats(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     files = draw(result(row_costs=((1, 2.0), (4, 2.5), (2, 3.0))), tmp_path / "new")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.bench.contenders import parse_contenders
+from localspec.bench.contenders import parse_contenders, without_size
 from localspec.bench.suites import SAMPLES, Prompt, Suite, choose, load_suite
 from localspec.errors import NotFoundError, UsageError
 
@@ -145,6 +145,25 @@ def test_budgets_multiply_what_has_no_size() -> None:
     assert names == [
         "plain", "auto", "dyspec:k=4", "dyspec:k=16", "dyspec:8", "suffix:k=4", "suffix:k=16", "draft-model:k=2",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("draft-model:k=4", "draft-model"),
+        ("draft-model:4", "draft-model"),
+        ("draft-model:k=4:verify=token", "draft-model:verify=token"),
+        ("dyspec:16", "dyspec"),
+        ("dyspec:k=16", "dyspec"),
+        ("dyspec:16,depth=4:draft-temp=1", "dyspec:depth=4:draft-temp=1"),
+        ("static:3,2,1", "static"),
+        ("draft-model:tree=dyspec:16:k=8", "draft-model:tree=dyspec"),
+        ("draft-model:length=confidence:0.4:k=6", "draft-model:length=confidence:0.4"),
+        ("auto", "auto"),
+    ],
+)
+def test_contenders_of_one_name_differ_in_size_only(name: str, like: str) -> None:
+    assert without_size(name) == like
 
 
 @pytest.mark.parametrize(
