@@ -12,11 +12,9 @@ from typing import Any
 
 from localspec.bench.result import Result, Wire
 from localspec.bench.statistics import Interval, ratio_interval
-from localspec.bench.summary import rates
+from localspec.bench.summary import grouped, rates
 from localspec.bench.table import aligned
 from localspec.errors import IncompatibleError
-
-Key = tuple[float, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class Comparison:
 def compare(before: Result, after: Result) -> Comparison:
     """Return what changed from one to the other. Raises IncompatibleError for results of different models."""
     require_same_models(before, after)
-    first, second = _groups(before), _groups(after)
+    first, second = ({key: rates(group) for key, group in grouped(one.measurements).items()} for one in (before, after))
     keys = ("suite_sha256", "prompt_tokens", "raw")
     a, b = before.provenance["options"], after.provenance["options"]
     is_paired = all(a.get(key) == b.get(key) for key in keys)
@@ -100,15 +98,6 @@ def require_same_models(before: Result, after: Result) -> None:
                 hint="localspec bench PAIR --json FILE, once for each, with the same pair",
                 detail={"what": what, "first": a, "second": b},
             )
-
-
-def _groups(result: Result) -> dict[Key, dict[int, float]]:
-    """Return the rate of each prompt by temperature and contender."""
-    keys = dict.fromkeys((one.cell.temperature, one.cell.contender) for one in result.measurements)
-    return {
-        (t, name): rates(one for one in result.measurements if one.cell.temperature == t and one.cell.contender == name)
-        for t, name in keys
-    }
 
 
 def _differences(before: Wire, after: Wire) -> Iterator[tuple[str, Any, Any]]:

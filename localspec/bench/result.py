@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ HINT = "a file that localspec bench --json FILE wrote"
 Wire = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the rows are kept
 class Result:
     """A bench as it was written; `row_costs` are milliseconds of a target pass by rows, timed after the answers."""
 
@@ -29,9 +30,9 @@ class Result:
     row_costs: tuple[tuple[int, float], ...] = ()
     created: str = ""
 
-    @property
+    @cached_property
     def rows(self) -> list[Row]:
-        """The table."""
+        """The table, resampled once."""
         return rows(self.measurements)
 
     @property

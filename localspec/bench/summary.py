@@ -17,6 +17,7 @@ from localspec.bench.contenders import PLAIN
 from localspec.bench.measurement import Measurement
 from localspec.bench.statistics import Interval, median_interval, percentile, ratio_interval
 
+Key = tuple[float, str]  # temperature and contender
 FULL = ("length",)  # the reasons of answers that have every token asked for
 
 
@@ -57,11 +58,17 @@ class Row:
 
 def rows(measurements: Sequence[Measurement]) -> list[Row]:
     """Return a row for each temperature and contender, in the order in which they first came."""
-    groups: dict[tuple[float, str], list[Measurement]] = {}
-    for one in measurements:
-        groups.setdefault((one.cell.temperature, one.cell.contender), []).append(one)
+    groups = grouped(measurements)
     order = sorted(groups, key=lambda key: (key[0], key[1] != PLAIN))
     return [_row(groups[key], rates(groups.get((key[0], PLAIN), []))) for key in order]
+
+
+def grouped(measurements: Iterable[Measurement]) -> dict[Key, list[Measurement]]:
+    """Return the measurements of each temperature and contender."""
+    groups: dict[Key, list[Measurement]] = {}
+    for one in measurements:
+        groups.setdefault((one.cell.temperature, one.cell.contender), []).append(one)
+    return groups
 
 
 def rates(measurements: Iterable[Measurement]) -> dict[int, float]:

@@ -119,7 +119,7 @@ def anatomy(header: Header) -> Anatomy:
         n_heads=max(1, *about.each("attention.head_count")),
         n_vocab=len(tokens) if isinstance(tokens, Strings) else 0,
         n_experts=about.number("expert_count"),
-        n_used=max((0, *about.each("expert_used_count"))),
+        n_used=about.n_used,
         window=about.number("attention.sliding_window"),
         n_next=about.number("nextn_predict_layers"),
         largest=max((tensor.n_bytes for tensor in header.tensors), default=0),
@@ -135,6 +135,7 @@ class _About:
         self._arch = arch
         self.n_layers = self.number("block_count")
         self.head = self.number("embedding_length") // max(1, *self.each("attention.head_count"))
+        self.n_used = max((0, *self.each("expert_used_count")))  # experts of one token, in the layer with the most
         self.pattern = self.each("attention.sliding_window_pattern")
         has_kv = f"{arch}.attention.head_count_kv" in header.metadata
         self.kv_heads = self.each("attention.head_count_kv" if has_kv else "attention.head_count")
@@ -190,4 +191,4 @@ def _feed_forward(about: _About) -> int:
         return dense
     one = about.number("expert_feed_forward_length") or dense
     leading = dense if about.number("leading_dense_block_count") else 0
-    return max(leading, one * max((0, *about.each("expert_used_count"))))
+    return max(leading, one * about.n_used)

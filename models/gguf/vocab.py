@@ -68,8 +68,13 @@ class Vocab:
     add_eos: bool
 
     def text(self, token: int) -> bytes:
-        """Return the text llama.cpp holds for a token: a zero byte ends it, and an empty one gets a name."""
-        return self.tokens[token].partition(b"\0")[0] or b"[EMPTY_%d]" % token
+        """Return the text llama.cpp holds for a token."""
+        return _held(token, self.tokens[token])
+
+
+def _held(token: int, text: bytes) -> bytes:
+    """Return what llama.cpp makes of a token's text: a zero byte ends it, and an empty one gets a name."""
+    return text.partition(b"\0")[0] or b"[EMPTY_%d]" % token
 
 
 def read_vocab(header: Header) -> Vocab:
@@ -83,7 +88,7 @@ def read_vocab(header: Header) -> Vocab:
         raise unusable(header, "the metadata key tokenizer.ggml.tokens is missing, empty or not an array of strings")
     if len(tokens) > _MAX_TOKENS:
         raise unusable(header, f"its vocabulary has {len(tokens)} tokens, and no more than {_MAX_TOKENS} are read")
-    texts = [text.partition(b"\0")[0] or b"[EMPTY_%d]" % i for i, text in enumerate(tokens)]  # as in Vocab.text
+    texts = [_held(token, text) for token, text in enumerate(tokens)]
     _check_tokens(header, texts)
     if family.type == "SPM":
         _check_bytes(header, frozenset(texts))

@@ -86,6 +86,12 @@ def test_a_row_is_of_ratios_on_the_same_prompt() -> None:
     assert (plain.ratio.median, plain.ratio.low) == (1.0, None)
 
 
+def test_the_rows_of_a_result_are_made_once() -> None:
+    made = result()
+    assert made.rows is made.rows
+    assert dataclasses.replace(made, measurements=made.measurements[:6]).rows == made.rows[:1]
+
+
 def test_answers_that_end_at_once_have_no_rate() -> None:
     short = one(decoded=0, decode_ms=0.0, reason="stop")
     (row,) = rows([short])
