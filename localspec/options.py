@@ -13,6 +13,12 @@ from dataclasses import dataclass
 from localspec.errors import UsageError
 
 Value = bool | int | float | str
+_DIGITS = 18  # more of them are out of any range too, and thousands are no number to Python
+
+
+def whole(text: str) -> int | None:
+    """Return the number that `text` writes in plain digits, None for anything else."""
+    return int(text[:_DIGITS]) if text.isascii() and text.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from localspec.events import Loaded
-from localspec.faces.summary import age, percent
+from localspec.faces.summary import EVEN, age, percent
 from localspec.faces.summary import verdict as controllers_verdict
 from localspec.sanitize import sanitize
 from localspec.stats import Stats
@@ -15,7 +15,6 @@ from localspec.tui.trace import Trace
 
 Part = tuple[str, str]  # text and style
 POSITIONS = 8  # levels of the draft that get a bar
-EVEN = 0.02  # speed-ups nearer to 1 are called even
 SOURCES = (("accepted", "acc"), ("corrected", "cor"), ("bonus", "bon"), ("plain", "plain"))
 _SPLIT = (("draft", "▒", "$origin-draft"), ("verify", "█", "$primary"), ("host", "░", "$muted"))
 

@@ -101,7 +101,7 @@ def _check_free(host: str, port: int) -> None:
 def split_endpoint(endpoint: str) -> tuple[str, int]:
     """Return host and port of "host:port"; raises UsageError."""
     host, colon, port = endpoint.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+    if not (colon and host and port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 2**16):
         raise UsageError(f"{endpoint!r} is not HOST:PORT", hint="--rpc 192.168.1.20:50052")
     return host, int(port)
 

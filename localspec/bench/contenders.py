@@ -19,12 +19,12 @@ from localspec.axes import resolve_axes
 from localspec.config import Speculation
 from localspec.errors import UsageError
 from localspec.methods import registered
+from localspec.options import whole
 from localspec.trees import TREES
 
 PLAIN = "plain"
 _BETWEEN = re.compile(r"[,\s]+(?=[A-Za-z][\w-]*(?:[:,\s]|$))")  # no comma before key=value or a number
 _SETTING = re.compile(r":(?=[\w-]+=)")
-_DIGITS = 18  # more are out of any range too, and thousands of them are no number to Python
 _WITHOUT_BUDGET = ("plain", "auto")
 HINT = "--methods plain,draft-model:k=4,suffix,dyspec:16"
 
@@ -136,9 +136,10 @@ def _check(one: Contender, has_draft: bool) -> None:
 
 
 def _integer(word: str, text: str) -> int:
-    if text.isascii() and text.isdigit():
-        return int(text[:_DIGITS])
-    raise UsageError(f"--methods {word!r}: {text!r} is no number of draft tokens", hint=HINT)
+    found = whole(text)
+    if found is None:
+        raise UsageError(f"--methods {word!r}: {text!r} is no number of draft tokens", hint=HINT)
+    return found
 
 
 def _number(word: str, text: str) -> float:

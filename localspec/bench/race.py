@@ -12,7 +12,7 @@ from typing import Any
 from localspec.bench.answers import PLAIN, Answer, Same, ask, compare_answers
 from localspec.bench.statistics import Interval, median_interval
 from localspec.config import Request
-from localspec.faces.summary import EVEN as EVEN
+from localspec.faces.summary import EVEN
 from localspec.worker import Worker
 
 WARM_UP = 8  # tokens

@@ -7,6 +7,7 @@ import re
 from localspec.config import LoadSettings, Request, Speculation
 from localspec.errors import NotFoundError, UsageError
 from localspec.faces.inputs import MAX_FILE, read_regular
+from localspec.options import whole
 
 _ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
@@ -93,6 +94,6 @@ def servers(text: str | None) -> tuple[str, ...]:
     found = () if text is None else tuple(part.strip() for part in text.split(","))
     for endpoint in found:
         host, _, port = endpoint.rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+        if not (host and 0 < (whole(port) or 0) < 2**16):
             raise UsageError(f"--rpc {endpoint!r} is not HOST:PORT", hint="--rpc 192.168.1.20:50052,192.168.1.21:50052")
     return found

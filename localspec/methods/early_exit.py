@@ -20,7 +20,7 @@ from typing import ClassVar
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo
 from localspec.model_drafter import ModelDrafter
-from localspec.options import Option, Value
+from localspec.options import Option, Value, whole
 
 SHARE = 4  # by default the draft has one of this many layers
 
@@ -35,7 +35,7 @@ class ExitOption(Option):
         return "auto, or a number from 1 to the model's layers less one"
 
     def _parse(self, text: str) -> Value:
-        if text != "auto" and not (text.isascii() and text.isdigit() and 1 <= int(text) < 10**6):
+        if text != "auto" and not 1 <= (whole(text) or 0) < 10**6:
             raise ValueError
         return text
 
@@ -50,7 +50,7 @@ class SkipOption(Option):
         return "none, or layers counted from 0 with commas between"
 
     def _parse(self, text: str) -> Value:
-        if text != "none" and not all(part.isascii() and part.isdigit() for part in text.split(",")):
+        if text != "none" and any(whole(part) is None for part in text.split(",")):
             raise ValueError
         return text
 
@@ -82,7 +82,7 @@ class EarlyExit(ModelDrafter):
         if (leave, skip) == ("auto", "none"):
             return tuned or tuple(range(max(1, round(n_layers / SHARE))))
         end = n_layers if leave == "auto" else int(leave)
-        skipped = set() if skip == "none" else {int(part) for part in skip.split(",")}
+        skipped = set() if skip == "none" else {whole(part) or 0 for part in skip.split(",")}
         if end >= n_layers and leave != "auto":
             raise UsageError(
                 f"-o exit={leave} is no early exit: the model has {n_layers} layers",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
-from localspec.options import Option, Value, read_words
+from localspec.options import Option, Value, read_words, whole
 
 MAX_NODES = 127  # of a draft: one decode gives 128 rows, and the first is the pending token's
 TREE_NODES = 16  # of a tree that nobody gave a size: what suits a chain is too little to branch
@@ -47,7 +47,7 @@ def budget(nodes: int | None, k: int) -> int:
 
 
 def _nodes(tree: str, word: str) -> int:
-    nodes = int(word) if word.isascii() and word.isdigit() else 0
+    nodes = whole(word) or 0
     if not 1 <= nodes <= MAX_NODES:
         raise UsageError(
             f"--tree {tree}:{word} begins with no number of nodes: it must be from 1 to {MAX_NODES}",

@@ -135,6 +135,13 @@ def test_a_list_of_none_is_of_all_and_no_number_is_too_large(talk: Talk, number:
     assert talk.errors == ""
 
 
+@pytest.mark.parametrize("line", ["/list foo", "/branch " + "9" * 5000, "/copy " + "9" * 5000])
+def test_what_is_no_number_is_refused_in_one_line(talk: Talk, line: str) -> None:
+    talk.say("a question")
+    assert talk.say(line) == ""
+    assert talk.errors.count("\n") == 2, "what, and what to type instead"
+
+
 def test_searching(talk: Talk) -> None:
     talk.say("a needle", "/new", "hay")
     shown = talk.say("/search needle").splitlines()

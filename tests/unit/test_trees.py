@@ -367,6 +367,7 @@ def test_spellings(spelling: str, expected: tuple[int, int, int]) -> None:
     "spelling",
     [
         *("dyspec:0", "dyspec:-3", "dyspec:129", "dyspec:x", "dyspec:1.5", "dyspec:,depth=3", "dyspec:8,9"),
+        "dyspec:" + "9" * 5000,
         *("dyspec:depth", "dyspec:8,deep=3", "dyspec:8,depth=0", "dyspec:8,depth=x", "dyspec:8,depth=1e9"),
         *("dyspec:8,calibrated=maybe", "dyspec:8,depth=3,", "dyspec-layered:8,threshold=2", "dyspec:٣"),
         *("dyspec-layered:8,threshold=nan", "spectr:8,drafts=33", "spectr:4,4", "eagle2:8,top=0", "eagle2:8,k=3"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
-from localspec.bench.race import EVEN, Race
+from localspec.bench.race import Race
 from localspec.cli.answer import load
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.case import Case
@@ -20,6 +20,7 @@ from localspec.cli.settings import open_worker
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings
 from localspec.events import Loaded, Warned
+from localspec.faces.summary import EVEN
 from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model

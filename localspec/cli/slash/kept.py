@@ -13,10 +13,10 @@ from localspec.cli.talk import Chat
 from localspec.config import typed_path
 from localspec.conversations.records import ASSISTANT, Conversation
 from localspec.errors import UsageError
+from localspec.options import whole
 from localspec.sanitize import one_line
 
 N = 20  # conversations of a list
-_DIGITS = 18  # of a number that is typed; Python refuses to read one of thousands
 
 
 def begin(chat: Chat, _argument: str) -> None:
@@ -28,7 +28,9 @@ def begin(chat: Chat, _argument: str) -> None:
 
 def show_list(chat: Chat, argument: str) -> None:
     """The conversations that were used last, with numbers for /resume; 0 is all, as for `localspec logs -n`."""
-    n = int(argument[:_DIGITS]) if argument.isascii() and argument.isdigit() else N
+    n = whole(argument) if argument else N
+    if n is None:
+        raise UsageError(f"{argument!r} is no number of conversations", hint="/list, /list 50, or /list 0 for all")
     found = chat.current.store.conversations(n or -1)
     _remember(chat, found)
     lines = rows(found, numbered=True, here=chat.current.id)
@@ -135,7 +137,7 @@ def _remember(chat: Chat, found: Sequence[Conversation]) -> None:
 
 def _named(chat: Chat, argument: str) -> Conversation:
     """Return the conversation that a number of the last list means, or an id or a part of one."""
-    number = int(argument) if argument.isascii() and argument.isdigit() and len(argument) < 4 else 0
+    number = whole(argument) or 0
     if 1 <= number <= len(chat.listed):
         return chat.current.store.find(chat.listed[number - 1])
     return chat.current.store.find(argument)

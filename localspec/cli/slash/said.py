@@ -19,6 +19,7 @@ from localspec.config import typed_path
 from localspec.conversations.records import ASSISTANT, Message
 from localspec.errors import NotFoundError, UsageError
 from localspec.faces.inputs import MAX_FILE, Inputs
+from localspec.options import whole
 
 _BLOCK = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -65,7 +66,7 @@ def branch(chat: Chat, argument: str) -> None:
         if not ends:
             write_out("  nothing was said yet\n")
         return
-    number = int(argument) if argument.isascii() and argument.isdigit() else 0
+    number = whole(argument) or 0
     if not 1 <= number <= len(ends):
         raise UsageError(f"there is no branch {argument!r}", hint="/branch lists them")
     chat.current.go_to(ends[number - 1].id)
@@ -88,7 +89,7 @@ def copy_answer(chat: Chat, argument: str) -> None:
     elif argument == "code":
         text = _code(answers[-1])
     else:
-        number = int(argument) if argument.isascii() and argument.isdigit() else 0 if argument else 1
+        number = whole(argument) or 0 if argument else 1
         if not 1 <= number <= len(answers):
             raise UsageError(f"there is no answer {argument!r} to copy", hint="/copy, /copy 2, /copy code or /copy all")
         text = answers[-number]
