@@ -49,10 +49,14 @@ def _table(wire: list[list[float]]) -> list[list[float]]:
 
 
 class Acceptance:
-    """The chances of children drawn as `draw`, from the prior on. Exact to use: it knows past passes only."""
+    """The chances of children drawn as `draw`, from the prior on. Exact to use: it knows past passes only.
+
+    `waited` counts the passes since the drafter was run, over all answers, for a controller that may leave it at rest.
+    """
 
     def __init__(self, draw: Draw) -> None:
         self.n_passes = 0
+        self.waited = math.inf  # it never was
         self._draw = draw
         self._vector: tuple[float, ...] = USUAL
         self._due, self._pause = FIRST, FIRST
@@ -64,13 +68,15 @@ class Acceptance:
         """Rebuild what `to_wire` told; raises KeyError, TypeError or ValueError for anything else."""
         acceptance = Acceptance(Draw(wire["draw"]))
         acceptance._reached, acceptance._accepted = _table(wire["reached"]), _table(wire["accepted"])
+        acceptance.waited = math.inf if wire["waited"] is None else max(0.0, float(wire["waited"]))
         if sum(map(sum, acceptance._reached)) >= FIRST:
             acceptance._vector = acceptance._measured()
         return acceptance
 
     def to_wire(self) -> dict[str, Any]:
         """Return what is known as a JSON object."""
-        return {"draw": self._draw.value, "reached": self._reached, "accepted": self._accepted}
+        waited = None if math.isinf(self.waited) else self.waited
+        return {"draw": self._draw.value, "reached": self._reached, "accepted": self._accepted, "waited": waited}
 
     def chance(self, share: float, rank: int) -> float:
         """Return the chance that a child is accepted once its elder siblings were not."""

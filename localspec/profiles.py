@@ -19,7 +19,7 @@ from localspec.acceptance import Acceptance
 from localspec.control.cost import Costs
 from localspec.draft import Draw
 
-VERSION = 5
+VERSION = 6
 ENDS = 1 << 20  # bytes of a model file that identify it, from its start and from its end
 
 

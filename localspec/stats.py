@@ -227,7 +227,7 @@ class Stats:
     def baseline(self) -> Baseline | None:
         """Plain decoding as the probes measured it, None before the second one.
 
-        The lower quartile, of up to four probes the fastest: a stutter or a processor that is still waking up makes
+        The lower quartile, of up to three probes the fastest: a stutter or a processor that is still waking up makes
         plain passes slower, never faster, and must not look like a speed-up.
         """
         if len(self._probes) < 2:

@@ -85,8 +85,9 @@ class Steering:
             yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
 
     def forget(self) -> None:
-        """Drop what was read of texts; what was learned of the pair stays."""
+        """Drop what was read of texts and measured beside them; what was learned of the pair stays."""
         self._copier = None
+        self._probes = Probes(self._clock)
 
     def recall(self, prompt_n: int) -> Iterator[events.Event]:
         """Tell again what earlier answers measured of plain decoding, where it holds for this one too."""
@@ -108,6 +109,8 @@ class Steering:
     def controller(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Controller:
         """Return the controller of a request; the automatic one may add to `drafters`."""
         self._auto = self._ledger = None
+        if axes.shape.nodes == 0 and not axes.is_automatic:  # plain decoding needs no pass to measure it
+            return axes.controller(axes.shape)
         if axes.must_repeat:  # so nothing that was learned or measured before may decide what is drafted
             return Probing(Learning(axes.controller(axes.shape), Acceptance(axes.draw)))
         if not axes.is_guarded:

@@ -43,11 +43,12 @@ def speed(result: dict[str, Any]) -> float:
     return float(result["timings"]["predicted_per_second"])
 
 
-def run(pair: str, options: list[str]) -> float:
-    """Answer once without a screen."""
+def run(pair: str, options: list[str], folder: Path) -> float:
+    """Answer once without a screen, at home in the chat's folder: one profile tells both what passes cost."""
     done = subprocess.run(
-        [*COMMAND, "run", "-m", pair, *options, "--no-save", "--json", PROMPT], capture_output=True, check=True
-    )
+        [*COMMAND, "run", "-m", pair, *options, "--no-save", "--json", PROMPT],
+        capture_output=True, check=True, env={**os.environ, "LOCALSPEC_HOME": str(folder)},
+    )  # fmt: skip
     return speed(json.loads(done.stdout))
 
 
@@ -141,9 +142,9 @@ def main() -> None:
         ratios = []
         for turn in range(options.r):
             if turn % 2:
-                with_screen, without = chat(pair, told, folder), run(pair, told)
+                with_screen, without = chat(pair, told, folder), run(pair, told, folder)
             else:
-                without, with_screen = run(pair, told), chat(pair, told, folder)
+                without, with_screen = run(pair, told, folder), chat(pair, told, folder)
             ratios.append(with_screen / without)
             print(f"run {without:.1f} tok/s, chat {with_screen:.1f} tok/s: {ratios[-1]:.3f}", flush=True)
         print(f"chat / run, median of {len(ratios)}: {statistics.median(ratios):.3f}")

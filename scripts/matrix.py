@@ -9,16 +9,20 @@ same in a 150M shape, as dear as a real draft; that one with its embedding shuff
 tokens. In a round `auto` on every draft answers one prompt with one seed, each from an empty cache, in an order that
 turns from round to round, between two answers of plain decoding: a machine that slows down meanwhile does so for both.
 Every round has new processes: where the weights of one happen to lie is worth several percent for all its life. What
-was measured stays in the folder, and the next call of the same versions, threads and sizes goes on.
+was measured stays in the folder, and the next call of the same code, threads and sizes goes on. With the same seed
+everywhere `auto` verifies by coupled noise. The seeds of a prompt count as prompts of their own: at T=0, where they are
+one text, they are new processes and no more.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.metadata import version
 from importlib.resources import files
@@ -52,14 +56,19 @@ def make_models(folder: Path) -> None:
     """Write the target and the three drafts, unless they are there."""
     pair = Path(str(files("localspec.models"))) / "storyteller"
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "target.gguf").exists():
-        write_scaled(pair / "target-q8_0.gguf", folder / "target.gguf", SHAPES["1b"], "Q4_0")
-    if not (folder / "draft-150m.gguf").exists():
-        write_scaled(pair / "draft-q8_0.gguf", folder / "draft-150m.gguf", SHAPES["150m"], "Q4_0")
-    shutil.copyfile(pair / "draft-q8_0.gguf", folder / "draft.gguf")
-    if not (folder / "hostile.gguf").exists():
-        shutil.copyfile(folder / "draft-150m.gguf", folder / "hostile.gguf")
-        shuffle_tokens(folder / "hostile.gguf")
+    _make(folder / "target.gguf", lambda to: write_scaled(pair / "target-q8_0.gguf", to, SHAPES["1b"], "Q4_0"))
+    _make(folder / "draft-150m.gguf", lambda to: write_scaled(pair / "draft-q8_0.gguf", to, SHAPES["150m"], "Q4_0"))
+    _make(folder / "draft.gguf", lambda to: shutil.copyfile(pair / "draft-q8_0.gguf", to))
+    _make(folder / "hostile.gguf", lambda to: shuffle_tokens(shutil.copyfile(folder / "draft-150m.gguf", to)))
+
+
+def _make(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file that is not there, whole or not at all: half of one would be taken for it ever after."""
+    if path.exists():
+        return
+    part = path.with_suffix(".part")
+    write(part)
+    part.replace(path)
 
 
 def shuffle_tokens(path: Path) -> None:
@@ -181,6 +190,13 @@ def is_kept(interval: Interval) -> bool:
     return interval.median >= MEDIAN and (interval.low is None or interval.low >= LOWER)
 
 
+def _code() -> str:
+    """Return what tells one state of localspec's code from another: answers of two are not of one table."""
+    package = Path(str(files("localspec")))
+    sources = sorted(package.rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+
+
 def main() -> None:
     """Make the models, measure what is left, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -196,14 +212,18 @@ def main() -> None:
     make_models(options.folder)
     matrix = Matrix(options.folder, options.prompts, options.seeds, options.n, options.threads)
     asked = f"{options.prompts}-{options.seeds}-{options.n}-{options.threads}"
-    state = State(options.folder, f"rounds-{asked}-{version('localspec')}-{version('llama-cpp-python')}")
+    state = State(options.folder, f"rounds-{asked}-{_code()}-{version('llama-cpp-python')}")
+    state.begin()
+    if state.reason:
+        print(f"what is measured is not kept: {state.reason}", file=sys.stderr)
     found = state.load()
     left = [cells for cells in matrix.rounds() if any(cell not in {one.cell for one in found} for cell in cells)]
     for number, cells in enumerate(left[: options.rounds]):
         print(f"{len(left) - number} rounds left", file=sys.stderr)
-        for one in matrix.measure_round(cells):  # a round counts whole or not at all
+        measured_now = matrix.measure_round(cells)  # a round counts whole or not at all
+        for one in measured_now:
             state.append(one)
-            found.append(one)
+        found = [one for one in found if one.cell not in cells] + measured_now
     print(report(found))
     if options.json:
         wire = {"machine": machine(), "measurements": [one.to_wire() for one in found]}

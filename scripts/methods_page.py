@@ -86,8 +86,8 @@ def measured(table: dict[str, Any]) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     yield (
         f"Measured by `{made['command']}` on {made['date']}: {sizes}; {versions}; {made['options']['threads']} thread, "
-        f"{made['options']['openings']} openings of {made['options']['tokens']} tokens, default filters. Passes made "
-        "to measure plain decoding are left out, and none is cut short by the end of the answer.\n"
+        f"{made['options']['openings']} openings of {made['options']['tokens']} tokens, default filters. Of every two "
+        "passes made to measure plain decoding one is left out, and none is cut short by the end of the answer.\n"
     )
     if made.get("note"):
         yield f"{made['note']}\n"

@@ -12,6 +12,8 @@ which draw from one law with different generators. At T=0 they differ where two 
 programs round differently; one text is easier to draft than another, so the answers that are one text are told apart.
 As people run it, localspec draws its own randomness and verifies by block. With --seed N every contender, a server too,
 answers a prompt in a repetition with one seed, made of N and these two; localspec then verifies by coupled noise.
+A server is started as people start it: localspec's worker has larger pages (glibc.malloc.hugetlb) and waits awake for
+longer (GOMP_SPINCOUNT), which is set in the environment of a program and here belongs to localspec.
 Ctrl+C ends it early, with the table of what was measured; so does a server that does not start.
 """
 
@@ -33,7 +35,7 @@ from statistics import median
 from typing import Any
 
 from llama_peers.build import Peers, build
-from llama_peers.server import Server, settings
+from llama_peers.server import TYPES, Server, settings
 from llama_peers.texts import of_one_text
 
 from localspec.bench.contenders import parse_contenders
@@ -48,6 +50,7 @@ from localspec.bench.summary import Row, rates, rows
 from localspec.bench.table import piped
 from localspec.config import LoadSettings, Request, cache_folder
 from localspec.errors import LocalspecError
+from localspec.faces.files import write_whole
 from localspec.models.store import parse_pair
 from localspec.stats import Stats
 from localspec.worker import Worker
@@ -104,14 +107,21 @@ def repetition(job: Job, repeat: int, load: LoadSettings, servers: dict[str, Ser
 
 
 def bare(peers: Peers, target: Path, threads: int, n_prompt: int, n: int) -> Wire:
-    """Return what llama-bench says of the target: tokens a second of generation after a prompt's length, of prompt."""
+    """Return what llama-bench says of the target: tokens a second of the prompt, and of generation after as many.
+
+    Without flash attention, as localspec decodes on a processor, and with it, as llama-bench does by itself (`_flash`).
+    """
     command = [
         str(peers.bench), "-m", str(target), "-t", str(threads), "-p", str(n_prompt), "-n", str(n), "-d", str(n_prompt),
-        "-r", "2", "-o", "json",
+        "-fa", "off,on", "-r", "2", "-o", "json",
     ]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = json.loads(done.stdout)
-    return {"pp" if one["n_prompt"] else "tg": one["avg_ts"] for one in found}
+    return {("pp" if one["n_prompt"] else "tg") + ("_flash" if _has_flash(one) else ""): one["avg_ts"] for one in found}
+
+
+def _has_flash(one: Wire) -> bool:
+    return str(one["flash_attn"]).lower() in ("1", "true", "on", "enabled")
 
 
 def report(job: Job, measurements: list[Measurement], benches: list[Wire], command: str) -> str:
@@ -123,12 +133,12 @@ def report(job: Job, measurements: list[Measurement], benches: list[Wire], comma
     if any(len(found) > 1 for found in lengths.values()):
         parts.append("The programs read a prompt as different numbers of tokens: figures are not of the same work.\n")
     table = rows(measurements)
-    tg = median(bench["tg"] for bench in benches) if benches else None  # stopped before it
+    bare_rates = {name: median(bench[name] for bench in benches) for name in ("tg", "tg_flash") if benches}
     for temperature in job.temperatures:
         here = [row for row in table if row.temperature == temperature]
         if not here:
             continue  # stopped before it
-        lines = [("contender", "tok/s", "× plain", "accepted", "prompt tok/s", "answers")]
+        lines = [("contender", "tok/s", "× plain", "accepted", "prompt tok/s", "whole answer", "answers")]
         lines += [_line(row) for row in here]
         parts += [f"### T={temperature:g}\n", piped(lines)]
         answers = {
@@ -148,8 +158,10 @@ def report(job: Job, measurements: list[Measurement], benches: list[Wire], comma
                 told = f"; of one text: {_spelt(same)}, {same.n} prompts" if same else ""
                 parts.append(f"{row.contender} / {best.contender}: {_spelt(_ratio(ours, theirs))}{told}\n")
         plain = next((row for row in here if row.contender == "plain"), None)
-        if tg is not None and plain is not None and plain.tok_per_s is not None:
-            parts.append(f"plain / llama-bench tg ({tg:.1f} tok/s): {plain.tok_per_s.median / tg:.2f}\n")
+        if plain is not None and plain.tok_per_s is not None:
+            for name, tg in bare_rates.items():
+                how = "with flash attention" if name == "tg_flash" else "without flash attention"
+                parts.append(f"plain / llama-bench tg {how} ({tg:.1f} tok/s): {plain.tok_per_s.median / tg:.2f}\n")
     return "\n".join(parts)
 
 
@@ -163,7 +175,8 @@ def _ratio(above: list[Measurement], below: list[Measurement]) -> Interval | Non
 def _line(row: Row) -> tuple[str, ...]:
     accepted = "–" if row.acceptance is None else f"{row.acceptance:.0%}"
     prompt = "–" if row.prompt_per_s is None else f"{row.prompt_per_s:.0f}"
-    return (row.contender, _spelt(row.tok_per_s, 1), _spelt(row.ratio), accepted, prompt, str(row.n))
+    whole = "–" if row.total_ms[0] is None else f"{row.total_ms[0] / 1e3:.1f} s"
+    return (row.contender, _spelt(row.tok_per_s, 1), _spelt(row.ratio), accepted, prompt, whole, str(row.n))
 
 
 def _spelt(interval: Interval | None, digits: int = 2) -> str:
@@ -184,6 +197,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("-m", "--model", default=None, help="a pair, as localspec run has it")
     parser.add_argument("--methods", default="plain,auto,draft-model:k=4", help="of localspec, as in localspec bench")
     parser.add_argument("--n-max", default="1,2,3,4,5,6,7,8", help="of draft-simple")
+    parser.add_argument(
+        "--types",
+        default=",".join(TYPES),
+        help="of the server's speculation; ngram-mod+draft-simple is both",
+    )
+    parser.add_argument("--flash-attn", default="auto,off", help="of the servers: each setting is run with each")
     parser.add_argument("--suite", default="stories")
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=2)
@@ -236,15 +255,16 @@ def keep(
 ) -> None:
     """Write what was measured until now where it was asked for."""
     if options.markdown:
-        options.markdown.write_text(page, encoding="utf-8")
+        write_whole(options.markdown, page, hint="another --markdown")
     if options.json:
         found = as_json(files, options.threads, benches, measurements)
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        write_whole(options.json, json.dumps(found, indent=1) + "\n", hint="another --json")
 
 
 def main() -> None:
     """Build, measure, and write the table."""
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # not without ending the servers
     peers = build(options.folder, options.jobs)
     if options.build_only:
         return
@@ -252,6 +272,7 @@ def main() -> None:
     has_draft = pair.draft is not None
     job = asked(options, has_draft=has_draft)
     n_max = [int(word) for word in options.n_max.split(",")]
+    types, attentions = options.types.split(","), options.flash_attn.split(",")
     load = LoadSettings(
         str(pair.target.absolute()),
         pair.draft and str(pair.draft.absolute()),
@@ -265,7 +286,7 @@ def main() -> None:
     for repeat in range(job.repeats):
         servers = {
             setting.name: Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
-            for setting in settings(n_max, has_draft=has_draft)
+            for setting in settings(n_max, has_draft=has_draft, types=types, attentions=attentions)
         }
         try:
             for one in repetition(job, repeat, load, servers):
@@ -277,7 +298,11 @@ def main() -> None:
         if not measurements:
             sys.exit(f"before the first answer: {stopped}")
         page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
-        keep(options, page, [path for path in (pair.target, pair.draft) if path is not None], benches, measurements)
+        files = [path for path in (pair.target, pair.draft) if path is not None]
+        try:
+            keep(options, page, files, benches, measurements)
+        except (OSError, LocalspecError) as error:  # the table is printed all the same
+            stopped = stopped or str(error)
         if stopped:
             break
     print(page)

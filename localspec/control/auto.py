@@ -102,7 +102,6 @@ class Auto:
         self._judged = FIRST_GUESS
         self._rate = Rate()
         self._stop: Growing | None = None  # of the draft under way
-        self._is_curious = False  # it promised nothing
         self._rest = 0  # passes before it is thought over again
         self._left = 1  # tokens to the end of the answer, as far as one is set
         self.tally = Tally()
@@ -117,7 +116,9 @@ class Auto:
         return plan
 
     def _planned(self, history: History, longest: int) -> Plan:
-        self._stop, self._is_curious = None, False
+        self._stop = None
+        if longest <= 0:
+            return Plan(self._idle, why="no room for a draft")
         if not self._costs.target.is_known:
             return self._plain("nothing measured yet")
         is_resting = self._rest > 0
@@ -135,13 +136,14 @@ class Auto:
             return self._plain(self.tally.parked)
         if not promising:
             curious = self._curious(modelled, value, price)
-            self._stop, self._is_curious = curious.stop, True
+            self._stop = curious.stop
             return curious.plan if curious.plan.max_nodes else self._parked("parked: nothing drafted would pay")
         best = max((one for one in promising if one.worst <= room), key=lambda one: one.gain, default=None)
         if best is None:
             return self._parked(too_dear(min(one.worst for one in promising), room))
-        self._trials.succeed()
         self._stop = best.stop
+        if best.stop is not None:  # copies that pay say nothing of the draft model
+            self._trials.succeed()
         return best.plan
 
     def _curious(self, modelled: Offer, value: float, price: float) -> Offer:
@@ -151,10 +153,12 @@ class Auto:
         stake = STAKE * min(room, self.ledger.account.allowance(price))  # what was gained is not for gambling
         if trial.plan.max_nodes and trial.worst <= stake and self._trials.are_due():
             return trial
-        dear = (self._costs.draft.of(1) + self._reading.seconds) / price
-        worst = modelled.worst + DOUBT * self._reading.allowed  # a look is charged with all that is read for it
-        if modelled.stop is None or worst > room or not self._looks.are_due(self._trials.passes, dear):
+        each, reading = self._costs.draft.of(1) / price, self._reading.seconds / price
+        is_possible = modelled.stop is not None and modelled.worst <= room
+        if not (is_possible and self._looks.are_due(self._acceptance.waited, each, reading, self._left)):
             return NOTHING
+        if reading > 0.0:  # once it has read up it is tried too: what it thinks of itself is not all there is to know
+            self._trials.encourage()
         return replace(modelled, plan=replace(modelled.plan, expects=None, why="a look at the draft"))
 
     def _parked(self, why: str) -> Plan:
@@ -231,8 +235,9 @@ class Auto:
     def observe(self, step: Step, seconds: float) -> None:
         """Learn costs and acceptance from a pass, and charge it."""
         is_modelled = step.drafter != "" and step.drafter == self._name
-        is_promising = is_modelled and not self._is_curious  # only then is reading an investment
-        charge = self.ledger.observe(step, seconds, self._reading.allowed if is_promising else 0.0)
+        is_investment = is_modelled and self._stop is not None  # reading for a trial of one token is none
+        charge = self.ledger.observe(step, seconds, self._reading.allowed if is_investment else 0.0)
+        self._acceptance.waited = 0.0 if is_modelled else self._acceptance.waited + 1.0
         if is_modelled:
             self._learn_draft(step)
             self._follow(step)

@@ -34,10 +34,10 @@ class Probing:
 
     def plan(self, history: History, room: Room) -> Plan:
         """Return the inner plan, emptied when a measurement is due."""
-        plan = self._inner.plan(history, room)
         is_due = self._passes in self._early or (self._passes >= EVERY and self._passes % EVERY < 2)
-        if plan.max_nodes == 0 or not is_due:
-            return plan
+        if not is_due:
+            return self._inner.plan(history, room)
+        plan = self._inner.plan(history, Room(0, 0))  # so that nothing is thought of that cannot be
         return replace(plan, max_nodes=0, max_depth=0, is_probe=self._follows_plain, why="measures plain decoding")
 
     def observe(self, step: Step, seconds: float) -> None:

@@ -8,6 +8,8 @@ ENCOURAGED = 2.0  # passes from a trial that went well to the next
 LATELY = 0.9  # weight of past looks, a look later
 GUESSED = 4.0  # looks that a guess is worth
 CURIOUS = (4, 0.005)  # passes from one look that promises nothing to the next, at least; share of the time for them
+SPREE = 8  # looks in a row where the draft model has to read up for the first: one alone says little of a text
+MOST = 0.02  # of what is left of an answer: more is not looked for in it
 
 
 class Trials:
@@ -27,7 +29,7 @@ class Trials:
         return True
 
     def encourage(self) -> None:
-        """A trial went well: let the next one come soon."""
+        """Let the next one come soon: a trial went well, or costs little just now."""
         self._pause = ENCOURAGED
 
     def succeed(self) -> None:
@@ -62,7 +64,7 @@ class Looks:
     def __init__(self) -> None:
         self._n = 0.0
         self._sum = 0.0
-        self._last = 0  # pass of the last one that was due
+        self._more = 0  # of a spree
 
     def worth(self, guess: float) -> float:
         """Return the mean of late; `guess` counts as a few looks."""
@@ -73,9 +75,17 @@ class Looks:
         self._n = LATELY * self._n + 1.0
         self._sum = LATELY * self._sum + promise
 
-    def are_due(self, passes: int, price: float) -> bool:
-        """Whether to look at pass number `passes` though it promises nothing; one takes `price` plain passes."""
-        if passes - self._last < max(CURIOUS[0], price / CURIOUS[1]):
+    def are_due(self, waited: float, each: float, reading: float, left: int) -> bool:
+        """Whether to look though it promises nothing, `waited` passes after the draft model was run, in any answer.
+
+        A look takes `each` plain passes, and `reading` so many before the first; `left` passes are to come.
+        """
+        if self._more and waited == 0:
+            self._more -= 1
+            return True
+        n = SPREE if reading > 0.0 else 1
+        price = n * each + reading
+        if waited < max(CURIOUS[0], price / CURIOUS[1]) or price > MOST * left:
             return False
-        self._last = passes
+        self._more = n - 1
         return True

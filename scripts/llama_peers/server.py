@@ -10,6 +10,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -20,6 +21,7 @@ from localspec.bench.schedule import Cell
 from localspec.config import Request
 
 START = 300.0  # seconds for a model to load
+TYPES = ("none", "draft-simple", "ngram-simple", "ngram-mod")
 
 
 @dataclass(frozen=True)
@@ -32,22 +34,33 @@ class Setting:
     remembers: bool = False
 
 
-def settings(n_max: list[int], *, has_draft: bool) -> list[Setting]:
-    """Return the sweep: no speculation, the draft model at every length, two n-gram lookups with their defaults."""
-    drafts = [
-        Setting(
-            f"llama-server draft-simple n-max={n}",
-            ("--spec-type", "draft-simple", "--spec-draft-n-max", str(n)),
-            needs_draft=True,
-        )
-        for n in n_max
-    ]
-    return [
-        Setting("llama-server none", ("--spec-type", "none")),
-        *(drafts if has_draft else []),
-        Setting("llama-server ngram-simple", ("--spec-type", "ngram-simple")),
-        Setting("llama-server ngram-mod", ("--spec-type", "ngram-mod"), remembers=True),
-    ]
+def settings(
+    n_max: Sequence[int], *, has_draft: bool, types: Sequence[str] = TYPES, attentions: Sequence[str] = ("auto",)
+) -> list[Setting]:
+    """Return the sweep: every type of speculation (several with a plus between), those with a draft at every length.
+
+    Each with every kind of flash attention: the server's own choice, "auto", is to have it, and localspec's is not.
+    """
+    found = []
+    for attention in attentions:
+        said = "" if attention == "auto" else f" fa={attention}"
+        for kind in types:
+            words = kind.split("+")
+            options = ("--spec-type", ",".join(words), "-fa", attention)
+            remembers = "ngram-mod" in words
+            if "draft-simple" not in words:
+                found.append(Setting(f"llama-server {kind}{said}", options, remembers=remembers))
+            elif has_draft:
+                found += [
+                    Setting(
+                        f"llama-server {kind} n-max={n}{said}",
+                        (*options, "--spec-draft-n-max", str(n)),
+                        needs_draft=True,
+                        remembers=remembers,
+                    )
+                    for n in n_max
+                ]
+    return found
 
 
 @dataclass
@@ -136,7 +149,11 @@ class Server:
             raise OSError(f"{self.setting.name} gives no answer: {error}") from error
 
     def _measured(self, cell: Cell, seed: int, answer: dict[str, Any], total_ms: float) -> Measurement:
-        """Return the server's timings as ours: its `predicted_ms` begins after the first token, as ours does."""
+        """Return the server's timings as ours: its `predicted_ms` begins after the first token, as ours does.
+
+        What the draft model reads of the prompt is in its `prompt_ms`, and in localspec's time of the tokens after the
+        first: only the time of the whole answer compares that.
+        """
         timings = answer["timings"]
         n, accepted = int(timings["predicted_n"]), int(timings.get("draft_n_accepted", 0))
         reason = "length" if answer.get("stop_type") == "limit" else "stop"

@@ -28,6 +28,20 @@ def test_the_sweep_has_every_setting_once() -> None:
     assert not any(one.needs_draft for one in settings([1, 2, 8], has_draft=False))
 
 
+def test_every_setting_is_tried_with_and_without_flash_attention() -> None:
+    """The server has it by default, which on a processor is its slower half."""
+    found = settings([2, 3], has_draft=True, types=("none", "ngram-mod+draft-simple"), attentions=("auto", "off"))
+    assert [one.name for one in found] == [
+        f"llama-server {kind}{said}"
+        for said in ("", " fa=off")
+        for kind in ("none", "ngram-mod+draft-simple n-max=2", "ngram-mod+draft-simple n-max=3")
+    ]
+    last = found[-1]
+    assert last.options == ("--spec-type", "ngram-mod,draft-simple", "-fa", "off", "--spec-draft-n-max", "3")
+    assert last.needs_draft
+    assert last.remembers
+
+
 def test_the_servers_timings_are_ours() -> None:
     """Rates are of the tokens after the first; every pass commits its accepted tokens and one more."""
     server = Server(Path("none"), settings([4], has_draft=True)[1], Path("t"), Path("d"), 1, 512)

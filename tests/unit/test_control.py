@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from localspec.control.fixed import Fixed
 from localspec.control.probe import AGAIN, EVERY, FIRST, KEPT, NEAR, RECENT, Probes, Probing
 from localspec.draft import Draft, Draw, Source, Step, Times
-from localspec.protocols import Controller, Plan, Room, Shape
+from localspec.protocols import Controller, History, Plan, Room, Shape
 
 ROOMY = Room(depth=99, nodes=99)
 
@@ -85,13 +85,20 @@ def test_probes_are_kept_for_answers_that_follow_soon_at_about_their_depth() -> 
     assert probes.near(1000) == []
 
 
-def test_plain_decoding_needs_no_measuring_pass() -> None:
-    """Where nothing is drafted every pass is plain already, and none is called a probe."""
-    controller = Probing(Fixed("d", Shape(0, 0, 1), Draw.IID))
-    for _ in range(2 * EVERY):
-        plan = controller.plan(Text(), ROOMY)
-        assert not plan.is_probe
-        observe(controller, plan)
+def test_nothing_is_thought_of_in_a_measuring_pass() -> None:
+    """A trial that is due would be forgone, and the next one put off."""
+    rooms = []
+
+    class Inner(Fixed):
+        def plan(self, history: History, room: Room) -> Plan:
+            rooms.append(room)
+            return super().plan(history, room)
+
+    controller = Probing(Inner("d", Shape(2, 2, 1), Draw.IID))
+    for _ in range(EVERY + 3):
+        observe(controller, controller.plan(Text(), ROOMY))
+    assert [n for n, room in enumerate(rooms) if room == Room(0, 0)] == [*FIRST, *AGAIN, EVERY, EVERY + 1]
+    assert {*rooms} == {Room(0, 0), ROOMY}
 
 
 def test_the_inner_controller_sees_every_pass() -> None:

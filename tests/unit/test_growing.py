@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from localspec.acceptance import Acceptance
 from localspec.control.growing import Growing
-from localspec.control.trials import CURIOUS, GUESSED, Looks
+from localspec.control.trials import CURIOUS, GUESSED, SPREE, Looks
 from localspec.draft import Draw
 from localspec.law import Law
 from localspec.protocols import Growth
@@ -66,7 +68,20 @@ def test_looks_are_worth_what_they_were_of_late() -> None:
 
 @pytest.mark.parametrize("price", [0.0, 0.01, 0.1, 1.0])
 def test_looks_for_the_sake_of_knowing_take_a_small_share_of_the_time(price: float) -> None:
-    looks, passes = Looks(), 4000
-    n = sum(looks.are_due(at, price) for at in range(passes))
+    looks, passes, waited, n = Looks(), 4000, 0, 0
+    for _ in range(passes):
+        is_due = looks.are_due(waited, price, 0.0, 10_000)
+        waited, n = (0 if is_due else waited + 1), n + is_due
     assert n * price <= CURIOUS[1] * passes
-    assert n == int((passes - 1) / max(CURIOUS[0], price / CURIOUS[1]))
+    assert n == int(passes / (1 + max(CURIOUS[0], price / CURIOUS[1])))
+
+
+def test_where_it_has_to_read_up_first_the_draft_model_is_looked_at_several_times() -> None:
+    """It pays for all of them with the passes before, also those of other answers, and only where much is to come."""
+    price = SPREE * 0.1 + 4.0
+    for waited, left, n in ((math.inf, 1000, SPREE), (math.inf, 200, 0), (price / CURIOUS[1] - 1, 1000, 0)):
+        looks, since, found = Looks(), waited, []
+        for _ in range(20):
+            found.append(looks.are_due(since, 0.1, 4.0 if since else 0.0, left))
+            since = 0.0 if found[-1] else since + 1 if found[0] else waited
+        assert found == [True] * n + [False] * (20 - n)

@@ -154,7 +154,7 @@ COSTS: dict[str, Any] = {
     "calibrated": 0,
 }
 GOOD: dict[str, Any] = {"version": 2, "costs": COSTS, "acceptance": {}}
-TABLE = {"draw": "iid", "reached": [[0.0] * 10] * 4, "accepted": [[0.0] * 10] * 4}
+TABLE = {"draw": "iid", "reached": [[0.0] * 10] * 4, "accepted": [[0.0] * 10] * 4, "waited": None}
 DAMAGED = {
     "cut off": '{"version": 1, "costs": {"tar',
     "empty": "",
@@ -171,6 +171,7 @@ DAMAGED = {
     "acceptance in a list": json.dumps({**GOOD, "acceptance": []}),
     "an unknown draw": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "draw": "magic"}}}),
     "a short table": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "reached": [[0.0] * 10]}}}),
+    "waited for ever and a day": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "waited": "long"}}}),
     "another table": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "accepted": [[float("inf")] * 10] * 4}}}),
 }
 
