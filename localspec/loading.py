@@ -10,12 +10,9 @@ from localspec import __version__, events
 from localspec.backends import amx
 from localspec.backends.build import build_info
 from localspec.backends.llama_cpp import LlamaBackend, Model
-from localspec.backends.memory import ContextShape
 from localspec.backends.options import LoadOptions
 from localspec.config import LoadSettings
 from localspec.fitting import Held
-from localspec.models.gguf.anatomy import anatomy
-from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.placing import Looked
@@ -64,19 +61,6 @@ def look_at(path: str) -> Looked:
     return Looked(header, model_info(header))
 
 
-def context_shape(header: Header) -> ContextShape:
-    """Return what decides how much memory a context of the model takes."""
-    parts = anatomy(header)
-    values = [layer.v_entries for layer in parts.layers]
-    return ContextShape(
-        k_entries=sum(layer.k_entries for layer in parts.layers),
-        v_entries=sum(values),
-        n_heads=parts.n_heads,
-        padded=max(values) * sum(n > 0 for n in values),
-        state=sum(layer.state for layer in parts.layers),
-    )
-
-
 def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
     """Return what settings will not bring what they promise."""
     doubts: tuple[str, ...] = ()
@@ -99,7 +83,7 @@ def load_model(
     looked: Looked, options: LoadOptions, what: str, cancel: Cancel
 ) -> Generator[events.Event, None, Loaded]:
     """Load one model and make its context, telling the progress. `cancel` will be asked within slow passes."""
-    info, shape = looked.info, context_shape(looked.header)
+    info, shape = looked.info, looked.context_shape()
     progress = reported(
         lambda report: Model(info.path, options, on_progress=report, n_bytes=looked.header.size, shape=shape)
     )

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from localspec.axes import MAX_LEAVES
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import Device, available_memory, devices, offloading
-from localspec.backends.memory import human
+from localspec.backends.memory import ContextShape, attention_for, context_bytes, human
 from localspec.backends.options import LoadOptions, Placement, wants_flash
 from localspec.config import LoadSettings, cache_folder
 from localspec.errors import ResourceError
+from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 
 DEFAULT_CTX = 4096
 SMALLEST_CTX = 512
+FILLED = 0.95  # of the free main memory, as in models.plan.room
 STEP = 0.8  # of the devices' memory, for the second try
 CLEARLY = 0.95  # of the time: a prediction that is closer says nothing
-PAGED = "the model is larger than the free memory: it is read from the disk in every pass"
+PAGED = "the models and their contexts exceed the free memory: weights are read from the disk in every pass"
 UNKNOWN_RAM = 1 << 62  # bytes, where the system does not say what is free: then only devices limit
 
 
@@ -39,6 +41,18 @@ class Looked:
 
     header: Header
     info: ModelInfo
+
+    def context_shape(self) -> ContextShape:
+        """Return what decides how much memory a context of the model takes."""
+        parts = anatomy(self.header)
+        values = [layer.v_entries for layer in parts.layers]
+        return ContextShape(
+            k_entries=sum(layer.k_entries for layer in parts.layers),
+            v_entries=sum(values),
+            n_heads=parts.n_heads,
+            padded=max(values) * sum(n > 0 for n in values),
+            state=sum(layer.state for layer in parts.layers),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +156,28 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
 def _unplanned(settings: LoadSettings, looked: tuple[Looked, Looked | None], warnings: tuple[str, ...]) -> Step:
     draft = None if looked[1] is None else load_options(settings, settings.draft_gpu)
     target = load_options(settings, settings.gpu)
-    available = available_memory()
-    is_paged = available is not None and looked[0].header.size > available and settings.mmap
-    if is_paged and (settings.gpu == "off" or not offloading(devices())):
+    if settings.mmap and _exceeds_memory(looked, target, draft):
+        # Rearranged weights are a copy, which the system cannot drop and read again.
         target, warnings = replace(target, repack=False), (*warnings, PAGED)
+        draft = None if draft is None else replace(draft, repack=False)
     return Step(settings, looked, target, draft, warnings)
+
+
+def _exceeds_memory(looked: tuple[Looked, Looked | None], target: LoadOptions, draft: LoadOptions | None) -> bool:
+    """Whether a target in main memory and what is there with it are more than that holds."""
+    available, has_devices = available_memory(), bool(offloading(devices()))
+    if available is None or (target.gpu != "off" and has_devices):
+        return False
+    needed = looked[0].header.size + _context_bytes(looked[0], target)
+    if looked[1] is not None and draft is not None and (draft.gpu == "off" or not has_devices):
+        needed += looked[1].header.size + _context_bytes(looked[1], draft)
+    return needed > FILLED * available
+
+
+def _context_bytes(looked: Looked, options: LoadOptions) -> int:
+    n_ctx = options.n_ctx or min(looked.info.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
+    shape = looked.context_shape()
+    return context_bytes(shape, n_ctx, attention_for(shape, n_ctx, options, has_gpu=False))
 
 
 def _planned(

@@ -56,6 +56,7 @@ _FATES = {
         "localspec doctor, which says the line that builds it for this one",
     ),
 }
+_SMALLER = "--draft none, or a smaller quantisation of the model"  # of what is killed while it loads
 
 
 # What ggml says before it aborts because of another machine.
@@ -295,6 +296,8 @@ class Worker:
         if not reason:
             fallback = f"was ended by {name or f'signal {-status}'}" if status < 0 else f"left with status {status}"
             reason, hint = _FATES.get(name, (fallback, REPORT))
+            if name == "SIGKILL" and self._doing.startswith("loading"):
+                hint = _SMALLER  # a context is small beside weights that do not fit
             if name == "SIGABRT" and any(sign in self._last_log for sign in _RPC):
                 reason, hint = _RPC_FATE
         detail = {"doing": self._doing, "signal": name or None, "status": status, "log": self.log_tail()}

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import available_memory, devices
 from localspec.backends.lib import KV_TYPES, api
 from localspec.backends.log import LOG
-from localspec.backends.memory import check_context
+from localspec.backends.memory import attention_for, check_context
 from localspec.backends.model import Model
-from localspec.backends.options import UNQUANTISED, LoadOptions, wants_flash
+from localspec.backends.options import UNQUANTISED, LoadOptions
 from localspec.errors import ResourceError, UsageError
 
 DEFAULT_CTX = 4096
 MAX_OUTPUTS = 128  # rows with logits in one decode: llama.cpp sets their buffer aside, 65 MB at 128 000 tokens
 FLASH = {"auto": -1, "off": 0, "on": 1}
-SCORES = 2**29  # bytes of attention scores that are worth the speed
 
 
 def context_size(model: Model, options: LoadOptions) -> int:
@@ -27,10 +25,7 @@ def context_size(model: Model, options: LoadOptions) -> int:
 
 def with_attention(model: Model, options: LoadOptions) -> LoadOptions:
     """Return the options with flash attention switched off where that is quicker and its scores fit in memory."""
-    if wants_flash(options.flash_attn, options.kv_type, has_gpu=model.n_gpu_layers != 0):
-        return options
-    scores = model.context_shape.compute_bytes(context_size(model, options), options.n_batch, has_flash=False)
-    return replace(options, flash_attn="off") if scores <= SCORES else options
+    return attention_for(model.context_shape, context_size(model, options), options, has_gpu=model.n_gpu_layers != 0)
 
 
 def kv_bytes(model: Model, options: LoadOptions) -> int:

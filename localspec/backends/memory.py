@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from localspec.backends.options import LoadOptions
+from localspec.backends.options import LoadOptions, wants_flash
 from localspec.errors import ResourceError
 
 BITS = {"f32": 32, "f16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
 CELL_BYTES = 96  # llama.cpp's own record of a cell: position, sequence set, index entries
 PAD = 256  # llama.cpp rounds contexts up to this
+SCORES = 2**29  # bytes of attention scores that are worth the speed
 SAFE = 0.8  # of the available memory, for a suggestion that will really work
 
 
@@ -38,18 +39,26 @@ class ContextShape:
         return n_ctx * min(n_batch, n_ctx) * per_row
 
 
+def attention_for(shape: ContextShape, n_ctx: int, options: LoadOptions, has_gpu: bool) -> LoadOptions:
+    """Return the options with flash attention switched off where that is quicker and its scores fit in memory."""
+    if wants_flash(options.flash_attn, options.kv_type, has_gpu=has_gpu):
+        return options
+    scores = shape.compute_bytes(n_ctx, options.n_batch, has_flash=False)
+    return replace(options, flash_attn="off") if scores <= SCORES else options
+
+
+def context_bytes(shape: ContextShape, n_ctx: int, options: LoadOptions) -> int:
+    """Return the bytes of the cache, of llama.cpp's record of it and of the buffers that grow with it."""
+    has_flash = options.flash_attn != "off"
+    buffers = shape.compute_bytes(n_ctx, options.n_batch, has_flash)
+    return shape.kv_bytes(n_ctx, options.kv_type, has_flash) + buffers + n_ctx * CELL_BYTES
+
+
 def check_context(shape: ContextShape, n_ctx: int, options: LoadOptions, available: int | None) -> int:
     """Return the KV bytes of a context, or refuse one that does not fit into `available` bytes."""
-
-    has_flash = options.flash_attn != "off"
-
-    def total(n: int) -> int:
-        buffers = shape.compute_bytes(n, options.n_batch, has_flash)
-        return shape.kv_bytes(n, options.kv_type, has_flash) + buffers + n * CELL_BYTES
-
-    needed = total(n_ctx)
+    needed = context_bytes(shape, n_ctx, options)
     if available is None or needed <= available:
-        return shape.kv_bytes(n_ctx, options.kv_type, has_flash)
+        return shape.kv_bytes(n_ctx, options.kv_type, options.flash_attn != "off")
     fits = int(SAFE * available * n_ctx / needed) // PAD * PAD  # the total is as good as linear in n_ctx
     raise ResourceError(
         f"a context of {n_ctx} tokens needs {human(needed)} of memory and {human(available)} is available",

@@ -13,6 +13,7 @@ import pytest
 from localspec.backends.devices import Device, offloading
 from localspec.backends.options import LoadOptions
 from localspec.config import LoadSettings
+from localspec.loading import look_at
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.placing import Looked, first_step
@@ -97,6 +98,32 @@ def test_a_model_larger_than_the_memory_stays_in_its_file(
     step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), Looked(header, model_info(header)), None)
     assert step.target.repack is repack
     assert ("read from the disk" in str(step.warnings)) is (repack is False)
+
+
+@pytest.fixture(scope="module")
+def hollow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Looked, Looked]:
+    """Files of 3.95 and 0.55 GB; contexts of 4096 tokens take 0.81 and up to 0.41 GB beside them."""
+    folder = tmp_path_factory.mktemp("hollow")
+    target = write(folder / "t.gguf", Hollow(32, 4096, 32, 8, 14336, 4096))
+    draft = write(folder / "d.gguf", Hollow(16, 2048, 32, 8, 8192, 4096, is_tied=True, ctx=2048))
+    return look_at(str(target)), look_at(str(draft))
+
+
+@pytest.mark.parametrize(
+    ("has_draft", "available", "is_paged"),
+    [(False, 4.9e9, True), (False, 5.2e9, False), (True, 5.2e9, True), (True, 5.6e9, True), (True, 6.2e9, False)],
+)
+def test_what_is_kept_beside_the_weights_counts_too(
+    monkeypatch: pytest.MonkeyPatch, hollow: tuple[Looked, Looked], has_draft: bool, available: float, is_paged: bool
+) -> None:
+    """Each file fits; what nothing is left for is copied all the same, and the system ends the process."""
+    monkeypatch.setattr("localspec.placing.available_memory", lambda: int(available))
+    target, draft = hollow
+    settings = LoadSettings(str(target.info.path), ctx=4096, gpu="off", draft_gpu="off")
+    step = first_step(settings, target, draft if has_draft else None)
+    assert step.target.repack is (False if is_paged else None)
+    assert step.draft is None or step.draft.repack is step.target.repack
+    assert ("read from the disk" in str(step.warnings)) is is_paged
 
 
 def test_an_integrated_gpu_is_used_where_there_is_no_other() -> None:

@@ -85,6 +85,12 @@ def test_a_death_is_one_line_with_the_signal_the_place_and_the_log(where: str, n
     assert "about to end" in worker.log_tail()
 
 
+@pytest.mark.parametrize(("where", "hint"), [("load", "--draft none"), ("generate", "--ctx 2048")])
+def test_what_is_killed_while_it_loads_needs_smaller_weights(where: str, hint: str) -> None:
+    _, error = drain(stub(f"{where}:SIGKILL"))
+    assert error.hint.startswith(hint)
+
+
 def test_of_a_long_crash_report_the_part_that_names_the_crash_is_kept() -> None:
     deep = [f"  File {i}" for i in range(60)]
     log = "\n".join(["before", "Fatal Python error: Segmentation fault", *deep, "Extension modules: numpy"])
