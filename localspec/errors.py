@@ -9,6 +9,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+# What llama.cpp, ggml and the drivers of devices write where memory does not suffice, in lower case.
+_OUT_OF_MEMORY = (
+    "unable to allocate",
+    "failed to allocate",
+    "cannot allocate",
+    "out of memory",
+    "insufficient memory",  # Metal
+    "outofdevicememory",  # Vulkan
+    "bad_alloc",
+)
+
 
 class LocalspecError(Exception):
     """Base of every error that localspec raises on purpose.
@@ -128,3 +139,9 @@ def from_wire(wire: dict[str, Any]) -> LocalspecError:
     """Rebuild the error that `to_wire` described; an unknown kind becomes an InternalError."""
     cls = KINDS.get(str(wire.get("kind")), InternalError)
     return cls(str(wire.get("message", "unknown error")), hint=str(wire.get("hint", "")), detail=wire.get("detail"))
+
+
+def tells_out_of_memory(log: str) -> bool:
+    """Whether these lines of llama.cpp's log say that memory was missing."""
+    said = log.lower()
+    return any(sign in said for sign in _OUT_OF_MEMORY)

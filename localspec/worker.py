@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec.config import LoadSettings, Request, to_wire
-from localspec.errors import InternalError, LocalspecError, WorkerDiedError
+from localspec.errors import InternalError, LocalspecError, WorkerDiedError, tells_out_of_memory
 from localspec.events import (
     TYPES,
     Event,
@@ -35,7 +35,7 @@ from localspec.events import (
     Started,
     event_from_wire,
 )
-from localspec.worker_process import Child, Garbage, last_lines
+from localspec.worker_process import CRASH, Child, Garbage, last_lines
 
 if TYPE_CHECKING:
     from localspec.control.survey import Survey
@@ -64,6 +64,11 @@ _RPC = ("Remote RPC server crashed", "Failed to connect to", "RPC handshake fail
 _RPC_FATE = (
     "lost an RPC server (it ended, or the network did)",
     "localspec doctor --rpc HOST:PORT,... shows which servers answer",
+)
+# Loading found the memory there; another program may have taken it since, and the first long prompt wants more.
+_MEMORY_FATE = (
+    "ran out of memory (SIGABRT; a GPU's, if it uses one)",
+    "--gpu N with fewer layers, a smaller --ctx, or --draft none",
 )
 
 
@@ -300,5 +305,7 @@ class Worker:
                 hint = _SMALLER  # a context is small beside weights that do not fit
             if name == "SIGABRT" and any(sign in self._last_log for sign in _RPC):
                 reason, hint = _RPC_FATE
+            elif name == "SIGABRT" and tells_out_of_memory(last_lines(self._last_log.partition(CRASH)[0], LOG_LINES)):
+                reason, hint = _MEMORY_FATE
         detail = {"doing": self._doing, "signal": name or None, "status": status, "log": self.log_tail()}
         return WorkerDiedError(f"The engine {reason} while {self._doing}", hint=hint, detail=detail)

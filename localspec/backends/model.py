@@ -26,12 +26,12 @@ from localspec.errors import (
     LocalspecError,
     NotFoundError,
     ResourceError,
+    tells_out_of_memory,
 )
 
 Progress = Callable[[float], None]  # told the fraction loaded, 0 to 1; what it raises stops the load
 
 _MARK = re.compile(r"<[|｜][^<>]+>|<[^<>]+[|｜]>")  # how control tokens are spelled that files call user-defined
-OUT_OF_MEMORY = ("unable to allocate", "failed to allocate", "out of memory", "bad_alloc", "cannot allocate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +296,6 @@ def _load_error(path: Path) -> LocalspecError:
     message, detail = f"llama.cpp cannot load {path}: {reason}", {"log": said}
     if "unknown model architecture" in said or "unknown pre-tokenizer" in said:
         return IncompatibleError(message, hint="upgrade llama-cpp-python, or take another model", detail=detail)
-    if any(sign in said.lower() for sign in OUT_OF_MEMORY):
+    if tells_out_of_memory(said):
         return ResourceError(message, hint="--gpu off, or a smaller model", detail=detail)
     return IntegrityError(message, hint="download the file again, or check what it is", detail=detail)

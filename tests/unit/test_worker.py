@@ -91,6 +91,26 @@ def test_what_is_killed_while_it_loads_needs_smaller_weights(where: str, hint: s
     assert error.hint.startswith(hint)
 
 
+CUDA = "CUDA error: out of memory|  current device: 0, in function alloc|ggml-cuda.cu:98: CUDA error"
+
+
+@pytest.mark.parametrize(
+    ("log", "is_memory"),
+    [
+        (CUDA, True),
+        (f"{CUDA}|Fatal Python error: Aborted{'|  File x' * 40}", True),
+        ("terminate called after throwing an instance of 'vk::OutOfDeviceMemoryError'", True),
+        (f"{CUDA}{'|a smaller load went well' * 40}", False),
+        ("GGML_ASSERT(n > 0) failed", False),
+    ],
+)
+def test_an_abort_for_memory_is_not_to_be_reported(log: str, is_memory: bool) -> None:
+    """What was out of memory long before is not why."""
+    _, error = drain(stub(f"generate:SIGABRT:{log}"))
+    assert ("ran out of memory" in error.message) is is_memory
+    assert error.hint.startswith("--gpu N" if is_memory else "--log-file")
+
+
 def test_of_a_long_crash_report_the_part_that_names_the_crash_is_kept() -> None:
     deep = [f"  File {i}" for i in range(60)]
     log = "\n".join(["before", "Fatal Python error: Segmentation fault", *deep, "Extension modules: numpy"])

@@ -37,7 +37,9 @@ def finished(seq: int, reason: str = "stop") -> None:
 
 
 def die(how: str) -> None:
-    """End in the way that `how` names."""
+    """End in the way that `how` names; what follows a colon is logged before, | between its lines."""
+    how, _, said = how.partition(":")
+    print(said.replace("|", "\n"), file=sys.stderr, flush=True)
     print(f"about to end by {how}\x1b[31m", file=sys.stderr, flush=True)
     if how.startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, how))
