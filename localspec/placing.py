@@ -184,14 +184,12 @@ def _planned(
     settings: LoadSettings, looked: tuple[Looked, Looked | None], found: Sequence[Device], failed: ResourceError | None
 ) -> Step:
     """Plan the pair, after a failure with less of the devices' memory."""
-    from localspec.models.gguf.anatomy import anatomy
     from localspec.models.plan.search import Models, Wish, best_and_plain
 
     target, draft = looked
-    is_joint = draft is not None and settings.draft_gpu == "auto"
     models = Models(
         anatomy(target.header),
-        anatomy(draft.header) if draft is not None and is_joint else None,
+        None if draft is None else anatomy(draft.header),
         target.info.n_ctx_train,
         DEFAULT_CTX if draft is None else draft.info.n_ctx_train,
     )
@@ -203,16 +201,15 @@ def _planned(
         is_mapped=settings.mmap,
         needs_draft=True,
         threads=settings.threads,
+        draft_gpu=settings.draft_gpu,
     )
     plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, wish)
-    warnings = _doubts(plan, plain, models, failed)
+    warnings = _doubts(plan, plain, models, settings, failed)
     options = load_options(settings, "auto", _placement(plan, plan.target), plan.context.n_ctx)
     draft_options = None
-    if draft is not None and not is_joint:
-        draft_options = load_options(settings, settings.draft_gpu)
-    elif plan.draft is not None and plan.draft_context is not None:
+    if plan.draft is not None and plan.draft_context is not None:
         placement = _placement(plan, plan.draft)
-        draft_options = load_options(settings, "auto", placement, plan.draft_context.n_ctx)
+        draft_options = load_options(settings, settings.draft_gpu, placement, plan.draft_context.n_ctx)
     return Step(settings, looked, options, draft_options, warnings, plan, is_last=failed is not None)
 
 
@@ -220,13 +217,16 @@ def _placement(plan: Plan, layout: Layout) -> Placement:
     return Placement(layout.devices, layout.counts, layout.cpu_experts, is_repacked=not plan.is_paged)
 
 
-def _doubts(plan: Plan, plain: Plan, models: Models, failed: ResourceError | None) -> tuple[str, ...]:
+def _doubts(
+    plan: Plan, plain: Plan, models: Models, settings: LoadSettings, failed: ResourceError | None
+) -> tuple[str, ...]:
     """Return what a person should know of the plan."""
     doubts: tuple[str, ...] = ()
     if failed is not None:
         doubts += (f"{failed.message}: placed again with less on the devices, {plan.target.tell(models.target)}",)
     if models.draft is not None and plan.draft is None:
-        doubts += ("there is no memory for the draft model: decoding without it",)
+        where = "" if settings.draft_gpu == "auto" else f" with --draft-gpu {settings.draft_gpu}"
+        doubts += (f"there is no memory for the draft model{where}: decoding without it",)
     elif plan.draft is not None and plan.tokens_per_s and plain.seconds < CLEARLY * plan.seconds:
         doubts += (
             f"by the measured bandwidths, {plain.target.tell(models.target)} without the draft model would be faster, "

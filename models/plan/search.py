@@ -31,7 +31,7 @@ class Wish:
     """What the person wants. None and "auto" leave it to the plan; `kv_type` "auto" may take q8_0 where it is faster.
 
     `acceptance` is the probability that a draft token stands. `needs_draft`: plan without the draft only where nothing
-    with it fits.
+    with it fits. `draft_gpu` is where the draft goes, as --draft-gpu says it.
     """
 
     n_ctx: int | None = None
@@ -41,6 +41,7 @@ class Wish:
     acceptance: float = ACCEPTANCE
     needs_draft: bool = False
     threads: int | None = None
+    draft_gpu: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +137,7 @@ class Search:
             context = ContextPlan(n_ctx, kv_type, self.wish.has_flash)
             drafts: list[Layout | None] = [None]
             if self.models.draft is not None:
-                names = (CPU, *(device.name for device in self.machine.devices))
-                drafts += [whole(name, self.models.draft) for name in names]
+                drafts += _draft_layouts(self.wish.draft_gpu, self.models.draft, self.machine)
             for draft in drafts:
                 for target in self._layouts(context, self._room_beside(draft, context)):
                     plan = self.predict(context, target, draft)
@@ -253,6 +253,19 @@ class Search:
         """Whether the CPU has layers or experts to read."""
         is_behind = target.n_offloaded < len(self.models.target.layers) + 1 or bool(target.cpu_experts)
         return is_behind or (draft is not None and not draft.n_offloaded)
+
+
+def _draft_layouts(asked: str, parts: Anatomy, machine: Machine) -> list[Layout]:
+    """Return where a draft may go: altogether in one place, or on one device with as many layers as are asked for."""
+    if asked == "off":
+        return [ON_CPU]
+    on_devices = [whole(device.name, parts) for device in machine.devices]
+    if asked == "auto":
+        return [ON_CPU, *on_devices]
+    if asked == "all":
+        return on_devices
+    count = min(int(asked), len(parts.layers) + 1)
+    return [replace(layout, counts=(count,)) for layout in on_devices] if count else [ON_CPU]
 
 
 def _rank(plan: Plan) -> tuple[float, bool, int, str]:

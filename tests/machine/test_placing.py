@@ -126,6 +126,37 @@ def test_what_is_kept_beside_the_weights_counts_too(
     assert ("read from the disk" in str(step.warnings)) is is_paged
 
 
+@pytest.mark.parametrize(("asked", "counts"), [("all", (17,)), ("3", (3,)), ("off", ())])
+def test_a_draft_with_a_place_of_its_own_is_planned_with_the_target(
+    monkeypatch: pytest.MonkeyPatch, hollow: tuple[Looked, Looked], asked: str, counts: tuple[int, ...]
+) -> None:
+    """On a device that has no room for both, the target takes what the draft leaves."""
+    found = (Device("CUDA0", "", True, 3 * 10**9), Device("CPU", "", False, 0))
+    monkeypatch.setattr("localspec.placing.devices", lambda: found)
+    monkeypatch.setattr("localspec.placing.available_memory", lambda: 64 * 10**9)
+    target, draft = hollow
+    settings = LoadSettings(str(target.info.path), str(draft.info.path), ctx=4096, draft_gpu=asked)
+    step = first_step(settings, target, draft)
+    assert step.plan is not None
+    assert step.draft is not None
+    assert step.draft.placement is not None
+    assert step.draft.placement.counts == counts
+    assert step.draft.gpu == asked
+    assert 2.6e9 < step.plan.use["CUDA0"].total <= 0.93 * 3e9
+    assert step.draft.n_ctx == 2048
+
+
+def test_a_draft_whose_place_has_no_room_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, hollow: tuple[Looked, Looked]
+) -> None:
+    monkeypatch.setattr("localspec.placing.devices", lambda: (Device("CUDA0", "", True, 3 * 10**8),))
+    monkeypatch.setattr("localspec.placing.available_memory", lambda: 64 * 10**9)
+    target, draft = hollow
+    step = first_step(LoadSettings(str(target.info.path), str(draft.info.path), draft_gpu="all"), target, draft)
+    assert step.draft is None
+    assert "no memory for the draft model with --draft-gpu all" in str(step.warnings)
+
+
 def test_an_integrated_gpu_is_used_where_there_is_no_other() -> None:
     """As llama.cpp chooses; remote devices do not count as another."""
     cpu, gpu = Device("CPU", "", False, 1), Device("CUDA0", "", True, 1)

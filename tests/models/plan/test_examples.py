@@ -176,3 +176,23 @@ def test_a_draft_that_is_named_is_kept_and_what_is_faster_without_it_is_told() -
     assert plain.draft is None
     assert plain.seconds < plan.seconds
     assert best(machine, of_experts()) == plain
+
+
+@pytest.mark.parametrize(
+    ("asked", "draft", "layers"),
+    [
+        ("off", ON_CPU, 46),
+        ("0", ON_CPU, 46),
+        ("all", Layout(("CUDA0",), (17,)), 44),
+        ("99", Layout(("CUDA0",), (17,)), 44),
+        ("5", Layout(("CUDA0",), (5,)), 45),
+    ],
+)
+def test_a_draft_that_is_put_somewhere_is_counted_there(asked: str, draft: Layout, layers: int) -> None:
+    """What it takes of the device is not the target's, and without it there are 46 layers (see above)."""
+    machine = Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
+    plan, plain = best_and_plain(machine, of_70b(), Wish(needs_draft=True, draft_gpu=asked))
+    assert plan.draft == draft
+    assert plan.target == Layout(("CUDA0",), (layers,))
+    assert plan.use["CUDA0"].total <= 24 * GIB * 0.93
+    assert plain.target == Layout(("CUDA0",), (46,))
