@@ -36,7 +36,8 @@ def kv_bytes(model: Model, options: LoadOptions) -> int:
         raise UsageError(f"a {options.kv_type} cache needs flash attention", hint="--flash-attn auto, or --kv f16")
     available = available_memory()
     if available is not None and model.n_gpu_layers:
-        available += sum(device.free for device in devices() if device.is_gpu)
+        # Where a GPU shares main memory, that is counted already.
+        available += sum(device.free for device in devices() if device.is_gpu and not device.is_unified)
     return check_context(model.context_shape, context_size(model, options), options, available)
 
 

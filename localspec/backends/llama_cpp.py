@@ -24,7 +24,14 @@ from localspec.backends.options import LoadOptions
 from localspec.backends.rows import LlamaRows, RowBuffer
 from localspec.backends.threads import settle_threads
 from localspec.draft import Mask, Nodes
-from localspec.errors import IncompatibleError, InternalError, LocalspecError, PromptTooLongError, ResourceError
+from localspec.errors import (
+    IncompatibleError,
+    InternalError,
+    LocalspecError,
+    PromptTooLongError,
+    ResourceError,
+    tells_out_of_memory,
+)
 from localspec.law import Ids
 from localspec.protocols import Cancel, Cancelled, Tokens, Traits
 
@@ -262,6 +269,12 @@ class LlamaBackend:
         if code == NO_SLOT:
             raise self._context_full(n)
         detail = {"code": code, "rows": n, "length": length, "log": LOG.tail()}
+        if tells_out_of_memory(LOG.tail()):
+            raise ResourceError(
+                f"memory does not suffice to evaluate {n} tokens: {LOG.reason()}",
+                hint="--gpu N with fewer layers, a smaller --ctx, or --draft none",
+                detail=detail,
+            )
         raise InternalError(f"llama.cpp failed to evaluate {n} tokens (code {code}): {LOG.reason()}", detail=detail)
 
     def _run(self) -> int:

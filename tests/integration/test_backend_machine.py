@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from localspec.backends.cgroup import core_quota, memory_room
+from localspec.backends.context import kv_bytes
 from localspec.backends.cpus import count_cores, physical_cores
 from localspec.backends.devices import Device, available_memory, devices
 from localspec.backends.log import LogRing
@@ -113,6 +116,21 @@ def test_a_suggested_context_fits() -> None:
         check_context(shape, 4096, LoadOptions(), 1000)
     assert "smaller model" in caught.value.hint
     assert check_context(shape, 10_000_000, LoadOptions(), None) == 10_000_128 * 16384 * 2
+
+
+@pytest.mark.parametrize("is_unified", [False, True])
+def test_memory_that_a_gpu_shares_is_counted_once(monkeypatch: pytest.MonkeyPatch, is_unified: bool) -> None:
+    """The context takes 2.2 GB, and of the two places none has as much."""
+    gpu = Device("GPU0", "", True, 1_500_000_000, is_unified=is_unified)
+    monkeypatch.setattr("localspec.backends.context.available_memory", lambda: 2_000_000_000)
+    monkeypatch.setattr("localspec.backends.context.devices", lambda: (gpu,))
+    model: Any = SimpleNamespace(n_gpu_layers=ALL_LAYERS, n_ctx_train=65536, context_shape=ContextShape(8192, 8192, 32))
+    options = LoadOptions(n_ctx=65536)
+    if not is_unified:
+        assert kv_bytes(model, options) == 65536 * 16384 * 2
+        return
+    with pytest.raises(ResourceError, match=r"needs 2\.2 GB of memory and 2\.0 GB is available"):
+        kv_bytes(model, options)
 
 
 def test_weights_that_are_not_mapped_must_fit() -> None:

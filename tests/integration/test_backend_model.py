@@ -269,6 +269,25 @@ def test_impossible_settings_are_usage_errors(settings: dict[str, Any]) -> None:
         LoadOptions(**settings)
 
 
+def test_a_pass_that_there_is_no_memory_for_is_no_bug(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some GPUs say so only when they compute: while loading, a smaller step is tried then."""
+
+    def failing(_self: LlamaBackend) -> int:
+        LOG.lines.extend(["error: Insufficient Memory (00000008)", "llama_decode: failed to decode, ret = -3"])
+        return -3
+
+    with LlamaBackend(model, EXACT) as backend:
+        monkeypatch.setattr(LlamaBackend, "_run", failing)
+        with pytest.raises(ResourceError, match=r"does not suffice to evaluate 2 tokens: .*Insufficient") as caught:
+            backend.prefill([1, 2], never)
+        assert "--gpu" in caught.value.hint
+        with pytest.raises(ResourceError):
+            LlamaBackend(model, EXACT)
+        monkeypatch.undo()
+        backend.prefill([1, 2], never)
+        backend.check()
+
+
 def test_an_unknown_cache_type_is_a_usage_error(model: Model) -> None:
     with pytest.raises(UsageError, match="no cache type 'f12'") as caught:
         LlamaBackend(model, LoadOptions(kv_type="f12"))
