@@ -154,8 +154,12 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
 
 
 def _unplanned(settings: LoadSettings, looked: tuple[Looked, Looked | None], warnings: tuple[str, ...]) -> Step:
-    draft = None if looked[1] is None else load_options(settings, settings.draft_gpu)
     target = load_options(settings, settings.gpu)
+    draft: LoadOptions | None = None
+    if looked[1] is not None:
+        # What it was not trained for it cannot guess. None is decided where the context is opened.
+        n_ctx = None if settings.ctx is None else min(settings.ctx, looked[1].info.n_ctx_train or settings.ctx)
+        draft = load_options(settings, settings.draft_gpu, n_ctx=n_ctx)
     if settings.mmap and _exceeds_memory(looked, target, draft):
         # Rearranged weights are a copy, which the system cannot drop and read again.
         target, warnings = replace(target, repack=False), (*warnings, PAGED)

@@ -126,6 +126,18 @@ def test_what_is_kept_beside_the_weights_counts_too(
     assert ("read from the disk" in str(step.warnings)) is is_paged
 
 
+@pytest.mark.parametrize(("asked", "given"), [(8192, 2048), (1024, 1024), (None, None)])
+def test_a_draft_gets_no_context_that_it_was_not_trained_for(
+    hollow: tuple[Looked, Looked], asked: int | None, given: int | None
+) -> None:
+    """Without a plan as with one; beyond it decoding is plain, which the session tells."""
+    target, draft = hollow
+    settings = LoadSettings(str(target.info.path), str(draft.info.path), ctx=asked, gpu="off", draft_gpu="off")
+    step = first_step(settings, target, draft)
+    assert step.draft is not None
+    assert (step.target.n_ctx, step.draft.n_ctx) == (asked, given)
+
+
 @pytest.mark.parametrize(("asked", "counts"), [("all", (17,)), ("3", (3,)), ("off", ())])
 def test_a_draft_with_a_place_of_its_own_is_planned_with_the_target(
     monkeypatch: pytest.MonkeyPatch, hollow: tuple[Looked, Looked], asked: str, counts: tuple[int, ...]
