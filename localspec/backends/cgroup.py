@@ -20,9 +20,11 @@ def core_quota(root: Path = ROOT, self: Path = SELF) -> int | None:
 
 def memory_room(root: Path = ROOT, self: Path = SELF) -> int | None:
     """Return the bytes that may still be taken, file cache counted as free; None without a limit."""
+    # Beyond memory.max a process is ended, beyond memory.high it is slowed down until it hardly runs.
     known = [
-        (read(group / "memory.max"), read(group / "memory.current"), _file_cache(read(group / "memory.stat"), ""))
+        (read(group / limit), read(group / "memory.current"), _file_cache(read(group / "memory.stat"), ""))
         for group in _groups(root, self)
+        for limit in ("memory.high", "memory.max")
     ]
     old = root / "memory"  # version 1 shows a container its own group there
     limit, used = read(old / "memory.limit_in_bytes"), read(old / "memory.usage_in_bytes")

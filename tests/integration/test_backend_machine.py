@@ -72,7 +72,10 @@ def test_memory_of_a_control_group(tmp_path: Path) -> None:
         "box/memory.stat": "anon 500\nactive_file 100\ninactive_file 200\n",
     }
     assert memory_room(write(tmp_path / "root", files), own) == 400
-    assert memory_room(write(tmp_path / "root", {"box/memory.max": "max"}), own) is None
+    assert memory_room(write(tmp_path / "root", {"box/memory.high": "max"}), own) == 400
+    assert memory_room(write(tmp_path / "root", {"box/memory.high": "800"}), own) == 200
+    assert memory_room(write(tmp_path / "root", {"box/memory.max": "max"}), own) == 200
+    assert memory_room(write(tmp_path / "root", {"box/memory.high": "max"}), own) is None
     assert memory_room(tmp_path / "none", tmp_path / "none") is None
 
 
