@@ -146,6 +146,7 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
                 None if measured is None else measured.rates(device.name, device.description),
                 device.is_unified,
                 device.is_remote,
+                device.is_integrated,
             )
             for device in found
         ),

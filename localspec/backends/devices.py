@@ -24,6 +24,7 @@ _kind = function(ggml, "ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
 _memory = function(ggml, "ggml_backend_dev_memory", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 METAL = ("MTL", "Metal")
+X86 = ("x86_64", "amd64")  # as platform.machine() says it
 MEMINFO = Path("/proc/meminfo")
 GPU, INTEGRATED = 1, 2  # GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU
 
@@ -33,6 +34,7 @@ class Device:
     """A device of ggml: "CPU", "CUDA0"...; `free` bytes of its memory.
 
     `is_unified`: that is main memory. `is_remote`: it is reached over a network, `description` then says where.
+    `is_integrated`: it is in an x86 processor, which has no more than one way to that memory.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Device:
     free: int
     is_unified: bool = False
     is_remote: bool = False
+    is_integrated: bool = False
 
 
 def devices() -> tuple[Device, ...]:
@@ -60,6 +63,7 @@ def devices() -> tuple[Device, ...]:
                 free.value,
                 is_unified=kind == INTEGRATED or (registry in METAL and platform.machine() == "arm64"),
                 is_remote=registry == "RPC",
+                is_integrated=kind == INTEGRATED and platform.machine().lower() in X86,
             )
         )
     return tuple(found)

@@ -13,6 +13,9 @@ GB = 1e9
 
 # Bytes a second. They decide which of two plans comes first where nothing was measured, and are never shown.
 TYPICAL = {"gpu": 400 * GB, "unified": 120 * GB, "remote": 10 * GB, "cpu": 40 * GB, "disk": 2 * GB}
+# A GPU within an x86 processor reads the same memory modules over the same controller, and is often the slower reader.
+# A little below the CPU's figure, so that until both are measured everything stays on the CPU.
+TYPICAL["integrated"] = TYPICAL["cpu"] - GB
 
 Points = tuple[tuple[int, float], ...]  # rows of a pass, and bytes of weights read a second at that many; ascending
 _BITS = {kind.name: 8 * kind.size / kind.block for kind in TENSOR_TYPES.values()}
@@ -56,7 +59,8 @@ def flat(bytes_per_s: float, source: str) -> Rates:
 class Device:
     """A device other than the CPU. `memory` bytes of it are free.
 
-    `is_unified`: its memory is the main memory. `is_remote`: it is behind a network.
+    `is_unified`: its memory is the main memory. `is_remote`: it is behind a network. `is_integrated`: it reads main
+    memory no faster than the CPU does.
     """
 
     name: str
@@ -64,12 +68,13 @@ class Device:
     rates: Rates | None = None
     is_unified: bool = False
     is_remote: bool = False
+    is_integrated: bool = False
 
     @property
     def order(self) -> Rates:
         """Return the device's rates, or typical ones that only put plans in an order."""
-        kind = "remote" if self.is_remote else "unified" if self.is_unified else "gpu"
-        return self.rates or flat(TYPICAL[kind], "")
+        shared = "integrated" if self.is_integrated else "unified" if self.is_unified else "gpu"
+        return self.rates or flat(TYPICAL["remote" if self.is_remote else shared], "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 from localspec.backends.cgroup import core_quota, memory_room
 from localspec.backends.context import kv_bytes
 from localspec.backends.cpus import count_cores, physical_cores
-from localspec.backends.devices import Device, available_memory, devices
+from localspec.backends.devices import GPU, INTEGRATED, Device, available_memory, devices
 from localspec.backends.log import LogRing
 from localspec.backends.memory import ContextShape, check_context, check_weights, human
 from localspec.backends.options import LoadOptions
@@ -35,6 +35,18 @@ def test_this_machine() -> None:
     assert any(not device.is_gpu for device in devices())
     available = available_memory()
     assert available is None or available > 0
+
+
+@pytest.mark.parametrize(
+    ("processor", "kind", "expected"),
+    [("x86_64", INTEGRATED, True), ("arm64", INTEGRATED, False), ("AMD64", GPU, False)],
+)
+def test_a_gpu_within_an_x86_processor(
+    monkeypatch: pytest.MonkeyPatch, processor: str, kind: int, expected: bool
+) -> None:
+    monkeypatch.setattr("localspec.backends.devices._kind", lambda _: kind)
+    monkeypatch.setattr("localspec.backends.devices.platform.machine", lambda: processor)
+    assert {device.is_integrated for device in devices()} == {expected}
 
 
 def test_two_threads_of_a_core_count_once(tmp_path: Path) -> None:

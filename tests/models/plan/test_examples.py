@@ -10,6 +10,8 @@ embedding, a cache of 134 217 728; a pass reads 547 618 816 + 134 217 728 / 4 + 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from localspec.errors import ResourceError
@@ -111,6 +113,17 @@ def test_apple_unified_memory_is_counted_once() -> None:
     plan = best(Machine(8 * GIB, 8, (small,), gbps(80)), of_8b())
     assert plan.use["MTL0"].total <= 5 * GIB * 0.93
     assert plan.use["MTL0"].total + plan.use["CPU"].allocated <= 8 * GIB * 0.95
+
+
+def test_a_gpu_in_the_processor_is_used_once_it_was_found_faster() -> None:
+    """It reads the same memory; one of Apple's is faster than the cores beside it, which is known of all of them."""
+    within = Device("Vulkan0", 12 * GIB, is_unified=True, is_integrated=True)
+    plan = best(Machine(16 * GIB, 8, (within,)), of_8b())
+    assert (plan.target, plan.draft) == (ON_CPU, ON_CPU)
+    apart = replace(within, is_integrated=False)
+    assert best(Machine(16 * GIB, 8, (apart,)), of_8b()).target.devices == ("Vulkan0",)
+    measured = replace(within, rates=gbps(60))
+    assert best(Machine(16 * GIB, 8, (measured,), gbps(50)), of_8b()).target.devices == ("Vulkan0",)
 
 
 def test_cpu_only() -> None:
