@@ -6,10 +6,14 @@ Endpoint, token, proxies and timeouts are those of huggingface_hub (HF_ENDPOINT,
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -99,7 +103,7 @@ class Hub:
         if file.size > MAX_PLAIN:
             raise NetworkError(
                 f"{shown(file.name)} is larger than 50 GB, which the hub gives only by its own protocol",
-                hint=f"hf download {listing.repo} {shown(file.name)}",
+                hint=_by_hf(listing, file),
             )
 
     @contextmanager
@@ -145,6 +149,14 @@ class Hub:
                     raise
                 self.pause(wait)
         raise AssertionError
+
+
+def _by_hf(listing: Listing, file: Listed) -> str:
+    """Return the command that downloads a file by the hub's own protocol, to where it is looked for."""
+    # It is installed with localspec, in an environment of its own that is on nobody's PATH.
+    program = shutil.which("hf", path=str(Path(sys.executable).parent)) or "hf"
+    revision = () if listing.revision == MAIN else ("--revision", listing.revision)
+    return shown(shlex.join((program, "download", listing.repo, file.name, *revision)), limit=1000)
 
 
 def _begins_at(content_range: str, start: int, status: int) -> bool:

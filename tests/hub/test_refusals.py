@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,7 +185,15 @@ def test_a_file_too_large_for_a_plain_download(machine: Machine, monkeypatch: py
     from localspec.models.hub import remote
 
     monkeypatch.setattr(remote, "MAX_PLAIN", 1000)
-    assert refused(machine, DRAFT, NetworkError, "50 GB", "hf download tales/draft-GGUF")
+    folder = Path(sys.executable).parent
+    program = folder / "hf" if (folder / "hf").exists() else "hf"
+    error = refused(machine, DRAFT, NetworkError, "50 GB")
+    assert error.hint == f"{program} download tales/draft-GGUF sub/draft.Q8_0.gguf"
+    commit = machine.server.repos["tales/draft-GGUF"].commit
+    error = refused(machine, f"hf:tales/draft-GGUF@{commit}:Q8_0", NetworkError, "50 GB")
+    assert error.hint.endswith(f" --revision {commit}")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert refused(machine, DRAFT, NetworkError, "50 GB").hint.startswith("hf download tales/")
 
 
 NAMES = [
