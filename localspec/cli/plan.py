@@ -112,7 +112,7 @@ def _machine(values: dict[str, Any]) -> Machine:
         return None if measured is None else measured.rates(one["name"], one["description"])
 
     devices = tuple(
-        Device(one["name"], one["free"], rates(one), one["is_unified"], one["is_remote"])
+        Device(one["name"], one["free"], rates(one), one["is_unified"], one["is_remote"], one["is_integrated"])
         for one in facts["all"]
         if one["takes_layers"]
     )
@@ -151,6 +151,7 @@ def _with_figures(machine: Machine, figures: dict[str, float]) -> Machine:
             of(device.name.lower(), "gpu") or device.rates,
             device.is_unified,
             device.is_remote,
+            device.is_integrated,
         )
         for device in machine.devices
     )
