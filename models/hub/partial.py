@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BLOCK = 1 << 20  # bytes read at once for hashing
@@ -59,7 +59,8 @@ class Partial:
     def settle(self) -> None:
         """See that the bytes outlast a power failure, readable for whoever may read the folder."""
         os.fsync(self._handle)
-        os.fchmod(self._handle, 0o666 & os.stat(self.path.parent).st_mode)
+        with suppress(OSError):  # drives of Windows and some shares have no permissions to give
+            os.fchmod(self._handle, 0o666 & os.stat(self.path.parent).st_mode)
 
 
 @contextmanager

@@ -285,6 +285,18 @@ def test_a_write_that_fails(machine: Machine, monkeypatch: pytest.MonkeyPatch) -
     assert not machine.partials()
 
 
+def test_a_file_system_without_permissions(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drive of Windows below WSL: the bytes are as right there."""
+
+    def refuse(_fd: int, _mode: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert not machine.partials()
+
+
 def test_a_cache_that_cannot_be_written(hub: Server, tmp_path: Path) -> None:
     (tmp_path / "hf").write_bytes(b"a file where the folder should be")
     assert_fails(Machine(hub, tmp_path), ResourceError, "cannot write")
