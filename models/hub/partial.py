@@ -58,14 +58,22 @@ class Partial:
 
     def settle(self) -> None:
         """See that the bytes outlast a power failure, readable for whoever may read the folder."""
-        os.fsync(self._handle)
+        try:
+            os.fsync(self._handle)
+        except OSError:
+            # What the disk did not take may still be in memory, where the next pull would find it right.
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(self._handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            raise
         with suppress(OSError):  # drives of Windows and some shares have no permissions to give
             os.fchmod(self._handle, 0o666 & os.stat(self.path.parent).st_mode)
 
 
 @contextmanager
 def partial_file(path: Path, total: int, sha256: str) -> Iterator[Partial]:
-    """Open what there is of a file, or begin one; a link in its place is refused with an OSError."""
+    """Open what there is of a file, or begin one; a link in its place, to bytes that are not ours, is removed."""
+    if path.is_symlink():
+        path.unlink()
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(path, flags, 0o666)
     try:

@@ -1,9 +1,9 @@
 """Bringing one file of the hub into the cache.
 
 The bytes go to a file beside their place, named after their hash; only when the hash of the whole is right is it
-renamed, so what has the name is right. An interrupted transfer goes on from what is there: if that turns out wrong, it
-begins anew, once. One process at a time: the lock is that of the hub's own programs, freed by the system when its
-holder dies.
+renamed, so what has the name is right. Whatever ended a transfer, a full disk too, the next one goes on from what is
+there: if that turns out wrong, it begins anew, once. Only bytes that are known to be wrong are removed. One process at
+a time: the lock is that of the hub's own programs, freed by the system when its holder dies.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ LOCK_WAIT = 0.5  # seconds between two looks at a lock that another process hold
 FRUITLESS = 5  # tries in a row that brought nothing, before the transfer fails
 STALE = 3600.0  # seconds without a change after which what another program left is taken for abandoned
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Cancelled(Exception):
@@ -72,7 +73,7 @@ class Transfer:
         assert self.file.sha256 is not None, "files without a hash are refused when the pull is planned"
         repo, commit, name = self.listing.repo, self.listing.commit, self.file.name
         blob = self.cache.blob(repo, self.file.sha256)
-        with writing(self.cache):
+        with writing(self.cache, self):
             self.cache.require_inside(blob)
             self.cache.require_inside(self.cache.link(repo, commit, name))
             blob.parent.mkdir(parents=True, exist_ok=True)
@@ -89,6 +90,19 @@ class Transfer:
                 _clean(blob)
         self.watch.phase("done")
         return link
+
+    def kept(self) -> int:
+        """Return how many bytes there are for the next pull to go on from."""
+        try:
+            return self._partial.stat().st_size
+        except OSError:
+            return 0
+
+    @property
+    def _partial(self) -> Path:
+        assert self.file.sha256 is not None
+        blob = self.cache.blob(self.listing.repo, self.file.sha256)
+        return blob.with_name(blob.name + PARTIAL)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -130,8 +144,7 @@ class Transfer:
     def _bring(self, blob: Path) -> None:
         """Download what is missing, check it, and give it its name."""
         assert self.file.sha256 is not None
-        path = blob.with_name(blob.name + PARTIAL)
-        is_kept = False
+        path = self._partial
         try:
             with partial_file(path, self.file.size, self.file.sha256) as part:
                 self.watch.phase("hashing")
@@ -146,13 +159,9 @@ class Transfer:
                 part.settle()
             self._receive(blob, path, is_ours=True)  # before the name: killed in between, the file is still known
             os.replace(path, blob)
-            is_kept = True
-        except (Cancelled, NetworkError):
-            is_kept = True  # for the next pull to go on from
+        except IntegrityError:
+            path.unlink(missing_ok=True)
             raise
-        finally:
-            if not is_kept:
-                path.unlink(missing_ok=True)
 
     def _download(self, part: Partial) -> None:
         """Add bytes until the file is as long as it should be, over as many connections as it takes."""
@@ -242,12 +251,12 @@ class Transfer:
 
 
 @contextmanager
-def writing(cache: Cache) -> Iterator[None]:
-    """Tell whoever writes in the cache why that fails, as a ResourceError."""
+def writing(cache: Cache, transfer: Transfer | None = None) -> Iterator[None]:
+    """Tell whoever writes in the cache why that fails, as a ResourceError, and what is kept of a transfer."""
     try:
         yield
     except OSError as error:
-        raise _unwritable(cache.root, error) from error
+        raise _unwritable(cache.root, error, transfer) from error
 
 
 def _clean(blob: Path) -> None:
@@ -261,13 +270,18 @@ def _clean(blob: Path) -> None:
                 left.unlink()
 
 
-def _unwritable(folder: Path, error: OSError) -> ResourceError:
+def _unwritable(folder: Path, error: OSError, transfer: Transfer | None) -> ResourceError:
     if error.errno in _FULL:
-        return ResourceError(
-            f"the disk of {shown(folder)} is full; what had come of a file was removed",
-            hint="free some space, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",
-        )
+        message, mend = f"the disk of {shown(folder)} is full", "free some space"
+    else:
+        message = f"cannot write to {shown(folder)}: {error.strerror or error}"
+        mend = "give yourself the right" if error.errno in _FORBIDDEN else "check that folder and its disk"
+    kept = 0 if transfer is None else transfer.kept()
+    if transfer is not None and kept:
+        message += f"; the {kept / 1e6:,.0f} MB that came of {shown(transfer.file.name)} are kept"
+        mend += f" (localspec rm hf:{transfer.listing.repo} removes all of it) and run the same command again"
     return ResourceError(
-        f"cannot write to {shown(folder)}: {error.strerror or error}",
-        hint="give yourself the right, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",
+        message,
+        hint=f"{mend}, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",
+        detail={"kept_bytes": kept},
     )

@@ -14,6 +14,9 @@ import pytest
 
 from localspec.errors import IntegrityError, LocalspecError, NetworkError, ResourceError
 from localspec.models.hub.cache import PARTIAL
+from localspec.models.hub.remove import carry_out as remove
+from localspec.models.hub.remove import plan_removal
+from localspec.models.names import HubName
 from localspec.models.pull import Pull
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
 from tests.hub.models import DRAFT as DRAFT_BYTES
@@ -120,6 +123,15 @@ def test_a_whole_file_without_its_name(machine: Machine) -> None:
     machine.pull(TARGET)
     assert machine.found(TARGET) == [TARGET_BYTES]
     assert not machine.server.downloads()
+
+
+def test_a_link_where_the_start_of_a_file_would_be_is_not_followed(machine: Machine, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"not ours")
+    partial_of(machine, TARGET_BYTES).symlink_to(theirs)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert theirs.read_bytes() == b"not ours"
 
 
 def test_broken_connections(machine: Machine) -> None:
@@ -264,25 +276,67 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_fills_up_meanwhile(hub: Server, small_disk: Path) -> None:
+    """What had come is kept, and the removal that the error names makes room."""
     machine = Machine(hub, small_disk)
-    assert_fails(machine, ResourceError, "full", "HF_HUB_CACHE")
+    assert_fails(machine, ResourceError, "full", "are kept", "localspec rm hf:tales/storyteller-GGUF", "HF_HUB_CACHE")
+    assert machine.partials()
+    wanted = HubName("tales/storyteller-GGUF")
+    remove(plan_removal([wanted], machine.cache, machine.receipts), machine.cache, machine.receipts)
     assert not machine.partials()
     machine.pull(DRAFT)
     assert machine.found(DRAFT) == [DRAFT_BYTES]
 
 
-def test_a_write_that_fails(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same where nothing can be mounted: the write itself says that there is no space."""
-    write = os.write
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
+def test_a_write_that_fails_costs_nothing_of_what_came(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The disk takes a megabyte and fails; where it takes bytes again, the next pull goes on from there."""
+    write, written = os.write, 0
 
-    def full(fd: int, data: memoryview) -> int:
-        if len(data) > 1000:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def fail(fd: int, data: memoryview) -> int:
+        nonlocal written
+        if len(data) > 1000 and written > 1_000_000:
+            raise OSError(number, os.strerror(number))
+        written += len(data)
         return write(fd, data)
 
-    monkeypatch.setattr(os, "write", full)
-    assert_fails(machine, ResourceError, "full")
-    assert not machine.partials()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fail)
+        error = assert_fails(machine, ResourceError, "are kept", "localspec rm hf:tales/storyteller-GGUF")
+    assert ("full" in error.message) == (number == errno.ENOSPC)
+    (left,) = machine.partials()
+    size = left.stat().st_size
+    assert error.detail == {"kept_bytes": size}
+    assert 1_000_000 < size < len(TARGET_BYTES)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert machine.server.downloads()[-1].range == f"bytes={size}-"
+
+
+def test_a_disk_that_fails_at_the_end_costs_no_download(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        assert_fails(machine, ResourceError, "are kept")
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert len(machine.server.downloads()) == 1
+
+
+def test_what_nobody_foresaw_costs_no_download(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object, **_more: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("localspec.models.hub.partial.Partial.settle", fail)
+        with pytest.raises(RuntimeError):
+            machine.pull(TARGET)
+    machine.pull(TARGET)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert len(machine.server.downloads()) == 1
 
 
 def test_a_file_system_without_permissions(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
