@@ -24,6 +24,7 @@ DEFAULT_CTX = 4096  # as in backends.context
 SMALLEST_CTX = 512
 MAX_PERMUTED = 3
 TINY = 32 << 20  # bytes of weights: one thread is fastest (see backends.threads)
+_ANOTHER = ""  # a name that no device has
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +287,16 @@ def _fill(ledger: Ledger, chosen: Sequence[str], room: Mapping[str, int], count:
 
 
 def _most(ledger: Ledger, room: int, name: str, limit: int, behind: Layout) -> int:
-    """Return how many layers, at most `limit`, fit onto a device in front of those that are placed already."""
+    """Return how many layers, at most `limit`, fit onto a device in front of those that are placed already.
+
+    The others of the `limit` are counted as on yet another device: then main memory has the layers that it has in the
+    end, none where all go onto devices, and what a device takes only grows with its layers.
+    """
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
-        layout = Layout((name, *behind.devices), (middle, *behind.counts), behind.cpu_experts)
+        devices, counts = (_ANOTHER, name, *behind.devices), (limit - middle, middle, *behind.counts)
+        layout = Layout(devices, counts, behind.cpu_experts)
         if ledger.use(layout)[name].total <= room:
             low = middle
         else:

@@ -17,7 +17,7 @@ import pytest
 from localspec.errors import ResourceError
 from localspec.models.plan.layout import ON_CPU, Layout
 from localspec.models.plan.machine import Device, Machine
-from localspec.models.plan.search import Plan, Wish, alternatives, best, best_and_plain
+from localspec.models.plan.search import Plan, Search, Wish, alternatives, best, best_and_plain
 from tests.models.hollow import LLAMA_8B
 from tests.models.plan.examples import GIB, gbps, of_8b, of_70b, of_experts, pair
 
@@ -99,6 +99,25 @@ def test_8b_on_8_gb_fits_with_its_draft() -> None:
     one = (32 * 122_716_160 + 295_518_208 + 536_870_912 / 4) / 448e9
     assert without_draft(alternatives(machine, of_8b())).seconds == pytest.approx(one)
     assert plan.seconds == pytest.approx((3 * DRAFT_READ / 448e9 + one) / ((1 - 0.7**4) / 0.3))
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_8b_is_put_onto_the_devices_whole_wherever_that_fits(n_devices: int) -> None:
+    """While main memory has a layer, a device also keeps room for the largest weights, the head's 295 501 824 bytes: 32
+    of the 33 layers come to 5 041 143 808, all of them to 4 885 135 360. At every size that holds all, all is there.
+    """
+    models, before, n_whole = pair(LLAMA_8B, None), float("inf"), 0
+    for memory in range(4 * GIB // n_devices, 6 * GIB // n_devices, GIB // 64):
+        devices = tuple(Device(f"CUDA{i}", memory, gbps(448)) for i in range(n_devices))
+        machine = Machine(16 * GIB, 8, devices, gbps(50))
+        plan, search = best(machine, models), Search(machine, models)
+        names = tuple(device.name for device in devices)
+        splits = [(n, 33 - n) for n in range(1, 33)] if n_devices == 2 else [(33,)]
+        fits = any(search.predict(plan.context, Layout(names, counts), None) is not None for counts in splits)
+        assert (plan.target.n_offloaded == 33) == fits, memory
+        assert plan.seconds <= before * (1 + 1e-12), "more memory never makes it slower"
+        before, n_whole = plan.seconds, n_whole + fits
+    assert 10 < n_whole < 128
 
 
 def test_apple_unified_memory_is_counted_once() -> None:

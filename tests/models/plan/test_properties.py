@@ -20,7 +20,7 @@ QUICK = settings(max_examples=40, deadline=None)
 
 
 @st.composite
-def anatomies(draw: st.DrawFn, largest: int = 40) -> Anatomy:
+def anatomies(draw: st.DrawFn, largest: int = 40, largest_head: int = 0) -> Anatomy:
     """Models of up to eight layers that differ in everything planning looks at."""
     n_experts = draw(st.sampled_from([0, 0, 8]))
     layers = tuple(
@@ -33,7 +33,7 @@ def anatomies(draw: st.DrawFn, largest: int = 40) -> Anatomy:
         )
         for _ in range(draw(st.integers(1, 8)))
     )
-    head = draw(st.integers(1, largest)) * MB
+    head = draw(st.integers(1, largest_head or largest)) * MB
     return Anatomy(
         layers=layers,
         embedding=head,
@@ -68,6 +68,7 @@ def machines(draw: st.DrawFn) -> Machine:
 
 
 PAIRS = st.builds(Models, anatomies(), st.none() | anatomies(10), st.just(2048), st.sampled_from([1024, 4096]))
+HEADY = st.builds(Models, anatomies(40, 400), st.none() | anatomies(10, 100), st.just(2048), st.just(2048))
 WISHES = st.builds(
     Wish,
     n_ctx=st.sampled_from([None, 256, 2048]),
@@ -106,12 +107,14 @@ def test_never_over_the_memory(machine: Machine, models: Models, wish: Wish) -> 
 
 
 @QUICK
-@given(machines(), PAIRS, WISHES)
+@given(machines(), PAIRS | HEADY, WISHES)
 def test_never_slower_than_the_plans_anybody_would_try_first(machine: Machine, models: Models, wish: Wish) -> None:
     plan = planned(machine, models, wish)
     search = Search(machine, models, wish)
     names = [CPU, *(device.name for device in machine.devices)]
-    contexts = [plan.context] if plan is not None else [ContextPlan(n, "f16") for n in search.contexts()]
+    contexts = (
+        [plan.context] if plan is not None else [ContextPlan(n, "f16", wish.has_flash) for n in search.contexts()]
+    )
     drafts: list[Layout | None] = [None]
     if models.draft is not None:
         drafts += [whole(name, models.draft) for name in names]
