@@ -121,26 +121,27 @@ def _resolved(ref: str, as_draft: bool) -> ModelName:
 
 def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Console) -> Iterator[Candidate]:
     """Yield candidates from here, the catalogue and the hub, each model once."""
-    yield from local_candidates(seen.info)
-    catalog = load_catalog()
-    listed = [(model.source, "catalogue", model) for model in _of_catalogue(seen, catalog)]
+    tried = {seen.source.repo} if isinstance(seen.source, HubName) else set()
+    for one in local_candidates(seen.info):
+        yield one
+        if one.name.startswith("hf:") and (name := _repo(one.name.removeprefix("hf:"))) is not None:
+            tried.add(name.repo)
+    listed = [model for model in _of_catalogue(seen, load_catalog()) if model.source.repo not in tried]
     if offline:
-        for source, where, model in listed:
+        for model in listed:
             about = model.size_gb * 1e9
-            yield Candidate(str(source), where, None, about, reason="it is not on this machine")
+            yield Candidate(str(model.source), "catalogue", None, about, reason="it is not on this machine")
         return
-    hub, left = Hub(), limit
-    wanted: list[tuple[HubName, str]] = [(source, where) for source, where, _ in listed]
-    tried = {source.repo for source, _ in wanted}
-    if len(wanted) < left:
+    hub = Hub()
+    wanted = [(model.source, "catalogue") for model in listed]
+    tried |= {source.repo for source, _ in wanted}
+    if len(wanted) < limit:
         try:
             found = hub.search(_query(seen))
             wanted += [(name, "hub") for repo in found if (name := _repo(repo)) is not None and name.repo not in tried]
         except LocalspecError as error:
             console.warn(error.message)
-    for name, where in wanted[:left]:
-        if isinstance(seen.source, HubName) and name.repo == seen.source.repo:
-            continue
+    for name, where in wanted[:limit]:
         live.status(f"looking at {one_line(str(name))}")
         yield remote_candidate(seen.info, name, where, hub)
 

@@ -203,12 +203,8 @@ def test_a_target_in_parts_is_compared_as_a_whole(machine: Machine) -> None:
     assert (found["name"], found["verdict"]) == ("hf:tales/draft-GGUF/sub/draft.Q8_0.gguf", "fits")
 
 
-def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> None:
-    """The target is on the hub; of what is there only headers are read."""
-    server = machine.server
-    server.repos["tales/storyteller-tiny-GGUF"] = Repo({"tiny-Q8_0.gguf": without_a_token(DRAFT_BYTES)})
-    server.repos["../storyteller"] = server.repos["storyteller"] = server.repos["tales/draft-GGUF"]  # are no names
-    server.repos["tales/storyteller-empty-GGUF"] = Repo({"empty-Q8_0.gguf": b"<html>"})
+def list_the_tales(machine: Machine) -> None:
+    """Give the machine a catalogue of the hub's target and the draft for it."""
     catalog = machine.folder / "home" / "config" / "catalog.toml"
     catalog.parent.mkdir(parents=True)
     catalog.write_text(
@@ -217,6 +213,15 @@ def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> No
         '[models.small]\nfamily = "tale"\nrepo = "tales/draft-GGUF"\nabout_gb = { Q8_0 = 0.0013 }\nparams = 0.0011\n'
         'license = "mit"\ncontext = 1024\n'
     )
+
+
+def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> None:
+    """The target is on the hub; of what is there only headers are read."""
+    server = machine.server
+    server.repos["tales/storyteller-tiny-GGUF"] = Repo({"tiny-Q8_0.gguf": without_a_token(DRAFT_BYTES)})
+    server.repos["../storyteller"] = server.repos["storyteller"] = server.repos["tales/draft-GGUF"]  # are no names
+    server.repos["tales/storyteller-empty-GGUF"] = Repo({"empty-Q8_0.gguf": b"<html>"})
+    list_the_tales(machine)
     found = {one["name"]: one for one in machine.json("pairs", "suggest", TARGET)["candidates"]}
     assert found[DRAFT]["verdict"] == "fits"
     assert (found[DRAFT]["where"], found[DRAFT]["is_good"]) == ("catalogue", True)
@@ -236,3 +241,15 @@ def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> No
     assert machine.json("run", "-y", "-m", f"{TARGET}+auto", "-n", "2", "hi")["pair"]["draft"]["bytes"] == len(
         DRAFT_BYTES
     )
+
+
+def test_a_model_that_is_here_is_suggested_once_and_not_looked_at_on_the_hub(machine: Machine) -> None:
+    """Neither it nor the target counts against the limit."""
+    machine.server.repos["tales/storyteller-tiny-GGUF"] = Repo({"tiny-Q8_0.gguf": without_a_token(DRAFT_BYTES)})
+    list_the_tales(machine)
+    machine.pull(TARGET, DRAFT)
+    here = ("hf:tales/draft-GGUF/sub/draft.Q8_0.gguf", "here")
+    offline = machine.json("pairs", "suggest", "--offline", TARGET)["candidates"]
+    assert [(one["name"], one["where"]) for one in offline] == [here]
+    found = machine.json("pairs", "suggest", "--limit", "1", TARGET)["candidates"]
+    assert [(one["name"], one["where"]) for one in found] == [here, ("hf:tales/storyteller-tiny-GGUF:Q8_0", "hub")]
