@@ -11,7 +11,7 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.fetch import is_offline
+from localspec.cli.fetch import is_offline, online
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
@@ -98,8 +98,9 @@ def _seen(ref: str, offline: bool, *, as_draft: bool = False) -> Seen:
     name = _resolved(ref, as_draft)
     try:
         pair = locate(PairName(Alias("storyteller"), name) if as_draft else PairName(name))
-    except NotCachedError:
+    except NotCachedError as missing:
         if offline or not isinstance(name, HubName):
+            missing.hint = online(missing.hint)
             raise
         info, size, full = remote_info(name, Hub())
         return Seen(str(full), name, info, size)

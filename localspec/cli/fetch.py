@@ -29,11 +29,18 @@ def is_offline(values: Any) -> bool:
     return must_stay_offline()
 
 
+def online(hint: str) -> str:
+    """Return a hint that needs the network, after what would forbid it that too."""
+    from localspec.models.hub.cache import must_stay_offline
+
+    return f"unset HF_HUB_OFFLINE, then {hint}" if must_stay_offline() else hint
+
+
 def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:
     """Pull what a pair lacks, once that is agreed to, and return its files."""
     if is_offline(values):
         raise NotFoundError(
-            f"{missing.message}, and the network is not to be used", hint=missing.hint, detail=missing.detail
+            f"{missing.message}, and the network is not to be used", hint=online(missing.hint), detail=missing.detail
         )
     plan = make_plan_here(missing.wanted, console)
     plan.require_space()

@@ -10,7 +10,7 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.fetch import ask, carry_out, hub_names, is_attended, is_offline, make_plan_here
+from localspec.cli.fetch import ask, carry_out, hub_names, is_attended, is_offline, make_plan_here, online
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
@@ -114,7 +114,7 @@ def _tell_cached(wanted: tuple[HubName, ...], as_json: bool) -> int:
     if missing:
         raise NotFoundError(
             f"{one_line(str(missing[0]))} is not on this machine, and the network is not to be used",
-            hint=f"localspec pull {one_line(str(missing[0]))}",
+            hint=online(f"localspec pull {one_line(str(missing[0]))}"),
             detail={"missing": [str(name) for name in missing]},
         )
     if as_json:

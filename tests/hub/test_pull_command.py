@@ -125,6 +125,9 @@ def test_without_the_hub_and_without_the_files(machine: Machine) -> None:
     for args, env in ((["--offline"], {}), ([], {"HF_HUB_OFFLINE": "1"}), ([], {"LOCALSPEC_OFFLINE": "1"})):
         done = machine.call("run", "-y", "-m", PAIR, *args, "hi", env=env)
         assert_one_line(done, 3, "not on this machine", "localspec pull")
+    for command in (["run", "-y", "-m", PAIR, "hi"], ["pull", PAIR], ["pairs", "suggest", TARGET]):
+        said = assert_one_line(machine.call(*command, env={"HF_HUB_OFFLINE": "1"}), 3, "not on this machine")
+        assert " — try: unset HF_HUB_OFFLINE, then localspec pull hf:tales/" in said
     machine.pull(TARGET)
     done = machine.call("run", "-y", "-m", PAIR, "--offline", "hi")
     assert_one_line(done, 3, "hf:tales/draft-GGUF:Q8_0 is not on this machine")
