@@ -44,7 +44,7 @@ def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:
         )
     plan = make_plan_here(missing.wanted, console)
     plan.require_space()
-    ask(plan, values, console, missing.hint)
+    ask(plan, values, console, f"{missing.hint}, or -y")
     carry_out(plan, console)  # also where all bytes are here: they may have no name yet, or the branch no commit
     return locate(missing.pair)
 
@@ -101,7 +101,7 @@ def carry_out(plan: PullPlan, console: Console) -> list[str]:
 
 
 def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
-    """Ask whether to download. Raises DeclinedError for a no, and where there is nobody to ask."""
+    """Ask whether to download. Raises DeclinedError, with the hint, for a no, and where there is nobody to ask."""
     if values["yes"] or not plan.missing:
         return
     from localspec.faces.pulling import gigabytes
@@ -109,7 +109,7 @@ def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
     names = " + ".join(one_line(str(name)) for name in plan.names)
     what = f"{gigabytes(plan.missing)} for {names}"
     if not confirmed(f"Download {what}? [Y/n] "):
-        raise DeclinedError(f"{what} would have to be downloaded first", hint=f"{hint}, or -y")
+        raise DeclinedError(f"{what} would have to be downloaded first", hint=hint)
 
 
 def is_attended() -> bool:

@@ -55,7 +55,7 @@ def pull(console: Console, /, names: tuple[str, ...], as_json: bool, **values: A
         return 0
     began = time.monotonic()
     if is_attended():
-        ask(plan, values, console, "localspec pull NAME -y")
+        ask(plan, values, console, "-y downloads without asking")
     warnings = carry_out(plan, console)
     seconds = time.monotonic() - began
     if not as_json:
