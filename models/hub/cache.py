@@ -120,15 +120,20 @@ class Cache:
         found = (self._whole(wanted, each) for each in (commit, *others))
         return next((files for files in found if files is not None), None)
 
+    def repos(self) -> list[str]:
+        """Return the repositories that have a folder here."""
+        with suppress(OSError):
+            folders = sorted(self.root.glob("models--*--*"))
+            return [folder.name.removeprefix("models--").replace("--", "/", 1) for folder in folders]
+        return []
+
     def all(self) -> Iterator[CachedFile]:
         """Yield every model file of every commit."""
-        with suppress(OSError):
-            for folder in sorted(self.root.glob("models--*--*")):
-                repo = folder.name.removeprefix("models--").replace("--", "/", 1)
-                with suppress(OSError):
-                    for commit in sorted(os.listdir(folder / "snapshots")):
-                        if COMMIT.fullmatch(commit):
-                            yield from self._snapshot(repo, commit)
+        for repo in self.repos():
+            with suppress(OSError):
+                for commit in sorted(os.listdir(self.folder(repo) / "snapshots")):
+                    if COMMIT.fullmatch(commit):
+                        yield from self._snapshot(repo, commit)
 
     def partials(self) -> Iterator[Path]:
         """Yield what interrupted downloads left, ours and those of the hub's own programs."""

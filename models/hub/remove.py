@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.errors import LocalspecError, ResourceError
@@ -37,10 +37,11 @@ class Removal:
 
 def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) -> Removal:
     """Return all cached files of the models named, at every commit unless one is named."""
-    everything = list(cache.all())
+    everything, repos = list(cache.all()), cache.repos()
     files: list[CachedFile] = []
     partials: list[Path] = []
-    for name in wanted:
+    for typed in wanted:
+        name = replace(typed, repo=_spelt(typed.repo, repos))
         commit = None if name.revision is None else cache.commit_of(name.repo, name.revision)
         commits = {file.commit for file in everything if file.repo == name.repo}
         for each in sorted(commits if name.revision is None else commits & {commit}):
@@ -52,6 +53,12 @@ def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) ->
     foreign = [file for file in files if (receipt := receipts.any(file.blob)) is None or not receipt.pulled]
     kept = frozenset(file.blob for file in set(everything) - set(files))
     return Removal(tuple(files), tuple(partials), tuple(foreign), kept)
+
+
+def _spelt(repo: str, repos: list[str]) -> str:
+    """Return a repository as its folder has it: the hub takes it in any case, and so do some file systems."""
+    alike = [one for one in repos if one.lower() == repo.lower()]
+    return alike[0] if len(alike) == 1 else repo
 
 
 def _of_model(there: dict[str, CachedFile], name: HubName) -> list[CachedFile]:

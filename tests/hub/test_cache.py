@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IntegrityError, NetworkError, ResourceError
-from localspec.models.hub.cache import blob_lock
+from localspec.models.hub.cache import PARTIAL, blob_lock
 from localspec.models.hub.remove import carry_out, plan_removal
 from localspec.models.names import HubName, parse_model
 from tests.hub.machine import DRAFT, PARTS, TARGET, Machine, sha256
@@ -80,6 +80,25 @@ def test_bytes_that_another_commit_uses_are_not_counted(machine: Machine) -> Non
     machine.pull(DRAFT)
     assert machine.json("rm", "-y", f"hf:{TALES}@{old}:Q8_0")["freed_bytes"] == 0
     assert machine.json("rm", "-y", DRAFT)["freed_bytes"] == len(DRAFT_BYTES)
+
+
+def test_a_repository_is_removed_by_its_name_in_any_case(machine: Machine) -> None:
+    """As some file systems find it. Where two differ by case alone, the one that is named goes."""
+    other = hub_name("hf:Tales/Draft-gguf:Q8_0")
+    machine.pull(DRAFT)
+    (file,) = machine.cache.all()
+    removal = plan_removal([other], machine.cache, machine.receipts)
+    assert [one.link for one in removal.files] == [file.link]
+    partial = file.blob.with_name(f"{'0' * 64}{PARTIAL}")
+    partial.write_bytes(b"x")
+    assert plan_removal([HubName(other.repo)], machine.cache, machine.receipts).partials == (partial,)
+    machine.server.repos[other.repo] = machine.server.repos[TALES]
+    machine.pull(str(other))
+    both = {one.repo: one.link for one in machine.cache.all()}
+    assert set(both) == {TALES, other.repo}
+    for name in (hub_name(DRAFT), other):
+        removal = plan_removal([name], machine.cache, machine.receipts)
+        assert [one.link for one in removal.files] == [both[name.repo]]
 
 
 def test_a_removal_that_is_refused_half_way_leaves_no_bytes_without_a_name(machine: Machine) -> None:
