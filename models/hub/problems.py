@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from localspec.errors import LocalspecError, NetworkError, NotFoundError
@@ -42,11 +42,16 @@ def is_passing(error: BaseException) -> bool:
 
 def wait_wanted(error: BaseException) -> float:
     """Return how many seconds the server asked to wait, 0 if it did not."""
-    headers = getattr(getattr(error, "response", None), "headers", {})
-    try:
-        return max(0.0, float(headers.get("Retry-After", 0)))
-    except ValueError:
-        return 0.0
+    from huggingface_hub.utils import parse_ratelimit_headers
+
+    seconds, headers = 0.0, getattr(getattr(error, "response", None), "headers", {})
+    with suppress(ValueError):
+        seconds = max(0.0, float(headers.get("Retry-After", 0)))
+    with suppress(ValueError, OverflowError):  # of a number with hundreds of digits
+        limit = parse_ratelimit_headers(headers) if _status(error) == 429 else None  # the hub's own way to say it
+        if limit is not None and not limit.remaining:
+            seconds = max(seconds, float(limit.reset_in_seconds))
+    return seconds
 
 
 def _mapped(error: Exception, repo: str, endpoint: str) -> LocalspecError | None:

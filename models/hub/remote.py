@@ -26,7 +26,7 @@ from localspec.models.hub.settings import hub_settings
 
 MAIN = "main"
 TRIES = 4
-MAX_WAIT = 20.0  # seconds that a server's Retry-After is obeyed; a longer one is told
+MAX_WAIT = 20.0  # seconds that a server may ask to wait; a longer wait is told
 MAX_PLAIN = 50_000_000_000  # bytes: larger files the hub gives only by its own protocol
 
 SHA256 = re.compile(r"[0-9a-f]{64}")

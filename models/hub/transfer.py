@@ -9,6 +9,7 @@ a time: the lock is that of the hub's own programs, freed by the system when its
 from __future__ import annotations
 
 import errno
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -24,10 +25,11 @@ from localspec.models.hub.files import Listed, Listing
 from localspec.models.hub.partial import Partial, hash_of, partial_file
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
 from localspec.models.hub.receipts import Receipts
-from localspec.models.hub.remote import MAX_WAIT, Hub
+from localspec.models.hub.remote import Hub
 
 LOCK_WAIT = 0.5  # seconds between two looks at a lock that another process holds
 FRUITLESS = 5  # tries in a row that brought nothing, before the transfer fails
+LONGEST_PAUSE = 120.0  # seconds that a server may ask to wait; a longer wait is told, and ends the transfer
 STALE = 3600.0  # seconds without a change after which what another program left is taken for abandoned
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -44,7 +46,7 @@ class Watch(Protocol):
     def is_cancelled(self) -> bool: ...
 
     def phase(self, name: str) -> None:
-        """Tell what is done now: waiting, hashing, downloading or done."""
+        """Tell what is done now: waiting for another process, hashing, downloading, a pause of so long, or done."""
 
     def at(self, n: int) -> None:
         """Tell how many bytes there are."""
@@ -175,7 +177,7 @@ class Transfer:
                     self._stream(part)
             except NetworkError as error:
                 cause = error.__cause__
-                if cause is None or not is_passing(cause) or wait_wanted(cause) > MAX_WAIT:
+                if cause is None or not is_passing(cause) or wait_wanted(cause) > LONGEST_PAUSE:
                     raise
                 fruitless = 0 if part.size > before else fruitless + 1
                 if fruitless >= FRUITLESS:
@@ -242,8 +244,10 @@ class Transfer:
     def _rest(self, seconds: float) -> None:
         while seconds > 0:
             self._look()
+            self.watch.phase(f"pause {math.ceil(seconds)} s")
             self.hub.pause(min(seconds, LOCK_WAIT))
             seconds -= LOCK_WAIT
+        self.watch.phase("downloading")
 
     def _look(self) -> None:
         if self.watch.is_cancelled:

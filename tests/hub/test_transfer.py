@@ -14,10 +14,11 @@ import pytest
 
 from localspec.errors import IntegrityError, LocalspecError, NetworkError, ResourceError
 from localspec.models.hub.cache import PARTIAL
+from localspec.models.hub.remote import Hub
 from localspec.models.hub.remove import carry_out as remove
 from localspec.models.hub.remove import plan_removal
 from localspec.models.names import HubName
-from localspec.models.pull import Pull
+from localspec.models.pull import Pull, pull_all
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
@@ -159,6 +160,28 @@ def test_a_server_that_fails_for_a_while(machine: Machine, status: int) -> None:
     machine.pull(TARGET)
     assert machine.found(TARGET) == [TARGET_BYTES]
     assert sum(machine.pauses) >= 3
+
+
+def test_the_pause_that_the_hub_asks_for_is_made_and_shown(machine: Machine) -> None:
+    machine.server.faults.cdn = [(429, {"RateLimit": '"resolvers";r=0;t=90'})]
+    shown: list[str] = []
+
+    def pause(seconds: float) -> None:
+        machine.pauses.append(seconds)
+        shown.append(pull.files[0].name)
+
+    pull = Pull(machine.plan(TARGET), Hub(machine.server.endpoint, pause), machine.cache, machine.receipts)
+    pull_all(pull, lambda _: None, 0.01)
+    assert machine.found(TARGET) == [TARGET_BYTES]
+    assert sum(machine.pauses) == 90
+    assert (shown[0], shown[-1], pull.files[0].name) == ("pause 90 s", "pause 1 s", "done")
+
+
+def test_a_longer_pause_is_told(machine: Machine) -> None:
+    machine.server.faults.cdn = [(429, {"RateLimit": '"resolvers";r=0;t=121'})]
+    partial_of(machine, TARGET_BYTES).write_bytes(TARGET_BYTES[:1000])
+    assert_fails(machine, NetworkError, "fewer requests for 121 s", "HF_TOKEN")
+    assert (machine.pauses, machine.plan(TARGET).items[0].have) == ([], 1000)
 
 
 def test_a_server_that_ignores_ranges(machine: Machine) -> None:
