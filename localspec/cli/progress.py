@@ -84,4 +84,6 @@ class Lines:
         left = f", {duration((total - here) / rate)} left" if rate > 0 and here < total else ""
         waits = [file for file in pull.files if file.name == "waiting"]
         also = f"; another process has {label(waits[0], 60)}" if waits and rate == 0 else ""
+        pauses = [file.name.removeprefix("pause ") for file in pull.files if file.name.startswith("pause ")]
+        also += f"; the hub asks for a pause of {pauses[0]}" if pauses else ""
         self._console.say(f"pulled {100 * part:.0f} % of {gigabytes(total)}, {rate / 1e6:.1f} MB/s{left}{also}")
