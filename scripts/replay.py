@@ -60,18 +60,20 @@ class Clock:
 class Priced:
     """A backend whose passes take the time that `cost` says of their rows, in plain passes."""
 
-    def __init__(self, inner: Any, clock: Clock, cost: Callable[[int], float]) -> None:
-        self._inner, self._clock, self._cost = inner, clock, cost
+    def __init__(self, inner: Any, clock: Clock, cost: Callable[[int], float], widest: int) -> None:
+        self._inner, self._clock, self._cost, self._widest = inner, clock, cost, widest
         self.lone_rows = 1  # the clock's: the pass itself need not be wider
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def prefill(self, *given: Any) -> Any:
-        """Evaluate what the cache lacks."""
+        """Evaluate what the cache lacks, a long text in passes of the widest that is known: reading is computing."""
         before = self._inner.evaluated
         rows = self._inner.prefill(*given)
-        self._pass(self._inner.evaluated - before)
+        whole, left = divmod(self._inner.evaluated - before, self._widest)
+        self._pass(left)
+        self._clock.now += self._clock.priced(whole * self._cost(self._widest)) if whole else 0.0
         return rows
 
     def extend(self, tokens: Sequence[int], *given: Any) -> Any:
@@ -106,8 +108,8 @@ class Replay(Session):
         clock, rows, draft = self._priced
         assert self._target is not None
         assert self._draft is not None
-        target = Priced(self._target.backend, clock, lambda n: of_rows(rows, n))
-        small = Priced(self._draft.backend, clock, lambda n: draft * max(1.0, n / BATCH))
+        target = Priced(self._target.backend, clock, lambda n: of_rows(rows, n), len(rows))
+        small = Priced(self._draft.backend, clock, lambda n: draft * max(1.0, n / BATCH), BATCH)
         self._target = replace(self._target, backend=target)
         self._draft = replace(self._draft, backend=small)
         return warnings
