@@ -30,7 +30,7 @@ def whole(rows: str, draft: float, who: str, temp: float, n: int) -> dict[str, f
         draft=draft,
         contenders=contenders(who),
         suite="stories",
-        prompts=4,
+        prompts=8,
         rounds=1,
         temp=temp,
         unseeded=False,
