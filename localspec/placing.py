@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CTX = 4096
 SMALLEST_CTX = 512
-FILLED = 0.95  # of the free main memory, as in models.plan.room
+FILLED = 0.95  # of the free main memory, as in models.plan.room, which is not loaded where nothing is planned
 STEP = 0.8  # of the devices' memory, for the second try
 CLEARLY = 0.95  # of the time: a prediction that is closer says nothing
 PAGED = "the models and their contexts exceed the free memory: weights are read from the disk in every pass"

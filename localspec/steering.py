@@ -134,9 +134,9 @@ class Steering:
 
     def _automatic(self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts) -> Auto:
         costs = self._costs()
-        costs.at(0)
+        rows = costs.at(0)
         free: dict[str, Any] = {}
-        if self._can_verify and costs.target.is_known and costs.target.of(1) >= COPIES:
+        if self._can_verify and rows.is_known and rows.of(1) >= COPIES:
             if self._copier is None:
                 self._copier = _copier(parts)
             drafters[SUFFIX] = free[SUFFIX] = self._copier

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
-from localspec.control.cost import SIZES, Costs, lone_rows
+from localspec.control.cost import SIZES, Costs, RowCosts, lone_rows
 from localspec.protocols import Cancel, Cancelled
 
 BUDGET = 0.5  # seconds for the widths of the target, and as much for one row and its rival
@@ -57,14 +57,16 @@ def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], bu
 
 def is_worth_more(costs: Costs, budget: float = BUDGET) -> bool:
     """Whether too few widths are known to plan with, or narrow ones are missing and one of them fits the budget."""
-    if len(costs.target.measured()) < WIDTHS:
+    rows = costs.at(0)
+    if len(rows.measured()) < WIDTHS:
         return True
-    return (1 + LEAST) * costs.target.of(1) <= budget and any(_missing(costs, NARROW))
+    return (1 + LEAST) * rows.of(1) <= budget and any(_missing(rows, NARROW))
 
 
 def calibrate_more(target: Timed, costs: Costs, clock: Callable[[], float], budget: float = BUDGET) -> None:
-    """Add widths that are missing to `costs`."""
-    costs.target.add(_times(target, _missing(costs), clock, budget))
+    """Add widths that are missing to `costs`. The cache is empty."""
+    rows = costs.at(0)
+    rows.add(_times(target, _missing(rows), clock, budget))
 
 
 def _in_turns(
@@ -81,8 +83,8 @@ def _in_turns(
     return {1: median(one), rival: median(other)}
 
 
-def _missing(costs: Costs, widest: int = max(SIZES)) -> list[int]:
-    known = costs.target.measured()
+def _missing(costs: RowCosts, widest: int = max(SIZES)) -> list[int]:
+    known = costs.measured()
     return [rows for rows in ORDER if rows not in known and rows <= widest]
 
 

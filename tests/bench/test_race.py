@@ -46,11 +46,18 @@ class Answering:
         raise AssertionError("texts of different seeds were compared")
 
 
+class Inspecting(Answering):
+    """One that also answers questions, with nothing."""
+
+    def inspect(self, question: object) -> Iterator[Event]:
+        """Find no fork."""
+        return iter(())
+
+
 @pytest.mark.parametrize(("is_seeded", "verify"), [(False, "block"), (True, "coupled")])
 def test_a_race_without_a_seed_verifies_as_people_without_one(is_seeded: bool, verify: str) -> None:
-    worker, request = Answering(), Request(prompt="x", sampling=Sampling(temperature=0.8))
-    if is_seeded:
-        worker.inspect = lambda question: iter(())  # type: ignore[method-assign]
+    worker = Inspecting() if is_seeded else Answering()
+    request = Request(prompt="x", sampling=Sampling(temperature=0.8))
     raced = race(cast("Worker", worker), request, 2, lambda: False, lambda what, answer: None, is_seeded=is_seeded)
     assert raced is not None
     assert raced.verify == verify
