@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from localspec import peak
+from localspec.backends.binding import Binding
 from localspec.config import load_settings_from_wire, request_from_wire
 from localspec.errors import InternalError, LocalspecError, NotFoundError, ResourceError
 from localspec.events import Event, Failed, Finished, Inspected, Loaded, to_wire
@@ -50,6 +51,7 @@ class Server:
         self._events = events
         self._cancel = cancel
         self._session: Session | None = None
+        self._binding = Binding()
 
     def serve(self, command: dict[str, Any]) -> None:
         """Run one command to its end and write its events; the last is Loaded, Finished, Inspected or Failed."""
@@ -92,9 +94,15 @@ class Server:
 
     def _load(self, command: dict[str, Any]) -> Iterator[Event]:
         self.close()
-        session_class = _session_class()
+        settings = load_settings_from_wire(command["settings"])
+        with self._binding.loading(settings.threads):
+            session_class = _session_class()
+        self._binding.free()
         self._session = session_class(self._cancel)
-        yield from self._session.load(load_settings_from_wire(command["settings"]))
+        for event in self._session.load(settings):
+            if isinstance(event, Loaded):
+                self._binding.hold(event.threads)
+            yield event
 
     def _generate(self, command: dict[str, Any]) -> Iterator[Event]:
         if self._session is None:

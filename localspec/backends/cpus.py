@@ -13,12 +13,25 @@ from localspec.backends.cgroup import core_quota, read
 SYSFS = Path("/sys/devices/system/cpu")
 
 
+_remembered: set[int] = set()  # the logical CPUs of this process before its threads were bound to some of them
+
+
+def remember(cpus: set[int]) -> None:
+    """Take `cpus` for those of this process from now on, whatever thread asks."""
+    _remembered.update(cpus)
+
+
+def allowed() -> set[int]:
+    """Return the logical CPUs that this process may use; none where the system has no affinity mask."""
+    try:
+        return set(_remembered) or os.sched_getaffinity(0)
+    except AttributeError:  # macOS and Windows
+        return set()
+
+
 def physical_cores() -> int:
     """Return the number of physical cores available to this process, at least 1."""
-    try:
-        cores = count_cores(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows have no affinity mask
-        cores = os.cpu_count() or 1
+    cores = count_cores(allowed()) or os.cpu_count() or 1
     return max(1, min(cores, core_quota() or cores))
 
 

@@ -1,0 +1,87 @@
+"""Where the engine's threads may run: one processor each, if it has as many as this process has processors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec.backends import cpus
+from localspec.config import LoadSettings, Request, Speculation
+from localspec.events import Loaded
+from localspec.worker import Worker
+from tests.machine.test_worker_kill import SETTINGS
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has affinity masks")
+ANSWER = Request(prompt="Once upon a time", max_tokens=4, speculation=Speculation(method="plain"))
+ALL = cpus.allowed()
+
+
+@pytest.fixture
+def processors() -> int:
+    if not 1 < len(ALL) == cpus.physical_cores():
+        pytest.skip("needs several processors, one thread each, and all of them")
+    return len(ALL)
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with Worker() as worker:
+        yield worker
+
+
+def decode(worker: Worker, threads: int) -> Loaded:
+    settings = LoadSettings(target=SETTINGS.target, threads=threads)
+    loaded = next(event for event in worker.load(settings) if isinstance(event, Loaded))
+    assert list(worker.generate(ANSWER))
+    return loaded
+
+
+def masks(worker: Worker) -> dict[int, set[int]]:
+    """Return the processors of every thread of the child."""
+    assert worker.pid is not None
+    tasks = Path(f"/proc/{worker.pid}/task")
+    return {int(task): os.sched_getaffinity(int(task)) for task in os.listdir(tasks)}
+
+
+def test_as_many_threads_as_processors_have_one_each(worker: Worker, processors: int) -> None:
+    decode(worker, processors)
+    found = masks(worker)
+    assert worker.pid is not None
+    assert len(found.pop(worker.pid)) == 1, "the thread that decodes"
+    bound = [mask for mask in found.values() if len(mask) == 1]
+    assert len(bound) >= processors - 1
+    assert set.union(*bound, masks(worker)[worker.pid]) == ALL
+
+
+def test_fewer_threads_go_where_there_is_room(worker: Worker, processors: int) -> None:
+    decode(worker, processors - 1)
+    assert all(mask == ALL for mask in masks(worker).values())
+
+
+def test_the_next_load_counts_all_processors(worker: Worker, processors: int) -> None:
+    decode(worker, processors)
+    decode(worker, processors - 1)
+    assert worker.pid is not None
+    assert masks(worker)[worker.pid] == ALL, "free again"
+    assert decode(worker, processors).threads == processors
+    assert len(masks(worker)[worker.pid]) == 1
+
+
+@pytest.mark.parametrize("name", ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"])
+def test_what_a_person_says_stays(worker: Worker, processors: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, {"OMP_PROC_BIND": "false", "OMP_PLACES": "threads"}.get(name, "0-" + str(max(ALL))))
+    decode(worker, processors)
+    assert worker.pid is not None
+    is_bound = len(masks(worker)[worker.pid]) == 1
+    assert is_bound == (name != "OMP_PROC_BIND"), "by OpenMP itself, or not at all"
+
+
+def test_a_tiny_model_is_decoded_by_one_thread_that_goes_anywhere(worker: Worker, processors: int) -> None:
+    list(worker.load(LoadSettings(target=SETTINGS.target)))
+    list(worker.generate(ANSWER))
+    assert worker.pid is not None
+    assert masks(worker)[worker.pid] == ALL
