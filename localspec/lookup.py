@@ -59,6 +59,16 @@ class LookupDrafter(ABC):
         self._read(history.tokens)
         return self.grow(self._text, plan)
 
+    def unread(self, history: History) -> int:
+        """Return how many tokens of the text were not read yet, or have to be read again."""
+        self._settle(history.tokens)
+        return len(history.tokens) - len(self._text)
+
+    def read(self, history: History, most: int) -> None:
+        """Read at most `most` tokens more of the text."""
+        self._settle(history.tokens)
+        self._read(history.tokens[: len(self._text) + most])
+
     def observe(self, step: Step, rows: Rows) -> None:  # noqa: B027 - a drafter may learn nothing from a pass
         """Nothing to do: the next proposal reads the committed text."""
 
@@ -76,15 +86,19 @@ class LookupDrafter(ABC):
 
     def _read(self, tokens: Sequence[int]) -> None:
         """Make `_text` the text, and learn what is new in it."""
+        self._settle(tokens)
         start = len(self._text)
-        if not self._is_sure:
-            shared = common_prefix(self._text, tokens)
-            if shared < start:
-                start = self.forget(shared)
-                del self._text[shared:]
-            self._is_sure = True
-        self._text += tokens[len(self._text) :]
+        self._text += tokens[start:]
         self.learn(self._text, start)
+
+    def _settle(self, tokens: Sequence[int]) -> None:
+        """Make `_text` what is learned of a text that may be another one."""
+        if self._is_sure:
+            return
+        shared = common_prefix(self._text, tokens)
+        if shared < len(self._text):
+            del self._text[self.forget(shared) :]
+        self._is_sure = True
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

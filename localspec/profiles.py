@@ -44,6 +44,7 @@ class Profile:
     costs: Costs | None = None
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
     _seen: int | None = None  # when the file was written that was last read or written here, in ns; None: there is none
+    _calibrated: float = 0.0  # what it said of when somebody calibrated
 
     @staticmethod
     def of(folder: Path, models: Sequence[Path], settings: Sequence[object]) -> Profile:
@@ -88,7 +89,7 @@ class Profile:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             part.write_text(json.dumps(wire), encoding="utf-8")
             part.replace(self.file)
-            self._seen = self._changed()
+            self._seen, self._calibrated = self._changed(), 0.0 if self.costs is None else self.costs.calibrated
         except OSError:
             with contextlib.suppress(OSError):
                 part.unlink()
@@ -108,8 +109,8 @@ class Profile:
         other._read()
         if self.costs is None:
             self.costs = other.costs
-        elif other.costs is not None and other.costs.calibrated > self.costs.calibrated:
-            self.costs.renew(other.costs)
+        elif other.costs is not None and other.costs.calibrated not in (self._calibrated, self.costs.calibrated):
+            self.costs.renew(other.costs)  # not by which is later: clocks are set back
         elif other.costs is not None:
             self.costs.complete(other.costs)
         ours = {key: one for key, one in self.acceptance.items() if one.n_passes or key not in other.acceptance}
@@ -123,4 +124,5 @@ class Profile:
             costs, acceptance = wire["costs"], wire["acceptance"]
             known = {key: Acceptance.from_wire(one) for key, one in acceptance.items()}
             self.costs = None if costs is None else Costs.from_wire(costs)
+            self._calibrated = 0.0 if self.costs is None else self.costs.calibrated
             self.acceptance = known

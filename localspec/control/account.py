@@ -48,13 +48,17 @@ class LossAccount:
         """Return the seconds lost beyond one percent of the time so far: from there on promises want to be better."""
         return self.loss - EPS / 2 * self.elapsed
 
-    def pass_time(self, seconds: float, planning: float) -> None:
+    def pass_time(self, seconds: float, planning: float, price: float) -> None:
         """Count the time of a plain pass; what it took to decide on it is lost."""
         self.elapsed += seconds
         self.loss += planning
+        self._look(price)
 
     def charge(self, seconds: float, n_tokens: int, price: float) -> None:
         """Count a pass that speculation is answerable for, and that committed `n_tokens`."""
         self.elapsed += seconds
         self.loss = max(self.loss + seconds - n_tokens * price, -CREDIT * price)
+        self._look(price)
+
+    def _look(self, price: float) -> None:
         self.overdrawn = max(self.overdrawn, -self.room(price))

@@ -27,7 +27,7 @@ from localspec.control.account import DOUBT, too_dear
 from localspec.control.cost import Costs
 from localspec.control.growing import Growing
 from localspec.control.ledger import Ledger
-from localspec.control.reading import Reader, Reading
+from localspec.control.reading import Copier, Copying, Reader, Reading
 from localspec.control.tally import Tally
 from localspec.control.trials import Looks, Rate, Trials
 from localspec.draft import Draft, Draw, Step
@@ -59,7 +59,7 @@ class Offer:
 NOTHING = Offer(Plan(), 0.0, 0.0)
 
 
-class Free(Protocol):
+class Free(Copier, Protocol):
     """A drafter whose drafts cost nothing to look at."""
 
     def offer(self, history: History, plan: Plan) -> Draft: ...
@@ -94,6 +94,7 @@ class Auto:
         self._name = name
         self._reading = Reading(costs, reader)
         self._free = dict(free or {})
+        self._copying = Copying(costs)
         self._idle = name or next(iter(self._free), "plain")  # who is asked for nothing in plain passes
         self.ledger = Ledger(costs)
         self._trials = Trials()
@@ -104,7 +105,7 @@ class Auto:
         self._stop: Growing | None = None  # of the draft under way
         self._rest = 0  # passes before it is thought over again
         self._left = 1  # tokens to the end of the answer, as far as one is set
-        self.tally = Tally()
+        self.tally = Tally(name)
 
     def plan(self, history: History, room: Room) -> Plan:
         """Return the plan that promises most, if it promises more than a plain pass and can be afforded."""
@@ -117,6 +118,7 @@ class Auto:
 
     def _planned(self, history: History, longest: int) -> Plan:
         self._stop = None
+        self._copying.begin()
         if longest <= 0:
             return Plan(self._idle, why="no room for a draft")
         if not self._costs.target.is_known:
@@ -125,6 +127,8 @@ class Auto:
         self._rest -= is_resting
         if is_resting and not self._free:
             return self._plain(self.tally.parked)
+        if self.ledger.room <= 0.0:  # thinking about it costs time too
+            return self._parked("parked: no more may be lost just now")
         price = self._costs.plain
         value = max(self._rate.tokens_per_second, 1.0 / price)
         wanted = max(self.ledger.account.worry, 0.0) / (WON_BACK * price)
@@ -150,8 +154,7 @@ class Auto:
         """Return what promises nothing but to teach: a draft of one token, or a look at what the draft model thinks."""
         room = self.ledger.room
         trial = self._trial(modelled, value) if modelled.plan.max_nodes else NOTHING
-        stake = STAKE * min(room, self.ledger.account.allowance(price))  # what was gained is not for gambling
-        if trial.plan.max_nodes and trial.worst <= stake and self._trials.are_due():
+        if trial.plan.max_nodes and trial.worst <= self._stake(room) and self._trials.are_due():
             return trial
         each, reading = self._costs.draft.of(1) / price, self._reading.seconds / price
         is_possible = modelled.stop is not None and modelled.worst <= room
@@ -160,6 +163,10 @@ class Auto:
         if reading > 0.0:  # once it has read up it is tried too: what it thinks of itself is not all there is to know
             self._trials.encourage()
         return replace(modelled, plan=replace(modelled.plan, expects=None, why="a look at the draft"))
+
+    def _stake(self, room: float) -> float:
+        """Return the seconds that may be spent on finding out: what was gained is not for gambling."""
+        return STAKE * min(room, self.ledger.account.allowance(self._costs.plain))
 
     def _parked(self, why: str) -> Plan:
         """Return the empty plan, for a few passes: parked decoding must cost what plain decoding costs."""
@@ -173,7 +180,7 @@ class Auto:
 
     def _offered(self, name: str, drafter: Free, history: History, longest: int, value: float, room: float) -> Offer:
         """Look at the draft of a free drafter, and cut it where it promises most of what may all be rejected."""
-        if longest <= 0:
+        if not self._copying.catch_up(drafter, history, self._stake(room)):
             return NOTHING
         draft = drafter.offer(history, Plan(name, longest, longest))
         costs = self._costs
@@ -236,7 +243,9 @@ class Auto:
         """Learn costs and acceptance from a pass, and charge it."""
         is_modelled = step.drafter != "" and step.drafter == self._name
         is_investment = is_modelled and self._stop is not None  # reading for a trial of one token is none
-        charge = self.ledger.observe(step, seconds, self._reading.allowed if is_investment else 0.0)
+        allowed = self._reading.allowed if is_investment else 0.0
+        charge = self.ledger.observe(step, seconds, allowed, free=self._copying.granted)
+        self._copying.observe(step.times.planning)
         self._acceptance.waited = 0.0 if is_modelled else self._acceptance.waited + 1.0
         if is_modelled:
             self._learn_draft(step)

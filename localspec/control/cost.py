@@ -36,6 +36,7 @@ class RowCosts:
         self._drift = 1.0
         self._drift_then: dict[int, float] = {}  # when a width was last measured
         self._seen: dict[int, int] = {}  # passes by rows: none of a guess, and of what a survey timed enough
+        self._lone: float | None = None  # what the last pass of one row took
         self._known: list[int] = []
         self.add(measured or {})
 
@@ -84,14 +85,16 @@ class RowCosts:
         self._known = sorted(self._seconds)
 
     def guess(self, others: Sequence[RowCosts]) -> None:
-        """Fill in what the first of `others` knows of widths not known here, dearer by as much as what both know is."""
-        ours = self.measured()
-        found = dict[int, float]()
+        """Fill in what the first of `others` knows of widths not known here, dearer by as much as what both know is.
+
+        What it lacks is taken from the next, on the level that was found so far: else wider passes could seem cheaper.
+        """
+        found = self.measured()
         for theirs in (other.measured() for other in others):
-            dearer = [ours[rows] / theirs[rows] for rows in ours if theirs.get(rows)]
+            dearer = [found[rows] / theirs[rows] for rows in found if theirs.get(rows)]
             factor = median(dearer) if dearer else 1.0
             found = {rows: factor * seconds for rows, seconds in theirs.items()} | found
-        self._seconds = found | ours
+        self._seconds = found
         self._drift_then = dict.fromkeys(self._seconds, self._drift)
         self._known = sorted(self._seconds)
 
@@ -110,6 +113,8 @@ class RowCosts:
 
     def observe(self, rows: int, seconds: float) -> None:
         """Learn from a pass: the sooner, the fewer there were of its width."""
+        if rows == 1:
+            seconds = self._believed(seconds)
         seen = self._seen.get(rows, 0)
         if rows not in self._seconds:
             self._seconds[rows] = seconds
@@ -122,6 +127,18 @@ class RowCosts:
             self._seconds[rows] = (1 - new) * expected + new * seconds
         self._drift_then[rows] = self._drift
         self._seen[rows] = seen + 1
+
+    def _believed(self, seconds: float) -> float:
+        """Return what to learn from a pass of one row: that it takes longer than is known only where the last did too.
+
+        Every draft is credited with that price, and it is seldom measured: one that was interrupted, and too dear for
+        long, would make drafts that lose look like gains.
+        """
+        last, self._lone = self._lone, seconds
+        if 1 not in self._seconds:
+            return seconds
+        known = self._at(1)
+        return median((seconds, known, last)) if last is not None else min(seconds, known)
 
     def _at(self, rows: int) -> float:
         return self._seconds[rows] * (self._drift / self._drift_then[rows])
@@ -223,7 +240,8 @@ class Costs:
     `read` is the draft model's, and `reading` the target's, as the last prompt had it (0.0: none was long enough).
     `target` is what passes cost at the length of the text that `at` was told last, one of `by_length`, whose keys are
     where spans begin. `lone` is the rows that a pass of one token has early on; its cost is kept as that of one row.
-    `calibrated` is when somebody asked for all of it to be measured, in seconds since 1970.
+    `calibrated` is when somebody asked for all of it to be measured, in seconds since 1970. `copying` is what reading a
+    token takes of who copies from the text (0.0: not measured yet).
     """
 
     target: RowCosts = field(default_factory=RowCosts)
@@ -234,6 +252,7 @@ class Costs:
     by_length: dict[int, RowCosts] = field(default_factory=dict)
     calibrated: float = 0.0
     reading: float = 0.0
+    copying: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.by_length:
@@ -268,7 +287,7 @@ class Costs:
         for begin, rows in found.by_length.items():
             self.by_length.setdefault(begin, RowCosts()).add(rows.measured())
         self.draft, self.read = found.draft, found.read
-        self.calibrated = max(self.calibrated, found.calibrated)
+        self.calibrated = found.calibrated or self.calibrated
         if len(found.by_length[0].measured()) > 1:  # one row alone has no rival
             self.lone = found.lone
         self._guess()
@@ -304,11 +323,14 @@ class Costs:
         return Costs(target, draft, read, lone=lone, by_length=by_length, calibrated=_time(wire["calibrated"]))
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the costs as a JSON object; of drafts, the cost of a token within one of four."""
-        target = {
-            str(begin): {str(n): seconds for n, seconds in rows.measured().items()}
+        """Return the costs as a JSON object; of drafts, the cost of a token within one of four.
+
+        A width of which few passes were seen is still half a guess, and left out.
+        """
+        known = {
+            str(begin): {str(n): seconds for n, seconds in rows.measured().items() if rows.knows(n)}
             for begin, rows in self.by_length.items()
-            if rows.measured()
         }
+        target = {begin: rows for begin, rows in known.items() if rows}
         told = {"target": target, "draft": self.draft.of(4) / 4, "read": self.read, "lone": self.lone}
         return {**told, "calibrated": self.calibrated}

@@ -39,21 +39,28 @@ class Ledger:
         """Milliseconds by which the bound was exceeded at worst, None where nothing was ever charged."""
         return None if math.isinf(self.account.overdrawn) else 1e3 * self.account.overdrawn
 
-    def observe(self, step: Step, seconds: float, allowed: float = 0.0) -> Charge:
-        """Learn from a pass and charge it, but for the `allowed` seconds and for what interrupted it."""
+    def observe(self, step: Step, seconds: float, allowed: float = 0.0, *, free: float = 0.0) -> Charge:
+        """Learn from a pass and charge it, but for what interrupted it and for what is granted.
+
+        Granted are `allowed` seconds of drafting, and `free` seconds of planning.
+        """
         n = len(step.draft)
         on_target = max(step.times.verify, 1e-9)
-        planning = 0.0 if n else step.times.planning  # plain decoding does not plan, drafting cannot do without
-        on_host = max(seconds - step.times.draft - step.times.verify - planning, 0.0)
+        free = min(free, step.times.planning)
+        planning = step.times.planning - free
+        on_host = seconds - step.times.draft - step.times.verify - free
+        if n == 0:  # plain decoding does not plan, drafting cannot do without
+            on_host -= planning
+        on_host = max(on_host, 0.0)
         price = self._costs.plain if self._costs.target.is_known else seconds
-        seconds -= self._pause(n, on_host - step.times.sample - (step.times.planning if n else 0.0))
+        seconds -= self._pause(n, on_host - step.times.sample - (planning if n else 0.0))
         if n == 0 and self.follows_plain:
             self._costs.target.observe(1, on_target)
         if n == 0 and self.follows_plain and not step.drafter:
-            self.account.pass_time(seconds, planning)
+            self.account.pass_time(seconds - free, planning, price)
             self._costs.host.observe(on_host, is_plain=True)
         else:  # also of a draft that came to nothing
-            pardoned = min(allowed, step.times.draft) + self._interruption(n, on_target)
+            pardoned = min(allowed, step.times.draft) + free + self._interruption(n, on_target)
             self.account.charge(seconds - pardoned, len(step.tokens), price)
         if n > 0:
             self._costs.target.observe(1 + n, on_target)

@@ -83,6 +83,7 @@ class Looks:
         if self._more and waited == 0:
             self._more -= 1
             return True
+        self._more = 0  # what broke it off, the account or something that paid, ended it
         n = SPREE if reading > 0.0 else 1
         price = n * each + reading
         if waited < max(CURIOUS[0], price / CURIOUS[1]) or price > MOST * left:

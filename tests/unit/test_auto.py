@@ -170,6 +170,12 @@ def test_looking_pays_where_no_draft_would_that_is_drafted_unseen() -> None:
 class Copies:
     """A free drafter that is sure of eight tokens."""
 
+    def unread(self, history: History) -> int:
+        return 0
+
+    def read(self, history: History, most: int) -> None:
+        raise AssertionError("all is read")
+
     def offer(self, history: History, plan: Plan) -> Draft:
         return Draft.of([0] * 9, range(-1, 8), shares=[1.0] + [0.95] * 8)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,6 +206,55 @@ def test_a_guess_gives_way_to_a_few_passes() -> None:
     assert rows.knows(4)
     assert rows.of(4) == pytest.approx(2.4, rel=0.15)
     assert costs.at(0).of(4) == 1.2
+
+
+def test_a_guess_is_on_one_level() -> None:
+    """The nearest length knows three widths, and only the empty context all: passes of more rows never seem cheaper."""
+    costs = Costs(RowCosts({rows: 1.0 + 0.1 * rows for rows in range(1, 10)}))
+    near = costs.at(300)
+    near.add({rows: 1.5 * (1.0 + 0.1 * rows) for rows in (1, 4, 5)})
+    costs.at(600)
+    prices = [costs.target.of(rows) for rows in range(1, 10)]
+    assert prices == pytest.approx([1.5 * (1.0 + 0.1 * rows) for rows in range(1, 10)])
+
+
+def test_one_interrupted_plain_pass_teaches_nothing() -> None:
+    """Two in a row do: then the machine is slower."""
+    for begin in (0, 3000):
+        costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
+        rows = costs.at(begin)
+        rows.observe(1, 3.0)
+        assert rows.of(1) == 1.0
+        rows.observe(1, 1.0)
+        assert rows.of(1) == 1.0
+        rows.observe(1, 2.0)
+        assert rows.of(1) == 1.0
+        rows.observe(1, 2.0)
+        assert rows.of(1) > 1.1
+
+
+def test_a_machine_that_grows_faster_is_believed_at_once() -> None:
+    rows = RowCosts({1: 1.0})
+    rows.observe(1, 0.8)
+    assert rows.of(1) < 0.97
+
+
+def test_noise_moves_the_price_of_one_row_to_neither_side() -> None:
+    rows = RowCosts({1: 1.0})
+    rng, found = np.random.default_rng(3), list[float]()
+    for _ in range(4000):
+        rows.observe(1, float(np.exp(0.1 * rng.normal())))
+        found.append(rows.of(1))
+    assert np.median(found) == pytest.approx(1.0, abs=0.015)
+
+
+def test_what_is_half_a_guess_is_not_kept() -> None:
+    costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
+    costs.at(3000).observe(4, 3.0)
+    assert Costs.from_wire(costs.to_wire()).at(3000).measured() == {}
+    for _ in range(2):
+        costs.at(3000).observe(4, 3.0)
+    assert set(Costs.from_wire(costs.to_wire()).at(3000).measured()) == {4}
 
 
 def test_a_survey_renews_the_lengths_that_it_measured() -> None:

@@ -88,11 +88,38 @@ def test_a_chat_that_is_saved_beside_a_calibration_does_not_undo_it(models: list
     chat = opened(models, tmp_path, {1: 0.01, 4: 0.012})
     other = Profile.of(tmp_path, models, SETTINGS)
     assert chat.costs is not None
-    chat.costs.at(0).observe(7, 0.02)
+    for _ in range(3):
+        chat.costs.at(0).observe(7, 0.02)
     assert chat.save(), "while the other measures"
     other.renew(Costs(RowCosts({1: 0.02, 9: 0.03}), DraftCosts(0.003), 0.0001, calibrated=100.0))
     assert other.save()
-    assert kept(models, tmp_path) == {1: 0.02, 4: 0.012, 7: 0.02, 9: 0.03}
+    assert kept(models, tmp_path) == pytest.approx({1: 0.02, 4: 0.012, 7: 0.02, 9: 0.03})
+
+
+def test_a_calibration_counts_whatever_the_clock_says(models: list[Path], tmp_path: Path) -> None:
+    """The one before was made while the clock was ahead."""
+    ahead = opened(models, tmp_path, {1: 0.01})
+    ahead.renew(Costs(RowCosts({1: 0.02, 4: 0.03}), DraftCosts(0.003), 0.0001, calibrated=9e9))
+    assert ahead.save()
+    chat, other = (Profile.of(tmp_path, models, SETTINGS) for _ in range(2))
+    other.renew(Costs(RowCosts({1: 0.05, 4: 0.06}), DraftCosts(0.003), 0.0001, calibrated=100.0))
+    assert other.save()
+    assert chat.save()
+    assert kept(models, tmp_path) == {1: 0.05, 4: 0.06}
+    assert other.save()
+    assert kept(models, tmp_path) == {1: 0.05, 4: 0.06}
+
+
+def test_a_calibration_of_ours_is_not_undone_by_an_older_file(models: list[Path], tmp_path: Path) -> None:
+    """A chat saved while this process measured, and wrote the calibration that both had read."""
+    ours = opened(models, tmp_path, {1: 0.01})
+    ours.renew(Costs(RowCosts({1: 0.02}), DraftCosts(0.003), 0.0001, calibrated=100.0))
+    assert ours.save()
+    chat = Profile.of(tmp_path, models, SETTINGS)
+    ours.renew(Costs(RowCosts({1: 0.05}), DraftCosts(0.003), 0.0001, calibrated=200.0))
+    assert chat.save()
+    assert ours.save()
+    assert kept(models, tmp_path) == {1: 0.05}
 
 
 def test_two_chats_do_not_keep_each_other_from_learning(models: list[Path], tmp_path: Path) -> None:
