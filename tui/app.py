@@ -15,12 +15,12 @@ from textual.screen import Screen
 
 from localspec.config import typed_path
 from localspec.errors import LocalspecError
+from localspec.faces.editor import edited, left_to_it
 from localspec.sanitize import sanitize
 from localspec.setting import Setting
 from localspec.tui.clipboard import taken
 from localspec.tui.commands import attach
 from localspec.tui.desk import Desk
-from localspec.tui.editor import edited, left_to_it
 from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.keeper import Keeper, sent_before
 from localspec.tui.screens.chat import ChatScreen
