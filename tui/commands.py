@@ -26,11 +26,6 @@ class Typed:
     help: str
 
 
-def is_command(text: str) -> bool:
-    """Whether a message is a command."""
-    return text.startswith("/") and not text.startswith("//") and "\n" not in text.strip()
-
-
 async def obey(chat: Talk, line: str) -> None:
     """Run the command that `line` holds; raises UsageError for one that does not exist."""
     command, argument = looked_up(line, COMMANDS, ALIASES)

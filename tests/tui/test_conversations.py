@@ -324,6 +324,29 @@ async def test_what_is_said_after_the_conversation_was_deleted_for_good_begins_a
         assert not app.chat.query(ErrorCard)
 
 
+@pytest.mark.parametrize("keys", [("tab", "f"), tuple("/fork")])
+async def test_what_was_deleted_for_good_is_not_forked_and_that_is_a_card(
+    keys: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "kept.db"
+    async with opened(store=Store.open(path)) as (pilot, app):
+        await ask(pilot, "one")
+        with Store.open(path) as other:
+            other.delete(app.desk.dialogue.key or "", now=True)
+        await pilot.press(*keys, *(() if "tab" in keys else ("enter",)))
+        await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        assert "there is no message" in app.chat.query_one(ErrorCard).error.message
+        assert shown(app) == ["one", STORY]
+
+
+async def test_a_search_for_a_whole_page_is_refused_in_words(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await pilot.press("f8")
+        await until(pilot, lambda: isinstance(app.screen, Conversations))
+        app.screen.query_one("#search", Input).value = " ".join(chr(0x4E00 + n) for n in range(1200))
+        await until(pilot, lambda: any("too much to search for" in each.message for each in app._notifications))
+
+
 def test_what_is_handed_over_is_written_before_the_end() -> None:
     store = Store.open(None)
     keeper = Keeper(store)
