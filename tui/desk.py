@@ -54,6 +54,12 @@ class Desk:
         return None
 
     @property
+    def trace_of_pair(self) -> Trace | None:
+        """The same, if it is of the pair that answers now: figures of another one say nothing of this one."""
+        trace = self.trace
+        return trace if trace is not None and trace.settings == self.settings else None
+
+    @property
     def last_answer(self) -> Entry | None:
         """The last answer on the path."""
         return next((entry for entry in reversed(self.dialogue.path()) if entry.role == ASSISTANT), None)
