@@ -159,8 +159,8 @@ class Desk:
         self._loading = self.bridge.load(settings)
 
     def open(self, dialogue: Dialogue) -> None:
-        """Go on with another conversation."""
-        self.dialogue = dialogue
+        """Go on with another conversation, with which goes nothing that was attached in this one."""
+        self.dialogue, self.attached = dialogue, []
         self.traces.clear()
 
     def set_system(self, text: str | None) -> None:

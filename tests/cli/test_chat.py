@@ -193,6 +193,13 @@ def test_read_attaches_a_file_to_the_next_message(talk: Talk, tmp_path: Path) ->
     assert talk.sent[-1] == ("user", "more")
 
 
+@pytest.mark.parametrize("line", ["/read none", "/new", "/resume 1"])
+def test_what_was_attached_is_taken_back(talk: Talk, tmp_path: Path, line: str) -> None:
+    (tmp_path / "n.txt").write_text("A note.")
+    talk.say("one", "/list", f"/read {tmp_path}/n.txt", line, "two")
+    assert talk.sent[-1] == ("user", "two")
+
+
 def test_history_is_safe_to_show(talk: Talk) -> None:
     talk.worker.passes = ["\x1b[2Jgone"]
     shown = talk.say("on\x9be", "/history").split("Assistant:", 1)[1]

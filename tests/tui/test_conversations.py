@@ -16,7 +16,7 @@ from localspec.tui.keeper import Keeper
 from localspec.tui.launch import close
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
-from localspec.tui.widgets.card import ErrorCard
+from localspec.tui.widgets.card import ErrorCard, Note
 from tests.tui.scripted import PATIENCE, ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown, until
 
 STORY = "Once upon a time there was a king."
@@ -243,6 +243,56 @@ async def test_a_file_is_attached_fenced_and_kept_apart_from_the_words(tmp_path:
         assert worker.requests[0].messages[0].content == "````notes.txt\nA note.\n```\nno end\n````\n\nWhat is this?"
         assert shown(app)[0] == "What is this?"
         assert not app.desk.attached
+
+
+async def test_what_is_attached_is_taken_back_and_stays_in_its_conversation(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("A note.")
+    async with opened() as (pilot, app):
+
+        async def read(*keys: str) -> None:
+            await say(pilot, f"/read {tmp_path / 'notes.txt'}")
+            await until(pilot, lambda: bool(app.desk.attached) and bool(app.chat.query_one("#attached").display))
+            await pilot.press(*keys)
+            await until(pilot, lambda: not app.desk.attached and not app.chat.query_one("#attached").display)
+
+        await read("ctrl+c")
+        assert app.return_value is None
+        await read(*"/read", "space", *"none", "enter")
+        await read("ctrl+n")
+        await ask(pilot, "one")
+        await say(pilot, f"/read {tmp_path / 'notes.txt'}")
+        await say(pilot, "/fork")
+        await until(pilot, lambda: len(app.keeper.ask(lambda store: store.conversations()).result()) == 2)
+        await settled(pilot)
+        assert app.chat.query_one("#attached").display, "a copy is the same talk"
+
+
+async def test_a_file_that_is_no_text_is_attached_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes("A note".encode("utf-16"))
+    async with opened() as (pilot, app):
+        await say(pilot, f"/read {tmp_path / 'binary'}")
+        await until(pilot, lambda: any("invalid UTF-8" in str(note.render()) for note in app.chat.query(Note)))
+        await pilot.press("ctrl+f", *str(tmp_path / "binary"), "enter")
+        await until(pilot, lambda: any("invalid UTF-8" in each.message for each in app._notifications))
+
+
+async def test_a_title_is_told_once_it_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "kept.db"
+    async with opened(store=Store.open(path)) as (pilot, app):
+        await ask(pilot, "one")
+        await say(pilot, f"/title {'long ' * 40}")
+        await until(pilot, lambda: bool(app.chat.query(Note)))
+        assert str(app.chat.query(Note).last().render()) == f"title: {kept_title(app)}"
+        with Store.open(path) as other:
+            other.delete(app.desk.dialogue.key or "", now=True)
+        await say(pilot, "/title gone")
+        await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        assert "there is no conversation" in app.chat.query_one(ErrorCard).error.message
+        assert len(app.chat.query(Note)) == 1
+
+
+def kept_title(app: LocalspecApp) -> str:
+    return app.keeper.ask(lambda store: store.conversations(1)[0].title).result()
 
 
 async def test_what_is_attached_goes_with_a_message_that_is_said_differently(tmp_path: Path) -> None:

@@ -137,7 +137,10 @@ class Turns(Talk):
         except LocalspecError as error:
             await self.fail(error)
             return
+        attached = self.desk.attached
         await self.open(made.id)
+        self.desk.attached = attached
+        self.show_attached()
         self.app.say("a fork: the conversation it came from is unchanged")
 
     async def begin(self) -> None:

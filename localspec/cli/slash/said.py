@@ -93,9 +93,13 @@ def copy_answer(chat: Chat, argument: str) -> None:
 
 
 def attach(chat: Chat, argument: str) -> None:
-    """Attach a text file to the next message."""
+    """Attach a text file to the next message, or take back what was attached."""
     if not argument:
         raise UsageError("/read needs a file", hint="/read FILE")
+    if argument == "none":
+        chat.attached.clear()
+        write_out("  nothing goes with your next message but its words\n")
+        return
     path = typed_path(argument)
     inputs = Inputs(MAX_FILE)
     text = inputs.regular(str(path))

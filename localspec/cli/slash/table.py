@@ -64,7 +64,7 @@ COMMANDS: dict[str, Slash] = {
     "branch": Slash(said.branch, "/branch [N]", "the ways this conversation took; go to one"),
     "history": Slash(said.show, "/history", "show the conversation"),
     "copy": Slash(said.copy_answer, "/copy [N|code|all]", "copy the last answer, or the Nth from the end"),
-    "read": Slash(said.attach, "/read FILE", "attach a text to the next message"),
+    "read": Slash(said.attach, "/read FILE", "attach a text to the next message; none takes all back"),
     "new": Slash(kept.begin, "/new", "begin a new conversation (also: /clear)"),
     "list": Slash(kept.show_list, "/list [N]", "the conversations used last"),
     "search": Slash(kept.search, "/search WORDS", "find what was said in any of them"),
