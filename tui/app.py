@@ -15,12 +15,12 @@ from textual.screen import Screen
 
 from localspec.config import typed_path
 from localspec.errors import LocalspecError
+from localspec.faces.editor import edited, left_to_it
 from localspec.sanitize import sanitize
 from localspec.setting import Setting
 from localspec.tui.clipboard import taken
-from localspec.tui.commands import attach
+from localspec.tui.commands import attach, detach
 from localspec.tui.desk import Desk
-from localspec.tui.editor import edited, left_to_it
 from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.keeper import Keeper, sent_before
 from localspec.tui.screens.chat import ChatScreen
@@ -156,6 +156,9 @@ class LocalspecApp(Elsewhere):
             if not self.chat.stop_editing():
                 composer.clear_sent()
                 self.say("cleared; Up brings it back")
+        elif self.desk.attached:
+            self.say("\n".join(detach(self.desk.attached)))
+            self.chat.show_attached()
         elif self.clock() - self._interrupted_at < AGAIN:
             self.exit(130, 130)
         else:
@@ -204,12 +207,14 @@ class LocalspecApp(Elsewhere):
         async def take(name: str | None) -> None:
             if name:
                 try:
-                    made = attach(self.desk.attached, name)
+                    told, *wrong = attach(self.desk.attached, name)
                 except LocalspecError as error:
                     await self.chat.fail(error)
                     return
                 self.chat.show_attached()
-                self.say(f"{made.name} goes with your next message")
+                self.say(told)
+                for line in wrong:
+                    self.say(line, is_wrong=True)
 
         self.push_screen(Ask("Attach a text file", hint="Enter attaches it to your next message"), take)
 

@@ -82,7 +82,9 @@ class Bridge:
         self._apart: dict[int, deque[Arrived | Ended]] = {}  # of jobs that `run` started
         self._started = 0  # jobs so far: the number of the latest
         self._open = 0  # jobs whose Ended was not taken
-        self._is_stopping = False
+        self._running = 0  # the number of the job that runs, or ran last
+        self._unended: dict[int, bool] = {}  # jobs that have not come to their end, and whether each is a load
+        self._stopped = 0  # this job was asked to stop, and all before it
         self._stopped_at = 0.0  # when it was asked to stop, or its process to end
         self._loaded: tuple[int | None, LoadSettings] | None = None  # the process and what it holds
         threading.Thread(target=self._run, name="bridge", daemon=True).start()
@@ -94,8 +96,8 @@ class Bridge:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the running job was asked to stop."""
-        return self.is_busy and self._is_stopping
+        """Whether all that was started was asked to stop."""
+        return self.is_busy and self._stopped == self._started
 
     @property
     def is_deaf(self) -> bool:
@@ -113,8 +115,14 @@ class Bridge:
         return bool(self._arrived) and isinstance(self._arrived[-1], Ended)
 
     def load(self, settings: LoadSettings) -> int:
-        """Load a pair in place of the one that is loaded; return the job's number, as all that start one do."""
-        return self._start(lambda: self._load(settings))
+        """Load a pair in place of the one that is loaded; return the job's number, as all that start one do.
+
+        The load of another pair is given up: nobody waits for that one any more.
+        """
+        if self._unended and all(list(self._unended.values())):
+            self._stopped = self._started
+            self.worker.cancel()
+        return self._start(lambda: self._load(settings), is_load=True)
 
     def answer(self, settings: LoadSettings, request: Request) -> int:
         """Answer a request; loads first if the process that held the pair is gone."""
@@ -131,8 +139,8 @@ class Bridge:
         if is_deaf:
             self._stopped_at = self._clock()
             threading.Thread(target=self.worker.close, daemon=True).start()  # which may take a second
-        elif self.is_busy and not self._is_stopping:
-            self._is_stopping, self._stopped_at = True, self._clock()
+        elif self.is_busy and not self.is_stopping:
+            self._stopped, self._stopped_at = self._started, self._clock()
             self.worker.cancel()
         return is_deaf
 
@@ -157,16 +165,21 @@ class Bridge:
         self._jobs.put(None)
         self.worker.close()
 
-    def _start(self, job: Job) -> int:
+    @property
+    def _is_stopped(self) -> bool:
+        return self._running <= self._stopped
+
+    def _start(self, job: Job, *, is_load: bool = False) -> int:
         self._open += 1
         self._started += 1
-        self._is_stopping = False
+        self._unended[self._started] = is_load
         self._jobs.put((self._started, job))
         return self._started
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
             number, job = item
+            self._running = number
             arrived = self._apart.get(number, self._arrived)
             error: LocalspecError | None = None
             try:
@@ -176,17 +189,24 @@ class Bridge:
                 error = raised
             except Exception as raised:  # the thread must outlive it, and the screen must hear of it
                 error = InternalError(f"unexpected {type(raised).__name__}: {raised}", hint="please report it")
+            del self._unended[number]
             arrived.append(Ended(number, self._clock(), error))
 
     def _load(self, settings: LoadSettings) -> Iterator[Event]:
+        if self._is_stopped:  # before its turn came
+            yield Finished("interrupted", "", 0.0, 0.0, 0)
+            return
         self._loaded = None
-        for event in self.worker.load(settings):
+        events = self.worker.load(settings)
+        if self._is_stopped:
+            self.worker.cancel()
+        for event in events:
             yield event
             if isinstance(event, Loaded):
                 self._loaded = (self.worker.pid, settings)
 
     def _answer(self, settings: LoadSettings, request: Request) -> Iterator[Event]:
-        if self._is_stopping:  # while another pair loaded
+        if self._is_stopped:  # while another pair loaded
             yield Finished("interrupted", "", 0.0, 0.0, 0)
             return
         lost = self.worker.lost()
@@ -197,10 +217,10 @@ class Bridge:
                 yield event
                 if isinstance(event, Finished):
                     return
-            if self._is_stopping:  # too late to stop the load itself
+            if self._is_stopped:  # too late to stop the load itself
                 yield Finished("interrupted", "", 0.0, 0.0, 0)
                 return
         events = self.worker.generate(request)
-        if self._is_stopping:
+        if self._is_stopped:
             self.worker.cancel()
         yield from events

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from localspec.attachment import Attachment
 from localspec.config import typed_path
 from localspec.conversations.records import USER
+from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.faces.inputs import MAX_FILE, Inputs
 from localspec.faces.summary import table
 from localspec.faces.tuning import SETTINGS, changed, shown
 from localspec.faces.values import text_or_file
+from localspec.sanitize import one_line
 from localspec.slash import looked_up
 from localspec.tui.talk import Talk
 
@@ -24,11 +27,6 @@ class Typed:
     act: Callable[[Talk, str], Awaitable[None]]
     usage: str
     help: str
-
-
-def is_command(text: str) -> bool:
-    """Whether a message is a command."""
-    return text.startswith("/") and not text.startswith("//") and "\n" not in text.strip()
 
 
 async def obey(chat: Talk, line: str) -> None:
@@ -81,17 +79,29 @@ async def _read(chat: Talk, argument: str) -> None:
     if not argument:
         await chat.run_action("app.attach")
         return
-    attach(chat.desk.attached, argument)
+    told = detach(chat.desk.attached) if argument == "none" else attach(chat.desk.attached, argument)
     chat.show_attached()
-    await chat.tell(f"{argument} goes with your next message")
+    for line in told:
+        await chat.tell(line)
 
 
-def attach(attached: list[Attachment], name: str) -> Attachment:
-    """Read a text file and attach it to the next message. Raises NotFoundError or PromptTooLongError."""
-    path = typed_path(name)
-    text = Inputs(MAX_FILE).regular(str(path))
+def attach(attached: list[Attachment], name: str) -> list[str]:
+    """Attach a text file to the next message; return what to tell of it: the first line, and what was wrong with it.
+
+    Raises NotFoundError or PromptTooLongError.
+    """
+    path, inputs = typed_path(name), Inputs(MAX_FILE)
+    text = inputs.regular(str(path))
     attached.append(Attachment(path.name, text))
-    return attached[-1]
+    told = [f"{path.name} goes with your next message", *(warned.message for warned in inputs.warnings)]
+    return list(map(one_line, told))
+
+
+def detach(attached: list[Attachment]) -> list[str]:
+    """Take back what was to go with the next message; return what to tell of it."""
+    names = [each.name for each in attached]
+    attached.clear()
+    return [f"{one_line(name)} does not go with your next message" for name in names] or ["nothing was attached"]
 
 
 async def _stats(chat: Talk, _argument: str) -> None:
@@ -128,8 +138,13 @@ async def _title(chat: Talk, argument: str) -> None:
     key = chat.desk.dialogue.key
     if not argument or key is None:
         raise UsageError("/title needs a title, and a conversation", hint="/title TEXT, after the first message")
-    chat.app.keeper.ask(lambda store: store.rename(key, argument))
-    await chat.tell(f"title: {argument}")
+
+    def renamed(store: Store) -> str:
+        store.rename(key, argument)
+        return store.get(key).title
+
+    kept = await asyncio.wrap_future(chat.app.keeper.ask(renamed))
+    await chat.tell(f"title: {kept}")
 
 
 async def _copy(chat: Talk, argument: str) -> None:
@@ -153,7 +168,7 @@ COMMANDS: dict[str, Typed] = {
     "seed": Typed(setting("seed"), "/seed N", "seed; none: a new one each time"),
     "k": Typed(setting("k"), "/k N", "draft tokens per pass; 0: plain decoding"),
     "system": Typed(_system, "/system [TEXT|@FILE]", "system message; none removes it"),
-    "read": Typed(_read, "/read [FILE]", "attach a text to the next message"),
+    "read": Typed(_read, "/read [FILE]", "attach a text to the next message; none takes all back"),
     "regen": Typed(action("regenerate"), "/regen", "answer the last message again"),
     "undo": Typed(_undo, "/undo", "take the last message back"),
     "new": Typed(action("app.new"), "/new", "begin a new conversation"),

@@ -42,6 +42,7 @@ class Desk:
     switched_off: Speculation | None = None  # what the answers had before speculation was switched off
     unseen: str = ""  # of the answer that is being written: taken, safe to show, and not drawn yet
     _unsaved: str = ""
+    _loading: int = 0  # the bridge's number of the load that was asked for last
 
     @property
     def trace(self) -> Trace | None:
@@ -51,6 +52,12 @@ class Desk:
             if entry.id in self.traces:
                 return self.traces[entry.id]
         return None
+
+    @property
+    def trace_of_pair(self) -> Trace | None:
+        """The same, if it is of the pair that answers now: figures of another one say nothing of this one."""
+        trace = self.trace
+        return trace if trace is not None and trace.settings == self.settings else None
 
     @property
     def last_answer(self) -> Entry | None:
@@ -100,7 +107,7 @@ class Desk:
     def _observe(self, item: Arrived | Ended) -> str:
         if isinstance(item, Ended):
             return self._end(item)
-        if isinstance(item.event, Loaded):
+        if isinstance(item.event, Loaded) and item.job >= self._loading:  # else of a pair that is no longer wanted
             self.loaded = item.event
             if self.answering is not None:  # it was asked for while the pair was loading
                 self.traces[self.answering.id].stats.loaded = item.event
@@ -149,11 +156,11 @@ class Desk:
         check(self.request, settings)
         self.settings, self.loaded, self.error = settings, None, None
         self.keeper.change(self.dialogue, pair=reference(settings))
-        self.bridge.load(settings)
+        self._loading = self.bridge.load(settings)
 
     def open(self, dialogue: Dialogue) -> None:
-        """Go on with another conversation."""
-        self.dialogue = dialogue
+        """Go on with another conversation, with which goes nothing that was attached in this one."""
+        self.dialogue, self.attached = dialogue, []
         self.traces.clear()
 
     def set_system(self, text: str | None) -> None:

@@ -83,6 +83,8 @@ def verdict(trace: Trace) -> str:
         return sanitize(found)
     if stats.started is not None and stats.started.k == 0:
         return "plain decoding: nothing drafts"
+    if not stats.drafted:
+        return f"nothing was drafted{' so far' if stats.finished is None else ''}"
     if stats.speedup is None:
         return "not judged: plain decoding was not measured yet"
     if stats.speedup > 1 + EVEN:
@@ -131,7 +133,8 @@ def _rate(trace: Trace) -> str:
 def _speedup(stats: Stats) -> list[Part]:
     if stats.speedup is None:
         drafts = stats.started is not None and stats.started.k > 0
-        return [("speed-up not measured" if drafts else "plain decoding", "$muted")]
+        told = "speed-up not measured" if stats.drafted else "nothing drafted" if drafts else "plain decoding"
+        return [(told, "$muted")]
     style = "$warning" if stats.speedup < 1 else "$success"
     return [(f"{stats.speedup:.2f}× plain", f"bold {style}")]
 

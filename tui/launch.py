@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from localspec.config import LoadSettings, Message, Request
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
+from localspec.models.reference import reference
 from localspec.setting import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.background import is_dark
@@ -48,7 +49,9 @@ def open_chat(
     if found is not None:
         messages = store.messages(found.id)
         dialogue = Dialogue.restored(messages, system=said or found.system, key=found.id, leaf=found.leaf)
-    keeper = Keeper(store)
+    keeper, pair = Keeper(store), reference(settings)
+    if found is not None and (found.pair, found.system) != (pair, dialogue.system):
+        keeper.change(dialogue, pair=pair)
     desk = Desk(Bridge(worker), keeper, settings, request, dialogue)
     app = LocalspecApp(
         desk,

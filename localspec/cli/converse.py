@@ -10,7 +10,7 @@ from localspec.cli.console import Console, OutputGone, is_terminal, write_out
 from localspec.cli.lines import Lines, history
 from localspec.cli.listing import YOU, about, count
 from localspec.cli.signals import INTERRUPTED
-from localspec.cli.slash.table import obey
+from localspec.cli.slash.table import is_command, literal, obey
 from localspec.cli.talk import Chat
 from localspec.config import LoadSettings, Request
 from localspec.conversations.current import Current
@@ -66,7 +66,12 @@ def converse(chat: Chat, lines: Lines) -> int:
             if not chat.is_script:
                 write_out("\n")
             break
-        code = _take(chat, text) or code
+        try:
+            code = _take(chat, text) or code
+        except KeyboardInterrupt:  # it ends what a command is doing, and not the chat
+            if chat.is_script:
+                raise
+            write_out("\n")
     return code if chat.is_script else 0
 
 
@@ -75,10 +80,10 @@ def _take(chat: Chat, text: str) -> int:
     if chat.is_script and not chat.console.quiet and text.strip():
         write_out(f"{YOU}{text}\n")  # a transcript has both sides
     try:
-        if text.startswith("/") and not text.startswith("//"):
+        if is_command(text):
             obey(chat, text)
         elif text.strip():
-            chat.send(text[1:] if text.startswith("//") else text)
+            chat.send(literal(text))
     except OutputGone:
         raise
     except LocalspecError as error:

@@ -21,6 +21,7 @@ from localspec.conversations.rows import CONVERSATION, MESSAGE
 from localspec.errors import NotFoundError, UsageError
 
 _GRAM = 3  # characters; the index knows no shorter word
+_MOST_WORDS, _MOST = 100, 10_000  # words and characters of a query; SQLite refuses more than it can nest or compare
 _BEFORE, _AFTER = 30, 60  # characters of an excerpt around what was found
 _INDEX = """CREATE VIRTUAL TABLE IF NOT EXISTS words
     USING fts5(text, content='message', content_rowid='id', tokenize='trigram')"""
@@ -47,10 +48,8 @@ def by_id(db: sqlite3.Connection, typed: str) -> Conversation:
 
 
 def messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
-    """Return at most `limit` messages that have every word of `query`, the latest first."""
-    words = query.split()
-    if not words:
-        raise UsageError("there is nothing to search for", hint="localspec logs --search WORDS")
+    """Return at most `limit` messages that have every word of `query`, the latest first. Raises UsageError."""
+    words = _words(query)
     conditions = ["conversation IN (SELECT id FROM conversation WHERE deleted_at IS NULL)"]
     values: list[object] = []
     long = [word for word in words if len(word) >= _GRAM]
@@ -69,6 +68,17 @@ def messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
         for row in db.execute(f"{CONVERSATION} WHERE id = ?", (home,))
     }
     return [Hit(homes[each.conversation], each, excerpt(each.text, query)) for each in found]
+
+
+def _words(query: str) -> list[str]:
+    """Return the words of a query, each once. Raises UsageError for none, and for more than a search takes."""
+    words = list(dict.fromkeys(query.split()))
+    if not words:
+        raise UsageError("there is nothing to search for", hint="localspec logs --search WORDS")
+    if len(words) > _MOST_WORDS or len(query) > _MOST:
+        most = f"{_MOST_WORDS} words and {_MOST} characters"
+        raise UsageError(f"this is too much to search for: at most {most}", hint="a few of the words")
+    return words
 
 
 def excerpt(text: str, query: str) -> str:

@@ -71,7 +71,9 @@ def is_slower(stats: Stats) -> bool:
 
 
 def speedup_words(stats: Stats) -> str:
-    """Return the speed-up with the plain rate it is measured against, or that it was not measured."""
+    """Return the speed-up with the plain rate it is measured against, or why there is none."""
+    if not stats.drafted:
+        return "nothing was drafted"
     if stats.speedup is None or stats.baseline is None:
         return "speed-up: not measured"
     against = f"({stats.baseline.tok_per_s:.1f} tok/s, probed {_when(stats.baseline)})"

@@ -48,6 +48,25 @@ def test_two_slashes_send_one(talk: Talk) -> None:
     assert talk.sent == [("user", "/etc/passwd is a file")]
 
 
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [
+        ("// main.c\nint main() {}", "// main.c\nint main() {}"),
+        ("/* main.c */\nint main() {}", "/* main.c */\nint main() {}"),
+        ("//system is no command\nhere", "/system is no command\nhere"),
+        ("///doc", "//doc"),
+    ],
+)
+def test_source_code_keeps_its_slashes(talk: Talk, typed: str, sent: str) -> None:
+    talk.say(typed)
+    assert talk.sent == [("user", sent)]
+
+
+def test_a_command_may_have_lines(talk: Talk) -> None:
+    talk.say("/system be\nbrief", "hi")
+    assert talk.sent == [("system", "be\nbrief"), ("user", "hi")]
+
+
 def test_unknown_command(talk: Talk) -> None:
     talk.say("/hlep")
     assert talk.errors.splitlines() == ["localspec: there is no command /hlep — try: /help, or // to send a slash"]
@@ -172,6 +191,13 @@ def test_read_attaches_a_file_to_the_next_message(talk: Talk, tmp_path: Path) ->
     talk.say("explain", "more")
     assert talk.sent[0] == ("user", "```notes.txt\na\nb\n```\n\nexplain")
     assert talk.sent[-1] == ("user", "more")
+
+
+@pytest.mark.parametrize("line", ["/read none", "/new", "/resume 1"])
+def test_what_was_attached_is_taken_back(talk: Talk, tmp_path: Path, line: str) -> None:
+    (tmp_path / "n.txt").write_text("A note.")
+    talk.say("one", "/list", f"/read {tmp_path}/n.txt", line, "two")
+    assert talk.sent[-1] == ("user", "two")
 
 
 def test_history_is_safe_to_show(talk: Talk) -> None:
@@ -308,6 +334,41 @@ def test_control_c_at_the_prompt() -> None:
     terminal.type("\x03")
     assert terminal.wait() == 130
     terminal.assert_clean()
+
+
+def test_control_c_ends_what_a_command_does_and_not_the_chat(tmp_path: Path) -> None:
+    program = tmp_path / "xclip"
+    program.write_text("#!/bin/sh\necho COPYING >/dev/tty\nexec sleep 60\n")
+    program.chmod(0o755)
+    env = {"DISPLAY": ":9", "WAYLAND_DISPLAY": "", "SSH_CONNECTION": "", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    terminal = chat_terminal(**env)
+    terminal.type("Hello\n")
+    terminal.wait_for(lambda: ready(terminal, 2))
+    terminal.type("/copy\n")
+    terminal.wait_for(lambda: "COPYING" in terminal.text)
+    terminal.type("\x03")
+    terminal.wait_for(lambda: ready(terminal, 3))
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
+def test_control_c_in_an_editor_is_the_editors(tmp_path: Path) -> None:
+    editor = tmp_path / "editor.sh"
+    wait = 'until [ -e "$0.done" ]; do sleep 0.1; done'
+    editor.write_text(f'trap "echo INTERRUPTED" INT; echo EDITING; {wait}; echo changed > "$1"')
+    terminal = chat_terminal(EDITOR=f"sh {editor}", VISUAL="")
+    terminal.type("Hello\n")
+    terminal.wait_for(lambda: ready(terminal, 2))
+    terminal.type("/edit\n")
+    terminal.wait_for(lambda: "EDITING" in terminal.text)
+    terminal.type("\x03")
+    terminal.wait_for(lambda: "INTERRUPTED" in terminal.text)
+    (tmp_path / "editor.sh.done").touch()
+    terminal.wait_for(lambda: ready(terminal, 3))
+    terminal.type("/history\n")
+    terminal.wait_for(lambda: "changed" in terminal.text)
+    terminal.type("\x04")
+    assert terminal.wait() == 0
 
 
 def test_termination_at_the_prompt_restores_the_terminal() -> None:

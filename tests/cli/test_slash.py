@@ -72,6 +72,18 @@ def test_editing_in_an_editor(talk: Talk, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "the editor /nonexistent/editor failed" in talk.errors
 
 
+@pytest.mark.parametrize("editor", ["false", "rm", "vim 'unclosed"])
+def test_an_editor_that_fails_costs_neither_chat_nor_message(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, editor: str
+) -> None:
+    monkeypatch.setenv("VISUAL", editor)
+    monkeypatch.setattr("localspec.cli.slash.said.is_terminal", lambda stream: True)
+    talk.say("one", "/edit", "two")
+    assert f"the editor {editor}" in talk.errors
+    assert "/edit WORDS" in talk.errors
+    assert [text for role, text in talk.sent if role == "user"] == ["one", "two"]
+
+
 def test_an_attachment_goes_with_the_edit(talk: Talk, tmp_path: Path) -> None:
     (tmp_path / "n.txt").write_text("notes")
     talk.say(f"/read {tmp_path}/n.txt", "explain", "/edit explain briefly")

@@ -293,6 +293,20 @@ def test_search_wants_words_and_shows_where_they_stand(store: Store) -> None:
         store.search(" ")
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_search_for_a_whole_page_is_refused_in_words(
+    store: Store, monkeypatch: pytest.MonkeyPatch, has_index: bool
+) -> None:
+    if not has_index:
+        monkeypatch.setattr(search, "_index", lambda db: False)
+    home = store.create("p").id
+    say(store, home, None, "ab cd")
+    assert len(store.search("ab cd " * 1200)) == 1, "a word that is there twice is looked for once"
+    for page in (" ".join(chr(0x4E00 + n) for n in range(1200)), "a" * 60_000):
+        with pytest.raises(UsageError, match="too much to search for"):
+            store.search(page)
+
+
 @pytest.mark.parametrize("before", ["ß", "ﬃ", "İ", "x"])
 def test_an_excerpt_is_where_the_word_is_whatever_capitals_do_before_it(before: str) -> None:
     assert "the Needle here" in search.excerpt(before * 500 + " the Needle here" + " y" * 500, "nEEDLE")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -109,6 +110,42 @@ def test_a_stop_during_a_load_keeps_the_answer_from_beginning() -> None:
     assert last.reason == "interrupted"
     assert not worker.requests
     assert len(worker.loads) == 1
+    bridge.close()
+
+
+def loaded(items: list[Arrived | Ended]) -> list[str]:
+    return [item.event.name for item in items if isinstance(item, Arrived) and isinstance(item.event, Loaded)]
+
+
+def test_another_pair_does_not_wait_for_one_that_loads() -> None:
+    worker = ScriptedWorker(load_pause=30.0)
+    bridge = Bridge(worker)
+    bridge.load(SETTINGS)
+    while not worker.loads:
+        time.sleep(0.001)
+    bridge.load(replace(SETTINGS, name="between"))
+    worker.load_pause = 0.0
+    bridge.load(replace(SETTINGS, name="other"))
+    assert not bridge.is_stopping
+    assert loaded(drained(bridge)) == ["other"]
+    assert "between" not in [each.name for each in worker.loads]
+    bridge.close()
+
+
+def test_a_stop_is_of_all_that_was_asked_for_before() -> None:
+    worker = ScriptedWorker(hold_at=0)
+    bridge = Bridge(worker)
+    bridge.load(SETTINGS)
+    bridge.answer(SETTINGS, Request(prompt="x"))
+    bridge.load(replace(SETTINGS, name="other"))
+    assert worker.is_held.wait(PATIENCE)
+    bridge.stop()
+    assert bridge.is_stopping
+    bridge.answer(SETTINGS, Request(prompt="y"))
+    assert not bridge.is_stopping
+    worker.go.set()
+    assert loaded(drained(bridge)) == ["storyteller"]
+    assert [request.prompt for request in worker.requests] == ["x", "y"]
     bridge.close()
 
 

@@ -41,6 +41,8 @@ async def test_two_slashes_send_one() -> None:
         await ask(pilot, "//etc is a folder")
         assert shown(app)[0] == "/etc is a folder"
         assert worker.requests[0].messages[0].content == "/etc is a folder"
+        await ask(pilot, "// main.c\nint main() {}")
+        assert worker.requests[1].messages[-1].content == "// main.c\nint main() {}"
 
 
 async def test_stats_and_the_list_of_settings() -> None:

@@ -85,6 +85,55 @@ async def test_long_pastes_become_chips_that_are_sent_whole() -> None:
         assert "more lines" in plain(app.chat.query(Asked).first(), "note")
 
 
+async def test_what_was_pasted_may_hold_the_name_of_a_chip() -> None:
+    async with opened() as (_pilot, app):
+        log, other = "see [Pasted 13 lines]\n" * 12, "\n".join("B" * 13)
+        for text in ("see [Pasted 13 lines, 2]: ", log, " and ", other, "[Pasted 13 lines]"):
+            await paste(app.chat.composer, text)
+        assert app.chat.composer.message == f"see [Pasted 13 lines, 2]: {log} and {other}[Pasted 13 lines]"
+
+
+@pytest.mark.parametrize(
+    ("keys", "left"),
+    [
+        ("backspace", "a b"),
+        ("left left backspace", "a b"),
+        ("left delete", "a b"),
+        ("left x", "a CHIPx b"),
+        ("left ctrl+j", "a CHIP\n b"),
+        ("home right right delete", "a b"),
+        ("ctrl+w", "a b"),
+        ("x", "a CHIPx b"),
+        ("backspace ctrl+z", "a CHIP b"),
+    ],
+)
+async def test_a_chip_is_deleted_as_a_whole_and_nothing_is_written_into_it(keys: str, left: str) -> None:
+    async with opened() as (pilot, app):
+        text = "\n".join(f"line {n}" for n in range(13))
+        app.chat.composer.fill("a  b")
+        app.chat.composer.move_cursor((0, 2))
+        await paste(app.chat.composer, text)
+        app.chat.composer.move_cursor((0, 2 + len("[Pasted 13 lines]")))
+        await pilot.press(*keys.split())
+        if "CHIP" not in left:
+            assert app.chat.composer.message.replace("  ", " ") == left
+        else:
+            assert app.chat.composer.message == left.replace("CHIP", text)
+
+
+async def test_what_shows_nothing_is_seen_and_sent_as_it_was_pasted() -> None:
+    worker, text = ScriptedWorker(), "\u05e9\u05dc\u05d5\u05dd\u200f (a) soft\u00adhyphen \u200b!"
+    async with opened(worker) as (pilot, app):
+        await paste(app.chat.composer, text)
+        assert app.chat.composer.text == "שלום\\u{200f} (a) soft\\u{ad}hyphen \\u{200b}!"
+        await pilot.press("backspace", "!", "enter")
+        await until(pilot, lambda: bool(worker.requests) and app.desk.answering is None)
+        assert worker.requests[0].messages[0].content == text
+        await pilot.press("up", "backspace", "backspace", "enter")
+        await until(pilot, lambda: len(worker.requests) == 2 and app.desk.answering is None)
+        assert worker.requests[1].messages[-1].content == text[:-2]
+
+
 async def test_200_kb_in_one_line_leave_the_keyboard_quick() -> None:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):

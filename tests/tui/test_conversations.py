@@ -16,7 +16,7 @@ from localspec.tui.keeper import Keeper
 from localspec.tui.launch import close
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
-from localspec.tui.widgets.card import ErrorCard
+from localspec.tui.widgets.card import ErrorCard, Note
 from tests.tui.scripted import PATIENCE, ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown, until
 
 STORY = "Once upon a time there was a king."
@@ -245,6 +245,56 @@ async def test_a_file_is_attached_fenced_and_kept_apart_from_the_words(tmp_path:
         assert not app.desk.attached
 
 
+async def test_what_is_attached_is_taken_back_and_stays_in_its_conversation(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("A note.")
+    async with opened() as (pilot, app):
+
+        async def read(*keys: str) -> None:
+            await say(pilot, f"/read {tmp_path / 'notes.txt'}")
+            await until(pilot, lambda: bool(app.desk.attached) and bool(app.chat.query_one("#attached").display))
+            await pilot.press(*keys)
+            await until(pilot, lambda: not app.desk.attached and not app.chat.query_one("#attached").display)
+
+        await read("ctrl+c")
+        assert app.return_value is None
+        await read(*"/read", "space", *"none", "enter")
+        await read("ctrl+n")
+        await ask(pilot, "one")
+        await say(pilot, f"/read {tmp_path / 'notes.txt'}")
+        await say(pilot, "/fork")
+        await until(pilot, lambda: len(app.keeper.ask(lambda store: store.conversations()).result()) == 2)
+        await settled(pilot)
+        assert app.chat.query_one("#attached").display, "a copy is the same talk"
+
+
+async def test_a_file_that_is_no_text_is_attached_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes("A note".encode("utf-16"))
+    async with opened() as (pilot, app):
+        await say(pilot, f"/read {tmp_path / 'binary'}")
+        await until(pilot, lambda: any("invalid UTF-8" in str(note.render()) for note in app.chat.query(Note)))
+        await pilot.press("ctrl+f", *str(tmp_path / "binary"), "enter")
+        await until(pilot, lambda: any("invalid UTF-8" in each.message for each in app._notifications))
+
+
+async def test_a_title_is_told_once_it_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "kept.db"
+    async with opened(store=Store.open(path)) as (pilot, app):
+        await ask(pilot, "one")
+        await say(pilot, f"/title {'long ' * 40}")
+        await until(pilot, lambda: bool(app.chat.query(Note)))
+        assert str(app.chat.query(Note).last().render()) == f"title: {kept_title(app)}"
+        with Store.open(path) as other:
+            other.delete(app.desk.dialogue.key or "", now=True)
+        await say(pilot, "/title gone")
+        await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        assert "there is no conversation" in app.chat.query_one(ErrorCard).error.message
+        assert len(app.chat.query(Note)) == 1
+
+
+def kept_title(app: LocalspecApp) -> str:
+    return app.keeper.ask(lambda store: store.conversations(1)[0].title).result()
+
+
 async def test_what_is_attached_goes_with_a_message_that_is_said_differently(tmp_path: Path) -> None:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
@@ -322,6 +372,29 @@ async def test_what_is_said_after_the_conversation_was_deleted_for_good_begins_a
         assert [message.content for message in worker.requests[-1].messages][::2] == ["one", "two", "three", "four"]
         assert app.keeper.is_saved
         assert not app.chat.query(ErrorCard)
+
+
+@pytest.mark.parametrize("keys", [("tab", "f"), tuple("/fork")])
+async def test_what_was_deleted_for_good_is_not_forked_and_that_is_a_card(
+    keys: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "kept.db"
+    async with opened(store=Store.open(path)) as (pilot, app):
+        await ask(pilot, "one")
+        with Store.open(path) as other:
+            other.delete(app.desk.dialogue.key or "", now=True)
+        await pilot.press(*keys, *(() if "tab" in keys else ("enter",)))
+        await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        assert "there is no message" in app.chat.query_one(ErrorCard).error.message
+        assert shown(app) == ["one", STORY]
+
+
+async def test_a_search_for_a_whole_page_is_refused_in_words(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await pilot.press("f8")
+        await until(pilot, lambda: isinstance(app.screen, Conversations))
+        app.screen.query_one("#search", Input).value = " ".join(chr(0x4E00 + n) for n in range(1200))
+        await until(pilot, lambda: any("too much to search for" in each.message for each in app._notifications))
 
 
 def test_what_is_handed_over_is_written_before_the_end() -> None:

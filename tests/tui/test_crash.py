@@ -32,6 +32,10 @@ async def test_a_dead_engine_is_a_card_with_the_log_and_a_button() -> None:
         assert "\x1b" not in text
         assert shown(app) == ["go", "Once upon a time there"]
         n = len(worker.loads)
+        assert "(/restart)" in str(card.query_one(Button).label)
+        await say(pilot, "/restart")
+        await until(pilot, lambda: len(worker.loads) == n + 1 and not app.desk.bridge.is_busy)
+        n = len(worker.loads)
         await pilot.click(card.query_one(Button))
         await until(pilot, lambda: len(worker.loads) == n + 1 and not app.desk.bridge.is_busy)
         await ask(pilot, "again")

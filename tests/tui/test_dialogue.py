@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
+from localspec.faces.editor import edited
 from localspec.tui.dialogue import Dialogue, Entry
-from localspec.tui.editor import edited
 
 
 def talked(*texts: str, system: str | None = None) -> Dialogue:
@@ -96,10 +97,25 @@ def test_the_editor_changes_the_message(tmp_path: Path, monkeypatch: pytest.Monk
     assert sorted(os.listdir(tmp_path)) == before
 
 
-@pytest.mark.parametrize("editor", ["/no/such/editor", "false", "'unclosed"])
+@pytest.mark.parametrize("editor", ["/no/such/editor", "false", "'unclosed", "rm"])
 def test_an_editor_that_fails_is_an_error_with_the_next_step(editor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", editor)
     with pytest.raises(NotFoundError) as caught:
         edited("text")
     assert "EDITOR=nano" in caught.value.hint
+
+
+def test_no_room_for_what_is_edited_is_an_error_with_the_next_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EDITOR", "true")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(NotFoundError, match="the editor"):
+        edited("text")
+
+
+def test_what_is_left_as_it_was_is_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "true")
+    assert edited("a line\n") == "a line\n"

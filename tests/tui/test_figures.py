@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from localspec.events import Committed, Finished, Probed, Started
-from localspec.faces.summary import stats_line
+from localspec.faces.summary import stats_line, table
 from localspec.stats import Stats
 from localspec.tui.figures import pane, strip, verdict
 from localspec.tui.meter import Meter
 from localspec.tui.thinking import Thought, split
 from localspec.tui.trace import Trace
 from tests.cli.fakes import committed
-from tests.tui.scripted import ScriptedWorker, ask, opened
+from tests.tui.scripted import SETTINGS, ScriptedWorker, ask, opened, until
 
 
 def trace(*, probes: float | None = 30.0, drafting: bool = True) -> Trace:
@@ -47,6 +47,22 @@ def test_a_speedup_that_was_not_measured_is_not_shown() -> None:
     assert "×" not in text
     assert "speed-up not measured" in text
     assert "not judged" in text
+
+
+def test_what_drafted_nothing_is_not_said_to_lack_a_measurement() -> None:
+    made = Trace(Stats(clock=lambda: 100.0))
+    made.observe(0.0, Started("suffix", "chain", "fixed", 4, "match", 7, False, 16))
+    for index in range(6):
+        made.observe(0.1 * index, committed(index, "one", k=0, position=index))
+    for _ in range(2):
+        made.observe(1.0, Probed(10.0, 18))
+    text = pane(made, None, 36).plain
+    assert "plain 100.0 tok/s, probed now" in text
+    assert "not measured" not in text
+    assert verdict(made) == "nothing was drafted so far"
+    made.observe(2.0, Finished("stop", "", 100.0, 20.0, 0))
+    assert verdict(made) == "nothing was drafted"
+    assert "tok/s, nothing was drafted" in table(made.stats)
 
 
 def test_plain_decoding_claims_nothing() -> None:
@@ -121,6 +137,32 @@ async def test_the_figures_give_way_to_small_terminals() -> None:
             (80, 12): ["cell", "composer"],
             (20, 5): ["small"],
         }
+
+
+@pytest.mark.parametrize("small", [(20, 5), (120, 5), (20, 40)])
+async def test_a_terminal_that_was_too_small_for_a_while_gives_the_keyboard_back(small: tuple[int, int]) -> None:
+    async with opened(ScriptedWorker()) as (pilot, app):
+        await pilot.press(*"abc")
+        await pilot.resize_terminal(*small)
+        await pilot.pause()
+        assert "Ctrl+Q" in str(app.chat.query_one("#small").render())
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause()
+        await pilot.press(*"def")
+        assert app.chat.composer.text == "abcdef"
+
+
+async def test_figures_of_another_pair_are_not_shown_as_this_ones() -> None:
+    async with opened(ScriptedWorker()) as (pilot, app):
+        answer = await ask(pilot, "go")
+        used = app.desk.traces[answer.entry.id].stats.context_n
+        assert f"ctx {used}/1024" in str(app.chat.query_one("#top").render())
+        app.desk.switch_pair(replace(SETTINGS, target="/models/other.gguf", name="other"))
+        await until(pilot, lambda: " other" in str(app.chat.query_one("#top").render()))
+        await until(pilot, lambda: not app.desk.bridge.is_busy and "ctx 0/" in str(app.chat.query_one("#top").render()))
+        assert "SPEED" not in str(app.chat.query_one("#figures").render())
+        await ask(pilot, "go on")
+        assert "SPEED" in str(app.chat.query_one("#figures").render())
 
 
 async def test_f2_hides_the_figures() -> None:

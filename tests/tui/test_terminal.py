@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.harness import FAKE, REAL, TIMEOUT, Terminal, needs_pair
+from localspec.conversations.store import Store
+from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, needs_pair
 
 BEGUN = b"\x1b[?1049h"
 # What Textual begins: alternate screen, mouse, focus reports, bracketed paste, a hidden cursor.
@@ -175,6 +176,21 @@ def test_an_answer_is_kept_while_an_editor_has_the_terminal(tmp_path: Path) -> N
     terminal.wait_for(lambda: has(terminal, "stopped"))
     terminal.type("\x11")
     assert terminal.wait() == 0
+
+
+@needs_pair
+def test_what_is_asked_for_when_going_on_is_kept(tmp_path: Path) -> None:
+    """As in the line chat: what follows is answered by that pair, under that system message."""
+    other = tmp_path / "other.gguf"
+    os.link(PAIR / "target-q8_0.gguf", other)
+    for args in ([], ["-c", "--system", "Be brief.", "-m", f"{other}+none"]):
+        terminal = chat(tmp_path, *args)
+        say(terminal, "go", 1)
+        terminal.type("\x11")
+        assert terminal.wait() == 0
+    with Store.open(tmp_path / "data" / "conversations.db") as store:
+        (kept_one,) = store.conversations()
+        assert (kept_one.system, kept_one.pair) == ("Be brief.", f"{other}+none")
 
 
 def test_an_editor_that_fails_gives_the_terminal_back(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class ChatScreen(Turns):
             yield Composer(id="composer")
             yield Static(id="cell", markup=False)
         yield Footer(compact=True)
-        yield Static("terminal too small: Ctrl+C quits", id="small", markup=False)
+        yield Static("terminal too small: Ctrl+Q quits", id="small", markup=False)
 
     async def on_mount(self) -> None:
         """Begin with what was said, and the keyboard in the composer."""
@@ -102,8 +102,10 @@ class ChatScreen(Turns):
             self._alarm.cancel()
 
     def on_resize(self) -> None:
-        """Other figures may have room now."""
+        """Other figures may have room now, and the composer, which loses the keyboard where it has none."""
         self.call_after_refresh(self._show_figures)
+        if self.focused is None:
+            self.call_after_refresh(self.composer.focus)
 
     @property
     def transcript(self) -> Transcript:
@@ -245,7 +247,7 @@ class ChatScreen(Turns):
         if is_due and now - self._figures_at < self._thrift.budget.figures:
             return
         self._figures_at = now
-        trace, loaded = self.desk.trace, self.desk.loaded
+        trace, loaded = self.desk.trace_of_pair, self.desk.loaded
         pane = self.query_one("#figures", Static)
         if pane.display:
             pane.update(figures.pane(trace, loaded, PANE - 4), layout=False)

@@ -8,8 +8,9 @@ from textual import on
 
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError
+from localspec.slash import is_command, literal
 from localspec.tui.clipboard import copy
-from localspec.tui.commands import is_command, obey
+from localspec.tui.commands import obey
 from localspec.tui.desk import Desk
 from localspec.tui.dialogue import Dialogue, Entry
 from localspec.tui.talk import Talk, in_turn
@@ -40,9 +41,8 @@ class Turns(Talk):
         if self.is_answering():
             return
         self.composer.clear_sent()
-        text = sent.text[1:] if sent.text.startswith("//") else sent.text
         is_edited = self.desk.dialogue.editing is not None
-        answer = self.desk.ask(text)
+        answer = self.desk.ask(literal(sent.text))
         if is_edited:
             self.composer.fill(self._unsent)
             await self.renew()
@@ -132,8 +132,15 @@ class Turns(Talk):
         if self.is_answering() or entry.key is None:
             return
         key = entry.key
-        made = await asyncio.wrap_future(self.app.keeper.ask(lambda store: store.fork(key)))
+        try:
+            made = await asyncio.wrap_future(self.app.keeper.ask(lambda store: store.fork(key)))
+        except LocalspecError as error:
+            await self.fail(error)
+            return
+        attached = self.desk.attached
         await self.open(made.id)
+        self.desk.attached = attached
+        self.show_attached()
         self.app.say("a fork: the conversation it came from is unchanged")
 
     async def begin(self) -> None:

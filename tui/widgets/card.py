@@ -60,7 +60,7 @@ class ErrorCard(Vertical):
         """Show the error, and the button where it is of use."""
         yield Static(card(self.error), markup=False)
         if isinstance(self.error, WorkerDiedError):
-            yield Button("Restart the engine (r)", action="app.restart", compact=True)
+            yield Button("Restart the engine (/restart)", action="app.restart", compact=True)
 
 
 def card(error: LocalspecError) -> Content:

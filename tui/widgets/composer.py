@@ -1,11 +1,13 @@
 """Where messages are written. Enter sends; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter.
 
 What is pasted never sends anything, and a large paste becomes a chip in the text: a text area of 200 KB takes most of
-a second for every key.
+a second for every key. So does what a small one has of characters that show nothing. A chip is sent as what it stands
+for, and is deleted as a whole.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +15,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
+from textual.widgets.text_area import Edit, EditResult
 
 from localspec.sanitize import sanitize
 
@@ -65,15 +68,17 @@ class Composer(TextArea):
     @property
     def message(self) -> str:
         """The text with every chip replaced by what was pasted."""
-        text = self.text
-        for chip, pasted in self._pasted.items():
-            text = text.replace(chip, pasted)
-        return text
+        # In one go: what was pasted may hold the name of another chip.
+        return self._chips.sub(lambda found: self._pasted[found[0]], self.text) if self._pasted else self.text
+
+    @property
+    def _chips(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self._pasted)))
 
     def fill(self, text: str) -> None:
         """Replace the text, large ones by a chip, with the cursor at its end."""
         self._pasted.clear()
-        self.text = self._chip(text) if _is_large(text) else sanitize(text)
+        self.text = self._chip(text) if _is_large(text) else self._shown(text)
         self.move_cursor(self.document.end)
 
     def rest(self, is_busy: bool) -> None:
@@ -161,15 +166,38 @@ class Composer(TextArea):
         event.stop()
         event.prevent_default()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        self.replace(self._chip(text) if _is_large(text) else sanitize(text), *self.selection)
+        is_chip = _is_large(text) or any(chip in text for chip in self._pasted)
+        self.replace(self._chip(text, self.text) if is_chip else self._shown(text), *self.selection)
         self.focus()
 
-    def _chip(self, text: str) -> str:
+    def edit(self, edit: Edit) -> EditResult:
+        """Change the text; a chip of which a part would go goes, and what is written into one stands behind it."""
+        top, bottom = edit.top, edit.bottom
+        if self._pasted:
+            start, end = self._around(*top), self._around(*bottom)
+            is_insertion = top == bottom
+            edit.from_location = (top[0], end[1] if is_insertion else start[0])
+            edit.to_location = (bottom[0], end[1])
+        return super().edit(edit)
+
+    def _around(self, row: int, column: int) -> tuple[int, int]:
+        """Return the columns of the chip that a place is inside of, or the place itself twice."""
+        found = (chip.span() for chip in self._chips.finditer(self.document[row]))
+        return next((span for span in found if span[0] < column < span[1]), (column, column))
+
+    def _shown(self, text: str) -> str:
+        """Return a text as it is shown; what shows nothing, as a mark of direction, is sent all the same."""
+        shown = sanitize(text)
+        names = {f"\\u{{{ord(char):x}}}": char for char in set(text)}
+        self._pasted |= {name: char for name, char in names.items() if name in shown and name not in text}
+        return shown
+
+    def _chip(self, text: str, beside: str = "") -> str:
         lines = text.count("\n") + 1
         what = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
         chip = f"[Pasted {what}]"
         n = 1
-        while chip in self._pasted:
+        while chip in self._pasted or chip in beside:
             n += 1
             chip = f"[Pasted {what}, {n}]"
         self._pasted[chip] = text

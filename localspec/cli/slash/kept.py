@@ -55,6 +55,7 @@ def resume(chat: Chat, argument: str) -> None:
         return
     found = _named(chat, argument)
     chat.current.resume(found)
+    chat.attached.clear()
     write_out(f"  {about(found)} · {count(found.n_messages)}\n")
 
 

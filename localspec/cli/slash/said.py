@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 from localspec.attachment import Attachment
 from localspec.cli.clipboard import copy
@@ -17,7 +12,8 @@ from localspec.cli.listing import count, said, short
 from localspec.cli.talk import Chat
 from localspec.config import typed_path
 from localspec.conversations.records import ASSISTANT, Message
-from localspec.errors import NotFoundError, UsageError
+from localspec.errors import UsageError
+from localspec.faces.editor import edited, left_to_it
 from localspec.faces.inputs import MAX_FILE, Inputs
 from localspec.options import whole
 
@@ -97,9 +93,13 @@ def copy_answer(chat: Chat, argument: str) -> None:
 
 
 def attach(chat: Chat, argument: str) -> None:
-    """Attach a text file to the next message."""
+    """Attach a text file to the next message, or take back what was attached."""
     if not argument:
         raise UsageError("/read needs a file", hint="/read FILE")
+    if argument == "none":
+        chat.attached.clear()
+        write_out("  nothing goes with your next message but its words\n")
+        return
     path = typed_path(argument)
     inputs = Inputs(MAX_FILE)
     text = inputs.regular(str(path))
@@ -132,12 +132,5 @@ def _edited(text: str) -> str:
     """Let a person edit `text` in the editor of their choice."""
     if not is_terminal(sys.stdin):
         raise UsageError("/edit needs the new words: nobody is at a terminal", hint="/edit WORDS")
-    words = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-    with tempfile.TemporaryDirectory() as folder:  # for its owner alone
-        path = Path(folder) / "message.md"
-        path.write_text(text + "\n", "utf-8")
-        try:
-            subprocess.run([*words, str(path)], check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise NotFoundError(f"the editor {words[0]} failed: {error}", hint="set EDITOR, or /edit WORDS") from None
-        return path.read_text("utf-8", "replace").removesuffix("\n")
+    with left_to_it():
+        return edited(text, hint="set EDITOR, or /edit WORDS")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localspec import slash
 from localspec.cli.console import write_out
 from localspec.cli.slash import kept, said, settings
 from localspec.cli.talk import Chat
-from localspec.slash import looked_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,19 @@ class Slash:
     help: str
 
 
+def is_command(text: str) -> bool:
+    """Whether a message is a command."""
+    return slash.is_command(text, COMMANDS.keys() | ALIASES.keys())
+
+
+def literal(text: str) -> str:
+    """Return what is said by a message that is no command."""
+    return slash.literal(text, COMMANDS.keys() | ALIASES.keys())
+
+
 def obey(chat: Chat, line: str) -> None:
     """Run the command that `line` holds; raises UsageError for one that does not exist."""
-    command, argument = looked_up(line, COMMANDS, ALIASES)
+    command, argument = slash.looked_up(line, COMMANDS, ALIASES)
     command.act(chat, argument)
     chat.tell_trouble()
 
@@ -54,7 +64,7 @@ COMMANDS: dict[str, Slash] = {
     "branch": Slash(said.branch, "/branch [N]", "the ways this conversation took; go to one"),
     "history": Slash(said.show, "/history", "show the conversation"),
     "copy": Slash(said.copy_answer, "/copy [N|code|all]", "copy the last answer, or the Nth from the end"),
-    "read": Slash(said.attach, "/read FILE", "attach a text to the next message"),
+    "read": Slash(said.attach, "/read FILE", "attach a text to the next message; none takes all back"),
     "new": Slash(kept.begin, "/new", "begin a new conversation (also: /clear)"),
     "list": Slash(kept.show_list, "/list [N]", "the conversations used last"),
     "search": Slash(kept.search, "/search WORDS", "find what was said in any of them"),

@@ -14,21 +14,20 @@ from pathlib import Path
 from localspec.errors import NotFoundError
 
 
-def edited(text: str) -> str:
+def edited(text: str, *, hint: str = "EDITOR=nano localspec chat") -> str:
     """Let $VISUAL or $EDITOR change `text`; return what it has become. Raises NotFoundError where that fails."""
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    with tempfile.NamedTemporaryFile("w", suffix=".md", encoding="utf-8", delete=False) as file:
-        file.write(text)
-    path = Path(file.name)
     try:
-        done = subprocess.run([*shlex.split(command), str(path)], check=False)
-        if done.returncode:
-            raise NotFoundError(f"{command} left with status {done.returncode}", hint="EDITOR=nano localspec chat")
-        return path.read_text("utf-8", "replace").removesuffix("\n")
-    except (OSError, ValueError) as error:
-        raise NotFoundError(f"{command} cannot be run: {error}", hint="EDITOR=nano localspec chat") from None
-    finally:
-        path.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory() as folder:  # for its owner alone
+            path = Path(folder) / "message.md"
+            path.write_text(text, "utf-8")
+            done = subprocess.run([*shlex.split(command), str(path)], check=False)
+            if done.returncode:
+                raise NotFoundError(f"the editor {command} left with status {done.returncode}", hint=hint)
+            found = path.read_text("utf-8", "replace")
+            return text if found == text else found.removesuffix("\n")  # which editors end a file with
+    except (OSError, ValueError) as error:  # also of a full disk, of a lone quote in the command, of no file left
+        raise NotFoundError(f"the editor {command} failed: {error}", hint=hint) from None
 
 
 @contextlib.contextmanager
