@@ -9,9 +9,9 @@ same in a 150M shape, as dear as a real draft; that one with its embedding shuff
 tokens. In a round `auto` on every draft answers one prompt with one seed, each from an empty cache, in an order that
 turns from round to round, between two answers of plain decoding: a machine that slows down meanwhile does so for both.
 Every round has new processes: where the weights of one happen to lie is worth several percent for all its life. What
-was measured stays in the folder, and the next call of the same code, threads and sizes goes on. With the same seed
-everywhere `auto` verifies by coupled noise. The seeds of a prompt count as prompts of their own: at T=0, where they are
-one text, they are new processes and no more.
+was measured stays in the folder, and the next call of the same code, models, threads and sizes goes on. With the same
+seed everywhere `auto` verifies by coupled noise. The seeds of a prompt count as prompts of their own: at T=0, where
+they are one text, they are new processes and no more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from importlib.resources import files
@@ -30,9 +30,11 @@ from pathlib import Path
 from statistics import mean, median
 
 import gguf
+import make_scaled_pair
 import numpy as np
 from make_scaled_pair import SHAPES, write_scaled
 
+from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Measurement, measured
 from localspec.bench.provenance import machine
 from localspec.bench.schedule import Cell
@@ -190,11 +192,19 @@ def is_kept(interval: Interval) -> bool:
     return interval.median >= MEDIAN and (interval.low is None or interval.low >= LOWER)
 
 
-def _code() -> str:
-    """Return what tells one state of localspec's code from another: answers of two are not of one table."""
-    package = Path(str(files("localspec")))
-    sources = sorted(package.rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+def state_of(sources: Sequence[Path], models: Sequence[Path], hashes: Hashes) -> str:
+    """Return what tells one state of code and models from another: answers of two are not of one table."""
+    parts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]
+    parts += [hashes.sha256(path) for path in models]
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:12]
+
+
+def code() -> list[Path]:
+    """Return the files that make and measure: localspec, which in a clone has its models elsewhere, and the scripts."""
+    packages = [Path(str(files(name))) for name in ("localspec", "localspec.models")]
+    found = {path.resolve() for package in packages for end in ("py", "json") for path in package.rglob(f"*.{end}")}
+    scripts = (Path(__file__), Path(make_scaled_pair.__file__))
+    return sorted(found | {path.resolve() for path in scripts})
 
 
 def main() -> None:
@@ -212,7 +222,9 @@ def main() -> None:
     make_models(options.folder)
     matrix = Matrix(options.folder, options.prompts, options.seeds, options.n, options.threads)
     asked = f"{options.prompts}-{options.seeds}-{options.n}-{options.threads}"
-    state = State(options.folder, f"rounds-{asked}-{_code()}-{version('llama-cpp-python')}")
+    models = sorted({options.folder / name for name in ("target.gguf", *DRAFTS.values()) if name is not None})
+    what = state_of(code(), models, Hashes(options.folder / "sha256.json"))
+    state = State(options.folder, f"rounds-{asked}-{what}-{version('llama-cpp-python')}")
     state.begin()
     if state.reason:
         print(f"what is measured is not kept: {state.reason}", file=sys.stderr)

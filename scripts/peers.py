@@ -5,11 +5,15 @@
 
 The programs are built once, in --folder, from the source of the llama.cpp that is installed here. Every contender
 answers a prompt before the next is asked, there and back, from an empty cache; rates are of the tokens after the first.
-Servers wait in memory for their turn: one for each setting, since a request cannot change it. Each of the --repeats
-begins with new processes, localspec's too: where the weights of a process happen to lie is worth several percent for
-all its life. llama-bench generates after as many tokens as the prompts have. At T=0.8 texts differ between programs,
-which draw from one law with different generators. At T=0 they differ where two tokens are all but equally probable, for
-programs round differently; one text is easier to draft than another, so the answers that are one text are told apart.
+Servers wait in memory for their turn: one for each setting, since a request cannot change it, and all of them, so that
+an answer stands beside every other's of its prompt. They share the model's file, which all map; each has a context of
+its own and what llama.cpp repacks of the weights for this processor, up to as much as the file again. How many there
+will be is said first; --types, --n-max and --flash-attn make them fewer.
+Each of the --repeats begins with new processes, localspec's too: where the weights of a process happen to lie is worth
+several percent for all its life. llama-bench generates after as many tokens as the prompts have. At T=0.8 texts differ
+between programs, which draw from one law with different generators. At T=0 they differ where two tokens are all but
+equally probable, for programs round differently; one text is easier to draft than another, so the answers that are one
+text are told apart.
 As people run it, localspec draws its own randomness and verifies by block. With --seed N every contender, a server too,
 answers a prompt in a repetition with one seed, made of N and these two; localspec then verifies by coupled noise.
 A server is started as people start it: localspec's worker has larger pages (glibc.malloc.hugetlb) and waits awake for
@@ -283,10 +287,12 @@ def main() -> None:
     measurements: list[Measurement] = []
     benches = []
     stopped = ""
+    sweep = settings(n_max, has_draft=has_draft, types=types, attentions=attentions)
+    print(f"{len(sweep)} servers will be in memory at once", file=sys.stderr)
     for repeat in range(job.repeats):
         servers = {
             setting.name: Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
-            for setting in settings(n_max, has_draft=has_draft, types=types, attentions=attentions)
+            for setting in sweep
         }
         try:
             for one in repetition(job, repeat, load, servers):

@@ -22,6 +22,7 @@ from localspec.models.catalog import Catalog, load_catalog
 from localspec.models.catalog_file import Model
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.text import shown
+from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_model
 from localspec.models.pairs import PairReport, check_pair
@@ -121,13 +122,22 @@ def _resolved(ref: str, as_draft: bool) -> ModelName:
 
 
 def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Console) -> Iterator[Candidate]:
-    """Yield candidates from here, the catalogue and the hub, each model once."""
+    """Yield candidates from here, the catalogue and the hub, each model once.
+
+    One that is here stands for its repository, unless another quantisation there may be better.
+    """
     tried = {seen.source.repo} if isinstance(seen.source, HubName) else set()
+    here = set()
     for one in local_candidates(seen.info):
         yield one
         if one.name.startswith("hf:") and (name := _repo(one.name.removeprefix("hf:"))) is not None:
-            tried.add(name.repo)
-    listed = [model for model in _of_catalogue(seen, load_catalog()) if model.source.repo not in tried]
+            here.add(str(HubName(name.repo, quant=quant_of(name.file or ""))))
+            tried |= set() if _may_have_better(one, seen) else {name.repo}
+    listed = [
+        model
+        for model in _of_catalogue(seen, load_catalog())
+        if model.source.repo not in tried and str(model.source) not in here
+    ]
     if offline:
         for model in listed:
             about = model.size_gb * 1e9
@@ -144,7 +154,14 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
             console.warn(error.message)
     for name, where in wanted[:limit]:
         live.status(f"looking at {one_line(str(name))}")
-        yield remote_candidate(seen.info, name, where, hub)
+        there = remote_candidate(seen.info, name, where, hub)
+        if there.name not in here:
+            yield there
+
+
+def _may_have_better(one: Candidate, seen: Seen) -> bool:
+    """Whether a quantisation may draft where this one does not: it is too large, or the file here cannot be read."""
+    return one.report is None or (one.report.fits and not one.report.why_idle and not one.is_good(seen.bytes))
 
 
 def _repo(found: str) -> HubName | None:

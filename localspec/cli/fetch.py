@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def is_offline(values: Any) -> bool:
-    """Whether --offline or HF_HUB_OFFLINE forbids the network."""
+    """Whether --offline, HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network."""
     if values["offline"]:
         return True
     from localspec.models.hub.cache import must_stay_offline
@@ -32,8 +32,9 @@ def is_offline(values: Any) -> bool:
 def online(hint: str) -> str:
     """Return a hint that needs the network, after what would forbid it that too."""
     from localspec.models.hub.cache import must_stay_offline
+    from localspec.models.hub.settings import offline_variables
 
-    return f"unset HF_HUB_OFFLINE, then {hint}" if must_stay_offline() else hint
+    return f"unset {offline_variables()}, then {hint}" if must_stay_offline() else hint
 
 
 def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:

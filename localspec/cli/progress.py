@@ -86,4 +86,6 @@ class Lines:
         also = f"; another process has {label(waits[0], 60)}" if waits and rate == 0 else ""
         pauses = [file.name.removeprefix("pause ") for file in pull.files if file.name.startswith("pause ")]
         also += f"; the hub asks for a pause of {pauses[0]}" if pauses else ""
+        failed = [file.name for file in pull.files if file.name.startswith("again in ")]
+        also += f"; the transfer broke off: {failed[0]}" if failed else ""
         self._console.say(f"pulled {100 * part:.0f} % of {gigabytes(total)}, {rate / 1e6:.1f} MB/s{left}{also}")

@@ -43,7 +43,7 @@ class CachedFile:
 
 
 def must_stay_offline() -> bool:
-    """Whether HF_HUB_OFFLINE forbids the network."""
+    """Whether HF_HUB_OFFLINE, or TRANSFORMERS_OFFLINE in its place, forbids the network."""
     return bool(hub_settings().HF_HUB_OFFLINE)
 
 

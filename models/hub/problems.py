@@ -10,6 +10,7 @@ from typing import Any
 
 from localspec.errors import LocalspecError, NetworkError, NotFoundError
 from localspec.models.gguf.text import shown
+from localspec.models.hub.settings import offline_variables
 
 _TOKEN = re.compile(r"hf_[A-Za-z0-9]+")
 _PASSWORD = re.compile(r"(?<=//)[^/@\s]+(?=@)")
@@ -59,7 +60,8 @@ def _mapped(error: Exception, repo: str, endpoint: str) -> LocalspecError | None
 
     page = f"{endpoint}/{repo}"
     if isinstance(error, hub.OfflineModeIsEnabled):
-        return NotFoundError(f"{repo} is not on this machine, and HF_HUB_OFFLINE is set", hint="unset HF_HUB_OFFLINE")
+        which = offline_variables()
+        return NotFoundError(f"{repo} is not on this machine, and {which} is set", hint=f"unset {which}")
     if isinstance(error, hub.GatedRepoError):
         return NetworkError(
             f"{repo} is gated: its owner wants you to agree to terms first",

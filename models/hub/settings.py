@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 
 from localspec.errors import UsageError
@@ -18,3 +19,10 @@ def hub_settings() -> ModuleType:
             hint="check HF_ENDPOINT and HF_HUB_DOWNLOAD_TIMEOUT (env | grep HF_), or unset them",
         ) from error
     return constants
+
+
+def offline_variables() -> str:
+    """Return the variables that forbid the network, with blanks between; the library takes either of two."""
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    is_true = hub_settings().ENV_VARS_TRUE_VALUES
+    return " ".join(name for name in names if os.environ.get(name, "").upper() in is_true) or names[0]

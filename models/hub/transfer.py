@@ -46,7 +46,10 @@ class Watch(Protocol):
     def is_cancelled(self) -> bool: ...
 
     def phase(self, name: str) -> None:
-        """Tell what is done now: waiting for another process, hashing, downloading, a pause of so long, or done."""
+        """Tell what is done now: waiting for another process, hashing, downloading, or done.
+
+        A "pause" of so long is one that the hub asks for; "again in" so long is the wait after a failure.
+        """
 
     def at(self, n: int) -> None:
         """Tell how many bytes there are."""
@@ -182,7 +185,8 @@ class Transfer:
                 fruitless = 0 if part.size > before else fruitless + 1
                 if fruitless >= FRUITLESS:
                     raise
-                self._rest(wait_wanted(cause) or 0.5 * 2**fruitless)
+                wanted = wait_wanted(cause)
+                self._rest(wanted or 0.5 * 2**fruitless, "pause" if wanted else "again in")
                 continue
             if part.size < self.file.size:
                 fruitless = 0 if part.size > before else fruitless + 1
@@ -241,10 +245,10 @@ class Transfer:
                 "want --force for it. To keep notes elsewhere: LOCALSPEC_HOME=FOLDER"
             )
 
-    def _rest(self, seconds: float) -> None:
+    def _rest(self, seconds: float, why: str) -> None:
         while seconds > 0:
             self._look()
-            self.watch.phase(f"pause {math.ceil(seconds)} s")
+            self.watch.phase(f"{why} {math.ceil(seconds)} s")
             self.hub.pause(min(seconds, LOCK_WAIT))
             seconds -= LOCK_WAIT
         self.watch.phase("downloading")
@@ -283,7 +287,8 @@ def _unwritable(folder: Path, error: OSError, transfer: Transfer | None) -> Reso
     kept = 0 if transfer is None else transfer.kept()
     if transfer is not None and kept:
         message += f"; the {kept / 1e6:,.0f} MB that came of {shown(transfer.file.name)} are kept"
-        mend += f" (localspec rm hf:{transfer.listing.repo} removes all of it) and run the same command again"
+        mend += f" (localspec rm hf:{transfer.listing.repo} removes them, with every model of that repository)"
+        mend += " and run the same command again"
     return ResourceError(
         message,
         hint=f"{mend}, or keep the cache elsewhere with HF_HUB_CACHE=FOLDER",

@@ -138,7 +138,7 @@ class Search:
             context = ContextPlan(n_ctx, kv_type, self.wish.has_flash)
             drafts: list[Layout | None] = [None]
             if self.models.draft is not None:
-                drafts += _draft_layouts(self.wish.draft_gpu, self.models.draft, self.machine)
+                drafts += self._draft_layouts(context, self.models.draft)
             for draft in drafts:
                 for target in self._layouts(context, self._room_beside(draft, context)):
                     plan = self.predict(context, target, draft)
@@ -250,23 +250,30 @@ class Search:
                         seen.add(layout)
                         yield layout
 
+    def _draft_layouts(self, context: ContextPlan, parts: Anatomy) -> list[Layout]:
+        """Return where a draft may go: altogether in one place, or with as many layers on devices as are asked for.
+
+        Those may take several devices, but no more than they need.
+        """
+        asked, total = self.wish.draft_gpu, len(parts.layers) + 1
+        if asked == "auto":
+            return [ON_CPU, *(whole(device.name, parts) for device in self.machine.devices)]
+        count = 0 if asked == "off" else total if asked == "all" else min(int(asked), total)
+        if not count:
+            return [ON_CPU]
+        ledger, room = self._ledger(context, is_draft=True), self._room_beside(None, context)
+        fast = tuple(device.name for device in self.machine.fastest_first)
+        for n in range(1, len(fast) + 1):
+            orders = permutations(fast, n) if n == 1 or len(fast) <= MAX_PERMUTED else [fast[:n]]
+            found = [_fill(ledger, order, room, count, 0) for order in orders]
+            if any(found):
+                return list(dict.fromkeys(layout for layout in found if layout is not None))
+        return []
+
     def _needs_cpu(self, target: Layout, draft: Layout | None) -> bool:
         """Whether the CPU has layers or experts to read."""
         is_behind = target.n_offloaded < len(self.models.target.layers) + 1 or bool(target.cpu_experts)
         return is_behind or (draft is not None and not draft.n_offloaded)
-
-
-def _draft_layouts(asked: str, parts: Anatomy, machine: Machine) -> list[Layout]:
-    """Return where a draft may go: altogether in one place, or on one device with as many layers as are asked for."""
-    if asked == "off":
-        return [ON_CPU]
-    on_devices = [whole(device.name, parts) for device in machine.devices]
-    if asked == "auto":
-        return [ON_CPU, *on_devices]
-    if asked == "all":
-        return on_devices
-    count = min(int(asked), len(parts.layers) + 1)
-    return [replace(layout, counts=(count,)) for layout in on_devices] if count else [ON_CPU]
 
 
 def _rank(plan: Plan) -> tuple[float, bool, int, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Measurement, from_wire
 from localspec.bench.schedule import Cell
-from scripts.matrix import is_late, report
+from scripts.matrix import code, is_late, report, state_of
 
 EMPTY = Measurement(
     cell=Cell(0, 0.0, "plain", 0), seed=1, method="auto", tree="", length="", k=0, verify="", reason="length",
@@ -75,3 +77,19 @@ def test_what_was_measured_before_the_column_was_there_is_told_again() -> None:
     for wire in wires:
         del wire["text_hash"], wire["overdrawn_ms"]
     assert row([from_wire(wire) for wire in wires], "distilled")["late"] == "1/1"
+
+
+def test_what_makes_and_measures_is_one_state_and_another_model_is_another(tmp_path: Path) -> None:
+    """Answers of both would stand in one table; files made again with the same bytes are the same."""
+    root = Path(__file__).parents[2]
+    found = code()
+    for name in ("localspec/engine.py", "models/plan/search.py", "scripts/matrix.py", "scripts/make_scaled_pair.py"):
+        assert root / name in found, name
+    model, hashes = tmp_path / "draft.gguf", Hashes(tmp_path / "sha256.json")
+    seen = []
+    for data in (b"distilled", b"hostile", b"distilled"):
+        model.unlink(missing_ok=True)
+        model.write_bytes(data)
+        seen.append(state_of(found, [model], hashes))
+    assert seen[0] == seen[2] != seen[1]
+    assert state_of(found[1:], [model], hashes) != seen[0]

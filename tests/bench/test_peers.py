@@ -162,7 +162,9 @@ def test_what_was_measured_outlasts_a_server_that_does_not_start(
     with pytest.raises(SystemExit) as caught:
         peers.main()
     assert caught.value.code == "incomplete: llama-server ngram-mod does not start: error loading model: no such"
-    assert "| plain" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "| plain" in told.out
+    assert told.err.startswith("22 servers will be in memory at once\n")
     assert (tmp_path / "found.json").exists()
 
 

@@ -164,3 +164,5 @@ class Terminal:
 
 def _own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for key in (signal.SIGINT, signal.SIGQUIT):  # a shell lets what it starts in the background ignore both
+        signal.signal(key, signal.SIG_DFL)

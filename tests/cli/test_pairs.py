@@ -253,3 +253,31 @@ def test_a_model_that_is_here_is_suggested_once_and_not_looked_at_on_the_hub(mac
     assert [(one["name"], one["where"]) for one in offline] == [here]
     found = machine.json("pairs", "suggest", "--limit", "1", TARGET)["candidates"]
     assert [(one["name"], one["where"]) for one in found] == [here, ("hf:tales/storyteller-tiny-GGUF:Q8_0", "hub")]
+
+
+def test_a_model_that_is_here_and_too_large_does_not_hide_what_pays(machine: Machine) -> None:
+    """Another quantisation of it is in the catalogue, or on the hub; one here that does not fit hides its own."""
+    large, other = DRAFT_BYTES + bytes(2_000_000), without_a_token(DRAFT_BYTES)
+    repos = machine.server.repos
+    repos["tales/draft-GGUF"] = Repo({"draft-F16.gguf": large, "draft-Q8_0.gguf": DRAFT_BYTES})
+    repos["tales/storyteller-tiny-GGUF"] = Repo({"tiny-F16.gguf": large, "tiny-Q4_K_M.gguf": DRAFT_BYTES})
+    repos["tales/storyteller-odd-GGUF"] = Repo({"odd-F16.gguf": other, "odd-Q4_K_M.gguf": other})
+    repos["tales/storyteller-one-GGUF"] = Repo({"one-F16.gguf": large})
+    list_the_tales(machine)
+    names = ("draft", "storyteller-tiny", "storyteller-odd", "storyteller-one")
+    machine.pull(TARGET, *(f"hf:tales/{name}-GGUF:F16" for name in names))
+    found = {one["name"]: one for one in machine.json("pairs", "suggest", TARGET)["candidates"]}
+    assert sorted(one["where"] for one in found.values()) == ["catalogue", *["here"] * 4, "hub"]
+    assert found[DRAFT]["verdict"] == found["hf:tales/storyteller-tiny-GGUF:Q4_K_M"]["verdict"] == "fits"
+    offline = machine.json("pairs", "suggest", "--offline", TARGET)["candidates"]
+    assert [one["name"] for one in offline if one["where"] != "here"] == [DRAFT]
+
+
+def test_the_catalogues_quantisation_is_not_said_to_be_elsewhere_when_it_is_here(machine: Machine) -> None:
+    machine.server.repos["tales/draft-GGUF"] = Repo({"draft-Q8_0.gguf": DRAFT_BYTES + bytes(2_000_000)})
+    list_the_tales(machine)
+    machine.pull(TARGET, DRAFT)
+    for args in ([], ["--offline"]):
+        (one,) = machine.json("pairs", "suggest", *args, TARGET)["candidates"]
+        assert (one["name"], one["where"]) == ("hf:tales/draft-GGUF/draft-Q8_0.gguf", "here")
+        assert "too large to pay" in one["verdict"]

@@ -30,3 +30,8 @@ def test_sparse_lines_tell_how_far_it_is_and_that_the_hub_asks_to_wait(capsys: p
     now[0] = 1000.0
     lines.show(pull("pause 40 s", 500_000_000))
     assert capsys.readouterr().err.rstrip().endswith("; the hub asks for a pause of 40 s")
+    now[0] = 2000.0
+    lines.show(pull("again in 4 s", 500_000_000))
+    said = capsys.readouterr().err.rstrip()
+    assert said.endswith("; the transfer broke off: again in 4 s")
+    assert "the hub asks" not in said

@@ -128,6 +128,13 @@ def test_without_the_hub_and_without_the_files(machine: Machine) -> None:
     for command in (["run", "-y", "-m", PAIR, "hi"], ["pull", PAIR], ["pairs", "suggest", TARGET]):
         said = assert_one_line(machine.call(*command, env={"HF_HUB_OFFLINE": "1"}), 3, "not on this machine")
         assert " — try: unset HF_HUB_OFFLINE, then localspec pull hf:tales/" in said
+    for env, named in (
+        ({"TRANSFORMERS_OFFLINE": "1"}, "TRANSFORMERS_OFFLINE"),
+        ({"TRANSFORMERS_OFFLINE": "yes", "HF_HUB_OFFLINE": "on"}, "HF_HUB_OFFLINE TRANSFORMERS_OFFLINE"),
+        ({"TRANSFORMERS_OFFLINE": "0", "HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE"),
+    ):
+        said = assert_one_line(machine.call("pull", PAIR, env=env), 3, "not on this machine")
+        assert f" — try: unset {named}, then localspec pull hf:tales/" in said
     machine.pull(TARGET)
     done = machine.call("run", "-y", "-m", PAIR, "--offline", "hi")
     assert_one_line(done, 3, "hf:tales/draft-GGUF:Q8_0 is not on this machine")

@@ -162,8 +162,8 @@ def test_a_server_that_fails_for_a_while(machine: Machine, status: int) -> None:
     assert sum(machine.pauses) >= 3
 
 
-def test_the_pause_that_the_hub_asks_for_is_made_and_shown(machine: Machine) -> None:
-    machine.server.faults.cdn = [(429, {"RateLimit": '"resolvers";r=0;t=90'})]
+def shown_pauses(machine: Machine) -> list[str]:
+    """Pull the target; return what was shown of it in each wait."""
     shown: list[str] = []
 
     def pause(seconds: float) -> None:
@@ -173,8 +173,26 @@ def test_the_pause_that_the_hub_asks_for_is_made_and_shown(machine: Machine) -> 
     pull = Pull(machine.plan(TARGET), Hub(machine.server.endpoint, pause), machine.cache, machine.receipts)
     pull_all(pull, lambda _: None, 0.01)
     assert machine.found(TARGET) == [TARGET_BYTES]
+    assert pull.files[0].name == "done"
+    return shown
+
+
+def test_the_pause_that_the_hub_asks_for_is_made_and_shown(machine: Machine) -> None:
+    machine.server.faults.cdn = [(429, {"RateLimit": '"resolvers";r=0;t=90'})]
+    shown = shown_pauses(machine)
     assert sum(machine.pauses) == 90
-    assert (shown[0], shown[-1], pull.files[0].name) == ("pause 90 s", "pause 1 s", "done")
+    assert (shown[0], shown[-1]) == ("pause 90 s", "pause 1 s")
+
+
+def test_a_wait_that_nobody_asked_for_is_no_pause_of_the_hubs(machine: Machine) -> None:
+    machine.server.faults.cdn = [(502, {}), (503, {"Retry-After": "3"})]
+    machine.server.faults.cuts = [0, 0]
+    asked = ["pause 3 s", "pause 3 s", "pause 2 s", "pause 2 s", "pause 1 s", "pause 1 s"]
+    shown = shown_pauses(machine)
+    assert [one for one in shown if one.startswith("pause")] == asked
+    others = [one for one in shown if not one.startswith("pause")]
+    assert len(others) >= 3
+    assert all(one.startswith("again in ") for one in others)
 
 
 def test_a_longer_pause_is_told(machine: Machine) -> None:
@@ -326,7 +344,13 @@ def test_a_write_that_fails_costs_nothing_of_what_came(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", fail)
-        error = assert_fails(machine, ResourceError, "are kept", "localspec rm hf:tales/storyteller-GGUF")
+        error = assert_fails(
+            machine,
+            ResourceError,
+            "are kept",
+            "localspec rm hf:tales/storyteller-GGUF",
+            "with every model of that repository",
+        )
     assert ("full" in error.message) == (number == errno.ENOSPC)
     (left,) = machine.partials()
     size = left.stat().st_size

@@ -18,7 +18,7 @@ from localspec.errors import ResourceError
 from localspec.models.plan.layout import ON_CPU, Layout
 from localspec.models.plan.machine import Device, Machine
 from localspec.models.plan.search import Plan, Search, Wish, alternatives, best, best_and_plain
-from tests.models.hollow import LLAMA_8B
+from tests.models.hollow import LLAMA_8B, LLAMA_70B
 from tests.models.plan.examples import GIB, gbps, of_8b, of_70b, of_experts, pair
 
 LAYER_70B = 481_361_920
@@ -228,3 +228,19 @@ def test_a_draft_that_is_put_somewhere_is_counted_there(asked: str, draft: Layou
     assert plan.target == Layout(("CUDA0",), (layers,))
     assert plan.use["CUDA0"].total <= 24 * GIB * 0.93
     assert plain.target == Layout(("CUDA0",), (46,))
+
+
+@pytest.mark.parametrize(("asked", "n_layers"), [("all", 33), ("40", 33), ("30", 30)])
+def test_a_draft_that_no_device_holds_is_spread_over_several(asked: str, n_layers: int) -> None:
+    """An 8B of 5 GB on two devices of 4 GiB; a larger third has it alone, one of them by itself does not."""
+    small = [Device(f"CUDA{i}", 4 * GIB, gbps(400)) for i in range(2)]
+    machine = Machine(64 * GIB, 8, tuple(small), gbps(60))
+    models, wish = pair(LLAMA_70B, LLAMA_8B), Wish(needs_draft=True, draft_gpu=asked)
+    plan = best(machine, models, wish)
+    assert plan.draft is not None
+    assert (set(plan.draft.devices), plan.draft.n_offloaded) == ({"CUDA0", "CUDA1"}, n_layers)
+    for device in small:
+        assert plan.use[device.name].total <= device.memory * 0.93
+    larger = replace(machine, devices=(*small, Device("CUDA2", 8 * GIB, gbps(100))))
+    assert best(larger, models, wish).draft == Layout(("CUDA2",), (n_layers,))
+    assert best(replace(machine, devices=tuple(small[:1])), models, wish).draft is None
