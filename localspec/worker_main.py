@@ -97,7 +97,6 @@ class Server:
         settings = load_settings_from_wire(command["settings"])
         with self._binding.loading(settings.threads):
             session_class = _session_class()
-        self._binding.free()
         self._session = session_class(self._cancel)
         for event in self._session.load(settings):
             if isinstance(event, Loaded):

@@ -31,24 +31,21 @@ class Binding:
 
     @contextlib.contextmanager
     def loading(self, threads: int | None) -> Iterator[None]:
-        """Import llama.cpp within this: it is to decode with `threads` (None: as many as fit), at first."""
+        """Import llama.cpp within this: it is to decode with `threads` (None: as many as fit), at first.
+
+        Afterwards the calling thread may run anywhere, until `hold`.
+        """
         everything = len(self._cpus)
         is_wanted = everything > 1 and everything == (threads or cpus.physical_cores())
-        if not is_wanted or any(name in os.environ for name in SETTINGS):
-            yield
-            return
-        cpus.remember(self._cpus)
-        os.environ["OMP_PROC_BIND"] = "true"
+        if is_wanted and not any(name in os.environ for name in SETTINGS):
+            cpus.remember(self._cpus)
+            os.environ["OMP_PROC_BIND"] = "true"
+            self._is_told = True
         try:
             yield
         finally:
-            self._is_told = True
-            self.free()
-
-    def free(self) -> None:
-        """Let the calling thread run anywhere again, before models are loaded."""
-        if self._is_told:
-            _run_on(self._cpus)
+            if self._is_told:
+                _run_on(self._cpus)
 
     def hold(self, threads: int) -> None:
         """Bind the calling thread, which decodes with `threads`, to the processor on which OpenMP counts it."""

@@ -74,8 +74,7 @@ class Reading:
 
         A machine that stood still meanwhile must not make reading look so dear that it is never tried again.
         """
-        each, known = max(seconds, 0.0) / self._behind, self._costs.read
-        self._costs.read = (known + min(each, OUTLIER * known)) / 2 if known else each
+        self._costs.read = _learned(self._costs.read, max(seconds, 0.0) / self._behind)
 
 
 class Copier(Protocol):
@@ -124,5 +123,9 @@ class Copying:
     def observe(self, planning: float) -> None:
         """Learn what reading takes from the seconds in which a pass with some of it was planned."""
         if self._n >= TIMED:
-            each, known = planning / self._n, self._costs.copying
-            self._costs.copying = (known + min(each, OUTLIER * known)) / 2 if known else each
+            self._costs.copying = _learned(self._costs.copying, planning / self._n)
+
+
+def _learned(known: float, each: float) -> float:
+    """Return the seconds a token that are known after another measurement, 0.0 being none."""
+    return (known + min(each, OUTLIER * known)) / 2 if known else each

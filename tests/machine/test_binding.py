@@ -23,7 +23,7 @@ ALL = cpus.allowed()
 @pytest.fixture
 def processors() -> int:
     if not 1 < len(ALL) == cpus.physical_cores():
-        pytest.skip("needs several processors, one thread each, and all of them")
+        pytest.skip("needs several processors, one thread each, and all of them")  # a test cannot add any
     return len(ALL)
 
 
