@@ -36,6 +36,7 @@ from localspec.control import account
 from localspec.control.auto import LONGEST
 from localspec.profiles import Profile
 from localspec.session import Session
+from localspec.steering import Steering
 
 UNIT = 0.03  # seconds of a plain pass: long enough for everything that short ones go without
 BATCH = 8  # rows that the draft model reads as long as one
@@ -102,6 +103,12 @@ class Replay(Session):
 
     def _profile(self, *given: Any) -> Profile:
         return Profile(self._folder / "profile.json")
+
+    def unlearn(self) -> None:
+        """Go on with a machine and a pair of which nothing is known."""
+        clock, *_ = self._priced
+        self._profile().file.unlink(missing_ok=True)
+        self._steering = Steering(self._profile(), clock)
 
     def _load_pair(self, *given: Any) -> Generator[events.Event, None, tuple[str, ...]]:
         warnings = yield from super()._load_pair(*given)
@@ -186,6 +193,8 @@ def compare(asked: argparse.Namespace) -> dict[str, Answers]:
             for prompt in prompts:
                 request = Request(prompt=prompt.text, max_tokens=asked.n, sampling=sampling, cold=True)
                 for one, answers in found.items():
+                    if asked.cold:
+                        session.unlearn()
                     answers.add(session, clock, replace(request, speculation=speculation(one)))
     return found
 
@@ -211,6 +220,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=1, help="each prompt so many times")
     parser.add_argument("--temp", type=float, default=0.0)
+    parser.add_argument("--cold", action="store_true", help="forget before every answer what others taught")
     parser.add_argument("--unseeded", action="store_true", help="draw anew each time, under the rule for that")
     parser.add_argument("-n", type=int, default=96, help="tokens of an answer")
     parser.add_argument("--noise", type=float, default=0.04, help="standard deviation of a pass, of its time")

@@ -127,12 +127,12 @@ class Auto:
         self._rest -= is_resting
         if is_resting and not self._free:
             return self._plain(self.tally.parked)
-        if self.ledger.room <= 0.0:  # thinking about it costs time too
-            return self._parked("parked: no more may be lost just now")
-        price = self._costs.plain
+        price, room = self._costs.plain, self.ledger.room
+        least = DOUBT * self._costs.rows(1) - price
+        if room <= max(least, 0.0):  # thinking costs time too: done in every pass, it would eat up what may be lost
+            return self._parked(too_dear(least, room))
         value = max(self._rate.tokens_per_second, 1.0 / price)
         wanted = max(self.ledger.account.worry, 0.0) / (WON_BACK * price)
-        room = self.ledger.room
         offers = [self._offered(name, free, history, longest, value, room) for name, free in self._free.items()]
         modelled = NOTHING if is_resting or not self._name else self._modelled(history, longest, value, room)
         promising = [one for one in (*offers, modelled) if one.gain > wanted]
@@ -184,11 +184,13 @@ class Auto:
             return NOTHING
         draft = drafter.offer(history, Plan(name, longest, longest))
         costs = self._costs
-        reach, tokens, best = 1.0, 0.0, NOTHING
+        reach, tokens, squares, best = 1.0, 0.0, 0.0, NOTHING
         for n in range(1, len(draft) + 1):  # a chain
             reach *= draft.share(n)
             tokens += reach
-            gain = tokens - value * (costs.rows(n) - costs.plain)
+            squares += (2 * n - 1) * reach
+            scatter = (squares - tokens * tokens) * costs.plain / room  # `Growing` has the reason
+            gain = tokens - scatter - value * (costs.rows(n) - costs.plain)
             worst = DOUBT * costs.rows(n) - costs.plain
             if gain > best.gain and (worst <= room or n == 1):
                 plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, costs.rows(n)), why=f"{name} {n}")
@@ -215,7 +217,13 @@ class Auto:
             net = tokens - value * (rows[k] - rows[0] + draft[k])
             if net > gain:
                 gain, best, expected = net, k, tokens
-        stop = Growing(self._acceptance, self._mean, [value * cost for cost in rows], [value * cost for cost in draft])
+        stop = Growing(
+            self._acceptance,
+            self._mean,
+            [value * cost for cost in rows],
+            [value * cost for cost in draft],
+            caution=self._costs.plain / room,
+        )
         plan = Plan(
             self._name,
             len(rows) - 1,

@@ -23,7 +23,7 @@ WIDTHS = 2  # that are measured whatever they take: from one alone nothing follo
 PAIRS = 5  # passes of one row and of its rival: the two are a few percent apart, and takes scatter by as much
 CLOSE = 1.05  # times one row: what costs more than that by a first look is no rival
 READ = 32  # rows of a pass that stands for reading the prompt
-ORDER = (1, 4, 8, 2, 3, 5, 6, 7, 9, 16, *(rows for rows in SIZES if rows > 9 and rows != 16))
+ORDER = (1, 4, 2, 8, 3, 5, 6, 7, 9, 16, *(rows for rows in SIZES if rows > 9 and rows != 16))
 NARROW = 9  # rows: widths up to here are worth half a second of a later load
 
 

@@ -38,6 +38,7 @@ class RowCosts:
         self._seen: dict[int, int] = {}  # passes by rows: none of a guess, and of what a survey timed enough
         self._lone: float | None = None  # what the last pass of one row took
         self._known: list[int] = []
+        self._padding: dict[int, int] = {}  # rows to rows, as `padded` found them: it is asked for many, every pass
         self.add(measured or {})
 
     @property
@@ -83,6 +84,7 @@ class RowCosts:
         self._drift_then.update(dict.fromkeys(measured, self._drift))
         self._seen.update(dict.fromkeys(measured, FIRST))
         self._known = sorted(self._seconds)
+        self._padding.clear()
 
     def guess(self, others: Sequence[RowCosts]) -> None:
         """Fill in what the first of `others` knows of widths not known here, dearer by as much as what both know is.
@@ -97,9 +99,15 @@ class RowCosts:
         self._seconds = found
         self._drift_then = dict.fromkeys(self._seconds, self._drift)
         self._known = sorted(self._seconds)
+        self._padding.clear()
 
     def padded(self, rows: int) -> int:
         """Return how many rows a pass of `rows` should have: as many, or a few more where those cost less."""
+        if rows not in self._padding:
+            self._padding[rows] = self._padded(rows)
+        return self._padding[rows]
+
+    def _padded(self, rows: int) -> int:
         if rows <= 1:
             return rows
         wider = [n for n in self._known if rows < n <= rows + PADDING]
@@ -127,6 +135,8 @@ class RowCosts:
             self._seconds[rows] = (1 - new) * expected + new * seconds
         self._drift_then[rows] = self._drift
         self._seen[rows] = seen + 1
+        if rows > 1 or 2 not in self._seconds:  # all others drift alike, and two rows may be guessed at by one
+            self._padding.clear()
 
     def _believed(self, seconds: float) -> float:
         """Return what to learn from a pass of one row: that it takes longer than is known only where the last did too.
@@ -189,17 +199,19 @@ class DraftCosts:
     def __init__(self, each: float) -> None:
         # Sums over drafts of 1, n, n^2, t and n t; the guess counts like drafts of one and of four tokens.
         self._sums = [2.0, 5.0, 17.0, 5.0 * each, 17.0 * each]
+        self._line = self._fitted()  # first and each
 
     def of(self, n: int) -> float:
         """Return the expected seconds; no draft costs nothing."""
-        if n == 0:
-            return 0.0
+        return self._line[0] + self._line[1] * n if n else 0.0
+
+    def _fitted(self) -> tuple[float, float]:
         ones, ns, squares, ts, products = self._sums
         spread = ones * squares - ns * ns
         mean = ts / max(ns, 1e-9)
         each = (ones * products - ns * ts) / spread if spread > 1e-6 * ones * ones else mean
         each = min(max(each, 0.0), mean)  # a negative first cost is noise
-        return max(ts - each * ns, 0.0) / ones + each * n
+        return max(ts - each * ns, 0.0) / ones, each
 
     def observe(self, n: int, seconds: float) -> None:
         """Learn from a draft of `n` tokens."""
@@ -207,6 +219,7 @@ class DraftCosts:
         seconds = min(seconds, OUTLIER * expected) if expected > 0.0 else seconds
         new = (1.0, float(n), float(n * n), seconds, n * seconds)
         self._sums = [FORGET * old + one for old, one in zip(self._sums, new, strict=True)]
+        self._line = self._fitted()
 
 
 @dataclass

@@ -1,4 +1,8 @@
-"""When a chain stops growing: the value of time, asked before every pass of the draft model and before every draw."""
+"""When a chain stops growing: the value of time, asked before every pass of the draft model and before every draw.
+
+What a draft brings scatters about what it promises, and one that is rejected can use up what may be lost for dozens of
+passes. As for whoever bets a share of all they have (Kelly), its variance counts against it, over what may be lost.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,20 @@ from localspec.protocols import Growth
 class Growing:
     """The stop rule of one chain. `rows` are lambda T(1+k) and `draft` lambda D(k) by k, in tokens.
 
-    To know what may follow k tokens, the draft model is run a (k+1)th time; then the next token costs rows alone.
+    `caution` is one over the tokens that may be lost: what a squared token of scatter counts for. To know what may
+    follow k tokens, the draft model is run a (k+1)th time; then the next token costs rows alone.
     """
 
     acceptance: Acceptance
     mean: float
     rows: list[float]
     draft: list[float]
+    caution: float = 0.0
     looked: int = 0  # passes of the draft model
     reach: float = 1.0  # chance that all that is drafted is accepted
     length: int = 0  # of the draft so far
     tokens: float = 0.0  # of it that are expected to be accepted
+    squares: float = 0.0  # of that number: what is expected of its square
 
     @property
     def promise(self) -> float:
@@ -42,17 +49,23 @@ class Growing:
         if is_worth:
             self.length = growth.depth + 1
             self.tokens += chance
+            self.squares += (2 * self.length - 1) * chance
         return is_worth
 
     def _is_worth(self, k: int, looked: int, chance: float) -> bool:
         """Whether some longer draft is worth what it costs more; `chance` is that its next token is accepted too."""
-        tokens = 0.0
+        tokens, squares = self.tokens, self.squares
+        now = self._worth(tokens, squares) - self.rows[k] - self.draft[looked]
         for longer in range(k + 1, len(self.rows)):
             tokens += chance
+            squares += (2 * longer - 1) * chance
             chance *= self.mean
-            if tokens > self.rows[longer] - self.rows[k] + self.draft[longer] - self.draft[looked]:
+            if self._worth(tokens, squares) - self.rows[longer] - self.draft[longer] > now:
                 return True
         return False
+
+    def _worth(self, tokens: float, squares: float) -> float:
+        return tokens - self.caution * (squares - tokens * tokens)
 
 
 def _share(growth: Growth) -> float:

@@ -170,6 +170,9 @@ def test_looking_pays_where_no_draft_would_that_is_drafted_unseen() -> None:
 class Copies:
     """A free drafter that is sure of eight tokens."""
 
+    def __init__(self) -> None:
+        self.asked = 0
+
     def unread(self, history: History) -> int:
         return 0
 
@@ -177,6 +180,7 @@ class Copies:
         raise AssertionError("all is read")
 
     def offer(self, history: History, plan: Plan) -> Draft:
+        self.asked += 1
         return Draft.of([0] * 9, range(-1, 8), shares=[1.0] + [0.95] * 8)
 
 
@@ -191,4 +195,20 @@ def test_a_free_draft_is_as_long_as_may_be_lost() -> None:
         times = Times(verify=costs.target.of(plan.width(k)))
         auto.observe(step_of(plan, position, [0.95] * k, k, times), times.total)
         lengths.append(k)
-    assert lengths == [2, 5]
+    assert lengths == [2, 3]
+
+
+def test_where_nothing_can_be_afforded_nobody_is_asked() -> None:
+    """Thinking in every pass would eat up what may be lost, as it grows by two percent of the time: a lock for good."""
+    costs = Costs(RowCosts({rows: 1.0 + 0.7 * (rows - 1) for rows in SIZES}), DraftCosts(0.1))
+    copies = Copies()
+    auto = Auto(costs, Acceptance(Draw.FIXED), Shape(8, 8, 1), Draw.FIXED, free={"suffix": copies})
+    plan = auto.plan(Text(), Room(8, 64))
+    assert (plan.max_nodes, copies.asked) == (1, 1)
+    auto.observe(step_of(plan, 0, [0.95], 0, Times(verify=costs.target.of(2))), costs.target.of(2))
+    passes = 0
+    while auto.plan(Text(), Room(8, 64)).max_nodes == 0:
+        assert copies.asked == 1
+        auto.observe(step_of(Plan("suffix"), 1 + passes, [], 0, Times(verify=costs.plain)), costs.plain)
+        passes += 1
+    assert 20 < passes < 40  # what was lost is earned again: 0.7 passes at two percent of each

@@ -42,6 +42,20 @@ def test_a_clear_lead_is_drafted_and_a_narrow_one_is_not() -> None:
     assert grown(0.95, 0.95, 0.05).length == 3  # a third row costs nothing more, so neither does a hopeless token
 
 
+def test_a_bet_of_all_there_is_has_to_be_surer_than_one_of_little() -> None:
+    """One row costs 0.7 tokens: eight in ten chances pay in the long run, and not where one loss ends all drafting."""
+    likely, sure = 0.75, 0.99
+    assert 0.8 < chances(likely)[0] < 0.9
+    rows, draft = ROWS[:2], DRAFT[:2]
+
+    def is_drafted(share: float, caution: float) -> bool:
+        return Growing(Acceptance(Draw.COUPLED), 0.9, rows, draft, caution).go_on(Growth(WIDE, 0, 0, share=share))
+
+    assert is_drafted(likely, caution=0.01)
+    assert not is_drafted(likely, caution=1.0)
+    assert is_drafted(sure, caution=1.0)
+
+
 def test_a_draft_promises_its_tokens_net_of_rows_and_looks() -> None:
     one, two, three = chances(0.95, 0.9, 0.95)
     expected = one + one * two + one * two * three
