@@ -14,7 +14,7 @@ from localspec.bench.answers import Answer, Surveyed, ask, survey
 from localspec.bench.race import Race, race
 from localspec.bench.suites import Prompt, choose, load_suite
 from localspec.config import Message, Request, Sampling, Speculation
-from localspec.control.cost import RowCosts
+from localspec.control.row_costs import RowCosts
 from localspec.control.survey import Survey
 from localspec.errors import IncompatibleError
 from localspec.worker import Worker

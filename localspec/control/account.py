@@ -13,7 +13,6 @@ import math
 
 EPS = 0.02
 HEAD_START = 1.0  # L0, in plain passes
-DOUBT = 1.1  # times what is expected of a pass: it may take as much, and the account has to hold
 CREDIT = 200.0  # plain passes: how much past gain may be lost again before drafting stops
 
 

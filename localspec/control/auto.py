@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from localspec.acceptance import Acceptance
-from localspec.control.account import DOUBT, too_dear
-from localspec.control.cost import Costs
+from localspec.control.account import too_dear
+from localspec.control.cost import DOUBT, Costs
 from localspec.control.growing import Growing
 from localspec.control.ledger import Ledger
 from localspec.control.reading import Copier, Copying, Reader, Reading
@@ -37,7 +37,7 @@ LONGEST = 16  # tokens of a chain, where -k sets no other bound
 MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
 FIRST_GUESS = 10.0  # tokens that the first guess is worth
 STAKE = 0.5  # of what may be lost: the most that a trial may cost
-RESTED = 3  # passes without a thought of the draft model once drafting was parked
+RESTED = 3  # passes without a thought once drafting was parked, of the draft model at least
 WON_BACK = 32.0  # passes in which what was lost must be won back
 READ_BACK = 64.0  # and what is spent on reading, or in the rest of a short answer
 PROBED = 8  # parked passes from one that is told as a measurement to the next
@@ -125,10 +125,10 @@ class Auto:
             return self._plain("nothing measured yet")
         is_resting = self._rest > 0
         self._rest -= is_resting
-        if is_resting and not self._free:
+        if is_resting and (self.ledger.account.loss > 0.0 or not self._free):  # what was gained may be thought away
             return self._plain(self.tally.parked)
         price, room = self._costs.plain, self.ledger.room
-        least = DOUBT * self._costs.rows(1) - price
+        least = self._costs.worst(1) - price
         if room <= max(least, 0.0):  # thinking costs time too: done in every pass, it would eat up what may be lost
             return self._parked(too_dear(least, room))
         value = max(self._rate.tokens_per_second, 1.0 / price)
@@ -191,7 +191,7 @@ class Auto:
             squares += (2 * n - 1) * reach
             scatter = (squares - tokens * tokens) * costs.plain / room  # `Growing` has the reason
             gain = tokens - scatter - value * (costs.rows(n) - costs.plain)
-            worst = DOUBT * costs.rows(n) - costs.plain
+            worst = costs.worst(n) - costs.plain
             if gain > best.gain and (worst <= room or n == 1):
                 plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, costs.rows(n)), why=f"{name} {n}")
                 best = Offer(plan, gain, worst)
@@ -206,7 +206,7 @@ class Auto:
         reading = self._reading.charged
         rows = [self._costs.rows(k) for k in range(longest + 1)]
         draft = [self._costs.draft.of(k) for k in range(longest + 1)]
-        while len(rows) > 2 and DOUBT * (rows[-1] + draft[-1] + reading) - rows[0] > room:
+        while len(rows) > 2 and self._costs.worst(len(rows) - 1) + DOUBT * (draft[-1] + reading) - rows[0] > room:
             rows.pop()
             draft.pop()
         tokens, reach, gain, best = 0.0, 1.0, -math.inf, 1
@@ -236,7 +236,8 @@ class Auto:
         )
         passes = min(READ_BACK, self._left / (1.0 + expected))
         gain = self._looks.worth(gain) - value * self._reading.seconds / passes
-        return Offer(plan, gain, DOUBT * (rows[best] + draft[best] + reading) - rows[0], stop)
+        worst = self._costs.worst(best) + DOUBT * (draft[best] + reading) - rows[0]
+        return Offer(plan, gain, worst, stop)
 
     def _trial(self, offer: Offer, value: float) -> Offer:
         """Return a draft of one token, to see whether things have changed; nothing where no acceptance would do."""
@@ -244,8 +245,8 @@ class Auto:
         if all(k <= value * (costs.rows(k) - costs.plain + costs.draft.of(k)) for k in range(1, self._longest + 1)):
             return NOTHING
         plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=_anyhow, expects=None, why="trial of one token")
-        dear = costs.rows(1) + costs.draft.of(1) + self._reading.seconds
-        return Offer(plan, 0.0, DOUBT * dear - costs.plain)
+        drafting = costs.draft.of(1) + self._reading.seconds
+        return Offer(plan, 0.0, costs.worst(1) + DOUBT * drafting - costs.plain)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn costs and acceptance from a pass, and charge it."""

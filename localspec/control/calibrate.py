@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
-from localspec.control.cost import SIZES, Costs, RowCosts, lone_rows
+from localspec.control.cost import Costs
+from localspec.control.row_costs import SIZES, RowCosts, lone_rows
 from localspec.protocols import Cancel, Cancelled
 
 BUDGET = 0.5  # seconds for the widths of the target, and as much for one row and its rival

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localspec.control.account import DOUBT, too_dear
-from localspec.control.cost import Costs, DraftCosts
+from localspec.control.account import too_dear
+from localspec.control.cost import DOUBT, Costs, DraftCosts
 from localspec.control.ledger import Ledger
 from localspec.control.reading import Reader, Reading
 from localspec.draft import Step
@@ -62,7 +62,8 @@ class Guarded:
 
     def _worst(self, nodes: int, plan: Plan) -> float:
         """Return the seconds lost if `nodes` nodes are rejected."""
-        return DOUBT * (self._costs.rows(nodes) + self._levels.of(min(plan.max_depth, nodes))) - self._costs.plain
+        drafting = DOUBT * self._levels.of(min(plan.max_depth, nodes))
+        return self._costs.worst(nodes) + drafting - self._costs.plain
 
     def _plain(self, plan: Plan, why: str) -> Plan:
         """Return the plan emptied; now and then it is told as a measurement of plain decoding."""

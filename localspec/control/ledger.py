@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from localspec.control.account import LossAccount
-from localspec.control.cost import OUTLIER, Costs
+from localspec.control.cost import DOUBT, Costs
+from localspec.control.row_costs import OUTLIER
 from localspec.draft import Step
 
-INTERRUPTED = 1.25  # times what is known of its width: beyond, other programs took the processor
 PAUSE = 0.02  # seconds that telling a pass may take however short it is otherwise
 
 
@@ -81,4 +81,4 @@ class Ledger:
         """
         if not self._costs.target.knows(1 + n):
             return 0.0
-        return max(0.0, on_target - INTERRUPTED * self._costs.target.of(1 + n))
+        return max(0.0, on_target - DOUBT * self._costs.target.of(1 + n))

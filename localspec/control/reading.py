@@ -16,7 +16,8 @@ import sys
 from typing import Protocol
 
 from localspec.control.account import EPS
-from localspec.control.cost import OUTLIER, Costs
+from localspec.control.cost import Costs
+from localspec.control.row_costs import OUTLIER
 from localspec.protocols import History
 
 BEHIND = 8  # tokens: a drafter further behind must read up, and that is a price of its own

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from localspec.control.calibrate import READ, Timed
-from localspec.control.cost import SIZES, Costs, RowCosts, span
+from localspec.control.cost import Costs, span
+from localspec.control.row_costs import SIZES, RowCosts
 from localspec.protocols import Backend, Cancel, Cancelled, Clock
 
 ROUNDS = 20  # beyond, nothing new is learned

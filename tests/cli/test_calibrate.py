@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.staircase import staircase
-from localspec.control.cost import SIZES
+from localspec.control.row_costs import SIZES
 from localspec.control.survey import Survey
 from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.cli.harness import REAL, ROOT, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair

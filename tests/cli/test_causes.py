@@ -18,7 +18,7 @@ from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.pair import verdict
 from localspec.config import Request
-from localspec.control.cost import SIZES, RowCosts
+from localspec.control.row_costs import SIZES, RowCosts
 from localspec.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs
 from localspec.models.gguf.anatomy import Anatomy, Layer
 from localspec.stats import Stats

@@ -15,7 +15,8 @@ import pytest
 from localspec.acceptance import Acceptance
 from localspec.config import Sampling
 from localspec.control.auto import Auto
-from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.control.cost import Costs, DraftCosts
+from localspec.control.row_costs import RowCosts
 from localspec.draft import Draw, Step, Times
 from localspec.methods import Parts, resolve
 from localspec.methods.suffix import Suffix

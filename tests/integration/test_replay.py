@@ -33,6 +33,7 @@ def whole(rows: str, draft: float, who: str, temp: float, n: int) -> dict[str, f
         prompts=8,
         rounds=1,
         temp=temp,
+        cold=False,
         unseeded=False,
         n=n,
         noise=0.04,

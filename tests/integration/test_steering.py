@@ -9,7 +9,8 @@ import pytest
 
 from localspec import events
 from localspec.config import LoadSettings, Request, Sampling, Speculation
-from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.control.cost import Costs, DraftCosts
+from localspec.control.row_costs import RowCosts
 from localspec.lossless.questions import ForkQuestion
 from localspec.session import Session
 from localspec.steering import COPIES, SUFFIX

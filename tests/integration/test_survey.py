@@ -15,7 +15,8 @@ from localspec import events
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control.calibrate import calibrate
-from localspec.control.cost import SIZES, span
+from localspec.control.cost import span
+from localspec.control.row_costs import SIZES
 from localspec.control.survey import Survey
 from localspec.profiles import Profile
 from localspec.protocols import Cancelled

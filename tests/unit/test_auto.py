@@ -15,7 +15,8 @@ from localspec.acceptance import Acceptance
 from localspec.control.account import EPS, HEAD_START
 from localspec.control.auto import Auto
 from localspec.control.calibrate import ORDER, WIDTHS
-from localspec.control.cost import SIZES, Costs, DraftCosts, RowCosts
+from localspec.control.cost import Costs, DraftCosts
+from localspec.control.row_costs import SIZES, RowCosts
 from localspec.draft import Draft, Draw, Times
 from localspec.protocols import Growth, History, Plan, Room, Shape, always
 from tests.unit.simulated import TOKENS, World, believed, drafted, step_of

@@ -18,7 +18,8 @@ from localspec.control.calibrate import (
     calibrate_more,
     is_worth_more,
 )
-from localspec.control.cost import SIZES, Costs, RowCosts
+from localspec.control.cost import Costs
+from localspec.control.row_costs import SIZES, RowCosts
 from localspec.control.staircase import stairs
 from localspec.control.survey import ROUNDS, Survey, Times, costs, time_model
 from localspec.protocols import Cancelled, Traits

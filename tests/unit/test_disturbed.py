@@ -10,10 +10,11 @@ import pytest
 
 from localspec.acceptance import Acceptance
 from localspec.control.account import EPS
-from localspec.control.auto import Auto
-from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.control.auto import RESTED, Auto
+from localspec.control.cost import Costs, DraftCosts
 from localspec.control.ledger import Charge
 from localspec.control.probe import Probing
+from localspec.control.row_costs import RowCosts
 from localspec.control.tally import Tally
 from localspec.draft import Draft, Draw, Times
 from localspec.protocols import History, Plan, Room, Shape
@@ -128,7 +129,7 @@ def test_a_text_that_is_read_in_parts_is_read_in_the_end() -> None:
         times = Times(verify=0.01, other=(spent := copies.spent()), planning=spent)
         auto.observe(step_of(plan, n, [], 0, times), times.total)
         text.tokens.append(0)
-    assert copies.unread(text) <= 1
+    assert copies.unread(text) <= 1 + RESTED  # in the red nobody is asked in every pass
     assert costs.copying == pytest.approx(2e-5)
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from localspec import events
 from localspec.acceptance import Acceptance
-from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.control.cost import Costs, DraftCosts
 from localspec.control.ledger import Ledger
+from localspec.control.row_costs import RowCosts
 from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.profiles import ENDS, Profile
 from localspec.steering import Steering

@@ -12,7 +12,8 @@ import pytest
 
 from localspec.acceptance import Acceptance
 from localspec.control.auto import Auto
-from localspec.control.cost import Costs, DraftCosts, RowCosts
+from localspec.control.cost import Costs, DraftCosts
+from localspec.control.row_costs import RowCosts
 from localspec.draft import Draw, Times
 from localspec.protocols import Plan, Room, Shape
 from tests.unit.simulated import World, drafted, step_of

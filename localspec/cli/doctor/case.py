@@ -9,7 +9,7 @@ from typing import Any
 from localspec.bench.diagnosis import Evidence
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.staircase import by_rows
-from localspec.control.cost import RowCosts, lone_rows
+from localspec.control.row_costs import RowCosts, lone_rows
 from localspec.events import Loaded
 from localspec.models.gguf.anatomy import Anatomy
 
