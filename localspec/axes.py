@@ -190,10 +190,8 @@ def _usual(*, is_chain: bool, is_drawn: bool, is_seeded: bool, is_greedy: bool) 
     """Decide `--verify auto`: what accepts most of what can be promised."""
     if is_greedy and not is_chain:
         return "match"  # nothing is drawn: the likeliest tokens are the best children
-    if is_seeded or is_greedy or not is_drawn:
-        # The seed promises the text; the likeliest token needs no promise, and its lead tells most of its chance; and
-        # what was not drawn cannot be rejected jointly.
-        return "coupled"
+    if is_seeded or not is_drawn:
+        return "coupled"  # the seed promises the text; and what was not drawn cannot be rejected jointly
     return "block" if is_chain else "traversal"
 
 

@@ -288,8 +288,12 @@ class Session:
         parts = self._parts(draft, axes, sampling)
         drafters = {axes.method: self._drafter(parts, axes, sampling)}
         temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
-        rule = f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {temperature:g}"
-        acceptance = self._steering.profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", axes.draw)
+        rule, draw = f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {temperature:g}", axes.draw
+        if sampling.temperature == temperature == 0.0 and draw is not Draw.FIXED:
+            # Nothing is left to chance: any rule keeps the draft's likeliest token where it is the target's, and the
+            # draft's probability tells of that what a lead in the race tells elsewhere.
+            rule, draw = "greedy", Draw.COUPLED
+        acceptance = self._steering.profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
         return Engine(
             target=target,
             controller=self._steering.controller(axes, drafters, acceptance, parts),

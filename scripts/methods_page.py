@@ -24,9 +24,8 @@ LEADS = {
     "tree": "In which shape a method that knows laws drafts: `--tree NAME:NODES,OPTION=VALUE`. Without a number "
     "of nodes it is `-k`, and 16 without that. Every policy is exact under every lossless verifier.",
     "length": "How long a draft may grow, within `-k` or the tree: `--length NAME:LIMIT`. All are exact.",
-    "verify": "Which drafted tokens stand: `--verify NAME:OPTION=VALUE`. `auto` takes `block` for chains and "
-    "`traversal` for trees of drawn tokens; `coupled` with `--seed`, for trees of chosen tokens, and for chains at "
-    "`--temp 0`; `match` for trees there.",
+    "verify": "Which drafted tokens stand: `--verify NAME:OPTION=VALUE`. `auto` takes `block` for chains, `traversal` "
+    "for trees of drawn tokens, `coupled` for trees of chosen ones and with `--seed`, `match` for trees at `--temp 0`.",
 }
 
 

@@ -128,8 +128,8 @@ class Auto:
         if is_resting and (self.ledger.account.loss > 0.0 or not self._free):  # what was gained may be thought away
             return self._plain(self.tally.parked)
         price, room = self._costs.plain, self.ledger.room
-        least = self._costs.worst(1) - price
-        if room <= max(least, 0.0):  # thinking costs time too: done in every pass, it would eat up what may be lost
+        least = max(self._costs.worst(1) - price + (0.0 if self._free else DOUBT * self._costs.draft.of(1)), 0.0)
+        if room <= least:  # thinking costs time too: done in every pass, it would eat up what may be lost
             return self._parked(too_dear(least, room))
         value = max(self._rate.tokens_per_second, 1.0 / price)
         wanted = max(self.ledger.account.worry, 0.0) / (WON_BACK * price)
@@ -170,7 +170,7 @@ class Auto:
 
     def _parked(self, why: str) -> Plan:
         """Return the empty plan, for a few passes: parked decoding must cost what plain decoding costs."""
-        self._rest = RESTED
+        self._rest = 0 if self._copying.has_read else RESTED
         return self._plain(why)
 
     def _plain(self, why: str) -> Plan:
@@ -192,7 +192,7 @@ class Auto:
             scatter = (squares - tokens * tokens) * costs.plain / room  # `Growing` has the reason
             gain = tokens - scatter - value * (costs.rows(n) - costs.plain)
             worst = costs.worst(n) - costs.plain
-            if gain > best.gain and (worst <= room or n == 1):
+            if gain > best.gain and worst <= room:
                 plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, costs.rows(n)), why=f"{name} {n}")
                 best = Offer(plan, gain, worst)
         return best

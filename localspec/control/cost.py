@@ -15,7 +15,7 @@ from localspec.control.row_costs import FIRST, NEW, OUTLIER, PADDING, RowCosts, 
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
 SPAN = 256  # tokens: the first span of lengths, where `lone` holds; each of the others is as long as all before it
 DOUBT = 1.1  # times what is known of a pass: it may take as much, and the account has to hold
-UNSURE = 1.25  # and times what was never measured, at no length of text
+UNSURE = 1.25  # and times what is known of a width by too few passes, at every length of text
 
 
 def span(position: int) -> int:

@@ -1,7 +1,8 @@
 """When a chain stops growing: the value of time, asked before every pass of the draft model and before every draw.
 
 What a draft brings scatters about what it promises, and one that is rejected can use up what may be lost for dozens of
-passes. As for whoever bets a share of all they have (Kelly), its variance counts against it, over what may be lost.
+passes. As for whoever bets a share of all they have (Kelly), its variance counts against it, over what may be lost:
+twice what that rule says, for the chances are no more than learned.
 """
 
 from __future__ import annotations

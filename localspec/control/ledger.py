@@ -10,6 +10,8 @@ from localspec.control.cost import DOUBT, Costs
 from localspec.control.row_costs import OUTLIER
 from localspec.draft import Step
 
+INTERRUPTED = 1.25  # times what is known of its width: beyond, other programs took the processor
+SCATTER = 0.005  # of the time: so much of what passes took beyond a tenth, and short of that, is put down to chance
 PAUSE = 0.02  # seconds that telling a pass may take however short it is otherwise
 
 
@@ -27,6 +29,7 @@ class Ledger:
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self.account = LossAccount()
+        self._spared = 0.0  # put down to chance
         self.follows_plain = False  # the last pass was plain: only then does the next measure plain decoding
 
     @property
@@ -77,8 +80,14 @@ class Ledger:
     def _interruption(self, n: int, on_target: float) -> float:
         """Return the seconds of a pass beyond all that its width explains: taken for another program's, nobody's loss.
 
-        Of a width that was made a few times, or never, at such a length of text, too little is known to tell.
+        Of a width that was made a few times, or never, at such a length of text, too little is known to tell. Passes
+        scatter, and a draft is begun at the price of one that takes a tenth longer: what a few take beyond is spared
+        too, and no more, for those that take less are credited in full.
         """
         if not self._costs.target.knows(1 + n):
             return 0.0
-        return max(0.0, on_target - DOUBT * self._costs.target.of(1 + n))
+        known = self._costs.target.of(1 + n)
+        scattered = min(on_target, INTERRUPTED * known) - DOUBT * known
+        spared = min(max(scattered, 0.0), max(SCATTER * self.account.elapsed - self._spared, 0.0))
+        self._spared += spared
+        return spared + max(0.0, on_target - INTERRUPTED * known)

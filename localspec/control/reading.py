@@ -112,6 +112,11 @@ class Copying:
         return False
 
     @property
+    def has_read(self) -> bool:
+        """Whether some of the text was read for this pass: in the next there may be a draft."""
+        return self._n > 0
+
+    @property
     def _free(self) -> float:
         """Seconds a token that are charged to nobody."""
         return EPS * (self._costs.reading or self._costs.target.of_each)

@@ -13,8 +13,8 @@ from statistics import median
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64)  # rows worth measuring: steps lie between them
 NEW = 0.2  # weight of the newest pass in the cost of its width
-PACE = 0.05  # and in the drift of all
-PLAIN_PACE = 0.12  # if it is a plain one: what changed then is the machine, more likely than what one row costs on it
+SHARED = 0.25  # of a width's move, as an exponent: what all widths share, for processors change pace
+PLAIN_SHARED = 0.6  # of that of one row: what changed is the machine, more likely than what one row costs on it
 OUTLIER = 3.0  # a pass that takes longer by this factor was interrupted: its excess is no cost of the width
 PADDING = 6  # rows that may be added to a pass
 FREE = 0.95  # of the cost without them: less must be gained for certain
@@ -126,9 +126,8 @@ class RowCosts:
             expected = self._at(rows)
             seconds = min(seconds, OUTLIER * expected)
             new = max(NEW, 1.0 / (2 + seen))
-            pace = PLAIN_PACE if rows == 1 else PACE
-            self._drift *= math.exp(pace * math.log(max(seconds, 1e-9) / expected))
             self._seconds[rows] = (1 - new) * expected + new * seconds
+            self._drift *= (self._seconds[rows] / expected) ** (PLAIN_SHARED if rows == 1 else SHARED)
         self._drift_then[rows] = self._drift
         self._seen[rows] = seen + 1
         if rows > 1 or 2 not in self._seconds:  # all others drift alike, and two rows may be guessed at by one

@@ -11,6 +11,7 @@ from localspec import events
 from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control.cost import Costs, DraftCosts
 from localspec.control.row_costs import RowCosts
+from localspec.draft import Draw
 from localspec.lossless.questions import ForkQuestion
 from localspec.session import Session
 from localspec.steering import COPIES, SUFFIX
@@ -19,12 +20,12 @@ from tests.integration.gguf_models import MAMBA, TINY, Shape, random_gguf
 N = 80
 PLAIN = Speculation(method="plain")
 PROMPT = "Once upon a time there was a king, and the king had a daughter. The king said to his daughter"
-FLAT = dict.fromkeys((1, 2, 4, 8, 17), 1.0)
+FREE = {1: 0.1} | dict.fromkeys((2, 4, 8, 17), 0.01)
 
 # Seconds of the target's passes and of a draft token, as the controller believes them at the start.
 BELIEFS = {
     "measured": None,
-    "drafting is free": Costs(RowCosts(FLAT), DraftCosts(1e-6)),
+    "drafting is free": Costs(RowCosts(FREE), DraftCosts(1e-6)),
     "drafting never pays": Costs(RowCosts({1: 1e-3, 2: 9e-3, 17: 2e-1}), DraftCosts(1e-2)),
     "a cliff at three": Costs(RowCosts({1: 1e-3, 2: 1.1e-3, 3: 9e-3, 17: 1e-2}), DraftCosts(1e-5)),
     "nothing known": Costs(),
@@ -144,3 +145,14 @@ def test_nothing_is_copied_where_nothing_may_be_drafted(
     assert drafted
     assert not any(drafted)
     session.close()
+
+
+def test_greedy_answers_teach_each_other_with_a_seed_and_without(session: Session) -> None:
+    """Under either rule the likeliest token is drafted, and kept where it is the target's."""
+    assert session._steering is not None
+    session._steering.profile.acceptance.clear()
+    for seed in (None, 1):
+        greedy = Request(prompt=PROMPT, max_tokens=8, sampling=Sampling(temperature=0.0, seed=seed))
+        list(session.generate(greedy))
+    (learned,) = session._steering.profile.acceptance.values()
+    assert learned.to_wire()["draw"] == Draw.COUPLED.value

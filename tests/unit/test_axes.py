@@ -38,12 +38,6 @@ def test_the_defaults_are_never_refused(has_draft: bool, is_seeded: bool, is_gre
     assert found.is_guarded or is_seeded
 
 
-def test_the_likeliest_token_is_judged_by_its_lead() -> None:
-    """Nothing is drawn at temperature 0, so no rule accepts more; and what one kind of answer teaches, all can use."""
-    found = resolve_axes(Speculation(), has_draft=True, is_seeded=False, is_greedy=True)
-    assert (found.verify, found.draw) == ("coupled", Draw.COUPLED)
-
-
 def test_the_defaults() -> None:
     """A pair drafts chains with block rejection, as long as the controller likes; without a draft model, plainly."""
     found = axes()

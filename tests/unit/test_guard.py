@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from localspec.control.account import EPS, HEAD_START
 from localspec.control.cost import Costs, DraftCosts
 from localspec.control.fixed import Fixed
 from localspec.control.guard import Guarded
-from localspec.control.ledger import PAUSE
+from localspec.control.ledger import PAUSE, Ledger
 from localspec.control.probe import Probing
 from localspec.control.reading import Reading
 from localspec.control.row_costs import RowCosts
 from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
-from localspec.protocols import Room, Shape
+from localspec.protocols import Plan, Room, Shape
+from tests.unit.simulated import step_of
 
 PLAIN = 0.010  # seconds of a plain pass
 ROOM = Room(depth=100, nodes=100)
@@ -239,3 +241,18 @@ def test_nothing_is_bet_before_there_is_a_price() -> None:
     told(controller, 0, 0, 0.0, PLAIN)
     told(controller, 0, 0, 0.0, PLAIN)
     assert controller.plan(Text(), ROOM).max_nodes > 0
+
+
+@pytest.mark.parametrize("scatter", [0.05, 0.1])
+def test_passes_that_scatter_cost_no_more_than_is_told(scatter: float) -> None:
+    """What is spared as chance or interruption stays under a hundredth of the time, however much passes scatter."""
+    rng = np.random.default_rng(1)
+    costs = Costs(RowCosts({1: 1.0, 2: 1.0, 3: 1.0}))
+    ledger = Ledger(costs)
+    elapsed = 0.0
+    for position in range(2000):
+        seconds = float(np.exp(scatter * rng.normal() - scatter * scatter / 2))
+        step = step_of(Plan("draft-model", 1, 1), position, [0.5], 0, Times(verify=seconds))
+        ledger.observe(step, seconds)
+        elapsed += seconds
+    assert ledger.account.elapsed >= 0.99 * elapsed
