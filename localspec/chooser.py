@@ -28,9 +28,11 @@ class SeededChooser:
         return bool(self._stream.random() < a)
 
     def categorical(self, law: Law) -> int:
-        """Draw one token by inversion."""
+        """Draw one token by inversion; where there is only one, nothing is left to chance."""
+        if law.ids.size == 1:
+            return int(law.ids[0])
         cumulative = law.probs.cumsum()
-        at = int(np.searchsorted(cumulative, self._stream.random() * cumulative[-1], side="right"))
+        at = int(cumulative.searchsorted(self._stream.random() * cumulative[-1], side="right"))
         return int(law.ids[min(at, law.ids.size - 1)])
 
     def race(self, position: int, law: Law, k: int = 1) -> list[int]:

@@ -47,6 +47,13 @@ class Verdict:
     source: Source
 
 
+# What the draft without nodes has beside its token; every plain pass has one, and making five arrays takes longer than
+# drawing a token.
+_ALONE = (np.array([-1], np.int32), (None,), (Draw.FIXED,), np.zeros(1, np.bool_), np.ones(1, np.bool_))
+for _array in (_ALONE[0], *_ALONE[3:]):
+    _array.setflags(write=False)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
     """A tree of `tokens` [1 + n] int32 with `parents` [1 + n] int32; `parents[0]` is -1.
@@ -67,6 +74,9 @@ class Draft:
     children: tuple[Nodes, ...] = field(init=False)  # acceptable ones, in draw order
 
     def __post_init__(self) -> None:
+        if len(self.tokens) == 1:
+            object.__setattr__(self, "children", ((),))
+            return
         below: list[list[int]] = [[] for _ in self.tokens]
         for node, parent in enumerate(self.parents.tolist()):
             assert parent < node, "a parent precedes its children"
@@ -97,7 +107,7 @@ class Draft:
     @staticmethod
     def root(pending: int) -> Draft:
         """Return the empty draft: plain decoding of the pending token."""
-        return Draft.of([pending], [-1])
+        return Draft(np.array([pending], np.int32), *_ALONE)
 
     def __len__(self) -> int:
         """Return the number of drafted nodes, the pending token not counted."""
@@ -209,7 +219,8 @@ class Step:
     @property
     def n_drafted(self) -> int:
         """Draft tokens the target tested: scouts do not count."""
-        return len(self.draft) - int(self.draft.scout.sum())
+        n = len(self.draft)
+        return n and n - int(self.draft.scout.sum())
 
     @property
     def n_accepted(self) -> int:

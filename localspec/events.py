@@ -199,12 +199,18 @@ def event_from_wire(wire: dict[str, Any]) -> Event:
     return event
 
 
+_LEAVES = {int, float, str, bool, type(None)}
+
+
 def _fields(value: Any) -> Any:
     """Return a dataclass as a dict, its fields' values too. An event is told between two passes, while the target
     waits: `dataclasses.asdict`, which copies what need not be copied, took six times as long."""
-    if isinstance(value, tuple):
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    if kind is tuple:
         return tuple(map(_fields, value))
-    names = getattr(type(value), "__dataclass_fields__", None)
+    names = getattr(kind, "__dataclass_fields__", None)
     return value if names is None else {name: _fields(getattr(value, name)) for name in names}
 
 

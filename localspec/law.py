@@ -17,6 +17,9 @@ Probs = NDArray[np.float64]
 # Below this residual mass a rejection can only be rounding: p and q agree, so p itself is drawn from (ALG 3.4).
 TINY = 1e-12
 
+_CERTAIN: Probs = np.ones(1)
+_CERTAIN.setflags(write=False)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
@@ -41,18 +44,18 @@ class Law:
     @staticmethod
     def one_hot(token: int) -> Law:
         """Return the point mass on `token`: what a deterministic draft, and temperature 0, stand for."""
-        return Law(np.array([token], np.int32), np.ones(1))
+        return Law(np.array([token], np.int32), _CERTAIN)
 
     def prob(self, token: int) -> float:
         """Return the probability of one token."""
-        at = int(np.searchsorted(self.ids, token))
+        at = int(self.ids.searchsorted(token))
         return float(self.probs[at]) if at < self.ids.size and self.ids[at] == token else 0.0
 
     def at(self, ids: Ids) -> Probs:
         """Return the probabilities [k] of the ascending tokens `ids` [k]."""
         if self.ids.size == ids.size and np.array_equal(self.ids, ids):
             return self.probs
-        where = np.searchsorted(self.ids, ids)
+        where = self.ids.searchsorted(ids)
         where[where == self.ids.size] = 0
         return np.where(self.ids[where] == ids, self.probs[where], 0.0)
 

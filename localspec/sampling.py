@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 from localspec.config import Sampling
 from localspec.draft import Draft
 from localspec.errors import BadLogitsError
-from localspec.law import Ids, Law, Probs
+from localspec.law import Ids, Law
 from localspec.protocols import Logits, Rows
 
-BLOCK = 128  # entries whose maximum is taken at once: wide enough for SIMD, narrow enough to leave few candidates
+GROUPS = 16  # for each of the greatest entries that are looked for: so many that two are seldom in one group
+
+Gaps = NDArray[np.float64]  # [m]: the greatest logit of a row less a token's own
+Order = NDArray[np.intp]  # entries of a row, or of what was found in one
 
 
 class Sampler:
@@ -43,24 +46,30 @@ class Sampler:
         flattens what the model thinks of them.
         """
         row = self.adjusted(logits, history)
+        best, peak = _greatest(row)
         if self._temperature == 0.0 and self._settings.typical_p >= 1.0 and not with_belief:
-            return Law.one_hot(_finite_argmax(row))  # no other filter can remove the most probable token
-        ids, kept = self._support(row)
-        law = _softmax(ids, kept, self._temperature)
-        return replace(law, untempered=_softmax(ids, kept, 1.0)) if with_belief and self._temperature != 1.0 else law
+            return Law.one_hot(best)  # no other filter can remove the most probable token
+        ids, gaps = self._support(row, peak)
+        law = _softmax(ids, gaps, self._temperature)
+        return replace(law, untempered=_softmax(ids, gaps, 1.0)) if with_belief and self._temperature != 1.0 else law
 
-    def _support(self, row: Logits) -> tuple[Ids, Probs]:
-        """Return the tokens that the filters leave, ascending, with their logits as float64."""
+    def _support(self, row: Logits, peak: float) -> tuple[Ids, Gaps]:
+        """Return the tokens that the filters leave, ascending, with their gaps; `peak` is the greatest logit."""
         settings = self._settings
-        if 0 < settings.top_k < row.size:
-            ids, kept = _descending(row, _top_k(row, settings.top_k))
-            ids, kept = self._filter(ids[: settings.top_k], kept[: settings.top_k], total=None)
+        limit = settings.top_k if 0 < settings.top_k < row.size else None
+        total: float | None = None
+        if limit is not None:
+            candidates = _top_k(row, limit)
         elif settings.typical_p >= 1.0 and settings.top_p >= 1.0 and settings.min_p <= 0.0:
-            return np.arange(row.size, dtype=np.int32), row.astype(np.float64)
+            return np.arange(row.size, dtype=np.int32), _gaps(row, peak)
         else:
-            ids, kept = self._filter_all(row)
-        order = ids.argsort()
-        return ids[order], kept[order]
+            candidates, total = self._candidates(row, peak)
+        gaps = _gaps(row[candidates], peak)
+        order = gaps.argsort(kind="stable")[:limit]  # greatest logit first, the lower id first on ties
+        order = self._filter(order, gaps[order], total)
+        order.sort()
+        ids, gaps = candidates[order].astype(np.int32), gaps[order]
+        return ids, gaps if settings.typical_p >= 1.0 else gaps - gaps.min()  # the most probable token may be gone
 
     def adjusted(self, logits: Logits, history: Sequence[int]) -> Logits:
         """Apply bias and penalties to a copy; the row itself when there are none."""
@@ -89,40 +98,39 @@ class Sampler:
         values = np.where(values <= 0, values * repeat, values / repeat)
         row[seen] = values - counts * np.float32(settings.frequency_penalty) - np.float32(settings.presence_penalty)
 
-    def _filter_all(self, row: Logits) -> tuple[Ids, Probs]:
-        """Filter the whole vocabulary without sorting it, where the filters allow."""
-        settings = self._settings
-        peak = float(row[_finite_argmax(row)])
-        if settings.typical_p < 1.0:
-            return self._filter(*_descending(row, np.arange(row.size, dtype=np.int32)), total=None)
-        total = float(np.exp(row.astype(np.float64) - peak).sum())
-        if settings.min_p > 0.0:
-            # top-p and min-p both keep a head of the sorted row, so the shorter head is a head of min-p's.
-            candidates = np.flatnonzero(row >= np.float32(peak + math.log(settings.min_p))).astype(np.int32)
-            return self._filter(*_descending(row, candidates), total=total)
-        for k in (min(2048, row.size), row.size):  # a nucleus rarely needs more than the first; the second holds all
-            ids, kept = _descending(row, _top_k(row, k))
-            if k == row.size or np.exp(kept - peak).sum() >= settings.top_p * total:
-                break
-        return self._filter(ids, kept, total=total)
-
-    def _filter(self, ids: Ids, kept: Probs, *, total: float | None) -> tuple[Ids, Probs]:
-        """Apply typical-p, top-p and min-p to descending logits `kept` [m].
-
-        `total` is the sum of exp(logit - greatest) over the set that top-p looks at; None means over `kept` itself.
+    def _candidates(self, row: Logits, peak: float) -> tuple[Order, float | None]:
+        """Return ascending tokens among which are all that the filters leave of a whole vocabulary, found without
+        sorting it where the filters allow, and what `_filter` needs to know of the others.
         """
         settings = self._settings
-        peak = kept[0]  # typical-p may drop the most probable token; min-p then measures from what is left
         if settings.typical_p < 1.0:
-            ids, kept = _typical(ids, kept, settings.typical_p)
-            peak = kept[0]
-        n = kept.size
+            return np.arange(row.size), None
+        total = float(np.exp(-_gaps(row, peak)).sum())
+        if settings.min_p > 0.0:
+            # top-p and min-p both keep a head of the sorted row, so the shorter head is a head of min-p's.
+            return (row >= np.float32(peak + math.log(settings.min_p))).nonzero()[0], total
+        for k in (2048, row.size):  # a nucleus rarely needs more than the first; the second holds all
+            ids = _top_k(row, k)
+            if ids.size == row.size or np.exp(-_gaps(row[ids], peak)).sum() >= settings.top_p * total:
+                break
+        return ids, total
+
+    def _filter(self, order: Order, gaps: Gaps, total: float | None) -> Order:
+        """Return what typical-p, top-p and min-p leave of `order` [m], candidates by their ascending `gaps` [m].
+
+        `total` is the sum of exp(-gap) over the set that top-p looks at; None means over `gaps` itself.
+        """
+        settings = self._settings
+        if settings.typical_p < 1.0:
+            chosen = _typical(gaps, settings.typical_p)
+            order, gaps = order[chosen], gaps[chosen] - gaps[chosen[0]]
+        n = gaps.size
         if settings.top_p < 1.0:
-            mass = np.exp(kept - peak).cumsum()
+            mass = np.exp(-gaps).cumsum()
             n = min(n, int(mass.searchsorted(settings.top_p * (mass[-1] if total is None else total))) + 1)
         if settings.min_p > 0.0:
-            n = min(n, int((-kept).searchsorted(-(peak + math.log(settings.min_p)), side="right")))
-        return ids[:n], kept[:n]
+            n = min(n, int(gaps.searchsorted(-math.log(settings.min_p), side="right")))
+        return order[:n]
 
 
 class TargetLaws:
@@ -143,58 +151,52 @@ class TargetLaws:
         return law
 
 
-def _finite_argmax(row: Logits) -> int:
-    """Return the id of the greatest logit, the lowest id on ties; NaN or all -inf is an engine failure."""
+def _greatest(row: Logits) -> tuple[int, float]:
+    """Return the id of the greatest logit, the lowest id on ties, and it; NaN or all -inf is an engine failure."""
     best = int(row.argmax())  # NumPy's argmax returns the first NaN if there is one
-    if not math.isfinite(row[best]):
+    peak = float(row[best])
+    if not math.isfinite(peak):
         raise BadLogitsError(
             "the model produced logits that are not numbers",
             hint="compare the file's hash with its publisher's: localspec show --sha256 MODEL",
         )
-    return best
+    return best, peak
 
 
-def _top_k(row: Logits, k: int) -> NDArray[np.int32]:
+def _top_k(row: Logits, k: int) -> Order:
     """Return a superset of the k greatest entries' ids, ascending, without sorting the row.
 
-    The k-th greatest block maximum bounds the k-th greatest entry from below.
+    The k-th greatest of the maxima of many groups bounds the k-th greatest entry from below.
     """
-    _finite_argmax(row)
-    blocks = row.size // BLOCK
-    if blocks < k:
-        if k >= row.size:
-            return np.arange(row.size, dtype=np.int32)
-        threshold = np.partition(row, row.size - k)[row.size - k]
-    else:
-        maxima = row[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
-        threshold = np.partition(maxima, blocks - k)[blocks - k]
-    return np.flatnonzero(row >= threshold).astype(np.int32)
+    if k >= row.size:
+        return np.arange(row.size)
+    n = min(row.size, GROUPS * k)
+    maxima: Logits = np.maximum.reduce(row[: row.size // n * n].reshape(-1, n))
+    maxima.partition(n - k)
+    found: Order = (row >= maxima[n - k]).nonzero()[0]
+    return found
 
 
-def _descending(row: Logits, ids: Ids) -> tuple[Ids, Probs]:
-    """Return `ids` and their logits as float64, greatest first, the lower id first on ties."""
-    values = row[ids].astype(np.float64)
-    order = (-values).argsort(kind="stable")
-    return ids[order], values[order]
+def _gaps(logits: Logits, peak: float) -> Gaps:
+    """Return as float64 how far each logit is below the greatest."""
+    return peak - logits.astype(np.float64)
 
 
-def _typical(ids: Ids, kept: Probs, typical_p: float) -> tuple[Ids, Probs]:
-    """Keep the tokens whose surprise is nearest the entropy until their mass exceeds `typical_p` (arXiv 2202.00666)."""
-    probs = np.exp(kept - kept[0])
+def _typical(gaps: Gaps, typical_p: float) -> Order:
+    """Return which of the ascending `gaps` stay, in this order: tokens whose surprise is nearest the entropy, until
+    their mass exceeds `typical_p` (arXiv 2202.00666).
+    """
+    probs = np.exp(-gaps)
     probs /= probs.sum()
     surprise = -np.log(np.maximum(probs, np.finfo(np.float64).tiny))
     entropy = float((probs * surprise).sum())
     nearest = np.abs(surprise - entropy).argsort(kind="stable")
     n = int(probs[nearest].cumsum().searchsorted(typical_p, side="right")) + 1
-    chosen = np.sort(nearest[:n])  # positions in descending order of logit
-    return ids[chosen], kept[chosen]
+    return np.sort(nearest[:n])
 
 
-def _softmax(ids: Ids, logits: Probs, temperature: float) -> Law:
-    """Return softmax(logits / temperature) on the ascending `ids`; temperature 0 keeps the greatest only."""
-    peak = logits.max()
-    if not math.isfinite(peak):
-        _finite_argmax(logits.astype(np.float32))
+def _softmax(ids: Ids, gaps: Gaps, temperature: float) -> Law:
+    """Return softmax(-gaps / temperature) on the ascending `ids`; temperature 0 keeps the greatest logit only."""
     if temperature == 0.0:
-        return Law.one_hot(int(ids[logits.argmax()]))
-    return Law.of(ids, np.exp((logits - peak) / temperature))
+        return Law.one_hot(int(ids[gaps.argmin()]))
+    return Law.of(ids, np.exp(gaps / -temperature))

@@ -10,10 +10,11 @@ an answer stands beside every other's of its prompt. They share the model's file
 its own and what llama.cpp repacks of the weights for this processor, up to as much as the file again. How many there
 will be is said first; --types, --n-max and --flash-attn make them fewer.
 Each of the --repeats begins with new processes, localspec's too: where the weights of a process happen to lie is worth
-several percent for all its life. llama-bench generates after as many tokens as the prompts have. At T=0.8 texts differ
-between programs, which draw from one law with different generators. At T=0 they differ where two tokens are all but
-equally probable, for programs round differently; one text is easier to draft than another, so the answers that are one
-text are told apart.
+several percent for all its life. llama-bench takes its turn beside every answer: as many tokens after as many as the
+prompt has, with flash attention, as it does by itself, and without, as localspec does on a processor. At T=0.8 texts
+differ between programs, which draw from one law with different generators. At T=0 they differ where two tokens are all
+but equally probable, for programs round differently; one text is easier to draft than another, so the answers that are
+one text are told apart. Servers tell every token as it comes, as localspec does.
 As people run it, localspec draws its own randomness and verifies by block. With --seed N every contender, a server too,
 answers a prompt in a repetition with one seed, made of N and these two; localspec then verifies by coupled noise.
 A server is started as people start it: localspec's worker has larger pages (glibc.malloc.hugetlb) and waits awake for
@@ -27,7 +28,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -35,10 +35,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from llama_peers.build import Peers, build
+from llama_peers.bare import Bench
+from llama_peers.build import build
 from llama_peers.server import TYPES, Server, settings
 from llama_peers.texts import of_one_text
 
@@ -71,9 +71,12 @@ def ours(worker: Worker, request: Request) -> Stats:
     return stats
 
 
-def run(job: Job, repeat: int, worker: Worker, servers: dict[str, Server]) -> Iterator[Measurement]:
-    """Yield every answer of one repetition; servers and localspec's methods share one schedule."""
-    names = [*servers, *(one.name for one in job.contenders)]
+def run(
+    job: Job, repeat: int, worker: Worker, servers: dict[str, Server], benches: dict[str, Bench]
+) -> Iterator[Measurement]:
+    """Yield every answer of one repetition; servers, llama-bench and localspec's methods share one schedule."""
+    names = [*servers, *benches, *(one.name for one in job.contenders)]  # llama-bench is first neither there nor back:
+    depths = {}  # somebody has told how many tokens the prompt has
     if repeat % 2:
         names.reverse()
     cells = [replace(cell, repeat=repeat) for cell in schedule(len(job.suite.prompts), job.temperatures, names, 1)]
@@ -88,14 +91,20 @@ def run(job: Job, repeat: int, worker: Worker, servers: dict[str, Server]) -> It
             print(f"\r{counted} {cell.contender:<40}", end="", file=sys.stderr, flush=True)
             if cell.contender in servers:
                 request = job.request(replace(cell, contender="plain"))
-                yield servers[cell.contender].ask(cell, request, job.suite.prompts[cell.prompt].text)
+                answer = servers[cell.contender].ask(cell, request, job.suite.prompts[cell.prompt].text)
+            elif cell.contender in benches:
+                answer = benches[cell.contender].ask(cell, depths[cell.prompt], job.max_tokens)
             else:
-                yield measured(cell, ours(worker, job.request(cell)), None)
+                answer = measured(cell, ours(worker, job.request(cell)), None)
+            depths[cell.prompt] = answer.prompt_n
+            yield answer
     finally:
         print(file=sys.stderr)  # what went wrong gets a line of its own
 
 
-def repetition(job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server]) -> Iterator[Measurement]:
+def repetition(
+    job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
+) -> Iterator[Measurement]:
     """Yield every answer of one repetition, by new processes; they are ended even when it is interrupted."""
     with ExitStack() as stack:
         for server in servers.values():
@@ -104,31 +113,13 @@ def repetition(job: Job, repeat: int, load: LoadSettings, servers: dict[str, Ser
         for _ in worker.load(load):
             pass
         try:
-            yield from run(job, repeat, worker, servers)
+            yield from run(job, repeat, worker, servers, benches)
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would lose the table
             raise
 
 
-def bare(peers: Peers, target: Path, threads: int, n_prompt: int, n: int) -> Wire:
-    """Return what llama-bench says of the target: tokens a second of the prompt, and of generation after as many.
-
-    Without flash attention, as localspec decodes on a processor, and with it, as llama-bench does by itself (`_flash`).
-    """
-    command = [
-        str(peers.bench), "-m", str(target), "-t", str(threads), "-p", str(n_prompt), "-n", str(n), "-d", str(n_prompt),
-        "-fa", "off,on", "-r", "2", "-o", "json",
-    ]  # fmt: skip
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found = json.loads(done.stdout)
-    return {("pp" if one["n_prompt"] else "tg") + ("_flash" if _has_flash(one) else ""): one["avg_ts"] for one in found}
-
-
-def _has_flash(one: Wire) -> bool:
-    return str(one["flash_attn"]).lower() in ("1", "true", "on", "enabled")
-
-
-def report(job: Job, measurements: list[Measurement], benches: list[Wire], command: str) -> str:
+def report(job: Job, measurements: list[Measurement], command: str) -> str:
     """Return the tables as Markdown: rates, ratios against localspec's plain decoding, the best server setting."""
     parts = [f"`{command}`\n"]
     lengths: dict[int, set[int]] = {}
@@ -137,7 +128,6 @@ def report(job: Job, measurements: list[Measurement], benches: list[Wire], comma
     if any(len(found) > 1 for found in lengths.values()):
         parts.append("The programs read a prompt as different numbers of tokens: figures are not of the same work.\n")
     table = rows(measurements)
-    bare_rates = {name: median(bench[name] for bench in benches) for name in ("tg", "tg_flash") if benches}
     for temperature in job.temperatures:
         here = [row for row in table if row.temperature == temperature]
         if not here:
@@ -156,16 +146,13 @@ def report(job: Job, measurements: list[Measurement], benches: list[Wire], comma
         servers = [row for row in here if row.contender.startswith("llama-server") and row.tok_per_s]
         best = max(servers, key=lambda row: row.tok_per_s.median if row.tok_per_s else 0.0, default=None)
         for row in here:
-            if best is not None and not row.contender.startswith("llama-server"):
+            if best is not None and not row.contender.startswith("llama-"):
                 ours, theirs = answers[row.contender], answers[best.contender]
                 same = _ratio(*of_one_text(ours, theirs))
                 told = f"; of one text: {_spelt(same)}, {same.n} prompts" if same else ""
                 parts.append(f"{row.contender} / {best.contender}: {_spelt(_ratio(ours, theirs))}{told}\n")
-        plain = next((row for row in here if row.contender == "plain"), None)
-        if plain is not None and plain.tok_per_s is not None:
-            for name, tg in bare_rates.items():
-                how = "with flash attention" if name == "tg_flash" else "without flash attention"
-                parts.append(f"plain / llama-bench tg {how} ({tg:.1f} tok/s): {plain.tok_per_s.median / tg:.2f}\n")
+        for name in (row.contender for row in here if "plain" in answers and row.contender.startswith("llama-bench")):
+            parts.append(f"plain / {name}: {_spelt(_ratio(answers['plain'], answers[name]))}\n")
     return "\n".join(parts)
 
 
@@ -238,30 +225,27 @@ def asked(options: argparse.Namespace, *, has_draft: bool) -> Job:
     )
 
 
-def as_json(files: list[Path], threads: int, benches: list[Wire], measurements: list[Measurement]) -> Wire:
+def as_json(files: list[Path], threads: int, measurements: list[Measurement]) -> Wire:
     """Return what was measured, with what, on which machine."""
     hashes = Hashes(cache_folder("bench") / "sha256.json")
     return {
-        "schema": "localspec.peers/1",
+        "schema": "localspec.peers/2",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "versions": {name: version(name) for name in ("localspec", "llama-cpp-python")},
         "models": {str(path): hashes.sha256(path) for path in files},
         "threads": threads,
-        "llama_bench": benches,
         "results": [row.to_wire() for row in rows(measurements)],
         "measurements": [one.to_wire() for one in measurements],
     }
 
 
-def keep(
-    options: argparse.Namespace, page: str, files: list[Path], benches: list[Wire], measurements: list[Measurement]
-) -> None:
+def keep(options: argparse.Namespace, page: str, files: list[Path], measurements: list[Measurement]) -> None:
     """Write what was measured until now where it was asked for."""
     if options.markdown:
         write_whole(options.markdown, page, hint="another --markdown")
     if options.json:
-        found = as_json(files, options.threads, benches, measurements)
+        found = as_json(files, options.threads, measurements)
         write_whole(options.json, json.dumps(found, indent=1) + "\n", hint="another --json")
 
 
@@ -285,7 +269,9 @@ def main() -> None:
         threads=options.threads,
     )
     measurements: list[Measurement] = []
-    benches = []
+    benches = {
+        one.name: one for one in (Bench(peers.bench, pair.target, options.threads, way) for way in ("off", "on"))
+    }
     stopped = ""
     sweep = settings(n_max, has_draft=has_draft, types=types, attentions=attentions)
     print(f"{len(sweep)} servers will be in memory at once", file=sys.stderr)
@@ -295,18 +281,16 @@ def main() -> None:
             for setting in sweep
         }
         try:
-            for one in repetition(job, repeat, load, servers):
+            for one in repetition(job, repeat, load, servers, benches):
                 measurements.append(one)
-            n_prompt = round(median(one.prompt_n for one in measurements))
-            benches.append(bare(peers, pair.target, options.threads, n_prompt, options.n))
-        except (KeyboardInterrupt, OSError, subprocess.CalledProcessError, LocalspecError) as error:
+        except (KeyboardInterrupt, OSError, LocalspecError) as error:
             stopped = str(error) or "stopped"  # with what was measured until then
         if not measurements:
             sys.exit(f"before the first answer: {stopped}")
-        page = report(job, measurements, benches, "scripts/peers " + " ".join(sys.argv[1:]))
+        page = report(job, measurements, "scripts/peers " + " ".join(sys.argv[1:]))
         files = [path for path in (pair.target, pair.draft) if path is not None]
         try:
-            keep(options, page, files, benches, measurements)
+            keep(options, page, files, measurements)
         except (OSError, LocalspecError) as error:  # the table is printed all the same
             stopped = stopped or str(error)
         if stopped:

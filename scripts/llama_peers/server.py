@@ -21,6 +21,7 @@ from localspec.bench.schedule import Cell
 from localspec.config import Request
 
 START = 300.0  # seconds for a model to load
+EVENT = b"data: "
 TYPES = ("none", "draft-simple", "ngram-simple", "ngram-mod")
 
 
@@ -83,10 +84,10 @@ class Server:
             self.close()
         if self._process is None:
             self._start()
-            self._post({"prompt": "Once", "n_predict": 8, "cache_prompt": False})  # warm
+            self._told({"prompt": "Once", "n_predict": 8, "cache_prompt": False})  # warm
         sampling, seed = request.sampling, _seed(cell, request)
         began = time.perf_counter()
-        answer = self._post(
+        answer = self._told(
             {
                 "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": seed,
                 "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
@@ -135,16 +136,23 @@ class Server:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
             answer.read()
 
-    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _told(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the last event of an answer that is told token by token, with the whole `content` in it."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._port}/completion",
-            json.dumps(body).encode(),
+            json.dumps({**body, "stream": True}).encode(),
             {"Content-Type": "application/json"},
         )
+        content, event = "", dict[str, Any]()
         try:
-            with urllib.request.urlopen(request, timeout=3600) as answer:
-                found: dict[str, Any] = json.load(answer)
-                return found
+            with urllib.request.urlopen(request, timeout=3600) as lines:
+                for line in lines:
+                    if line.startswith(EVENT):
+                        event = json.loads(line.removeprefix(EVENT))
+                        content += event.get("content", "")
+            if "timings" in event:
+                return {**event, "content": content}
+            raise ValueError(event.get("error", "it breaks off"))
         except (OSError, HTTPException, ValueError) as error:
             raise OSError(f"{self.setting.name} gives no answer: {error}") from error
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +20,8 @@ from localspec.bench.schedule import Cell
 from localspec.bench.suites import Prompt, Suite
 from localspec.config import Request
 from scripts import peers
-from scripts.llama_peers.build import features
+from scripts.llama_peers.bare import Bench
+from scripts.llama_peers.build import Peers, features
 from scripts.llama_peers.server import Server, settings
 from scripts.llama_peers.texts import of_one_text
 
@@ -94,14 +99,14 @@ def seeds(monkeypatch: pytest.MonkeyPatch, seed: int | None) -> tuple[list[int |
         posted.append(body["seed"])
         return answer
 
-    monkeypatch.setattr(peers.Server, "_post", post)
-    monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: cell)
+    monkeypatch.setattr(peers.Server, "_told", post)
+    monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: server._measured(cell, 1, answer, 70.0))
     suite = Suite("three", tuple(Prompt(str(i), "a") for i in range(3)), is_chat=False)
     job = Job(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=seed)
     server = peers.Server(Path("none"), settings([], has_draft=False)[0], Path("t"), None, 1, 512)
     server._process = cast(Any, "runs")
     for repeat in range(job.repeats):
-        list(peers.run(job, repeat, cast(Any, worker), {server.setting.name: server}))
+        list(peers.run(job, repeat, cast(Any, worker), {server.setting.name: server}, {}))
     return worker.seeds, posted
 
 
@@ -118,6 +123,86 @@ def test_without_one_localspec_draws_its_own_and_no_two_of_the_servers_are_one_s
     ours, theirs = seeds(monkeypatch, None)
     assert ours == [None] * 6
     assert len(set(theirs)) == 6
+
+
+class Recorded:
+    """llama-bench that measures nothing and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, int]] = []
+
+    def ask(self, cell: Cell, depth: int, n: int) -> Measurement:
+        """Keep prompt, depth and number of tokens."""
+        self.asked.append((cell.prompt, depth, n))
+        timings = {"prompt_n": depth, "prompt_ms": 3.0, "predicted_n": n, "predicted_ms": 64.0}
+        return SERVER._measured(cell, 1, {"timings": timings, "content": ""}, 70.0)
+
+
+SERVER = Server(Path("none"), settings([], has_draft=False)[0], Path("t"), None, 1, 512)
+
+
+@pytest.mark.parametrize("repeat", [0, 1])
+def test_llama_bench_is_asked_beside_every_answer_at_the_depth_of_its_prompt(
+    repeat: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(cell: Cell, n: int) -> Measurement:
+        timings = {"prompt_n": n, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}
+        return SERVER._measured(cell, 1, {"timings": timings, "content": ""}, 70.0)
+
+    monkeypatch.setattr(Server, "ask", lambda self, cell, request, text: answer(cell, len(text)))
+    monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: answer(cell, 10 + cell.prompt))
+    suite = Suite("three", tuple(Prompt(str(i), "a" * (10 + i)) for i in range(3)), is_chat=False)
+    job = Job(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=1)
+    bench = Recorded()
+    worker, benches = cast(Any, Heard()), cast(Any, {"llama-bench fa=off": bench})
+    list(peers.run(job, repeat, worker, {SERVER.setting.name: SERVER}, benches))
+    assert bench.asked == [(0, 10, 99), (1, 11, 99), (2, 12, 99)]
+
+
+def test_llama_bench_says_what_tokens_take_or_why_it_does_not(tmp_path: Path) -> None:
+    program = tmp_path / "llama-bench"
+    program.write_text('#!/bin/sh\necho \'[{"n_gen": 50, "avg_ns": 1000000000}]\'')
+    program.chmod(0o755)
+    bench = Bench(program, Path("t"), 2, "off")
+    one = bench.ask(Cell(0, 0.0, bench.name, 0), 180, 50)
+    assert (one.tok_per_s, one.prompt_n, one.drafted) == (50.0, 180, 0)
+    program.write_text("#!/bin/sh\necho 'loading' >&2\necho 'error: no such model' >&2\nexit 1")
+    with pytest.raises(OSError, match=r"^llama-bench fa=off measures nothing: error: no such model$"):
+        bench.ask(Cell(0, 0.0, bench.name, 0), 180, 50)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([{"content": " a", "stop": False}, {"content": "", "stop": True, "timings": {"prompt_n": 9}}], None),
+        ([{"content": " a", "stop": False}], "llama-server none gives no answer: it breaks off"),
+        ([{"error": "no slot"}], "llama-server none gives no answer: no slot"),
+    ],
+)
+def test_the_server_tells_token_by_token(lines: list[dict[str, Any]], said: str | None) -> None:
+    asked = list[dict[str, Any]]()
+
+    class Telling(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+            for line in lines:
+                self.wfile.write(b"data: " + json.dumps(line).encode() + b"\n\n")
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Telling) as loopback:
+        threading.Thread(target=loopback.handle_request, daemon=True).start()
+        server = replace(SERVER, _port=loopback.server_port)
+        if said is None:
+            told = server._told({"prompt": "Once"})
+            assert (told["content"], told["timings"]) == (" a", {"prompt_n": 9})
+        else:
+            with pytest.raises(OSError, match=said):
+                server._told({"prompt": "Once"})
+    assert asked == [{"prompt": "Once", "stream": True}]
 
 
 @pytest.mark.parametrize("text", ["-1", "x", str(2**32)])
@@ -148,7 +233,9 @@ def test_a_server_that_does_not_start_is_named_in_one_line(tmp_path: Path) -> No
 def test_what_was_measured_outlasts_a_server_that_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answered(job: Job, repeat: int, worker: Any, servers: dict[str, Server]) -> Iterator[Measurement]:
+    def answered(
+        job: Job, repeat: int, worker: Any, servers: dict[str, Server], benches: dict[str, Bench]
+    ) -> Iterator[Measurement]:
         timings = {"prompt_n": 9, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}
         cell = Cell(0, 0.0, "plain", repeat)
         yield servers["llama-server none"]._measured(cell, 1, {"timings": timings, "content": " a king"}, 70.0)
@@ -156,7 +243,7 @@ def test_what_was_measured_outlasts_a_server_that_does_not_start(
         yield server.ask(Cell(0, 0.0, server.setting.name, repeat), Request(prompt="a"), "a")
 
     program = broken(tmp_path)
-    monkeypatch.setattr(peers, "build", lambda *given: peers.Peers(program, program))
+    monkeypatch.setattr(peers, "build", lambda *given: Peers(program, program))
     monkeypatch.setattr(peers, "run", answered)
     monkeypatch.setattr(sys, "argv", ["peers.py", "--json", str(tmp_path / "found.json"), "--temps", "0"])
     with pytest.raises(SystemExit) as caught:

@@ -15,7 +15,7 @@ from localspec.config import Sampling
 from localspec.draft import Draft
 from localspec.errors import InternalError
 from localspec.law import Law
-from localspec.sampling import BLOCK, Sampler, TargetLaws, _top_k
+from localspec.sampling import GROUPS, Sampler, TargetLaws, _top_k
 from tests.exact.reference import adjusted, reference_law, softmax
 
 OPEN = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -265,10 +265,10 @@ def test_rows_that_are_not_numbers_are_failures(row: np.ndarray, sampling: Sampl
         Sampler(sampling).law(row, (0,))
 
 
-@pytest.mark.parametrize("size", [1, 2, 127, 128, 129, 255, 256, 257, 1000, 4096, 5000])
+@pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 31, 32, 33, 639, 640, 641, 1279, 1280, 4096, 5000])
 @pytest.mark.parametrize("k", [1, 2, 3, 31, 32, 40, 128, 5000])
-def test_the_block_shortcut_keeps_the_greatest(size: int, k: int) -> None:
-    """`_top_k` returns a superset of the k greatest at every size around a block's, ties included."""
+def test_the_grouped_maxima_keep_the_greatest(size: int, k: int) -> None:
+    """`_top_k` returns a superset of the k greatest at every size around that of the groups, ties included."""
     for seed in range(3):
         row = np.round(np.random.default_rng([size, k, seed]).normal(size=size) * 8).astype(np.float32) / 8
         found = _top_k(row, k)
@@ -277,10 +277,11 @@ def test_the_block_shortcut_keeps_the_greatest(size: int, k: int) -> None:
         assert set(best) <= set(found.tolist())
 
 
-def test_the_block_shortcut_is_one() -> None:
-    """On a large row it leaves a small part to sort."""
-    row = np.random.default_rng(0).normal(size=100 * BLOCK).astype(np.float32)
-    assert _top_k(row, 10).size < 60
+@pytest.mark.parametrize("size", [100, 4096, 10 * GROUPS, 32_000, 128_256])
+def test_the_grouped_maxima_leave_few(size: int) -> None:
+    """Hardly more than were asked for remain to be sorted."""
+    row = np.random.default_rng(0).normal(size=size).astype(np.float32)
+    assert _top_k(row, 10).size < 15
 
 
 class CountedRows:
