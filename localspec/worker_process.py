@@ -26,6 +26,7 @@ from localspec.errors import ResourceError, UsageError
 from localspec.sanitize import sanitize
 
 MAX_LINE = 64 * 1024 * 1024  # no event is longer; a child that never ends a line must not fill memory
+BURST = 16 * 1024  # a pipe holds four times as much
 MAX_LOG = 4 * 1024 * 1024
 KILL_GRACE = 2.0  # seconds; a process that waits for a device may outlive even SIGKILL, and we do not wait with it
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # asked for, not reserved
@@ -113,6 +114,7 @@ class Child:
         self._control = io.FileIO(control, "w")
         self._events = events
         self._received = bytearray()
+        self._burst = 0  # bytes that were last there together
         for fd in (commands, control):
             os.set_blocking(fd, False)
         # Not select: it refuses descriptors from 1024 on.
@@ -180,11 +182,18 @@ class Child:
         with contextlib.suppress(OSError, ValueError):
             self._control.write(b"%d\n" % sequence)
 
-    def read(self, timeout: float) -> dict[str, Any] | None:
-        """Return the child's next object, None if there is none within `timeout` seconds; EOFError after the last."""
+    def read(self, timeout: float, pause: float = 0.0) -> dict[str, Any] | None:
+        """Return the child's next object, None if there is none within `timeout` seconds; EOFError after the last.
+
+        What was not received yet is looked for after `pause` seconds, at once if the child says so much that its pipe
+        might fill.
+        """
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > MAX_LINE:
                 raise Garbage("a line without end")
+            if pause > 0.0 and self._burst < BURST:
+                time.sleep(pause)
+            pause = 0.0
             if not self._readable.poll(1e3 * timeout):
                 self.log.trim()
                 if self.process.poll() is not None:
@@ -193,6 +202,7 @@ class Child:
             chunk = os.read(self._events, 1 << 16)
             if not chunk:
                 raise EOFError
+            self._burst = len(chunk)
             self._received += chunk
         line = bytes(self._received[:end])
         del self._received[: end + 1]

@@ -166,7 +166,7 @@ def _ratio(above: list[Measurement], below: list[Measurement]) -> Interval | Non
 def _line(row: Row) -> tuple[str, ...]:
     accepted = "–" if row.acceptance is None else f"{row.acceptance:.0%}"
     prompt = "–" if row.prompt_per_s is None else f"{row.prompt_per_s:.0f}"
-    whole = "–" if row.total_ms[0] is None else f"{row.total_ms[0] / 1e3:.1f} s"
+    whole = "–" if not row.total_ms[0] else f"{row.total_ms[0] / 1e3:.1f} s"
     return (row.contender, _spelt(row.tok_per_s, 1), _spelt(row.ratio), accepted, prompt, whole, str(row.n))
 
 

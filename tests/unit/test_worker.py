@@ -11,14 +11,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from localspec.config import LoadSettings, Request
 from localspec.errors import IntegrityError, InternalError, ResourceError, UsageError, WorkerDiedError
 from localspec.events import Committed, Event, Finished, Loaded, Loading, Started
-from localspec.worker import TALKING, Timeouts, Worker
-from localspec.worker_process import SPINS, last_lines
+from localspec.worker import FRAME, TALKING, Timeouts, Worker
+from localspec.worker_process import BURST, SPINS, Child, Log, last_lines
 
 STUB = Path(__file__).parent / "worker_stubs" / "stub.py"
 SETTINGS = LoadSettings(target="/t.gguf")
@@ -59,6 +60,39 @@ def test_events_arrive_as_they_were_sent() -> None:
     assert load[-1].target.devices == ("CPU",)
     assert [type(event).__name__ for event in answer] == ["Started", "Prefilled", *["Committed"] * 4, "Finished"]
     assert "".join(event.text for event in answer if isinstance(event, Committed)) == "Once upon a time"
+
+
+def test_tokens_are_looked_for_a_frame_apart_and_nothing_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token wakes its reader for its own sake only where tokens are slower than frames; the first comes at once."""
+    said, pauses = [""], list[tuple[str, float]]()
+    monkeypatch.setattr("localspec.worker_process.time.sleep", lambda pause: pauses.append((said[-1], pause)))
+    with stub("good") as worker:
+        for event in worker.load(SETTINGS):
+            said.append(type(event).__name__)
+        for event in worker.generate(REQUEST):
+            said.append(type(event).__name__)
+    assert "Committed" in said
+    assert all(after == "Committed" for after, pause in pauses if pause == FRAME)
+
+
+def test_what_was_received_waits_for_nothing_and_so_does_what_could_fill_the_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("localspec.worker_process.time.sleep", pauses.append)
+    events, said = os.pipe()
+    child = Child(cast(Any, None), *(os.open(os.devnull, os.O_WRONLY) for _ in range(2)), events, Log(None))
+    os.write(said, b'{"a": 1}\n{"a": 2}\n')
+    assert [child.read(1.0, pause=0.5) for _ in range(2)] == [{"a": 1}, {"a": 2}]
+    assert pauses == [0.5]
+    line = b'{"a": "%s"}\n' % (b"x" * BURST)
+    os.write(said, line)
+    child.read(1.0, pause=0.5)
+    assert pauses == [0.5, 0.5]
+    os.write(said, line)
+    child.read(1.0, pause=0.5)
+    assert pauses == [0.5, 0.5]
+    os.close(said)
 
 
 @pytest.mark.parametrize("where", ["start", "load", "prefill", "generate"])
