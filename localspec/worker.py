@@ -247,7 +247,7 @@ class Worker:
                     return  # closed by another thread
                 raise self._died(child) from None
             if wire is not None:
-                pause = FRAME if wire.get("type") == "committed" else 0.0
+                pause = FRAME if wire.get("type") == "committed" and wire.get("seq") == sequence else 0.0
                 yield wire
             is_cancelled = self._cancelled == sequence
             if is_cancelled and command == "load":

@@ -26,7 +26,7 @@ from localspec.errors import ResourceError, UsageError
 from localspec.sanitize import sanitize
 
 MAX_LINE = 64 * 1024 * 1024  # no event is longer; a child that never ends a line must not fill memory
-BURST = 16 * 1024  # a pipe holds four times as much
+BURST = 4096  # bytes; a pipe mostly holds sixteen times as much, and never less
 MAX_LOG = 4 * 1024 * 1024
 KILL_GRACE = 2.0  # seconds; a process that waits for a device may outlive even SIGKILL, and we do not wait with it
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # asked for, not reserved
@@ -114,7 +114,7 @@ class Child:
         self._control = io.FileIO(control, "w")
         self._events = events
         self._received = bytearray()
-        self._burst = 0  # bytes that were last there together
+        self._patience = 1.0  # part of a pause in which the child says less than BURST
         for fd in (commands, control):
             os.set_blocking(fd, False)
         # Not select: it refuses descriptors from 1024 on.
@@ -185,15 +185,16 @@ class Child:
     def read(self, timeout: float, pause: float = 0.0) -> dict[str, Any] | None:
         """Return the child's next object, None if there is none within `timeout` seconds; EOFError after the last.
 
-        What was not received yet is looked for after `pause` seconds, at once if the child says so much that its pipe
-        might fill.
+        What was not received yet is looked for after `pause` seconds, sooner while the child says more than BURST in
+        such a pause: nobody shall wait for room in the pipe.
         """
+        paused = 0.0
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > MAX_LINE:
                 raise Garbage("a line without end")
-            if pause > 0.0 and self._burst < BURST:
-                time.sleep(pause)
-            pause = 0.0
+            if pause > paused:
+                time.sleep(pause * self._patience)
+                paused = pause
             if not self._readable.poll(1e3 * timeout):
                 self.log.trim()
                 if self.process.poll() is not None:
@@ -202,8 +203,11 @@ class Child:
             chunk = os.read(self._events, 1 << 16)
             if not chunk:
                 raise EOFError
-            self._burst = len(chunk)
             self._received += chunk
+            if paused and len(chunk) >= BURST:
+                self._patience /= 2.0
+            elif paused and len(chunk) < BURST / 4.0:
+                self._patience = min(1.0, 2.0 * self._patience)
         line = bytes(self._received[:end])
         del self._received[: end + 1]
         return self._parse(line)

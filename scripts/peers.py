@@ -14,7 +14,7 @@ several percent for all its life. llama-bench takes its turn beside every answer
 prompt has, with flash attention, as it does by itself, and without, as localspec does on a processor. At T=0.8 texts
 differ between programs, which draw from one law with different generators. At T=0 they differ where two tokens are all
 but equally probable, for programs round differently; one text is easier to draft than another, so the answers that are
-one text are told apart. Servers tell every token as it comes, as localspec does.
+one text are told apart. Servers tell every token as it comes, and are read as often as localspec reads its engine.
 As people run it, localspec draws its own randomness and verifies by block. With --seed N every contender, a server too,
 answers a prompt in a repetition with one seed, made of N and these two; localspec then verifies by coupled noise.
 A server is started as people start it: localspec's worker has larger pages (glibc.malloc.hugetlb) and waits awake for
@@ -274,7 +274,9 @@ def main() -> None:
     }
     stopped = ""
     sweep = settings(n_max, has_draft=has_draft, types=types, attentions=attentions)
-    print(f"{len(sweep)} servers will be in memory at once", file=sys.stderr)
+    if not sweep:
+        sys.exit("no setting of the server is left: --types none needs no draft model")
+    print(f"{len(sweep)} servers will be in memory at once, and llama-bench in its turn", file=sys.stderr)
     for repeat in range(job.repeats):
         servers = {
             setting.name: Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)

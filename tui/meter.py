@@ -9,6 +9,7 @@ from collections import deque
 
 WINDOW = 2.0  # seconds
 BUCKET = 0.25  # seconds of one bar of the sparkline
+TOGETHER = 0.01  # seconds: what is less apart was read at one time
 PAUSE = 5.0  # seconds without a token that are no decoding: the machine slept, or the process was stopped
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -31,7 +32,11 @@ class Meter:
             self._arrivals.append((at, 0))
             self._bucket = at
             return
-        self._arrivals.append((at, tokens))
+        began, so_far = self._arrivals[-1]
+        if at - began < TOGETHER:
+            self._arrivals[-1] = began, so_far + tokens
+        else:
+            self._arrivals.append((at, tokens))
         while len(self._arrivals) > 2 and at - self._arrivals[0][0] > WINDOW:
             self._arrivals.popleft()
         while at - self._bucket >= BUCKET:

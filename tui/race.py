@@ -1,7 +1,7 @@
 """A race as a screen shows it: what has come of each side, and what the other side had at the same time.
 
 The two are never run at once, for they would take time from each other. What ran first is recorded with the time of
-every pass, and is the ghost that the second is seen to run against. Nothing of Textual is here.
+every pass, by the engine's clock, and is the ghost that the second is seen to run against. Nothing of Textual is here.
 
 Written by the engine's thread and read by the screen's: lists only grow, and each number is replaced at once.
 """
@@ -9,8 +9,7 @@ Written by the engine's thread and read by the screen's: lists only grow, and ea
 from __future__ import annotations
 
 import bisect
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from localspec.bench.answers import Answer
@@ -18,6 +17,7 @@ from localspec.bench.race import Race, race
 from localspec.config import Request
 from localspec.errors import LocalspecError
 from localspec.events import Event
+from localspec.stats import Stats
 from localspec.worker import Worker
 
 
@@ -39,11 +39,12 @@ class Lane:
     text: str = ""
     is_over: bool = False
 
-    def add(self, seconds: float) -> None:
+    def add(self) -> None:
         """Take what the answer has now."""
-        self.text = self.answer.stats.text
-        self.is_over = self.answer.stats.finished is not None
-        self.moments.append(Moment(seconds, len(self.answer.tokens), len(self.text)))
+        stats = self.answer.stats
+        self.text = stats.text
+        self.is_over = stats.finished is not None
+        self.moments.append(Moment(_elapsed(stats), len(self.answer.tokens), len(self.text)))
 
     def at(self, seconds: float) -> Moment:
         """Return what there was after so many seconds."""
@@ -61,14 +62,12 @@ class Running:
 
     request: Request
     repeats: int
-    clock: Callable[[], float] = time.monotonic
     doing: str = ""
     lanes: dict[bool, Lane] = field(default_factory=dict)
     found: Race | None = None
     error: LocalspecError | None = None
     is_over: bool = False
     is_stopped: bool = False
-    _begin: float = 0.0
 
     def job(self, worker: Worker) -> Iterator[Event]:
         """Run it; yields nothing, for the lanes hold what there is to show."""
@@ -102,5 +101,11 @@ class Running:
                 self.lanes = {}
             lane = Lane(answer)
             self.lanes = {**self.lanes, side: lane}
-            self._begin = self.clock()
-        lane.add(self.clock() - self._begin)
+        lane.add()
+
+
+def _elapsed(stats: Stats) -> float:
+    """Return the seconds since the request, told by the passes: these are read several at a time."""
+    if stats.finished is not None:
+        return stats.finished.wall_ms / 1e3
+    return 0.0 if stats.prefilled is None else (stats.prefilled.prepare_ms + stats.prefilled.ms + stats.decode_ms) / 1e3

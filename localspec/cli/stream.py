@@ -36,7 +36,10 @@ _PARTIAL = "\ufffd"  # a token that is no text alone, as one byte of a character
 
 
 class EventsSink:
-    """Writes every event as it comes. Of the many events of a load only every tenth part of a model is told."""
+    """Writes every event as it is read, several passes at a time where they are quick.
+
+    Of the many events of a load only every tenth part of a model is told.
+    """
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class Bench:
             str(self.program), "-m", str(self.target), "-t", str(self.threads), "-p", "0", "-n", str(n),
             "-d", str(depth), "-fa", self.attention, "-r", "1", "-o", "json",
         ]  # fmt: skip
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")
         try:
             (found,) = json.loads(done.stdout)
             took = float(found["avg_ns"]) / 1e6

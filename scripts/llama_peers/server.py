@@ -19,6 +19,7 @@ from typing import Any
 from localspec.bench.measurement import Measurement, hashed
 from localspec.bench.schedule import Cell
 from localspec.config import Request
+from localspec.worker import FRAME
 
 START = 300.0  # seconds for a model to load
 EVENT = b"data: "
@@ -143,16 +144,16 @@ class Server:
             json.dumps({**body, "stream": True}).encode(),
             {"Content-Type": "application/json"},
         )
-        content, event = "", dict[str, Any]()
+        received = b""
         try:
-            with urllib.request.urlopen(request, timeout=3600) as lines:
-                for line in lines:
-                    if line.startswith(EVENT):
-                        event = json.loads(line.removeprefix(EVENT))
-                        content += event.get("content", "")
-            if "timings" in event:
-                return {**event, "content": content}
-            raise ValueError(event.get("error", "it breaks off"))
+            with urllib.request.urlopen(request, timeout=3600) as answer:
+                while chunk := answer.read1(1 << 16):
+                    received += chunk
+                    time.sleep(FRAME)  # as localspec reads its own engine, and what it says is looked at afterwards
+            events = [json.loads(line.removeprefix(EVENT)) for line in received.splitlines() if line.startswith(EVENT)]
+            if events and "timings" in events[-1]:
+                return {**events[-1], "content": "".join(event.get("content", "") for event in events)}
+            raise ValueError(events[-1].get("error", "it breaks off") if events else "it says nothing")
         except (OSError, HTTPException, ValueError) as error:
             raise OSError(f"{self.setting.name} gives no answer: {error}") from error
 

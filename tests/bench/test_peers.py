@@ -251,7 +251,7 @@ def test_what_was_measured_outlasts_a_server_that_does_not_start(
     assert caught.value.code == "incomplete: llama-server ngram-mod does not start: error loading model: no such"
     told = capsys.readouterr()
     assert "| plain" in told.out
-    assert told.err.startswith("22 servers will be in memory at once\n")
+    assert told.err.startswith("22 servers will be in memory at once, and llama-bench in its turn\n")
     assert (tmp_path / "found.json").exists()
 
 

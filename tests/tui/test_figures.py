@@ -110,6 +110,14 @@ def test_the_rate_is_of_the_window_and_a_pause_is_no_decoding() -> None:
     assert set(meter.sparkline(8)) <= set("▁▂▃▄▅▆▇█")
 
 
+def test_tokens_that_were_read_together_make_no_rate_of_their_own() -> None:
+    meter = Meter()
+    for frame in range(31):
+        for nth in range(3):
+            meter.observe(frame / 30 + 0.001 * nth, 1)
+    assert meter.rate == pytest.approx(90.0)
+
+
 async def test_the_app_shows_what_the_line_below_an_answer_says() -> None:
     async with opened(ScriptedWorker()) as (pilot, app):
         answer = await ask(pilot, "go")

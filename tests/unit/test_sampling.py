@@ -231,6 +231,7 @@ def test_the_row_is_never_written_to() -> None:
     row.flags.writeable = False
     sampling = replace(OPEN, logit_bias=((0, 1.0),), repeat_penalty=1.5, top_k=2)
     assert_agrees(row, sampling, (0, 1))
+    assert_agrees(row, replace(OPEN, top_k=2), ())
 
 
 BAD = {

@@ -106,7 +106,7 @@ class RaceScreen(Screen[None]):
             return
         if bridge.worker.pid is None and not bridge.is_busy:  # it died, or was never started
             bridge.load(self.desk.settings)
-        self.running = running = Running(self._request(written), rounds, self.app.clock)
+        self.running = running = Running(self._request(written), rounds)
         self._job = bridge.run(lambda: running.job(cast(Worker, bridge.worker)))
         self._draw()
 
