@@ -12,8 +12,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from localspec.bench.measurement import Measurement, hashed
@@ -139,18 +142,19 @@ class Server:
 
     def _told(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the last event of an answer that is told token by token, with the whole `content` in it."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self._port}/completion",
-            json.dumps({**body, "stream": True}).encode(),
-            {"Content-Type": "application/json"},
+        asked = json.dumps({**body, "stream": True}).encode()
+        head = (
+            "POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(asked)}\r\n\r\n"
         )
-        received = b""
+        received = bytearray()
         try:
-            with urllib.request.urlopen(request, timeout=3600) as answer:
-                while chunk := answer.read1(1 << 16):
+            with socket.create_connection(("127.0.0.1", self._port), timeout=3600) as connection:
+                connection.sendall(head.encode() + asked)
+                while chunk := connection.recv(1 << 20):
                     received += chunk
                     time.sleep(FRAME)  # as localspec reads its own engine, and what it says is looked at afterwards
-            events = [json.loads(line.removeprefix(EVENT)) for line in received.splitlines() if line.startswith(EVENT)]
+            events = _events(bytes(received))
             if events and "timings" in events[-1]:
                 return {**events[-1], "content": "".join(event.get("content", "") for event in events)}
             raise ValueError(events[-1].get("error", "it breaks off") if events else "it says nothing")
@@ -174,6 +178,17 @@ class Server:
             accepted=accepted, tested_per_pos=(), accepted_per_pos=(), reached_per_pos=(), draft_ms=0.0,
             verify_ms=0.0, host_ms=0.0, peak_memory=0, joules=None, text_hash=hashed(answer["content"]),
         )  # fmt: skip
+
+
+def _events(received: bytes) -> list[dict[str, Any]]:
+    """Return what a whole HTTP answer tells; raises HTTPException or ValueError for one that is none."""
+    link: Any = SimpleNamespace(makefile=lambda *_: BytesIO(received))  # all that http.client asks of a socket
+    answer = HTTPResponse(link)
+    answer.begin()
+    lines = answer.read().splitlines()
+    if answer.status != HTTPStatus.OK:
+        raise ValueError(b" ".join(lines)[:200].decode(errors="replace") or answer.reason)
+    return [json.loads(line.removeprefix(EVENT)) for line in lines if line.startswith(EVENT)]
 
 
 def _seed(cell: Cell, request: Request) -> int:

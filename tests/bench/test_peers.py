@@ -177,6 +177,7 @@ def test_llama_bench_says_what_tokens_take_or_why_it_does_not(tmp_path: Path) ->
         ([{"content": " a", "stop": False}, {"content": "", "stop": True, "timings": {"prompt_n": 9}}], None),
         ([{"content": " a", "stop": False}], "llama-server none gives no answer: it breaks off"),
         ([{"error": "no slot"}], "llama-server none gives no answer: no slot"),
+        ([], "llama-server none gives no answer: it says nothing"),
     ],
 )
 def test_the_server_tells_token_by_token(lines: list[dict[str, Any]], said: str | None) -> None:
