@@ -205,7 +205,7 @@ class Child:
                 raise EOFError
             self._received += chunk
             if paused and len(chunk) >= BURST:
-                self._patience /= 2.0
+                self._patience = max(1.0 / 64.0, self._patience / 2.0)
             elif paused and len(chunk) < BURST / 4.0:
                 self._patience = min(1.0, 2.0 * self._patience)
         line = bytes(self._received[:end])
