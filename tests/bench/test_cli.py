@@ -226,7 +226,7 @@ def test_races_that_cannot_start(tmp_path: Path, args: tuple[str, ...], code: in
 
 @pytest.mark.parametrize("extra", [(), ("--tree", "static:2,2"), ("--method", "suffix")])
 def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> None:
-    """On a prompt that repeats itself, so that copies are tried whatever this processor's rounding makes of the text."""
+    """On a prompt that repeats itself: copies are then tried whatever rounding makes of the text."""
     suite = tmp_path / "repeats.jsonl"
     suite.write_text(json.dumps({"prompt": "The cat sat on the mat. " * 12}) + "\n")
     asked = ("--suite", str(suite), "--prompts", "1", "-n", "64", "--draws", "200", "--json")
