@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from localspec.worker import Worker
 
 WARM_UP = 8  # tokens
 SCHEMA = "localspec.race/1"
+ALONE = 0.1  # ratios nearer to 1 are no finding of one round: two plain answers can be so far apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class Race:
         return median_interval(self.ratios)
 
     @property
+    def drafted(self) -> int:
+        """Tokens that were drafted in all rounds."""
+        return sum(one.other.stats.drafted for one in self.rounds)
+
+    @property
     def verify(self) -> str:
         """The rule that judged what was drafted, "" if nothing was run."""
         started = self.rounds[0].other.stats.started if self.rounds else None
@@ -71,7 +77,8 @@ class Race:
             speed = "the answers are too short to be timed"
         else:
             n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-            speed = f"{ratio.spelt()}× plain{n}: {judged(ratio)}"
+            found = judged(ratio, self.ratios) if self.drafted else "nothing was drafted, what differs is chance"
+            speed = f"{ratio.spelt()}× plain{n}: {found}"
         if same is None:
             return speed, "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
         return speed, same.spelt()
@@ -97,15 +104,25 @@ class Race:
         }
 
 
-def judged(ratio: Interval) -> str:
-    """Return what a ratio comes to, in words: what its interval decides, or, without one, what differs clearly."""
-    low = ratio.median - EVEN if ratio.low is None else ratio.low
-    high = ratio.median + EVEN if ratio.high is None else ratio.high
-    if low > 1:
+def judged(ratio: Interval, ratios: Sequence[float]) -> str:
+    """Return what the rounds' `ratios` come to, in words: what the interval of their median decides.
+
+    Too few for an interval decide it where they do not contradict each other, and one where it differs clearly.
+    """
+    undecided = "the rounds do not decide whether it pays"
+    low, high = ratio.low, ratio.high
+    are_few = low is None or high is None
+    if low is None or high is None:
+        if len(ratios) == 1 and EVEN < abs(ratio.median - 1.0) < ALONE:
+            return "too little for one round to decide (--repeat 6)"
+        if min(ratios) < 1.0 - EVEN and max(ratios) > 1.0 + EVEN:
+            return undecided
+        low, high = ratio.median - EVEN, ratio.median + EVEN
+    if low > 1.0:
         return "speculation pays"
-    if high < 1:
+    if high < 1.0:
         return "speculation does not pay here"
-    return "speculation neither pays nor costs" if ratio.low is None else "the rounds do not decide whether it pays"
+    return "speculation neither pays nor costs" if are_few else undecided
 
 
 def race(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 4000
+OUTSIDE = 40  # one of so many lies below a 95 % interval, and one above it
 ENOUGH = 6  # values: all n of them together hold the median with 1 - 2^(1-n), which is less than 95 % below six
 Values = NDArray[np.float64]
 
@@ -32,6 +33,9 @@ class Interval:
 def median_interval(values: Sequence[float]) -> Interval | None:
     """Return the median with the percentile bootstrap's interval, None without values. The same values, the same
     interval: the resampling is seeded.
+
+    Of few values the bootstrap alone promises too much: of seven it leaves out both ends, between which the median lies
+    with 98 %, and without which with 87 %. So it is at least as wide as the values that hold it with 95 %.
     """
     if not values:
         return None
@@ -40,7 +44,9 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     if len(array) < ENOUGH:
         return Interval(middle, None, None, len(array))
     low, high = _between(np.median(_resampled(array, 0), axis=1))
-    return Interval(middle, low, high, len(array))
+    array.sort()
+    left = _left_out(len(array))
+    return Interval(middle, min(low, float(array[left])), max(high, float(array[-1 - left])), len(array))
 
 
 def ratio_interval(above: Sequence[float], below: Sequence[float], *, is_paired: bool) -> Interval | None:
@@ -69,5 +75,19 @@ def _resampled(array: Values, seed: int) -> Values:
 
 
 def _between(middles: Values) -> tuple[float, float]:
-    low, high = np.quantile(middles, (0.025, 0.975))
+    low, high = np.quantile(middles, (1 / OUTSIDE, 1 - 1 / OUTSIDE))
     return float(low), float(high)
+
+
+def _left_out(n: int) -> int:
+    """Return how many of `n` values can go at either end while the rest hold the median, whatever the distribution.
+
+    Each value is below the median with one half: the median is below the lowest but k where at most k values are.
+    """
+    ways = below = 1  # to have exactly k values below the median, and to have at most k, of 2^n
+    k = 0
+    while OUTSIDE * below <= 2**n:
+        ways = ways * (n - k) // (k + 1)
+        below += ways
+        k += 1
+    return k - 1

@@ -78,17 +78,28 @@ def test_a_doctor_races_what_people_run_without_a_seed() -> None:
     assert {one.request.sampling.seed for pair in found.race.rounds for one in (pair.plain, pair.other)} == {None}
 
 
+def test_a_race_in_which_nothing_was_drafted_finds_nothing() -> None:
+    request = Request(prompt="x", sampling=Sampling(temperature=0.0))
+    raced = race(cast("Worker", Inspecting()), request, 2, lambda: False, lambda what, answer: None)
+    assert raced is not None
+    assert raced.verdict()[0] == "1.00× plain, 2 rounds: nothing was drafted, what differs is chance"
+
+
 @pytest.mark.parametrize(
-    ("ratio", "words"),
+    ("ratio", "ratios", "words"),
     [
-        (Interval(1.4, None, None, 1), "speculation pays"),
-        (Interval(0.9, None, None, 1), "speculation does not pay here"),
-        (Interval(1.01, None, None, 2), "speculation neither pays nor costs"),
-        (Interval(0.99, None, None, 2), "speculation neither pays nor costs"),
-        (Interval(1.03, 0.62, 1.79, 6), "the rounds do not decide whether it pays"),
-        (Interval(1.03, 1.01, 1.05, 6), "speculation pays"),
-        (Interval(0.97, 0.95, 0.99, 6), "speculation does not pay here"),
+        (Interval(1.4, None, None, 1), (1.4,), "speculation pays"),
+        (Interval(0.88, None, None, 1), (0.88,), "speculation does not pay here"),
+        (Interval(1.05, None, None, 1), (1.05,), "too little for one round to decide (--repeat 6)"),
+        (Interval(0.95, None, None, 1), (0.95,), "too little for one round to decide (--repeat 6)"),
+        (Interval(1.05, None, None, 2), (0.8, 1.3), "the rounds do not decide whether it pays"),
+        (Interval(1.05, None, None, 2), (1.01, 1.09), "speculation pays"),
+        (Interval(1.01, None, None, 2), (0.99, 1.03), "speculation neither pays nor costs"),
+        (Interval(0.99, None, None, 2), (0.97, 1.01), "speculation neither pays nor costs"),
+        (Interval(1.03, 0.62, 1.79, 6), (0.62, 1.79), "the rounds do not decide whether it pays"),
+        (Interval(1.03, 1.01, 1.05, 6), (1.01, 1.05), "speculation pays"),
+        (Interval(0.97, 0.95, 0.99, 6), (0.95, 0.99), "speculation does not pay here"),
     ],
 )
-def test_a_ratio_is_judged_by_its_interval(ratio: Interval, words: str) -> None:
-    assert judged(ratio) == words
+def test_a_ratio_is_judged_by_its_interval(ratio: Interval, ratios: tuple[float, ...], words: str) -> None:
+    assert judged(ratio, ratios) == words

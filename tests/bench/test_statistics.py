@@ -54,19 +54,20 @@ def test_nothing_has_no_median() -> None:
     assert percentile([3.0], 0.95) == 3.0
 
 
-def test_an_interval_covers() -> None:
-    """Of 200 samples of 12, the interval misses the true median in about one of twenty."""
+@pytest.mark.parametrize("n", [7, 8, 11, 12])
+def test_an_interval_covers(n: int) -> None:
+    """Of 400 samples, the interval misses the true median in one of twenty at most (four deviations let by)."""
     import numpy as np
 
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(n)
     misses = 0
-    for _ in range(200):
-        found = median_interval(list(rng.normal(5.0, 1.0, 12)))
+    for _ in range(400):
+        found = median_interval(list(rng.normal(5.0, 1.0, n)))
         assert found is not None
         assert found.low is not None
         assert found.high is not None
         misses += not found.low <= 5.0 <= found.high
-    assert misses <= 24
+    assert misses <= 20 + 4 * 4
 
 
 @given(st.integers(1, 5), st.lists(st.floats(0, 2), min_size=1, max_size=3, unique=True), st.integers(1, 4))

@@ -250,16 +250,16 @@ def test_a_healthy_pair_has_nothing_bad() -> None:
         assert any(char.isdigit() for char in one.message) or one.name == "experts", one
 
 
-def timed(*ratios: float) -> Race:
-    """Return a race of which only its ratios are known."""
-    return Race(tuple(Round(_answer(1.0), _answer(ratio), None) for ratio in ratios))
+def timed(*ratios: float, drafted: int = 1) -> Race:
+    """Return a race of which only its ratios are known, and what was drafted for each token."""
+    return Race(tuple(Round(_answer(1.0), _answer(ratio, drafted), None) for ratio in ratios))
 
 
-def _answer(speed: float) -> Answer:
+def _answer(speed: float, drafted: int = 0) -> Answer:
     stats = Stats()
     for index in range(2):  # the first is the prompt's own pass
         piece, ms = Piece(1, "x", "plain"), StepMs(0.0, 1000.0 / speed, 0.0, 0.0)
-        stats.observe(Committed(index, 9 + index, 0, 0, 0, (piece,), "x", ms, False, ""))
+        stats.observe(Committed(index, 9 + index, drafted, 0, 0, (piece,), "x", ms, False, ""))
     return Answer(Request(), stats)
 
 
@@ -274,6 +274,10 @@ VERDICTS: dict[str, tuple[Race, str]] = {
     "rounds that hardly differ": (timed(0.99, 1.3), "speculation pays here: auto is 1.15x plain (median of 2 rounds"),
     "slow rounds": (timed(0.8, 0.9), "speculation does not pay here: auto is 0.85x plain (median of 2 rounds, 0.80 t"),
     "one round": (timed(1.5), "speculation pays here: auto is 1.50x plain (at T=0.8, one prompt)"),
+    "nothing drafted": (
+        timed(1.05, drafted=0), "speculation neither pays nor costs here: auto drafted nothing; auto is 1.05x plain (",
+    ),
+    "nothing drafted, and slower": (timed(0.9, drafted=0), "speculation does not pay here: auto is 0.90x plain ("),
 }  # fmt: skip
 
 

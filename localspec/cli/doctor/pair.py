@@ -96,6 +96,8 @@ def verdict(raced: Race | None, found: list[Finding]) -> str:
         rounds = f"median of {len(ratios)} rounds, {min(ratios):.2f} to {max(ratios):.2f}, {rounds}"
     told = f"auto is {ratio:.2f}x plain ({rounds})"
     noted = f"; worth a look: {noted}" if noted else ""
+    if not raced.drafted and ratio > 1.0 - EVEN:
+        return f"speculation neither pays nor costs here: auto drafted nothing; {told}{blamed}{noted}"
     if min(ratios) < 1.0 - EVEN and max(ratios) > 1.0 + EVEN:
         return f"whether speculation pays here is not decided: {told}; {DECIDES} decides it{blamed}{noted}"
     if ratio > 1.0 + EVEN:
