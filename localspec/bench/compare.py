@@ -14,35 +14,44 @@ from localspec.bench.result import Result, Wire
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.summary import grouped, rates
 from localspec.bench.table import aligned
-from localspec.errors import IncompatibleError
+from localspec.errors import IncompatibleError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One contender at one temperature in both: the speed of the second over the first, and each over its own plain."""
+    """One contender at one temperature in both: the speed of the second over the first, and each over its own plain.
+
+    `n`: prompts that both asked, where they are compared one by one; None for medians of different prompts.
+    """
 
     contender: str
     temperature: float
     ratio: Interval | None
     before: Interval | None  # × plain in the first
     after: Interval | None
+    n: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`is_paired`: both asked the same prompts, so each prompt is compared with itself."""
+    """`is_paired`: both asked the same prompts, so each prompt is compared with itself.
+
+    `interrupted`: which of the two, "first" or "second", did not measure all they were asked.
+    """
 
     changes: tuple[Change, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     differences: tuple[tuple[str, Any, Any], ...]
     is_paired: bool
+    interrupted: tuple[str, ...] = ()
 
     def to_wire(self) -> Wire:
         """Return the JSON object."""
         return {
             "schema": "localspec.bench-compare/1",
             "is_paired": self.is_paired,
+            "interrupted": list(self.interrupted),
             "changes": [dataclasses.asdict(change) for change in self.changes],
             "only_in_first": list(self.only_before),
             "only_in_second": list(self.only_after),
@@ -51,12 +60,18 @@ class Comparison:
 
     def text(self) -> str:
         """Return it for people."""
-        head = ("T", "method", "second / first", "first × plain", "second × plain")
+        head = ("T", "method", "prompts", "second / first", "first × plain", "second × plain")
         cells = [
-            (f"{one.temperature:g}", one.contender, *(_spelt(i) for i in (one.ratio, one.before, one.after)))
+            (
+                f"{one.temperature:g}",
+                one.contender,
+                "–" if one.n is None else str(one.n),
+                *(_spelt(i) for i in (one.ratio, one.before, one.after)),
+            )
             for one in self.changes
         ]
         lines = aligned([head, *cells])
+        lines += [f"the {which} was interrupted: it holds what was measured until then" for which in self.interrupted]
         lines += [f"only in the first: {', '.join(self.only_before)}"] if self.only_before else []
         lines += [f"only in the second: {', '.join(self.only_after)}"] if self.only_after else []
         lines += [f"{name}: {a} → {b}" for name, a, b in self.differences]
@@ -79,18 +94,27 @@ def compare(before: Result, after: Result) -> Comparison:
         ours = [second[key][p] for p in both] if both else list(second[key].values())
         theirs = [first[key][p] for p in both] if both else list(first[key].values())
         interval = ratio_interval(ours, theirs, is_paired=bool(both))
-        changes.append(Change(key[1], key[0], interval, ratios[0].get(key), ratios[1].get(key)))
+        changes.append(Change(key[1], key[0], interval, ratios[0].get(key), ratios[1].get(key), len(both) or None))
     return Comparison(
         tuple(changes),
         tuple(f"{name} T={t:g}" for t, name in first if (t, name) not in second),
         tuple(f"{name} T={t:g}" for t, name in second if (t, name) not in first),
         tuple(_differences(before.provenance, after.provenance)),
         is_paired,
+        tuple(which for which, one in (("first", before), ("second", after)) if not one.is_complete),
     )
 
 
 def require_same_models(before: Result, after: Result) -> None:
-    """Raise IncompatibleError unless target and draft are the same files, by their hashes."""
+    """Raise IncompatibleError unless target and draft are the same files, by their hashes.
+
+    Raises UsageError for a result that does not say which file its target was.
+    """
+    if None in (before.hashes[0], after.hashes[0]):
+        raise UsageError(
+            "a result does not say of which target it is: it has no sha256",
+            hint="measure it again: localspec bench PAIR",
+        )
     for what, a, b in zip(("target", "draft"), before.hashes, after.hashes, strict=True):
         if a != b:
             raise IncompatibleError(

@@ -23,6 +23,7 @@ from localspec.lossless.questions import LawQuestion
 from localspec.worker import Worker
 
 ERROR = 1e-4  # of the whole law check: how often a right rule would fail it
+TOGETHER = ERROR / 4  # of all texts together, whose statistic is above this by chance up to twice as often
 POINTS = 2  # recorded texts for each prompt
 
 
@@ -120,6 +121,8 @@ class Verification:
             return _not_run("law", "the recorded texts hold tokens that the draft does not have", "another --suite")
         if not trials:
             return _not_run("law", "the context has no room for the recorded texts", "--ctx 2048, or shorter prompts")
+        if not any(one["df"] or one["impossible"] for one in trials):
+            return _not_run("law", "the filters leave the recorded texts one likely token each", "--temp 0.8 --top-k 0")
         return _judged(trials, alpha)
 
     def _sampled(self, temperature: float | None = None) -> Request:
@@ -173,15 +176,18 @@ def _not_run(name: str, why: str, hint: str) -> Check:
 def _judged(trials: list[dict[str, Any]], alpha: float) -> Check:
     """Return the law check: each text by itself, which finds what is wrong in one place, and all together."""
     failed = [one for one in trials if one["p_value"] < alpha]
+    n_certain = sum(not one["df"] for one in trials)
     df, drawn = sum(one["df"] for one in trials), sum(one["n"] for one in trials)
     together = survival(sum(one["statistic"] for one in trials), df) if df else 1.0
-    least = detectable(df, drawn, ERROR / 2)
-    notes = [f"error at most {ERROR:g}; a bias of {least:.3f} in total variation would be found with {POWER:.0%}"]
+    least = detectable(df, drawn, TOGETHER)
+    found = f"a bias of {least:.3f} in total variation would be found with {POWER:.0%}"
+    notes = [f"error at most {ERROR:g}; {found} where all texts have it"]
+    notes += [f"{n_certain} of them have one likely token, and show nothing"] if n_certain else []
     notes += [_failed(one) for one in failed]
-    notes += [f"all texts together: p = {together:.2g}"] if together < ERROR / 2 else []
+    notes += [f"all texts together: p = {together:.2g}"] if together < TOGETHER else []
     summary = f"{len(trials) - len(failed)} of {len(trials)} recorded texts, {drawn} draws"
     facts = {"error": ERROR, "power": POWER, "detectable": least, "p_value": together, "trials": trials}
-    is_passed = bool(trials) and not failed and together >= ERROR / 2
+    is_passed = bool(trials) and not failed and together >= TOGETHER
     return Check("law", is_passed, summary, tuple(notes), facts)
 
 

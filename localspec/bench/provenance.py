@@ -26,17 +26,17 @@ def machine() -> Wire:
     }
 
 
-def provenance(loaded: Loaded, hashes: dict[str, str], options: Wire) -> Wire:
+def provenance(loaded: Loaded, hashes: tuple[str, str | None], options: Wire) -> Wire:
     """Return everything that must be the same for two results to be of one thing, and what may explain a difference.
 
-    `hashes`: sha256 by the path of a model.
+    `hashes`: the sha256 of target and draft.
     """
     return {
         "machine": machine(),
         "pair": {
             "name": loaded.name,
-            "target": _model(loaded.target, hashes),
-            "draft": None if loaded.draft is None else _model(loaded.draft, hashes),
+            "target": _model(loaded.target, hashes[0]),
+            "draft": None if loaded.draft is None else _model(loaded.draft, hashes[1]),
         },
         "versions": dict(loaded.versions),
         "n_ctx": loaded.n_ctx,
@@ -45,8 +45,8 @@ def provenance(loaded: Loaded, hashes: dict[str, str], options: Wire) -> Wire:
     }
 
 
-def _model(facts: ModelFacts, hashes: dict[str, str]) -> Wire:
-    return {**dataclasses.asdict(facts), "devices": list(facts.devices), "sha256": hashes.get(facts.path)}
+def _model(facts: ModelFacts, sha256: str | None) -> Wire:
+    return {**dataclasses.asdict(facts), "devices": list(facts.devices), "sha256": sha256}
 
 
 def _memory() -> int | None:

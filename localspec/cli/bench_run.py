@@ -29,6 +29,7 @@ from localspec.config import LoadSettings, cache_folder, typed_path
 from localspec.control.survey import Survey
 from localspec.errors import LocalspecError, NotFoundError, ResourceError, UsageError
 from localspec.events import Loaded, Loading
+from localspec.models.early_exit import Exits
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
@@ -105,7 +106,7 @@ def measure(
                 hashes = _hashes(settings, live, console, stop)
             except _Stopped:
                 return Done(Result({}, (), is_complete=False), stop.exit_code)
-            result = Result({"pair": _hashed(settings, hashes)}, (), is_complete=False)
+            result = Result({"pair": _hashed(hashes)}, (), is_complete=False)
             if baseline is not None:
                 require_same_models(baseline, result)
             loaded = _load(worker, settings, live, stop)
@@ -232,16 +233,16 @@ def _row_costs(worker: Worker, console: Console) -> tuple[tuple[int, float], ...
     return () if found is None else max(found.row_costs, found.known_costs, key=len)
 
 
-def _hashes(settings: LoadSettings, live: Live, console: Console, stop: Stop) -> dict[str, str]:
-    """Return the sha256 of both files by path. Raises _Stopped."""
+def _hashes(settings: LoadSettings, live: Live, console: Console, stop: Stop) -> tuple[str, str | None]:
+    """Return the sha256 of target and draft. Raises _Stopped."""
     hashes = Hashes(cache_folder("bench") / "sha256.json")
-    found = {}
-    for path in (settings.target, settings.draft):
-        if path is not None:
-            header = read_model(Path(path))
-            model_info(header)  # no minute of hashing for a file that is no model, or has no end
-            what = f"hashing {one_line(Path(path).name)}"
-            found[path] = hashes.of_model(header.files, _telling(live, what, stop))
+
+    def hashed(path: str) -> str:
+        header = read_model(Path(path))
+        model_info(header)  # no minute of hashing for a file that is no model, or has no end
+        return hashes.of_model(header.files, _telling(live, f"hashing {one_line(Path(path).name)}", stop))
+
+    found = hashed(settings.target), None if settings.draft is None else hashed(settings.draft)
     if hashes.reason:
         console.warn(f"hashes of models are not kept: {hashes.reason}")
     if stop.is_asked:  # hashes that were kept are read without a word
@@ -259,10 +260,10 @@ def _telling(live: Live, what: str, stop: Stop) -> Callable[[float], None]:
     return tell
 
 
-def _hashed(settings: LoadSettings, hashes: dict[str, str]) -> Wire:
+def _hashed(hashes: tuple[str, str | None]) -> Wire:
     """Return the pair with nothing but its hashes: enough to refuse a baseline of another."""
-    draft = settings.draft
-    return {"target": {"sha256": hashes[settings.target]}, "draft": draft and {"sha256": hashes[draft]}}
+    target, draft = hashes
+    return {"target": {"sha256": target}, "draft": draft and {"sha256": draft}}
 
 
 def _load(worker: Worker, settings: LoadSettings, live: Live, stop: Stop) -> Loaded | None:
@@ -282,7 +283,10 @@ def _options(job: Job, settings: LoadSettings) -> Wire:
     held = dataclasses.asdict(settings)
     for name in ("target", "draft", "name"):
         del held[name]
+    has_exit = any(one.speculation.method == "early-exit" for one in job.contenders)
+    tuned = Exits(read_model(Path(settings.target)), cache_folder("early-exit")).tuned() if has_exit else None
     return {
+        **({} if tuned is None else {"early_exit": list(tuned.layers)}),  # after another tuning it is another method
         "suite": job.suite.name,
         "suite_sha256": job.suite.sha256,
         "n_prompts": len(job.suite.prompts),
@@ -315,7 +319,8 @@ def _spelt(seconds: float) -> str:
 
 def _write(name: str, content: str) -> None:
     try:
-        typed_path(name).write_text(content, encoding="utf-8")
+        # A command may hold bytes that are no text: a file's name is any bytes.
+        typed_path(name).write_text(content, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         reason = error.strerror or str(error)
         raise ResourceError(f"cannot write {name}: {reason}", hint="free some space, or another folder") from None

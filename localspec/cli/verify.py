@@ -52,9 +52,9 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     """Check that speculation changes nothing on PAIR, or --model's: exit code 10 if it does, 2 if a check cannot run.
 
     Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
-    accepted only where the two tokens' scores are closer than rounding moves them, both measured. And thousands of
-    draws of the rule, on rows recorded from both models, have the target's law by a chi-square test. For --method auto,
-    which drafts where that pays, what it would draft with is checked in every pass.
+    accepted only where the two tokens' scores are within four times of what rounding was seen to move them on that
+    text. And thousands of draws of the rule, on rows recorded from both models, have the target's law by a chi-square
+    test. For --method auto, which drafts where that pays, what it would draft with is checked in every pass.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     promised = promised_settings(with_pair(values, pair))

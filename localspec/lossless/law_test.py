@@ -2,7 +2,7 @@
 
 A draw is a pass as the engine runs it (grow a draft, walk it) and, where the pass committed less than the recorded
 depth, plain passes after it. The first tokens of the text then have the target's own joint law, whatever was drafted.
-Tokens that the recording does not follow are one cell together.
+A token that the recording does not follow ends a text: a cell of its own if it is likely enough, else one with others.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from localspec.chooser import SeededChooser
 from localspec.draft import Draft
-from localspec.lossless.chi_square import Cell, Outcome, compare, detectable
+from localspec.lossless.chi_square import EXPECTED, Cell, Outcome, compare, detectable
 from localspec.lossless.recorded import RecordedLaws, Recording, Source
 from localspec.protocols import Chooser, Path, Plan, TreePolicy, Verifier
 
-OTHER = -1  # any token that is not followed
+OTHER = -1  # any token that is neither followed nor likely
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +49,23 @@ def try_rule(
     recording: Recording, rule: Rule, *, draws: int, alpha: float, seed: int, cancel: Callable[[], bool]
 ) -> Trial:
     """Draw and compare; fewer draws after a cancel."""
+    law = dict(cells(recording, EXPECTED / draws))
     counts: Counter[Cell] = Counter()
     accepted = 0
     for i in range(draws):
         if cancel():
             break
-        cell, kept = draw(recording, rule, SeededChooser(seed + i))
-        counts[cell] += 1
+        text, kept = draw(recording, rule, SeededChooser(seed + i))
+        is_rare = text not in law and recording.target[text[:-1]].prob(text[-1]) > 0.0
+        counts[(*text[:-1], OTHER) if is_rare else text] += 1
         accepted += kept
-    outcome = compare(counts, dict(cells(recording)))
+    outcome = compare(counts, law, alpha)
     n = max(1, outcome.n)
     return Trial(outcome, detectable(outcome.df, outcome.n, alpha), accepted / n)
 
 
 def draw(recording: Recording, rule: Rule, chooser: Chooser) -> tuple[Cell, int]:
-    """Return the cell of one text, and how many draft tokens its first pass accepted."""
+    """Return a text, up to the first token that is not followed, and how many draft tokens its first pass accepted."""
     draft = rule.policy.grow(recording.tokens[-1], recording.position, Source(recording), rule.plan, chooser)
     verdict = rule.verifier.walk(draft, RecordedLaws(recording, draft), chooser, recording.position)
     run = [int(draft.tokens[node]) for node in verdict.path] + [verdict.token]
@@ -69,7 +73,7 @@ def draw(recording: Recording, rule: Rule, chooser: Chooser) -> tuple[Cell, int]
     while True:
         for token in run:
             if token not in recording.follows[path]:
-                return (*path, OTHER), len(verdict.path)
+                return (*path, token), len(verdict.path)
             path = (*path, token)
             if len(path) > recording.depth:
                 return path, len(verdict.path)
@@ -78,23 +82,19 @@ def draw(recording: Recording, rule: Rule, chooser: Chooser) -> tuple[Cell, int]
         run = [rule.verifier.walk(plain, laws, chooser, recording.position + len(path)).token]
 
 
-def cells(recording: Recording) -> Iterator[tuple[Cell, float]]:
-    """Yield every cell with the target's own probability of it."""
-    yield from _below(recording, (), 1.0)
+def cells(recording: Recording, least: float) -> Iterator[tuple[Cell, float]]:
+    """Yield every cell with the target's own probability of it; a token that is not followed has its own from `least` on."""
+    yield from _below(recording, (), 1.0, least)
 
 
-def _below(recording: Recording, path: Path, mass: float) -> Iterator[tuple[Cell, float]]:
-    law = recording.target[path]
-    rest = 1.0
-    for token in recording.follows[path]:
-        p = law.prob(token)
-        rest -= p
+def _below(recording: Recording, path: Path, mass: float, least: float) -> Iterator[tuple[Cell, float]]:
+    law, follows = recording.target[path], recording.follows[path]
+    is_told = np.isin(law.ids, follows) | (mass * law.probs >= least)
+    for token, p in zip(law.ids[is_told].tolist(), law.probs[is_told].tolist(), strict=True):
         deeper = (*path, token)
-        if p <= 0.0:
-            continue
-        if len(deeper) > recording.depth:
-            yield deeper, mass * p
+        if token in follows and len(deeper) <= recording.depth:
+            yield from _below(recording, deeper, mass * p, least)
         else:
-            yield from _below(recording, deeper, mass * p)
-    if rest > 1e-12:  # less is rounding
-        yield (*path, OTHER), mass * rest
+            yield deeper, mass * p
+    if not is_told.all():
+        yield (*path, OTHER), mass * float(law.probs[~is_told].sum())

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.harness import PAIR, REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair
+from tests.integration.test_split_model import split
 
 pytestmark = needs_pair
 SMALL = ("-n", "8", "--prompts", "2", "--repeats", "1", "--temps", "0", "--methods", "draft-model:k=3")
@@ -307,6 +308,25 @@ def test_a_result_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "r.json").read_text())["measurements"] == kept
     assert not state.exists()
+
+
+def test_a_command_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
+    """A file's name is any bytes; the page shows the command, and is written after everything was measured."""
+    page = os.fsencode(tmp_path) + b"/p\xff.md"
+    done = localspec("bench", *SMALL, "--markdown", page, env={"LOCALSPEC_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    with open(page, encoding="utf-8") as file:
+        written = file.read()
+    assert "p\\udcff.md" in written
+    assert "draft-model:k=3" in written
+
+
+def test_a_split_model_is_known_by_any_of_its_parts(tmp_path: Path) -> None:
+    split(PAIR / "target-q8_0.gguf", tmp_path, 2)
+    last = f"{tmp_path}/t-00002-of-00002.gguf"
+    done = call(tmp_path, "bench", last, "-n", "4", "--prompts", "1", "-r", "1", "--methods", "plain", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["provenance"]["pair"]["target"]["sha256"]) == 64
 
 
 def test_a_page_that_cannot_be_written_is_no_second_object(tmp_path: Path) -> None:

@@ -234,6 +234,22 @@ def test_comparing_pairs_the_prompts() -> None:
     assert made.differences == (("threads", 2, 1),)
     assert "threads: 2 → 1" in made.text()
     assert json.loads(json.dumps(made.to_wire()))["differences"][0]["what"] == "threads"
+    assert "interrupted" not in made.text()
+
+
+def test_comparing_with_an_interrupted_one_says_so(tmp_path: Path) -> None:
+    """Two prompts of six were measured: those are compared, and the reader is told how few."""
+    few = tuple(m for m in result().measurements if m.cell.prompt < 2)
+    made = compare(result(), result(measurements=few, is_complete=False))
+    assert {change.n for change in made.changes} == {2}
+    assert made.to_wire()["interrupted"] == ["second"]
+    assert "the second was interrupted" in made.text()
+
+
+def test_a_result_that_names_no_target_is_compared_with_nothing() -> None:
+    nameless = {**PROVENANCE, "pair": {**PROVENANCE["pair"], "target": {**MODEL, "sha256": None}}}
+    with pytest.raises(UsageError, match="no sha256"):
+        compare(result(provenance=nameless), result(provenance=nameless))
 
 
 def test_comparing_other_prompts_and_methods() -> None:

@@ -57,6 +57,20 @@ def test_a_cache_that_cannot_be_made(tmp_path: Path) -> None:
     assert "LOCALSPEC_HOME" in cache["hint"]
 
 
+def test_models_are_where_the_hub_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the hub's variables moves them; one that it cannot read is told, and the rest is checked."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, below in (("HF_HUB_CACHE", ""), ("HF_HOME", "/hub"), ("XDG_CACHE_HOME", "/huggingface/hub")):
+        wire = json.loads(localspec("doctor", "--json", env={name: str(tmp_path)}).stdout)
+        (models,) = [one for one in wire["checks"] if one["name"] == "models"]
+        assert models["facts"]["path"] == f"{tmp_path}{below}", name
+    wire = json.loads(localspec("doctor", "--json", env={"HF_HUB_DOWNLOAD_TIMEOUT": "soon"}).stdout)
+    (models,) = [one for one in wire["checks"] if one["name"] == "models"]
+    assert "no valid value" in models["message"]
+    assert any(one["name"] == "cache" for one in wire["checks"])
+
+
 def test_servers_are_checked_only_where_named() -> None:
     assert_one_line(localspec("doctor", "--rpc", "nowhere"), 2, "is not HOST:PORT")
     done = localspec("doctor", "--rpc", "127.0.0.1:1", "--json")

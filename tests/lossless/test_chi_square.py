@@ -44,15 +44,30 @@ def test_a_right_law_passes_and_a_biased_one_of_the_stated_size_does_not() -> No
     def share(drawn: np.ndarray) -> float:
         experiments = rng.multinomial(n, drawn, size=200)
         return float(
-            np.mean([compare({(i,): int(c) for i, c in enumerate(one)}, exact).p_value < alpha for one in experiments])
+            np.mean(
+                [
+                    compare({(i,): int(c) for i, c in enumerate(one)}, exact, alpha).p_value < alpha
+                    for one in experiments
+                ]
+            )
         )
 
     assert share(law) <= 0.05
     assert share(law + shift) >= POWER - 0.03
 
 
+def test_what_rare_cells_do_by_chance_is_no_proof() -> None:
+    """Twenty expected and forty-one seen is rarer than 6e-6 by the chi-square law, and not by the law itself."""
+    alpha, law = 6e-6, {(0,): 0.01, (1,): 0.99}
+    unlucky = {(0,): 41, (1,): 1959}
+    statistic = 21**2 / 20 + 21**2 / 1980
+    assert survival(statistic, 1) < alpha
+    assert alpha < compare(unlucky, law, alpha).p_value < 10 * alpha
+    assert compare({(0,): 60, (1,): 1940}, law, alpha).p_value < alpha
+
+
 def test_what_the_law_excludes_is_proof() -> None:
-    outcome = compare({(0,): 999, (7,): 1}, {(0,): 1.0})
+    outcome = compare({(0,): 999, (7,): 1}, {(0,): 1.0}, 1e-5)
     assert (outcome.p_value, outcome.impossible) == (0.0, 1)
 
 
@@ -62,7 +77,7 @@ def test_every_cell_expects_enough(weights: list[int], n: int) -> None:
     total = sum(weights)
     law = {(i,): weight / total for i, weight in enumerate(weights)}
     counts = {cell: round(n * p) for cell, p in law.items()}
-    outcome = compare(counts, law)
+    outcome = compare(counts, law, 1e-5)
     assert outcome.df <= max(0, sum(counts.values()) / EXPECTED)
     assert outcome.p_value > 0.01
 
@@ -70,4 +85,4 @@ def test_every_cell_expects_enough(weights: list[int], n: int) -> None:
 def test_no_draws_find_nothing() -> None:
     assert detectable(3, 0, 0.01) == 1.0
     assert detectable(0, 100, 0.01) == 1.0
-    assert compare({}, {(0,): 1.0}).p_value == 1.0
+    assert compare({}, {(0,): 1.0}, 1e-5).p_value == 1.0

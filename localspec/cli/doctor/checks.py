@@ -19,10 +19,11 @@ from localspec.cli.described import check_file
 from localspec.cli.doctor.gpus import INTEGRATED, Gpu, gpus, unused
 from localspec.cli.doctor.rebuild import backend_for, missing_compiler, rebuild_line
 from localspec.cli.sizes import size
-from localspec.config import cache_folder, typed_path
+from localspec.config import cache_folder
 from localspec.configuration import config_file, read_configuration
 from localspec.errors import LocalspecError, UsageError
 from localspec.faces.ask import Unanswered, ask
+from localspec.models.hub.cache import Cache
 from localspec.models.plan import calibration
 
 IMPORTS = "from localspec.backends.survey import survey"
@@ -195,8 +196,12 @@ def _figures(facts: Mapping[str, Any]) -> Finding:
 
 def _disk() -> Iterator[Finding]:
     """Yield whether the folders can be written, and the space there."""
-    hub = os.environ.get("HF_HUB_CACHE") or str(Path(os.environ.get("HF_HOME") or "~/.cache/huggingface") / "hub")
-    for name, folder in (("models", typed_path(hub)), ("cache", cache_folder(""))):
+    folders = {"cache": cache_folder("")}
+    try:
+        folders = {"models": Cache().root, **folders}
+    except UsageError as error:
+        yield Finding("models", "note", error.message, error.hint)
+    for name, folder in folders.items():
         there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
         try:
             free = shutil.disk_usage(there).free
@@ -205,7 +210,7 @@ def _disk() -> Iterator[Finding]:
         except OSError as error:
             told: dict[str, Any] = {"path": str(folder)}
             text = f"{folder} cannot be written: {error.strerror or error}"
-            hint = "HF_HOME=FOLDER" if name == "models" else "LOCALSPEC_HOME=FOLDER"
+            hint = "HF_HUB_CACHE=FOLDER" if name == "models" else "LOCALSPEC_HOME=FOLDER"
             yield Finding(name, "note", text, hint, facts=told)
             continue
         is_little = free < LITTLE_DISK
