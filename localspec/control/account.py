@@ -13,6 +13,7 @@ import math
 
 EPS = 0.02
 HEAD_START = 1.0  # L0, in plain passes
+RESERVE = 0.05  # plain passes of it that no plan counts on: passes scatter, and the price of a plain one moves
 CREDIT = 200.0  # plain passes: how much past gain may be lost again before drafting stops
 
 
@@ -39,8 +40,8 @@ class LossAccount:
         return EPS * self.elapsed + HEAD_START * price
 
     def room(self, price: float) -> float:
-        """Return how many seconds more may be lost."""
-        return self.allowance(price) - self.loss
+        """Return how many seconds more a plan may lose."""
+        return self.allowance(price) - RESERVE * price - self.loss
 
     @property
     def worry(self) -> float:
@@ -60,4 +61,4 @@ class LossAccount:
         self._look(price)
 
     def _look(self, price: float) -> None:
-        self.overdrawn = max(self.overdrawn, -self.room(price))
+        self.overdrawn = max(self.overdrawn, self.loss - self.allowance(price))

@@ -189,7 +189,7 @@ class Auto:
             reach *= draft.share(n)
             tokens += reach
             squares += (2 * n - 1) * reach
-            scatter = (squares - tokens * tokens) * costs.plain / room  # `Growing` has the reason
+            scatter = (squares - tokens * tokens) * costs.plain / (2.0 * room)  # `Growing` has the reason
             gain = tokens - scatter - value * (costs.rows(n) - costs.plain)
             worst = costs.worst(n) - costs.plain
             if gain > best.gain and worst <= room:
@@ -222,7 +222,7 @@ class Auto:
             self._mean,
             [value * cost for cost in rows],
             [value * cost for cost in draft],
-            caution=self._costs.plain / room,
+            caution=self._costs.plain / (2.0 * room),
         )
         plan = Plan(
             self._name,

@@ -1,8 +1,8 @@
 """When a chain stops growing: the value of time, asked before every pass of the draft model and before every draw.
 
 What a draft brings scatters about what it promises, and one that is rejected can use up what may be lost for dozens of
-passes. As for whoever bets a share of all they have (Kelly), its variance counts against it, over what may be lost:
-twice what that rule says, for the chances are no more than learned.
+passes. As for whoever bets a share of all they have (Kelly), half its variance counts against it, over what may be
+lost.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from localspec.protocols import Growth
 class Growing:
     """The stop rule of one chain. `rows` are lambda T(1+k) and `draft` lambda D(k) by k, in tokens.
 
-    `caution` is one over the tokens that may be lost: what a squared token of scatter counts for. To know what may
-    follow k tokens, the draft model is run a (k+1)th time; then the next token costs rows alone.
+    `caution` is what a squared token of scatter counts for: one over twice the tokens that may be lost. To know what
+    may follow k tokens, the draft model is run a (k+1)th time; then the next token costs rows alone.
     """
 
     acceptance: Acceptance
