@@ -83,7 +83,7 @@ def draw(recording: Recording, rule: Rule, chooser: Chooser) -> tuple[Cell, int]
 
 
 def cells(recording: Recording, least: float) -> Iterator[tuple[Cell, float]]:
-    """Yield every cell with the target's own probability of it; a token that is not followed has its own from `least` on."""
+    """Yield every cell with the target's own probability of it; from `least` on any token has one of its own."""
     yield from _below(recording, (), 1.0, least)
 
 
