@@ -5,16 +5,13 @@
 
 The programs are built once, in --folder, from the source of the llama.cpp that is installed here. Every contender
 answers a prompt before the next is asked, there and back, from an empty cache; rates are of the tokens after the first.
-Servers wait in memory for their turn: one for each setting, since a request cannot change it, and all of them, so that
-an answer stands beside every other's of its prompt. They share the model's file, which all map; each has a context of
-its own and what llama.cpp repacks of the weights for this processor, up to as much as the file again. How many there
-will be is said first; --types, --n-max and --flash-attn make them fewer.
-Each of the --repeats begins with new processes, localspec's too: where the weights of a process happen to lie is worth
-several percent for all its life. llama-bench takes its turn beside every answer: as many tokens after as many as the
-prompt has, with flash attention, as it does by itself, and without, as localspec does on a processor. At T=0.8 texts
-differ between programs, which draw from one law with different generators. At T=0 they differ where two tokens are all
-but equally probable, for programs round differently; one text is easier to draft than another, so the answers that are
-one text are told apart. Servers tell every token as it comes, and are read as often as localspec reads its engine.
+Each answer is that of a process of its own, loaded and warmed up: where the weights of one happen to lie is worth
+several percent for all its life, and the luckiest of many servers that stay would pass for the best setting.
+llama-bench takes its turn beside every answer: as many tokens after as many as the prompt has, with flash attention, as
+it does by itself, and without, as localspec does on a processor. At T=0.8 texts differ between programs, which draw
+from one law with different generators. At T=0 they differ where two tokens are all but equally probable, for programs
+round differently; one text is easier to draft than another, so the answers that are one text are told apart. Servers
+tell every token as it comes, and are read as often as localspec reads its engine.
 As people run it, localspec draws its own randomness and verifies by block. With --seed N every contender, a server too,
 answers a prompt in a repetition with one seed, made of N and these two; localspec then verifies by coupled noise.
 A server is started as people start it: localspec's worker has larger pages (glibc.malloc.hugetlb) and waits awake for
@@ -30,7 +27,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -63,16 +59,21 @@ Wire = dict[str, Any]
 MOST = 2**31
 
 
-def ours(worker: Worker, request: Request) -> Stats:
-    """Return the account of localspec's answer."""
+def ours(load: LoadSettings, request: Request) -> Stats:
+    """Return the account of localspec's answer, by a process of its own."""
     stats = Stats()
-    for event in worker.generate(request):
-        stats.observe(event)
+    with Worker() as worker:
+        for _ in worker.load(load):
+            pass
+        for _ in worker.generate(replace(request, max_tokens=WARM_UP)):
+            pass
+        for event in worker.generate(request):
+            stats.observe(event)
     return stats
 
 
 def run(
-    job: Job, repeat: int, worker: Worker, servers: dict[str, Server], benches: dict[str, Bench]
+    job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
 ) -> Iterator[Measurement]:
     """Yield every answer of one repetition; servers, llama-bench and localspec's methods share one schedule."""
     names = [*servers, *benches, *(one.name for one in job.contenders)]  # llama-bench is first neither there nor back:
@@ -80,11 +81,6 @@ def run(
     if repeat % 2:
         names.reverse()
     cells = [replace(cell, repeat=repeat) for cell in schedule(len(job.suite.prompts), job.temperatures, names, 1)]
-    for one in job.contenders:
-        cell = next(cell for cell in cells if cell.contender == one.name)
-        request = job.request(cell)
-        for _ in worker.generate(replace(request, max_tokens=WARM_UP)):
-            pass
     try:
         for done, cell in enumerate(cells):
             counted = f"{repeat + 1}/{job.repeats} {done}/{len(cells)}"
@@ -95,28 +91,14 @@ def run(
             elif cell.contender in benches:
                 answer = benches[cell.contender].ask(cell, depths[cell.prompt], job.max_tokens)
             else:
-                answer = measured(cell, ours(worker, job.request(cell)), None)
+                answer = measured(cell, ours(load, job.request(cell)), None)
             depths[cell.prompt] = answer.prompt_n
             yield answer
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would lose the table
+        raise
     finally:
         print(file=sys.stderr)  # what went wrong gets a line of its own
-
-
-def repetition(
-    job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
-) -> Iterator[Measurement]:
-    """Yield every answer of one repetition, by new processes; they are ended even when it is interrupted."""
-    with ExitStack() as stack:
-        for server in servers.values():
-            stack.callback(server.close)
-        worker = stack.enter_context(Worker())
-        for _ in worker.load(load):
-            pass
-        try:
-            yield from run(job, repeat, worker, servers, benches)
-        except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would lose the table
-            raise
 
 
 def report(job: Job, measurements: list[Measurement], command: str) -> str:
@@ -276,14 +258,13 @@ def main() -> None:
     sweep = settings(n_max, has_draft=has_draft, types=types, attentions=attentions)
     if not sweep:
         sys.exit("no setting of the server is left: --types none needs no draft model")
-    print(f"{len(sweep)} servers will be in memory at once, and llama-bench in its turn", file=sys.stderr)
+    servers = {
+        setting.name: Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
+        for setting in sweep
+    }
     for repeat in range(job.repeats):
-        servers = {
-            setting.name: Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
-            for setting in sweep
-        }
         try:
-            for one in repetition(job, repeat, load, servers, benches):
+            for one in run(job, repeat, load, servers, benches):
                 measurements.append(one)
         except (KeyboardInterrupt, OSError, LocalspecError) as error:
             stopped = str(error) or "stopped"  # with what was measured until then

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from localspec.bench.measurement import Measurement, hashed
+from localspec.bench.runner import WARM_UP
 from localspec.bench.schedule import Cell
 from localspec.config import Request
 from localspec.worker import FRAME
@@ -31,12 +32,11 @@ TYPES = ("none", "draft-simple", "ngram-simple", "ngram-mod")
 
 @dataclass(frozen=True)
 class Setting:
-    """`name` in the table and the options that make it. `remembers`: it learns from answers, so each starts afresh."""
+    """`name` in the table and the options that make it."""
 
     name: str
     options: tuple[str, ...]
     needs_draft: bool = False
-    remembers: bool = False
 
 
 def settings(
@@ -52,17 +52,11 @@ def settings(
         for kind in types:
             words = kind.split("+")
             options = ("--spec-type", ",".join(words), "-fa", attention)
-            remembers = "ngram-mod" in words
             if "draft-simple" not in words:
-                found.append(Setting(f"llama-server {kind}{said}", options, remembers=remembers))
+                found.append(Setting(f"llama-server {kind}{said}", options))
             elif has_draft:
                 found += [
-                    Setting(
-                        f"llama-server {kind} n-max={n}{said}",
-                        (*options, "--spec-draft-n-max", str(n)),
-                        needs_draft=True,
-                        remembers=remembers,
-                    )
+                    Setting(f"llama-server {kind} n-max={n}{said}", (*options, "--spec-draft-n-max", str(n)), True)
                     for n in n_max
                 ]
     return found
@@ -70,7 +64,7 @@ def settings(
 
 @dataclass
 class Server:
-    """One process with one slot, started when it is first asked. Idle, it takes memory but no processor."""
+    """One setting, which answers with one slot, each time by a process of its own."""
 
     program: Path
     setting: Setting
@@ -84,21 +78,21 @@ class Server:
 
     def ask(self, cell: Cell, request: Request, text: str) -> Measurement:
         """Return the account of one answer, from an empty cache; raises OSError, with its name, where there is none."""
-        if self.setting.remembers:
-            self.close()
-        if self._process is None:
-            self._start()
-            self._told({"prompt": "Once", "n_predict": 8, "cache_prompt": False})  # warm
         sampling, seed = request.sampling, _seed(cell, request)
-        began = time.perf_counter()
-        answer = self._told(
-            {
-                "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": seed,
-                "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
-                "min_p": sampling.min_p,
-            }
-        )  # fmt: skip
-        return self._measured(cell, seed, answer, 1e3 * (time.perf_counter() - began))
+        try:
+            self._start()
+            self._told({"prompt": "Once", "n_predict": WARM_UP, "cache_prompt": False})
+            began = time.perf_counter()
+            answer = self._told(
+                {
+                    "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": seed,
+                    "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
+                    "min_p": sampling.min_p,
+                }
+            )  # fmt: skip
+            return self._measured(cell, seed, answer, 1e3 * (time.perf_counter() - began))
+        finally:
+            self.close()
 
     def close(self) -> None:
         """End the process."""

@@ -18,7 +18,7 @@ from localspec.bench.measurement import Measurement
 from localspec.bench.runner import WARM_UP, Job
 from localspec.bench.schedule import Cell
 from localspec.bench.suites import Prompt, Suite
-from localspec.config import Request
+from localspec.config import LoadSettings, Request
 from scripts import peers
 from scripts.llama_peers.bare import Bench
 from scripts.llama_peers.build import Peers, features
@@ -44,7 +44,6 @@ def test_every_setting_is_tried_with_and_without_flash_attention() -> None:
     last = found[-1]
     assert last.options == ("--spec-type", "ngram-mod,draft-simple", "-fa", "off", "--spec-draft-n-max", "3")
     assert last.needs_draft
-    assert last.remembers
 
 
 def test_the_servers_timings_are_ours() -> None:
@@ -78,10 +77,25 @@ def test_only_answers_of_one_text_are_compared_pass_by_pass() -> None:
 
 
 class Heard:
-    """A worker that answers nothing and keeps what it was asked."""
+    """Workers that answer nothing and keep what they were asked."""
 
     def __init__(self) -> None:
         self.seeds: list[int | None] = []
+        self.started = 0
+
+    def __call__(self) -> Heard:
+        self.started += 1
+        return self
+
+    def __enter__(self) -> Heard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def load(self, settings: LoadSettings) -> Iterator[Any]:
+        """Load nothing."""
+        return iter(())
 
     def generate(self, request: Request) -> Iterator[Any]:
         """Keep the seed; warm-up answers are not counted."""
@@ -92,22 +106,25 @@ class Heard:
 
 def seeds(monkeypatch: pytest.MonkeyPatch, seed: int | None) -> tuple[list[int | None], list[int]]:
     """Return the seeds that localspec and a server got in two repetitions of three prompts."""
-    posted, worker = list[int](), Heard()
+    posted, workers, started = list[int](), Heard(), list[str]()
     answer = {"timings": {"prompt_n": 9, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}, "content": ""}
 
     def post(self: Server, body: dict[str, Any]) -> dict[str, Any]:
-        posted.append(body["seed"])
+        if body["n_predict"] != WARM_UP:
+            posted.append(body["seed"])
         return answer
 
     monkeypatch.setattr(peers.Server, "_told", post)
+    monkeypatch.setattr(peers.Server, "_start", lambda self: started.append(self.setting.name))
+    monkeypatch.setattr(peers, "Worker", workers)
     monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: server._measured(cell, 1, answer, 70.0))
     suite = Suite("three", tuple(Prompt(str(i), "a") for i in range(3)), is_chat=False)
     job = Job(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=seed)
     server = peers.Server(Path("none"), settings([], has_draft=False)[0], Path("t"), None, 1, 512)
-    server._process = cast(Any, "runs")
     for repeat in range(job.repeats):
-        list(peers.run(job, repeat, cast(Any, worker), {server.setting.name: server}, {}))
-    return worker.seeds, posted
+        list(peers.run(job, repeat, LoadSettings("t"), {server.setting.name: server}, {}))
+    assert workers.started == len(started) == 6, "every answer has a process of its own"
+    return workers.seeds, posted
 
 
 def test_with_a_seed_every_contender_has_the_same_and_every_answer_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,8 +171,9 @@ def test_llama_bench_is_asked_beside_every_answer_at_the_depth_of_its_prompt(
     suite = Suite("three", tuple(Prompt(str(i), "a" * (10 + i)) for i in range(3)), is_chat=False)
     job = Job(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=1)
     bench = Recorded()
-    worker, benches = cast(Any, Heard()), cast(Any, {"llama-bench fa=off": bench})
-    list(peers.run(job, repeat, worker, {SERVER.setting.name: SERVER}, benches))
+    benches = cast(Any, {"llama-bench fa=off": bench})
+    monkeypatch.setattr(peers, "Worker", Heard())
+    list(peers.run(job, repeat, LoadSettings("t"), {SERVER.setting.name: SERVER}, benches))
     assert bench.asked == [(0, 10, 99), (1, 11, 99), (2, 12, 99)]
 
 
@@ -235,7 +253,7 @@ def test_what_was_measured_outlasts_a_server_that_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answered(
-        job: Job, repeat: int, worker: Any, servers: dict[str, Server], benches: dict[str, Bench]
+        job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
     ) -> Iterator[Measurement]:
         timings = {"prompt_n": 9, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}
         cell = Cell(0, 0.0, "plain", repeat)
@@ -252,7 +270,6 @@ def test_what_was_measured_outlasts_a_server_that_does_not_start(
     assert caught.value.code == "incomplete: llama-server ngram-mod does not start: error loading model: no such"
     told = capsys.readouterr()
     assert "| plain" in told.out
-    assert told.err.startswith("22 servers will be in memory at once, and llama-bench in its turn\n")
     assert (tmp_path / "found.json").exists()
 
 
