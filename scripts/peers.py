@@ -35,7 +35,7 @@ from typing import Any
 
 from llama_peers.bare import Bench
 from llama_peers.build import build
-from llama_peers.server import TYPES, Server, settings
+from llama_peers.server import ATTENTIONS, TYPES, Server, Setting, settings
 from llama_peers.texts import of_one_text
 
 from localspec.bench.contenders import parse_contenders
@@ -163,6 +163,13 @@ def seed(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """Read a number of things to do, of which there is at least one."""
+    if not (text.isdecimal() and 0 < int(text) <= MOST):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -177,15 +184,15 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--flash-attn", default="auto,off", help="of the servers: each setting is run with each")
     parser.add_argument("--suite", default="stories")
-    parser.add_argument("--prompts", type=int, default=6)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--prompts", type=count, default=6)
+    parser.add_argument("--repeats", type=count, default=2)
     parser.add_argument("--temps", default="0,0.8")
     parser.add_argument(
         "--seed",
         type=seed,
         help="of every contender: localspec verifies by coupled noise, and by block without one",
     )
-    parser.add_argument("-n", type=int, default=128, help="tokens of an answer")
+    parser.add_argument("-n", type=count, default=128, help="tokens of an answer")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--ctx", type=int, default=1024)
     parser.add_argument("--jobs", type=int, default=2, help="of the compiler")
@@ -205,6 +212,20 @@ def asked(options: argparse.Namespace, *, has_draft: bool) -> Job:
         max_tokens=options.n,
         seed=options.seed,
     )
+
+
+def swept(options: argparse.Namespace, *, has_draft: bool) -> list[Setting]:
+    """Return the server's settings; raises ValueError for words that it does not know."""
+    types, attentions = options.types.split(","), options.flash_attn.split(",")
+    unknown = {word for kind in types for word in kind.split("+")} - set(TYPES) | set(attentions) - set(ATTENTIONS)
+    if unknown:
+        known = f"--types {', '.join(TYPES)}; --flash-attn {', '.join(ATTENTIONS)}"
+        raise ValueError(f"the server has no {', '.join(sorted(unknown))}: {known}")
+    n_max = [int(word) for word in options.n_max.split(",")]
+    found = settings(n_max, has_draft=has_draft, types=types, attentions=attentions)
+    if not found:
+        raise ValueError("no setting of the server is left: --types none needs no draft model")
+    return found
 
 
 def as_json(files: list[Path], threads: int, measurements: list[Measurement]) -> Wire:
@@ -234,15 +255,16 @@ def keep(options: argparse.Namespace, page: str, files: list[Path], measurements
 def main() -> None:
     """Build, measure, and write the table."""
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # not without ending the servers
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # with the table, and not without ending the server
+    try:
+        pair = parse_pair(options.model)
+        job = asked(options, has_draft=pair.draft is not None)
+        sweep = swept(options, has_draft=pair.draft is not None)
+    except (LocalspecError, ValueError) as error:  # before minutes of compiling
+        sys.exit(f"peers.py: {error}")
     peers = build(options.folder, options.jobs)
     if options.build_only:
         return
-    pair = parse_pair(options.model)
-    has_draft = pair.draft is not None
-    job = asked(options, has_draft=has_draft)
-    n_max = [int(word) for word in options.n_max.split(",")]
-    types, attentions = options.types.split(","), options.flash_attn.split(",")
     load = LoadSettings(
         str(pair.target.absolute()),
         pair.draft and str(pair.draft.absolute()),
@@ -255,9 +277,6 @@ def main() -> None:
         one.name: one for one in (Bench(peers.bench, pair.target, options.threads, way) for way in ("off", "on"))
     }
     stopped = ""
-    sweep = settings(n_max, has_draft=has_draft, types=types, attentions=attentions)
-    if not sweep:
-        sys.exit("no setting of the server is left: --types none needs no draft model")
     servers = {
         setting.name: Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)
         for setting in sweep

@@ -108,6 +108,7 @@ class Examination:
         templates: Templates,
         *,
         has_draft: bool,
+        n_ctx: int,
         seconds: float,
         is_stopped: Callable[[], bool],
         on_progress: Callable[[str], None],
@@ -115,6 +116,7 @@ class Examination:
         self._worker = worker
         self._templates = templates
         self._has_draft = has_draft
+        self._n_ctx = n_ctx
         self._seconds = seconds
         self._is_stopped = is_stopped
         self._on_progress = on_progress
@@ -168,12 +170,20 @@ class Examination:
         suite = choose(load_suite("spec-bench" if self._templates.target else "stories"), n_prompts)
         return suite.prompts, int(min(max(tokens / (settings * n_prompts + 2 * ROUNDS), FEWEST), MOST))
 
-    def _request(self, prompt: Prompt, n_tokens: int, sampling: Sampling) -> Request:
-        """Return the request as a person would make it: through the chat template if there is one."""
-        if self._templates.target:
-            messages = (Message("user", prompt.text),)
-            return Request(messages=messages, max_tokens=n_tokens, sampling=sampling, speculation=CHAIN)
-        return Request(prompt=prompt.text, max_tokens=n_tokens, sampling=sampling, speculation=CHAIN)
+    def _request(self, prompt: Prompt, n_tokens: int, sampling: Sampling, *, is_raw: bool = False) -> Request:
+        """Return the request as a person would make it, through the chat template if there is one and not `is_raw`.
+
+        A prompt that leaves a short context no room for the answer is cut.
+        """
+        is_chat = bool(self._templates.target) and not is_raw
+        return Request(
+            messages=(Message("user", prompt.text),) if is_chat else (),
+            prompt=None if is_chat else prompt.text,
+            prompt_tokens=max(self._n_ctx - n_tokens, self._n_ctx // 2),
+            max_tokens=n_tokens,
+            sampling=sampling,
+            speculation=CHAIN,
+        )
 
     def _try_settings(self, found: Evidence, prompts: tuple[Prompt, ...], n_tokens: int) -> int:
         """Measure acceptance in every setting; return the rows that the target had to evaluate for it."""
@@ -185,9 +195,7 @@ class Examination:
         templates = self._templates
         found.has_template = bool(templates.target)
         if templates.target:
-            settings["raw"] = lambda prompt, _: Request(
-                prompt=prompt.text, max_tokens=n_tokens, sampling=greedy, speculation=CHAIN
-            )
+            settings["raw"] = lambda prompt, _: self._request(prompt, n_tokens, greedy, is_raw=True)
         if templates.target and templates.draft and templates.draft != templates.target:
             settings["draft template"] = lambda prompt, _: replace(
                 self._request(prompt, n_tokens, greedy), template=templates.draft

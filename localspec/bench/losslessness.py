@@ -122,7 +122,8 @@ class Verification:
         if not trials:
             return _not_run("law", "the context has no room for the recorded texts", "--ctx 2048, or shorter prompts")
         if not any(one["df"] or one["impossible"] for one in trials):
-            return _not_run("law", "the filters leave the recorded texts one likely token each", "--temp 0.8 --top-k 0")
+            why = "so many draws tell no two tokens of the recorded texts apart"
+            return _not_run("law", why, f"--draws {10 * self._draws}, or a higher --temp")
         return _judged(trials, alpha)
 
     def _sampled(self, temperature: float | None = None) -> Request:
@@ -178,11 +179,12 @@ def _judged(trials: list[dict[str, Any]], alpha: float) -> Check:
     failed = [one for one in trials if one["p_value"] < alpha]
     n_certain = sum(not one["df"] for one in trials)
     df, drawn = sum(one["df"] for one in trials), sum(one["n"] for one in trials)
+    telling = sum(one["n"] for one in trials if one["df"])
     together = survival(sum(one["statistic"] for one in trials), df) if df else 1.0
-    least = detectable(df, drawn, TOGETHER)
+    least = detectable(df, telling, TOGETHER)
     found = f"a bias of {least:.3f} in total variation would be found with {POWER:.0%}"
     notes = [f"error at most {ERROR:g}; {found} where all texts have it"]
-    notes += [f"{n_certain} of them have one likely token, and show nothing"] if n_certain else []
+    notes += [f"{n_certain} of them have one token that so many draws can tell, and show nothing"] if n_certain else []
     notes += [_failed(one) for one in failed]
     notes += [f"all texts together: p = {together:.2g}"] if together < TOGETHER else []
     summary = f"{len(trials) - len(failed)} of {len(trials)} recorded texts, {drawn} draws"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 from localspec.bench.answers import PLAIN, Answer, Same, ask, compare_answers
@@ -17,7 +19,9 @@ from localspec.worker import Worker
 
 WARM_UP = 8  # tokens
 SCHEMA = "localspec.race/1"
-ALONE = 0.1  # ratios nearer to 1 are no finding of one round: two plain answers can be so far apart
+ALONE = (
+    0.1  # two plain answers can be so far apart: ratios nearer to 1 are no finding of one round, nor the median of n
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Race:
             speed = "the answers are too short to be timed"
         else:
             n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-            found = judged(ratio, self.ratios) if self.drafted else "nothing was drafted, what differs is chance"
+            found = judged(ratio, self.ratios) if self.drafted else _undrafted(ratio)
             speed = f"{ratio.spelt()}× plain{n}: {found}"
         if same is None:
             return speed, "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
@@ -107,22 +111,34 @@ class Race:
 def judged(ratio: Interval, ratios: Sequence[float]) -> str:
     """Return what the rounds' `ratios` come to, in words: what the interval of their median decides.
 
-    Too few for an interval decide it where they do not contradict each other, and one where it differs clearly.
+    Too few for an interval decide it where they do not contradict each other and differ clearly.
     """
     undecided = "the rounds do not decide whether it pays"
     low, high = ratio.low, ratio.high
     are_few = low is None or high is None
     if low is None or high is None:
-        if len(ratios) == 1 and EVEN < abs(ratio.median - 1.0) < ALONE:
-            return "too little for one round to decide (--repeat 6)"
         if min(ratios) < 1.0 - EVEN and max(ratios) > 1.0 + EVEN:
             return undecided
+        if is_unclear(ratios):
+            return (
+                f"too little for {'one round' if len(ratios) == 1 else f'{len(ratios)} rounds'} to decide (--repeat 6)"
+            )
         low, high = ratio.median - EVEN, ratio.median + EVEN
     if low > 1.0:
         return "speculation pays"
     if high < 1.0:
         return "speculation does not pay here"
     return "speculation neither pays nor costs" if are_few else undecided
+
+
+def is_unclear(ratios: Sequence[float]) -> bool:
+    """Whether the median of a few rounds is off 1, and by no more than plain answers scatter."""
+    return EVEN < abs(median(ratios) - 1.0) < ALONE / math.sqrt(len(ratios))
+
+
+def _undrafted(ratio: Interval) -> str:
+    costs = ratio.high is not None and ratio.high < 1.0
+    return f"nothing was drafted, {'and looking for drafts took time' if costs else 'what differs is chance'}"
 
 
 def race(
@@ -157,7 +173,10 @@ def race(
             found[is_plain] = ask(worker, asked, partial(on_progress, name))
         if len(found) < 2 or any(one.is_interrupted for one in found.values()):
             break
-        rounds.append(_round(worker, found[True], found[False]))
+        one = _round(worker, found[True], found[False])
+        if is_stopped() and one.same is not None and one.same.fork is None and not one.same.is_equal:
+            one = replace(one, same=None)  # the target was not asked to the end
+        rounds.append(one)
     return Race(tuple(rounds)) if rounds else None
 
 

@@ -104,7 +104,8 @@ class Runner:
             on_progress(Progress(len(held) + done, len(held) + len(cells), left, cell))
             if cell.contender not in warm:
                 self._warm_up(cell)
-                warm.add(cell.contender)
+                if cell.prompt not in self.skipped:
+                    warm.add(cell.contender)
             one = None if is_stopped() or cell.prompt in self.skipped else self._measure(cell)
             if is_stopped():
                 return

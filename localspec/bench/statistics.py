@@ -57,7 +57,7 @@ def ratio_interval(above: Sequence[float], below: Sequence[float], *, is_paired:
         return median_interval([a / b for a, b in zip(above, below, strict=True)])
     a, b = np.asarray(above, np.float64), np.asarray(below, np.float64)
     middle, n = float(np.median(a) / np.median(b)), min(len(a), len(b))
-    if n < ENOUGH:
+    if n < 2 * ENOUGH:  # here nothing widens what the bootstrap promises of few values
         return Interval(middle, None, None, n)
     low, high = _between(np.median(_resampled(a, 0), axis=1) / np.median(_resampled(b, 1), axis=1))
     return Interval(middle, low, high, n)

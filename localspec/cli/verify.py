@@ -54,7 +54,8 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
     accepted only where the two tokens' scores are within four times of what rounding was seen to move them on that
     text. And thousands of draws of the rule, on rows recorded from both models, have the target's law by a chi-square
-    test. For --method auto, which drafts where that pays, what it would draft with is checked in every pass.
+    test. For --method auto, which drafts where that pays, the draft model drafts in every pass, and without one copies
+    of the text do; beside a draft model --method suffix checks those.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     promised = promised_settings(with_pair(values, pair))
@@ -134,6 +135,6 @@ def _run(
 def _verdict(request: Request, pair: str, is_passed: bool) -> str:
     rule = request.speculation.verify
     if is_passed:
-        return f"lossless here: what comes out of {pair} is the target's\n"
+        return f"lossless here with --method {request.speculation.method}: what comes out of {pair} is the target's\n"
     lossy = " by design: see localspec explain" if request.speculation.approximate else ", which is a bug: report it"
     return f"NOT lossless: --verify {rule} changed the output of {pair}{lossy}\n"

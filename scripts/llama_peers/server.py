@@ -28,6 +28,7 @@ from localspec.worker import FRAME
 START = 300.0  # seconds for a model to load
 EVENT = b"data: "
 TYPES = ("none", "draft-simple", "ngram-simple", "ngram-mod")
+ATTENTIONS = ("auto", "on", "off")
 
 
 @dataclass(frozen=True)

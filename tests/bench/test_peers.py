@@ -24,6 +24,7 @@ from scripts.llama_peers.bare import Bench
 from scripts.llama_peers.build import Peers, features
 from scripts.llama_peers.server import Server, settings
 from scripts.llama_peers.texts import of_one_text
+from tests.cli.harness import PAIR
 
 
 def test_the_sweep_has_every_setting_once() -> None:
@@ -227,6 +228,45 @@ def test_the_server_tells_token_by_token(lines: list[dict[str, Any]], said: str 
 @pytest.mark.parametrize("text", ["-1", "x", str(2**32)])
 def test_a_seed_that_the_server_could_not_take_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["peers.py", f"--seed={text}"])
+    with pytest.raises(SystemExit):
+        peers.arguments()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--methods", "draft-modle"], "draft-modle"),
+        (["--suite", "nowhere"], "nowhere"),
+        (["-m", "nowhere.gguf"], "nowhere.gguf"),
+        (["--temps", "x"], "'x'"),
+        (["--n-max", "x"], "'x'"),
+        (["--types", "none,ngram-map"], "the server has no ngram-map: --types none, draft-simple"),
+        (["--flash-attn", "yes"], "the server has no yes"),
+        (
+            ["-m", str(PAIR / "target-q8_0.gguf"), "--methods", "plain", "--types", "draft-simple"],
+            "no setting of the server is left",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line_before_anything_is_built(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*_: object) -> Peers:
+        raise AssertionError("nothing is built")
+
+    monkeypatch.setattr(peers, "build", build)
+    monkeypatch.setattr(sys, "argv", ["peers.py", *words])
+    with pytest.raises(SystemExit) as caught:
+        peers.main()
+    told = str(caught.value)
+    assert told.startswith("peers.py: ")
+    assert said in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize("option", ["--repeats", "--prompts", "-n"])
+def test_there_is_at_least_one_of_everything(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["peers.py", option, "0"])
     with pytest.raises(SystemExit):
         peers.arguments()
 

@@ -68,7 +68,7 @@ def test_a_race_without_a_seed_verifies_as_people_without_one(is_seeded: bool, v
 def test_a_doctor_races_what_people_run_without_a_seed() -> None:
     worker = Answering()
     examination = Examination(
-        cast("Worker", worker), Templates(None, None), has_draft=True, seconds=1.0,
+        cast("Worker", worker), Templates(None, None), has_draft=True, n_ctx=512, seconds=1.0,
         is_stopped=lambda: False, on_progress=lambda what: None,
     )  # fmt: skip
     found = examination.run()
@@ -93,7 +93,8 @@ def test_a_race_in_which_nothing_was_drafted_finds_nothing() -> None:
         (Interval(1.05, None, None, 1), (1.05,), "too little for one round to decide (--repeat 6)"),
         (Interval(0.95, None, None, 1), (0.95,), "too little for one round to decide (--repeat 6)"),
         (Interval(1.05, None, None, 2), (0.8, 1.3), "the rounds do not decide whether it pays"),
-        (Interval(1.05, None, None, 2), (1.01, 1.09), "speculation pays"),
+        (Interval(1.05, None, None, 2), (1.01, 1.09), "too little for 2 rounds to decide (--repeat 6)"),
+        (Interval(1.15, None, None, 2), (1.1, 1.2), "speculation pays"),
         (Interval(1.01, None, None, 2), (0.99, 1.03), "speculation neither pays nor costs"),
         (Interval(0.99, None, None, 2), (0.97, 1.01), "speculation neither pays nor costs"),
         (Interval(1.03, 0.62, 1.79, 6), (0.62, 1.79), "the rounds do not decide whether it pays"),

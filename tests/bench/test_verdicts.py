@@ -67,7 +67,7 @@ def law_of(monkeypatch: pytest.MonkeyPatch, trials: list[dict[str, Any]], n_unkn
     [
         ([], 0, "no room"),
         ([], 1, "tokens that the draft does not have"),
-        ([trial(0), trial(0)], 0, "one likely token each"),
+        ([trial(0), trial(0)], 0, "tell no two tokens"),
     ],
 )
 def test_a_law_that_nothing_tested_says_why(
@@ -82,7 +82,7 @@ def test_a_law_that_nothing_tested_says_why(
 def test_texts_that_show_nothing_are_told_beside_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
     found = law_of(monkeypatch, [trial(12), trial(0)])
     assert found.is_passed
-    assert any("1 of them have one likely token" in note for note in found.notes)
+    assert any("1 of them have one token that so many draws can tell" in note for note in found.notes)
 
 
 def test_what_the_target_excludes_fails_where_nothing_is_left_to_chance(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,7 +277,8 @@ VERDICTS: dict[str, tuple[Race, str]] = {
     "nothing drafted": (
         timed(1.05, drafted=0), "speculation neither pays nor costs here: auto drafted nothing; auto is 1.05x plain (",
     ),
-    "nothing drafted, and slower": (timed(0.9, drafted=0), "speculation does not pay here: auto is 0.90x plain ("),
+    "one round, a little off": (timed(1.05), "whether speculation pays here is not decided: auto is 1.05x plain (at T"),
+    "nothing drafted, and slower": (timed(0.8, drafted=0), "speculation does not pay here: auto is 0.80x plain ("),
 }  # fmt: skip
 
 

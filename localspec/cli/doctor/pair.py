@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
-from localspec.bench.race import Race
+from localspec.bench.race import Race, is_unclear
 from localspec.cli.answer import load
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.case import Case
@@ -46,6 +46,7 @@ def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any
                     worker,
                     templates,
                     has_draft=draft is not None,
+                    n_ctx=2 if loaded is None else loaded.n_ctx,
                     seconds=values["seconds"],
                     is_stopped=lambda: stop.is_asked,
                     on_progress=live.status,
@@ -98,7 +99,7 @@ def verdict(raced: Race | None, found: list[Finding]) -> str:
     noted = f"; worth a look: {noted}" if noted else ""
     if not raced.drafted and ratio > 1.0 - EVEN:
         return f"speculation neither pays nor costs here: auto drafted nothing; {told}{blamed}{noted}"
-    if min(ratios) < 1.0 - EVEN and max(ratios) > 1.0 + EVEN:
+    if is_unclear(ratios) or (min(ratios) < 1.0 - EVEN and max(ratios) > 1.0 + EVEN):
         return f"whether speculation pays here is not decided: {told}; {DECIDES} decides it{blamed}{noted}"
     if ratio > 1.0 + EVEN:
         return f"speculation pays here: {told}{blamed if bad else ''}"
