@@ -88,8 +88,9 @@ class Profile:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             part.write_text(json.dumps(wire), encoding="utf-8")
+            written = part.stat().st_mtime_ns  # before another process may write over it
             part.replace(self.file)
-            self._seen, self._calibrated = self._changed(), 0.0 if self.costs is None else self.costs.calibrated
+            self._seen, self._calibrated = written, 0.0 if self.costs is None else self.costs.calibrated
         except OSError:
             with contextlib.suppress(OSError):
                 part.unlink()

@@ -20,7 +20,8 @@ BUDGET = 0.5  # seconds for the widths of the target, and as much for one row an
 DRAFT_BUDGET = 0.1
 TAKES = 3  # passes of a width, of which the fastest counts; the first lays the graph out anew
 LEAST = 2  # of them whatever they take
-WIDTHS = 2  # that are measured whatever they take: from one alone nothing follows about drafts, and none would be made
+WIDTHS = 2  # that are measured whatever they take: from one alone nothing follows about drafts, nor about what reading
+# costs a draft model, and none would be made
 PAIRS = 5  # passes of one row and of its rival: the two are a few percent apart, and takes scatter by as much
 CLOSE = 1.05  # times one row: what costs more than that by a first look is no rival
 READ = 32  # rows of a pass that stands for reading the prompt
@@ -52,7 +53,7 @@ def calibrate(target: Timed, draft: Timed | None, clock: Callable[[], float], bu
     """Return what a pass costs, in seconds. Both caches are empty, and have room for the widest."""
     times = _times(target, ORDER, clock, budget, WIDTHS)
     times.update(_in_turns(target, times, clock, budget))
-    drafts = None if draft is None else _times(draft, (1, READ), clock, DRAFT_BUDGET)
+    drafts = None if draft is None else _times(draft, (1, READ), clock, DRAFT_BUDGET, WIDTHS)
     return Costs.of_times(times, drafts, READ)
 
 
@@ -68,6 +69,7 @@ def calibrate_more(target: Timed, costs: Costs, clock: Callable[[], float], budg
     """Add widths that are missing to `costs`. The cache is empty."""
     rows = costs.at(0)
     rows.add(_times(target, _missing(rows), clock, budget))
+    costs.guess()
 
 
 def _in_turns(

@@ -117,7 +117,7 @@ class Costs:
     def __post_init__(self) -> None:
         if not self.by_length:
             self.by_length[0] = self.target
-        self._guess()
+        self.guess()
 
     @staticmethod
     def of_times(target: Mapping[int, float], draft: Mapping[int, float] | None, reading: int) -> Costs:
@@ -133,11 +133,12 @@ class Costs:
         begin = span(position)
         if begin not in self.by_length:
             self.by_length[begin] = RowCosts()
-            self._guess()
+            self.guess()
         self.target = self.by_length[begin]
         return self.target
 
-    def _guess(self) -> None:
+    def guess(self) -> None:
+        """Guess at each length what is not known there by the nearest lengths that know it."""
         for begin, rows in self.by_length.items():
             nearest = sorted(self.by_length, key=lambda one: abs(_doublings(one) - _doublings(begin)))
             rows.guess([self.by_length[one] for one in nearest if one != begin])
@@ -150,7 +151,7 @@ class Costs:
         self.calibrated = found.calibrated or self.calibrated
         if len(found.by_length[0].measured()) > 1:  # one row alone has no rival
             self.lone = found.lone
-        self._guess()
+        self.guess()
 
     def complete(self, other: Costs) -> None:
         """Take from what another process knows the widths and lengths that are not known here."""
@@ -158,7 +159,7 @@ class Costs:
             ours = self.by_length.setdefault(begin, RowCosts())
             known = ours.measured()
             ours.add({n: seconds for n, seconds in rows.measured().items() if n not in known})
-        self._guess()
+        self.guess()
 
     @property
     def plain(self) -> float:

@@ -32,6 +32,7 @@ class RowCosts:
         self._drift_then: dict[int, float] = {}  # when a width was last measured
         self._seen: dict[int, int] = {}  # passes by rows: none of a guess, and of what a survey timed enough
         self._lone: float | None = None  # what the last pass of one row took
+        self._follows_lone = False  # there was none of more rows since
         self._known: list[int] = []
         self._padding: dict[int, int] = {}  # rows to rows, as `padded` found them: it is asked for many, every pass
         self.add(measured or {})
@@ -48,7 +49,10 @@ class RowCosts:
     @staticmethod
     def from_wire(wire: dict[str, float]) -> RowCosts:
         """Rebuild from seconds by rows as JSON keeps them; raises ValueError for what is no time."""
-        return RowCosts({int(rows): as_seconds(seconds) for rows, seconds in wire.items()})
+        found = RowCosts({int(rows): as_seconds(seconds) for rows, seconds in wire.items()})
+        if not all(found._seconds.values()):
+            raise ValueError("no pass takes no time")
+        return found
 
     def knows(self, rows: int) -> bool:
         """Whether passes of `rows` were measured often enough to tell one that was interrupted."""
@@ -118,6 +122,7 @@ class RowCosts:
         """Learn from a pass: the sooner, the fewer there were of its width."""
         if rows == 1:
             seconds = self._believed(seconds)
+        self._follows_lone = rows == 1
         seen = self._seen.get(rows, 0)
         if rows not in self._seconds:
             self._seconds[rows] = seconds
@@ -137,12 +142,15 @@ class RowCosts:
         """Return what to learn from a pass of one row: that it takes longer than is known only where the last did too.
 
         Every draft is credited with that price, and it is seldom measured: one that was interrupted, and too dear for
-        long, would make drafts that lose look like gains.
+        long, would make drafts that lose look like gains. That it takes less is learned where the last did too, which
+        leaves noise no side, or where drafts lie between the two: a price that was right then may be too high by now.
         """
         last, self._lone = self._lone, seconds
         if 1 not in self._seconds:
             return seconds
         known = self._at(1)
+        if seconds < known and not self._follows_lone:
+            return seconds
         return median((seconds, known, last)) if last is not None else min(seconds, known)
 
     def _at(self, rows: int) -> float:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from localspec.control.calibrate import (
-    DRAFT_BUDGET,
     NARROW,
     ORDER,
     READ,
@@ -166,12 +165,11 @@ def test_weights_that_come_from_the_disk_use_up_no_budget() -> None:
 
 @pytest.mark.parametrize("pace", [0.001, 10.0])
 def test_a_draft_is_measured_too(pace: float) -> None:
-    """One token at least; where the budget has no room for a wide pass, reading a token costs a pass."""
+    """Both widths whatever they take: were reading as dear as drafting, no long prompt would ever have a draft."""
     target, draft = Machine(line), Machine(lambda rows: pace * line(rows))
     found = calibrate(target, draft, lambda: target.now + draft.now)
     assert found.draft.of(1) == pytest.approx(pace * line(1))
-    widest = READ if pace * line(1) < DRAFT_BUDGET else 1
-    assert found.read == pytest.approx(pace * line(widest) / widest)
+    assert found.read == pytest.approx(pace * line(READ) / READ)
 
 
 def test_a_survey_times_every_width_empty_and_deep() -> None:

@@ -179,6 +179,20 @@ def test_what_passes_cost_deep_in_a_text_is_not_what_they_cost_at_the_start_of_t
     assert costs.target.of(4) == 1.2
 
 
+def test_what_got_cheaper_between_drafts_is_learned_at_once() -> None:
+    """Measured beside another program, and that has ended: drafts of a long answer must not be credited with it."""
+    costs = Costs(RowCosts({1: 3.0, 4: 5.0}))
+    costs.target.observe(1, 3.0)
+    costs.target.observe(4, 5.0)
+    before = costs.plain
+    costs.target.observe(1, 2.0)
+    assert costs.plain < 0.94 * before
+    costs.target.observe(4, 5.0)
+    price = costs.plain
+    costs.target.observe(1, 9.0)
+    assert costs.plain == price, "one that was interrupted says nothing"
+
+
 def test_what_is_not_known_at_a_length_is_guessed_by_the_nearest() -> None:
     costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
     costs.at(4096).add({1: 2.0, 4: 4.0})

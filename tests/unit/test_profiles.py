@@ -190,6 +190,7 @@ DAMAGED = {
     "a number": "7",
     "without costs": '{"acceptance": {}}',
     "a negative time": json.dumps({**GOOD, "costs": {**COSTS, "target": {"0": {"1": -1}}}}),
+    "a pass of no time": json.dumps({**GOOD, "costs": {**COSTS, "target": {"0": {"1": 0.0, "2": 1.0}}}}),
     "no time": json.dumps({**GOOD, "costs": {**COSTS, "draft": "soon"}}),
     "not finite": json.dumps({**GOOD, "costs": {**COSTS, "read": float("nan")}}),
     "a pass of no rows": json.dumps({**GOOD, "costs": {**COSTS, "lone": 0}}),
