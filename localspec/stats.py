@@ -43,7 +43,7 @@ SOURCES = ("accepted", "corrected", "bonus", "plain")
 class Baseline:
     """What plain decoding costs here: by `n` probe passes, the last `age_s` ago with `ctx` tokens in the context.
 
-    `is_live`: at least that one was made in this answer.
+    `is_live`: they were made in this answer; else some or all in earlier ones.
     """
 
     ms_per_token: float
@@ -107,10 +107,7 @@ class Stats:
     _text: list[str] = field(default_factory=list)
     _kept_share: float = 0.0
     _decoded: int = 0
-    _probes: list[float] = field(default_factory=list)
-    _probe_ctx: int = 0
-    _probed_at: float = 0.0
-    _is_live: bool = False
+    _probes: list[tuple[Probed, float]] = field(default_factory=list)  # with when each was made
 
     def observe(self, event: Event) -> None:
         """Take one event into account; those that carry no number are ignored."""
@@ -125,9 +122,7 @@ class Stats:
             case Committed():
                 self._commit(event)
             case Probed():
-                self._probes.append(event.plain_ms)
-                self._probe_ctx, self._probed_at = event.ctx, self.clock() - event.age_s
-                self._is_live = event.age_s == 0
+                self._probes.append((event, self.clock() - event.age_s))
             case Warned():
                 self.warnings.append(event)
             case Finished():
@@ -228,12 +223,17 @@ class Stats:
         """Plain decoding as the probes measured it, None before the second one.
 
         The lower quartile, of up to three probes the fastest: a stutter or a processor that is still waking up makes
-        plain passes slower, never faster, and must not look like a speed-up.
+        plain passes slower, never faster, and must not look like a speed-up. Those of earlier answers count, and tell
+        their age, until this one has two of its own: the machine may have changed meanwhile.
         """
-        if len(self._probes) < 2:
+        live = [one for one in self._probes if one[0].age_s == 0]
+        earlier = [one for one in self._probes if one[0].age_s > 0]
+        used = live if len(live) > 1 else self._probes
+        if len(used) < 2:
             return None
-        ms, age = _lower_quartile(self._probes), self.clock() - self._probed_at
-        return Baseline(ms, len(self._probes), self._probe_ctx, age, self._is_live)
+        last, at = live[-1] if len(live) > 1 else earlier[-1]
+        ms = _lower_quartile([one.plain_ms for one, _ in used])
+        return Baseline(ms, len(used), last.ctx, self.clock() - at, last.age_s == 0)
 
     @property
     def speedup(self) -> float | None:

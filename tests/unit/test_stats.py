@@ -128,8 +128,12 @@ def test_a_baseline_of_an_earlier_answer_says_how_old_it_is() -> None:
     assert stats.baseline is not None
     assert (stats.baseline.age_s, stats.baseline.is_live) == (10.0, False)
     assert "probed 10 s ago" in speedup_words(stats)
-    stats.observe(Probed(10.0, 30))
-    assert (stats.baseline.age_s, stats.baseline.is_live) == (0.0, True)
+    stats.observe(Probed(6.0, 30))
+    assert (stats.baseline.age_s, stats.baseline.is_live) == (10.0, False)
+    assert stats.baseline.n == 3
+    stats.observe(Probed(6.0, 31))
+    assert (stats.baseline.age_s, stats.baseline.is_live, stats.baseline.n) == (0.0, True, 2)
+    assert stats.baseline.ms_per_token == 6.0, "two passes of this answer say more than those of a slower hour"
     assert "probed live" in speedup_words(stats)
 
 
