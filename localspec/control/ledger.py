@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from localspec.control.account import LossAccount
 from localspec.control.cost import DOUBT, Costs
-from localspec.control.row_costs import OUTLIER
+from localspec.control.row_costs import INTERRUPTED, OUTLIER
 from localspec.draft import Step
 
-INTERRUPTED = 1.25  # times what is known of its width: beyond, other programs took the processor
 SCATTER = 0.005  # of the time: so much of what passes took beyond a tenth, and short of that, is put down to chance
 PAUSE = 0.02  # seconds that telling a pass may take however short it is otherwise
 

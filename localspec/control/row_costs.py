@@ -15,6 +15,7 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64)  # rows 
 NEW = 0.2  # weight of the newest pass in the cost of its width
 SHARED = 0.25  # of a width's move, as an exponent: what all widths share, for processors change pace
 PLAIN_SHARED = 0.6  # of that of one row: what changed is the machine, more likely than what one row costs on it
+INTERRUPTED = 1.25  # times what is known of its width: beyond, other programs took the processor
 OUTLIER = 3.0  # a pass that takes longer by this factor was interrupted: its excess is no cost of the width
 PADDING = 6  # rows that may be added to a pass
 FREE = 0.95  # of the cost without them: less must be gained for certain
@@ -132,7 +133,8 @@ class RowCosts:
             seconds = min(seconds, OUTLIER * expected)
             new = max(NEW, 1.0 / (2 + seen))
             self._seconds[rows] = (1 - new) * expected + new * seconds
-            self._drift *= (self._seconds[rows] / expected) ** (PLAIN_SHARED if rows == 1 else SHARED)
+            moved = 1.0 + new * (min(seconds / expected, INTERRUPTED) - 1.0)  # an interruption is of one pass
+            self._drift *= moved ** (PLAIN_SHARED if rows == 1 else SHARED)
         self._drift_then[rows] = self._drift
         self._seen[rows] = seen + 1
         if rows > 1 or 2 not in self._seconds:  # all others drift alike, and two rows may be guessed at by one

@@ -193,6 +193,17 @@ def test_what_got_cheaper_between_drafts_is_learned_at_once() -> None:
     assert costs.plain == price, "one that was interrupted says nothing"
 
 
+def test_an_interrupted_draft_makes_plain_decoding_no_dearer() -> None:
+    """The account pardons it; were one row thought dearer for it, drafts that lose would be credited with that."""
+    rows = RowCosts({1: 1.0, 5: 1.8})
+    rows.observe(5, 9.0)
+    assert rows.of(1) < 1.02
+    rows = RowCosts({1: 1.0, 5: 1.8})
+    for _ in range(50):
+        rows.observe(5, 2.7)
+    assert rows.of(1) == pytest.approx(1.5**0.25, rel=0.03), "a machine that is slower now is slower in all widths"
+
+
 def test_what_is_not_known_at_a_length_is_guessed_by_the_nearest() -> None:
     costs = Costs(RowCosts({1: 1.0, 4: 1.2}))
     costs.at(4096).add({1: 2.0, 4: 4.0})
