@@ -6,12 +6,12 @@
 
 The target is the bundled one in a 1B shape (make_scaled_pair.py). Its drafts: the distilled one that is bundled; the
 same in a 150M shape, as dear as a real draft; that one with its embedding shuffled, so that it reads and writes other
-tokens. In a round `auto` on every draft answers one prompt with one seed, each from an empty cache, in an order that
-turns from round to round, between two answers of plain decoding: a machine that slows down meanwhile does so for both.
-Every round has new processes: where the weights of one happen to lie is worth several percent for all its life. What
-was measured stays in the folder, and the next call of the same code, models, threads and sizes goes on. With the same
-seed everywhere `auto` verifies by coupled noise. The seeds of a prompt count as prompts of their own: at T=0, where
-they are one text, they are new processes and no more.
+tokens. In a round one prompt is answered with one seed on every draft, in an order that turns from round to round: by
+`auto` and by plain decoding in one new process, from an empty cache each, now the one first and now the other. Where
+the weights of a process happen to lie is worth several percent for all its life, so that two processes tell nothing of
+two methods. What was measured stays in the folder, and the next call of the same code, models, threads and sizes goes
+on. With the same seed everywhere `auto` verifies by coupled noise. The seeds of a prompt count as prompts of their own:
+at T=0, where they are one text, they are new processes and no more.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from importlib.metadata import version
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
 import gguf
 import make_scaled_pair
@@ -47,8 +48,8 @@ from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.stats import Stats
 from localspec.worker import Worker
 
-PLAIN, ALONE = "plain", "no draft"
-DRAFTS = {"distilled": "draft.gguf", "150M": "draft-150m.gguf", "hostile": "hostile.gguf", ALONE: None}
+PLAIN = "plain"
+DRAFTS = {"distilled": "draft.gguf", "150M": "draft-150m.gguf", "hostile": "hostile.gguf", "no draft": None}
 TEMPERATURES = (0.0, 0.8)
 MEDIAN, LOWER = 0.98, 0.95  # what is promised of auto / plain, and of its 95 % interval
 MAY_LAG, MAY_LOSE = 0.02, 1  # what is promised of one answer: a share of its time, and tokens
@@ -82,35 +83,42 @@ def shuffle_tokens(path: Path) -> None:
 
 
 class Matrix:
-    """The cells of all rounds, and in each one worker for each draft, loaded when it is first asked."""
+    """The cells of all rounds. `repeat` of a cell is the number of the draft whose process answers it."""
 
-    def __init__(self, folder: Path, prompts: int, seeds: int, n: int, threads: int) -> None:
+    def __init__(
+        self, folder: Path, prompts: int, seeds: int, n: int, threads: int, temps: Sequence[float] = TEMPERATURES
+    ) -> None:
         self._folder, self._n, self._threads = folder, n, threads
         self._texts = [one.text for one in choose(load_suite("stories", is_chat=False), prompts).prompts]
-        self._seeds = seeds
-        self._workers: dict[str, Worker] = {}
+        self._seeds, self._temps = seeds, temps
 
     def rounds(self) -> list[list[Cell]]:
         """Return the cells by round; `prompt` numbers the pairs of prompt and seed."""
-        drafts = list(DRAFTS)
+        drafts = list(enumerate(DRAFTS))
         found = []
         for number in range(len(self._texts) * self._seeds):
             order = drafts if number % 2 == 0 else drafts[::-1]
-            for temperature in TEMPERATURES:
-                autos = [Cell(number, temperature, name, 0) for name in order]
-                found.append([Cell(number, temperature, PLAIN, 0), *autos, Cell(number, temperature, PLAIN, 1)])
+            for temperature in self._temps:
+                cells = []
+                for i, name in order:
+                    both = (Cell(number, temperature, PLAIN, i), Cell(number, temperature, name, i))
+                    cells += both if (number + i) % 2 == 0 else both[::-1]
+                found.append(cells)
         return found
 
     def measure_round(self, cells: list[Cell]) -> list[Measurement]:
         """Return what the answers of a round came to."""
-        with ExitStack() as stack:
-            self._workers = {}
-            return [self.measure(cell, stack) for cell in cells]
+        found = []
+        for draft, both in groupby(cells, key=lambda cell: cell.repeat):
+            with Worker() as worker:
+                self._load(worker, list(DRAFTS.values())[draft])
+                found += [self._measure(worker, cell) for cell in both]
+        return found
 
-    def measure(self, cell: Cell, stack: ExitStack) -> Measurement:
+    def _measure(self, worker: Worker, cell: Cell) -> Measurement:
         """Return what one answer came to."""
         stats = Stats()
-        for event in self._worker(ALONE if cell.contender == PLAIN else cell.contender, stack).generate(
+        for event in worker.generate(
             Request(
                 prompt=self._texts[cell.prompt % len(self._texts)],
                 max_tokens=self._n,
@@ -122,52 +130,45 @@ class Matrix:
             stats.observe(event)
         return measured(cell, stats, None)
 
-    def _worker(self, draft: str, stack: ExitStack) -> Worker:
-        if draft not in self._workers:
-            worker = self._workers[draft] = stack.enter_context(Worker())
-            name = DRAFTS[draft]
-            path = None if name is None else str(self._folder / name)
-            settings = LoadSettings(str(self._folder / "target.gguf"), path, ctx=1024, threads=self._threads)
-            for _ in worker.load(settings):
-                pass
-            for _ in worker.generate(Request(prompt="Once", max_tokens=8, cold=True)):  # measures what passes cost
-                pass
-        return self._workers[draft]
+    def _load(self, worker: Worker, name: str | None) -> None:
+        path = None if name is None else str(self._folder / name)
+        for _ in worker.load(LoadSettings(str(self._folder / "target.gguf"), path, ctx=1024, threads=self._threads)):
+            pass
+        for _ in worker.generate(Request(prompt="Once", max_tokens=8, cold=True)):  # measures what passes cost
+            pass
 
 
 def report(measurements: list[Measurement]) -> str:
     """Return the table: ratios to plain decoding by draft and temperature, and how often the account held.
 
-    `ttft` is the time to the first token over plain decoding's of the same round, in the median. `account held` is the
-    account's own word, at every moment of an answer, by the price of a plain pass that it learned. `late` asks the
+    `ttft` is the time to the first token over plain decoding's in the same process, in the median. `account held` is
+    the account's own word, at every moment of an answer, by the price of a plain pass that it learned. `late` asks the
     clock, at the end of an answer: see `is_late`.
     """
     head = ("draft", "T", "auto / plain", "worst", "ttft", "tok/pass", "account held", "late", "as promised")
     lines: list[tuple[str, ...]] = [head]
     for temperature in TEMPERATURES:
         here = [one for one in measurements if one.cell.temperature == temperature]
-        plain: dict[int, list[Measurement]] = {}
-        for one in here:
-            if one.cell.contender == PLAIN:
-                plain.setdefault(one.cell.prompt, []).append(one)
-        for name in DRAFTS:
+        for number, name in enumerate(DRAFTS):
             ours = [one for one in here if one.cell.contender == name]
+            plain = [one for one in here if one.cell.contender == PLAIN and one.cell.repeat == number]
             if line := _line(ours, plain):
                 lines.append((name, f"{temperature:g}", *line))
     return piped(lines)
 
 
-def _line(ours: list[Measurement], plain: dict[int, list[Measurement]]) -> tuple[str, ...]:
-    """Return what a draft came to beside the plain answers by round, nothing where no round has both."""
-    speeds, beside = rates(ours), rates(one for answers in plain.values() for one in answers)
+def _line(ours: list[Measurement], plain: list[Measurement]) -> tuple[str, ...]:
+    """Return what a draft came to beside plain decoding by round, nothing where no round has both."""
+    speeds, beside = rates(ours), rates(plain)
     both = [number for number in speeds if number in beside]
     interval = ratio_interval([speeds[i] for i in both], [beside[i] for i in both], is_paired=True)
     if interval is None:
         return ()
-    paired = [(one, plain[one.cell.prompt]) for one in ours if one.cell.prompt in both]
-    first = median(one.ttft_ms / mean(other.ttft_ms for other in answers) for one, answers in paired)
+    theirs = {one.cell.prompt: one for one in plain}
+    paired = [(one, theirs[one.cell.prompt]) for one in ours if one.cell.prompt in both]
+    first = median(one.ttft_ms / other.ttft_ms for one, other in paired)
     held = sum(one.overdrawn_ms is None or one.overdrawn_ms <= 0.0 for one in ours)
-    late = sum(is_late(one, answers) for one, answers in paired)
+    late = sum(is_late(one, other) for one, other in paired)
     per_pass = sum(one.tokens for one in ours) / sum(one.passes for one in ours)
     worst = min(speeds[i] / beside[i] for i in both)
     return (
@@ -176,15 +177,14 @@ def _line(ours: list[Measurement], plain: dict[int, list[Measurement]]) -> tuple
     )  # fmt: skip
 
 
-def is_late(one: Measurement, plain: list[Measurement]) -> bool:
-    """Whether an answer's decoding took longer than the promise allows by the plain answers of its round.
+def is_late(one: Measurement, plain: Measurement) -> bool:
+    """Whether an answer's decoding took longer than the promise allows by the plain one of the same process.
 
-    Those are one before and one after the others; what a token takes is the mean of what it took in each. The machine's
-    noise is in it, to both sides, and so is all that the draft took to read the prompt, for which the promise allows a
-    tenth of the target's time.
+    The machine's noise is in it, to both sides, and so is all that the draft took to read the prompt, for which the
+    promise allows a tenth of the target's time.
     """
-    paces = [1e3 / other.tok_per_s for other in plain if other.tok_per_s is not None]
-    return one.decode_ms > mean(paces) * (one.decoded + MAY_LOSE) / (1.0 - MAY_LAG)
+    pace = 1e3 / plain.tok_per_s if plain.tok_per_s is not None else math.inf
+    return one.decode_ms > pace * (one.decoded + MAY_LOSE) / (1.0 - MAY_LAG)
 
 
 def is_kept(interval: Interval) -> bool:
@@ -214,13 +214,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10**6, help="to measure in this call")
     parser.add_argument("--prompts", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--temps", type=float, nargs="+", default=TEMPERATURES, choices=TEMPERATURES, metavar="T")
     parser.add_argument("-n", type=int, default=512, help="tokens of an answer")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     os.environ.setdefault("LOCALSPEC_HOME", str(options.folder / "home"))
     make_models(options.folder)
-    matrix = Matrix(options.folder, options.prompts, options.seeds, options.n, options.threads)
+    matrix = Matrix(options.folder, options.prompts, options.seeds, options.n, options.threads, options.temps)
     asked = f"{options.prompts}-{options.seeds}-{options.n}-{options.threads}"
     models = sorted({options.folder / name for name in ("target.gguf", *DRAFTS.values()) if name is not None})
     what = state_of(code(), models, Hashes(options.folder / "sha256.json"))

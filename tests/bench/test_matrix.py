@@ -10,7 +10,7 @@ import pytest
 from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Measurement, from_wire
 from localspec.bench.schedule import Cell
-from scripts.matrix import code, is_late, report, state_of
+from scripts.matrix import DRAFTS, Matrix, code, is_late, report, state_of
 
 EMPTY = Measurement(
     cell=Cell(0, 0.0, "plain", 0), seed=1, method="auto", tree="", length="", k=0, verify="", reason="length",
@@ -18,6 +18,9 @@ EMPTY = Measurement(
     drafted=0, accepted=0, tested_per_pos=(), accepted_per_pos=(), reached_per_pos=(), draft_ms=0.0, verify_ms=0.0,
     host_ms=0.0, peak_memory=0, joules=None, overdrawn_ms=-1.0,
 )  # fmt: skip
+
+
+HOSTILE = list(DRAFTS).index("hostile")
 
 
 def answer(contender: str, ms: float, *, number: int = 0, repeat: int = 0, ttft: float = 30.0) -> Measurement:
@@ -35,28 +38,36 @@ def row(measurements: list[Measurement], draft: str) -> dict[str, str]:
 @pytest.mark.parametrize(("ms", "late"), [(10.0, False), (10.30, False), (10.31, True), (5.0, False)])
 def test_an_answer_may_take_a_token_and_two_percent_more_than_plain_ones(ms: float, late: bool) -> None:
     """(100 + 1) tokens of 10 ms, over 0.98, are 1030.6 ms."""
-    assert is_late(answer("hostile", ms), [answer("plain", 10.0)]) is late
+    assert is_late(answer("hostile", ms), answer("plain", 10.0)) is late
 
 
-def test_a_plain_token_is_the_mean_of_both_plain_answers() -> None:
-    around = [answer("plain", 9.0), answer("plain", 11.0, repeat=1)]
-    assert not is_late(answer("hostile", 10.30), around)
-    assert is_late(answer("hostile", 10.31), around)
+def test_every_draft_has_a_plain_answer_of_its_own_process_before_or_behind(tmp_path: Path) -> None:
+    """Where the weights of another process lie is no matter of the method."""
+    rounds = Matrix(tmp_path, prompts=4, seeds=3, n=8, threads=1).rounds()
+    assert len(rounds) == 4 * 3 * 2
+    first = list[bool]()
+    for cells in rounds:
+        pairs = list(zip(cells[::2], cells[1::2], strict=True))
+        assert [len({one.repeat for one in pair}) for pair in pairs] == [1] * len(DRAFTS)
+        assert {next(one.contender for one in pair if one.contender != "plain") for pair in pairs} == set(DRAFTS)
+        first += [pair[0].contender == "plain" for pair in pairs]
+    assert 2 * sum(first) == len(first)
+    assert len({cell for cells in rounds for cell in cells}) == len(rounds) * 2 * len(DRAFTS)
 
 
 def test_an_answer_of_other_length_is_held_against_its_own_tokens() -> None:
     """Ten tokens of 10 ms and one more, over 0.98, are 112.2 ms."""
     short = dataclasses.replace(answer("hostile", 0.0), decoded=10, tokens=11)
-    assert not is_late(dataclasses.replace(short, decode_ms=112.0), [answer("plain", 10.0)])
-    assert is_late(dataclasses.replace(short, decode_ms=113.0), [answer("plain", 10.0)])
+    assert not is_late(dataclasses.replace(short, decode_ms=112.0), answer("plain", 10.0))
+    assert is_late(dataclasses.replace(short, decode_ms=113.0), answer("plain", 10.0))
 
 
 def test_an_account_that_held_by_its_own_word_is_late_by_the_clock() -> None:
-    """Each answer stands beside the plain ones of its own round; a round without them is not judged."""
+    """Each answer stands beside the plain one of its process and round; one without it is not judged."""
     found = [
-        answer("plain", 10.0), answer("hostile", 10.5), answer("plain", 10.0, repeat=1),
-        answer("plain", 20.0, number=1), answer("hostile", 10.5, number=1),
-        answer("hostile", 99.0, number=2),
+        answer("plain", 10.0, repeat=HOSTILE), answer("hostile", 10.5, repeat=HOSTILE), answer("plain", 20.0, repeat=0),
+        answer("plain", 20.0, number=1, repeat=HOSTILE), answer("hostile", 10.5, number=1, repeat=HOSTILE),
+        answer("hostile", 99.0, number=2, repeat=HOSTILE),
     ]  # fmt: skip
     line = row(found, "hostile")
     assert line["account held"] == "3/3"
@@ -65,9 +76,9 @@ def test_an_account_that_held_by_its_own_word_is_late_by_the_clock() -> None:
 
 def test_the_first_token_is_told_beside_plain_decodings_of_the_same_round() -> None:
     found = [
-        answer("plain", 10.0, ttft=30.0), answer("150M", 5.0, ttft=33.0), answer("plain", 10.0, repeat=1, ttft=36.0),
-        answer("plain", 10.0, number=1, ttft=10.0), answer("150M", 5.0, number=1, ttft=12.0),
-        answer("plain", 10.0, number=2, ttft=10.0), answer("150M", 5.0, number=2, ttft=30.0),
+        answer("plain", 10.0, repeat=1, ttft=33.0), answer("150M", 5.0, repeat=1, ttft=33.0),
+        answer("plain", 10.0, number=1, repeat=1, ttft=10.0), answer("150M", 5.0, number=1, repeat=1, ttft=12.0),
+        answer("plain", 10.0, number=2, repeat=1, ttft=10.0), answer("150M", 5.0, number=2, repeat=1, ttft=30.0),
     ]  # fmt: skip
     assert row(found, "150M")["ttft"] == "1.20"
 
