@@ -26,6 +26,7 @@ LONGEST_CHAIN = 16
 PROMPTS = 3
 ROUNDS = 2  # of the race
 FEWEST, MOST = 16, 96  # tokens of an answer
+LEAST = 48  # tokens of a prompt: of a context that holds fewer nothing is to be learned
 TIMING, ANSWERING = 0.15, 0.7  # shares of the time; loading and reading prompts take the rest
 ONE_ROW = Survey(seconds=0.2, sizes=(1,), is_deep=False)
 
@@ -173,13 +174,13 @@ class Examination:
     def _request(self, prompt: Prompt, n_tokens: int, sampling: Sampling, *, is_raw: bool = False) -> Request:
         """Return the request as a person would make it, through the chat template if there is one and not `is_raw`.
 
-        A prompt that leaves a short context no room for the answer is cut.
+        A prompt that leaves a short context no room for the answer is cut, down to `LEAST` tokens of it.
         """
         is_chat = bool(self._templates.target) and not is_raw
         return Request(
             messages=(Message("user", prompt.text),) if is_chat else (),
             prompt=None if is_chat else prompt.text,
-            prompt_tokens=max(self._n_ctx - n_tokens, self._n_ctx // 2),
+            prompt_tokens=max(self._n_ctx - n_tokens, self._n_ctx // 2, LEAST),
             max_tokens=n_tokens,
             sampling=sampling,
             speculation=CHAIN,

@@ -78,6 +78,16 @@ def test_a_doctor_races_what_people_run_without_a_seed() -> None:
     assert {one.request.sampling.seed for pair in found.race.rounds for one in (pair.plain, pair.other)} == {None}
 
 
+@pytest.mark.parametrize(("n_ctx", "cut"), [(4096, 4080), (128, 112), (24, 48)])
+def test_a_doctor_cuts_prompts_for_a_short_context_but_not_to_nothing(n_ctx: int, cut: int) -> None:
+    worker = Answering()
+    Examination(
+        cast("Worker", worker), Templates(None, None), has_draft=True, n_ctx=n_ctx, seconds=1.0,
+        is_stopped=lambda: False, on_progress=lambda what: None,
+    ).run()  # fmt: skip
+    assert {one.prompt_tokens for one in worker.asked} == {cut}
+
+
 def test_a_race_in_which_nothing_was_drafted_finds_nothing() -> None:
     request = Request(prompt="x", sampling=Sampling(temperature=0.0))
     raced = race(cast("Worker", Inspecting()), request, 2, lambda: False, lambda what, answer: None)
