@@ -20,8 +20,7 @@ BUDGET = 0.5  # seconds for the widths of the target, and as much for one row an
 DRAFT_BUDGET = 0.1
 TAKES = 3  # passes of a width, of which the fastest counts; the first lays the graph out anew
 LEAST = 2  # of them whatever they take
-WIDTHS = 2  # that are measured whatever they take: from one alone nothing follows about drafts, nor about what reading
-# costs a draft model, and none would be made
+WIDTHS = 2  # measured whatever they take: from one alone nothing follows about drafts, nor about a draft's reading
 PAIRS = 5  # passes of one row and of its rival: the two are a few percent apart, and takes scatter by as much
 CLOSE = 1.05  # times one row: what costs more than that by a first look is no rival
 READ = 32  # rows of a pass that stands for reading the prompt
