@@ -26,6 +26,14 @@ PLAIN = "plain"
 _BETWEEN = re.compile(r"[,\s]+(?=[A-Za-z][\w-]*(?:[:,\s]|$))")  # no comma before key=value or a number
 _SETTING = re.compile(r":(?=[\w-]+=)")
 _WITHOUT_BUDGET = ("plain", "auto")
+_SWITCH = {"on": True, "off": False}
+# How a hint for `localspec run` is put here: its options are settings.
+_HERE = (
+    (re.compile(r"--approximate\b"), "approximate=on"),
+    (re.compile(r"--(tree|length|verify|draft-temp) (\S+)"), r"\1=\2"),
+    (re.compile(r"-k (\d+)"), r"k=\1"),
+    (re.compile(r"-o (\S+)"), r"\1"),
+)
 HINT = "--methods plain,draft-model:k=4,suffix,dyspec:16"
 
 
@@ -41,15 +49,23 @@ class Contender:
 def parse_contenders(text: str, budgets: Sequence[int] = (), *, has_draft: bool) -> tuple[Contender, ...]:
     """Return what `text` asks for, plain decoding first, which every ratio is against.
 
-    With `budgets`, what names no size of its own is measured once for each. Raises UsageError.
+    With `budgets`, what names no size of its own and could have one is measured once for each. Raises UsageError.
     """
+    is_sized = False
     found: dict[str, Contender] = {PLAIN: Contender(PLAIN, Speculation(method=PLAIN))}
     for word in _BETWEEN.split(text.strip(", \t")):
         if not word:
             raise UsageError("--methods names none", hint=HINT)
-        for one in _sized(_one(word), budgets):
+        asked = _one(word)
+        for one in _sized(asked, budgets, has_draft):
+            is_sized = is_sized or one is not asked
             _check(one, has_draft)
             found.setdefault(one.name, one)
+    if budgets and not is_sized:
+        raise UsageError(
+            f"--budgets reaches no method of {text}: each has a size, or takes none",
+            hint=f"--methods {'draft-model,dyspec' if has_draft else 'suffix'} --budgets {budgets[0]}",
+        )
     return tuple(found.values())
 
 
@@ -100,7 +116,9 @@ def _with(one: Contender, key: str, value: str) -> Contender:
         case "verify":
             changed = dataclasses.replace(speculation, verify=value)
         case "approximate":
-            changed = dataclasses.replace(speculation, approximate=value == "on")
+            if value not in _SWITCH:
+                raise UsageError(f"--methods {one.name!r}: approximate={value}", hint="approximate=on, or =off")
+            changed = dataclasses.replace(speculation, approximate=_SWITCH[value])
         case "draft-temp":
             return dataclasses.replace(one, draft_temperature=_number(one.name, value))
         case _:
@@ -108,22 +126,26 @@ def _with(one: Contender, key: str, value: str) -> Contender:
     return dataclasses.replace(one, speculation=changed)
 
 
-def _sized(one: Contender, budgets: Sequence[int]) -> Iterator[Contender]:
+def _sized(one: Contender, budgets: Sequence[int], has_draft: bool) -> Iterator[Contender]:
     """Yield it once for each budget, as it is where it has a size already or takes none."""
-    speculation = one.speculation
-    has_size = speculation.k is not None or speculation.method in _WITHOUT_BUDGET or _has_own_size(speculation)
-    if has_size or not budgets:
+    if not budgets or not _takes_size(one.speculation, has_draft):
         yield one
         return
     for budget in budgets:
         yield dataclasses.replace(
-            one, name=f"{one.name}:k={budget}", speculation=dataclasses.replace(speculation, k=budget)
+            one, name=f"{one.name}:k={budget}", speculation=dataclasses.replace(one.speculation, k=budget)
         )
 
 
-def _has_own_size(speculation: Speculation) -> bool:
-    argument = speculation.tree.partition(":")[2]
-    return bool(argument) and "=" not in argument.partition(",")[0]
+def _takes_size(speculation: Speculation, has_draft: bool) -> bool:
+    """Whether -k would be obeyed; not where a size was given, nor where something else is wrong."""
+    if speculation.k is not None or speculation.method in _WITHOUT_BUDGET:
+        return False
+    try:
+        resolve_axes(dataclasses.replace(speculation, k=1), has_draft=has_draft, is_seeded=False)
+    except UsageError:
+        return False
+    return True
 
 
 def _check(one: Contender, has_draft: bool) -> None:
@@ -132,7 +154,24 @@ def _check(one: Contender, has_draft: bool) -> None:
         one.speculation.check()
         resolve_axes(one.speculation, has_draft=has_draft, is_seeded=False)
     except UsageError as error:
-        raise UsageError(f"--methods {one.name}: {error.message}", hint=error.hint, detail=error.detail) from None
+        hint = _here(one.name, error.hint)
+        raise UsageError(f"--methods {one.name}: {error.message}", hint=hint, detail=error.detail) from None
+
+
+def _here(name: str, hint: str) -> str:
+    """Return a hint for `localspec run` as it is typed in --methods."""
+    for pattern, put in _HERE:
+        hint = pattern.sub(put, hint)
+    method = re.match(r"--method (\S+) ?", hint)
+    settings = (hint[method.end() :] if method else hint).split()
+    if not hint or not all(re.fullmatch(r"[\w-]+=\S+", word) for word in settings):
+        return re.sub("leave out (-k|--tree)", "leave it out", hint)
+    if method is not None:
+        return ":".join([f"--methods {method[1]}", *settings])
+    new = {word.partition("=")[0] for word in settings}
+    head, *old = _SETTING.split(name)
+    kept = [word for word in old if word.partition("=")[0] not in new]
+    return ":".join([f"--methods {head}", *kept, *settings])
 
 
 def _integer(word: str, text: str) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from localspec.bench.answers import PLAIN, Same, ask, compare_answers, inspect
 from localspec.bench.suites import Prompt
 from localspec.config import Request
-from localspec.errors import UsageError
+from localspec.errors import PromptTooLongError, UsageError
 from localspec.lossless.chi_square import POWER, detectable, survival
 from localspec.lossless.questions import LawQuestion
 from localspec.worker import Worker
@@ -61,7 +61,10 @@ class Check:
 
 
 class Verification:
-    """Runs the checks. `request` has everything but prompt and temperature; `temperature` is that of the last two."""
+    """Runs the checks. `request` has everything but the prompt; its temperature is that of the last two.
+
+    A prompt that does not fit the context is left out of all of them, which a note of the first says.
+    """
 
     def __init__(
         self,
@@ -133,6 +136,7 @@ class Verification:
 
     def _identity(self, name: str, request: Request) -> Check:
         found: list[Identity] = []
+        left_out: list[str] = []
         drafted = accepted = 0
         for number, prompt in enumerate(self._prompts):
             if self._is_stopped():
@@ -142,7 +146,11 @@ class Verification:
             # Greedy texts need no noise, and a seed would turn `auto` into the coupled rule, which is the next check.
             sampling = seeded if name == "coupled" else replace(request.sampling, seed=None)
             asked = replace(request, prompt=prompt.text, sampling=sampling)
-            plain = ask(self._worker, replace(asked, speculation=PLAIN))
+            try:
+                plain = ask(self._worker, replace(asked, speculation=PLAIN))
+            except PromptTooLongError as error:
+                left_out.append(self._left_out(prompt, error))
+                continue
             if self._is_stopped():
                 break
             other = ask(self._worker, asked)
@@ -165,8 +173,15 @@ class Verification:
             "accepted": accepted,
             "prompts": [{"id": one.prompt, **one.same.to_wire()} for one in found],
         }
-        notes = tuple(f"prompt {one.prompt}: {one.same.spelt()}" for one in found if not one.same.is_equal)
-        return Check(name, all(one.same.is_explained for one in found), summary, notes, facts)
+        notes = [f"prompt {one.prompt}: {one.same.spelt()}" for one in found if not one.same.is_equal]
+        return Check(name, all(one.same.is_explained for one in found), summary, (*left_out, *notes), facts)
+
+    def _left_out(self, prompt: Prompt, error: PromptTooLongError) -> str:
+        """Go on without a prompt, and return what to say of that; raises `error` where it was the last."""
+        self._prompts = tuple(one for one in self._prompts if one is not prompt)
+        if not self._prompts:
+            raise error
+        return f"prompt {prompt.id} was left out: {error.message}"
 
 
 def _not_run(name: str, why: str, hint: str) -> Check:

@@ -14,6 +14,7 @@ from typing import Any
 from localspec.bench.answers import PLAIN, Answer, Same, ask, compare_answers
 from localspec.bench.statistics import Interval, median_interval
 from localspec.config import Request
+from localspec.events import Started
 from localspec.faces.summary import EVEN
 from localspec.worker import Worker
 
@@ -63,8 +64,18 @@ class Race:
     @property
     def verify(self) -> str:
         """The rule that judged what was drafted, "" if nothing was run."""
-        started = self.rounds[0].other.stats.started if self.rounds else None
+        started = self._started
         return "" if started is None else started.verify
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether that rule keeps the distribution."""
+        started = self._started
+        return started is None or started.is_lossless
+
+    @property
+    def _started(self) -> Started | None:
+        return self.rounds[0].other.stats.started if self.rounds else None
 
     @property
     def same(self) -> Same | None:
@@ -84,7 +95,9 @@ class Race:
             found = judged(ratio, self.ratios) if self.drafted else _undrafted(ratio)
             speed = f"{ratio.spelt()}× plain{n}: {found}"
         if same is None:
-            return speed, "texts are not compared: this --verify keeps the distribution, --verify coupled the text too"
+            kept = "keeps the distribution, --verify coupled the text too"
+            why = kept if self.is_lossless else "changes the distribution"
+            return speed, f"texts are not compared: this --verify {why}"
         return speed, same.spelt()
 
     def to_wire(self) -> dict[str, Any]:
@@ -173,10 +186,7 @@ def race(
             found[is_plain] = ask(worker, asked, partial(on_progress, name))
         if len(found) < 2 or any(one.is_interrupted for one in found.values()):
             break
-        one = _round(worker, found[True], found[False])
-        if is_stopped() and one.same is not None and one.same.fork is None and not one.same.is_equal:
-            one = replace(one, same=None)  # the target was not asked to the end
-        rounds.append(one)
+        rounds.append(_round(worker, found[True], found[False]))
     return Race(tuple(rounds)) if rounds else None
 
 

@@ -21,7 +21,10 @@ Wire = dict[str, Any]
 
 @dataclass(frozen=True)  # no slots: the rows are kept
 class Result:
-    """A bench as it was written; `row_costs` are milliseconds of a target pass by rows, timed after the answers."""
+    """A bench as it was written; `row_costs` are milliseconds of a target pass by rows, timed after the answers.
+
+    `skipped` counts prompts that did not fit, and `refused` are the contenders that the pair cannot give, with why.
+    """
 
     provenance: Wire
     measurements: tuple[Measurement, ...]
@@ -29,6 +32,7 @@ class Result:
     skipped: int = 0
     row_costs: tuple[tuple[int, float], ...] = ()
     created: str = ""
+    refused: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -49,6 +53,7 @@ class Result:
             "is_complete": self.is_complete,
             "provenance": self.provenance,
             "skipped_prompts": self.skipped,
+            "refused": dict(self.refused),
             "results": [row.to_wire() for row in self.rows],
             "row_costs": [list(cost) for cost in self.row_costs],
             "measurements": [one.to_wire() for one in self.measurements],
@@ -72,6 +77,7 @@ def read_result(path: Path) -> Result:
             skipped=int(wire.get("skipped_prompts", 0)),
             row_costs=_costs(wire.get("row_costs") or []),
             created=str(wire.get("created", "")),
+            refused=tuple((str(name), str(why)) for name, why in (wire.get("refused") or {}).items()),
         )
         _ = result.hashes, result.rows, result.provenance["options"].keys()
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):

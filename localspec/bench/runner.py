@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from localspec.bench.contenders import Contender
+from localspec.bench.contenders import PLAIN, Contender
 from localspec.bench.energy import Meter
 from localspec.bench.measurement import Measurement, measured
 from localspec.bench.schedule import Cell, schedule
 from localspec.bench.suites import Suite
 from localspec.config import Message, Request, Sampling
-from localspec.errors import PromptTooLongError
+from localspec.errors import IncompatibleError, PromptTooLongError
 from localspec.stats import Stats
 from localspec.worker import Worker
 
@@ -74,13 +74,18 @@ class Progress:
 
 
 class Runner:
-    """Measures a job. `skipped` are prompts that do not fit the context, by number with the reason."""
+    """Measures a job, as far as it can be.
+
+    `skipped` are prompts that do not fit the context, by number, and `refused` contenders that this pair cannot give,
+    by name, each with the reason.
+    """
 
     def __init__(self, worker: Worker, job: Job, meter: Meter | None = None) -> None:
         self._worker = worker
         self._job = job
         self._meter = meter or Meter()
         self.skipped: dict[int, str] = {}
+        self.refused: dict[str, str] = {}
         self.warnings: list[str] = []
 
     def run(
@@ -91,26 +96,29 @@ class Runner:
     ) -> Iterator[Measurement]:
         """Yield a measurement for every cell that `before` does not hold, until all are there or a stop was asked.
 
-        Raises PromptTooLongError if no prompt fits.
+        Raises PromptTooLongError if no prompt fits, and IncompatibleError if not even plain decoding is possible.
         """
         held = {one.cell for one in before}
         cells = [cell for cell in self._job.cells() if cell not in held]
         began, warm = time.monotonic(), set[str]()
         for done, cell in enumerate(cells):
-            if cell.prompt in self.skipped:
+            if self._is_left_out(cell):
                 continue
             elapsed = time.monotonic() - began
             left = elapsed / done * (len(cells) - done) if done else None
             on_progress(Progress(len(held) + done, len(held) + len(cells), left, cell))
             if cell.contender not in warm:
                 self._warm_up(cell)
-                if cell.prompt not in self.skipped:
+                if not self._is_left_out(cell):
                     warm.add(cell.contender)
-            one = None if is_stopped() or cell.prompt in self.skipped else self._measure(cell)
+            one = None if is_stopped() or self._is_left_out(cell) else self._measure(cell)
             if is_stopped():
                 return
             if one is not None:
                 yield one
+
+    def _is_left_out(self, cell: Cell) -> bool:
+        return cell.prompt in self.skipped or cell.contender in self.refused
 
     def _warm_up(self, cell: Cell) -> None:
         request = self._job.request(cell)
@@ -126,7 +134,7 @@ class Runner:
         return measured(cell, stats, self._meter.joules())
 
     def _answer(self, cell: Cell, request: Request) -> Stats | None:
-        """Return the account of an answer, None where the prompt does not fit."""
+        """Return the account of an answer, None where the prompt does not fit or the pair cannot give it."""
         stats = Stats()
         try:
             for event in self._worker.generate(request):
@@ -135,6 +143,11 @@ class Runner:
             self.skipped[cell.prompt] = error.message
             if len(self.skipped) == len(self._job.suite.prompts):
                 raise
+            return None
+        except IncompatibleError as error:  # one method that a pair cannot do is no reason to lose the others
+            if cell.contender == PLAIN:
+                raise
+            self.refused[cell.contender] = error.message
             return None
         for warned in stats.warnings:
             if warned.message not in self.warnings:

@@ -56,6 +56,11 @@ def piped(lines: Sequence[Cells]) -> str:
     return "\n".join([head, "|" + "---|" * len(lines[0]), *rest]) + "\n"
 
 
+def fenced(text: str) -> str:
+    """Return text for Markdown as it stands."""
+    return f"```text\n{text.rstrip()}\n```\n"
+
+
 def temperatures(result: Result) -> list[float]:
     """Return the temperatures, ascending."""
     return sorted({one.cell.temperature for one in result.measurements})
@@ -134,8 +139,11 @@ def _below(result: Result) -> str:
         "× plain: the same, of the ratios to plain decoding on the same prompt",
         f"cache {kv / 1e6:.1f} MB",
     ]
+    outside = ", what lies on a GPU left out" if _has_gpu(result.provenance) else ""
     if peak:
-        notes.append(f"peak resident memory while it answered, models included: {peak / 1e6:.0f} MB")
+        notes.append(f"peak resident memory while it answered, models included{outside}: {peak / 1e6:.0f} MB")
+    if _metered(result.rows):
+        notes.append(f"J/token: what the processor's own meter counted{', and no GPU' if outside else ''}")
     if any(row.drafted for row in result.rows):
         notes.append("by position: of the drafts that were so long, those accepted to there")
     if result.row_costs:
@@ -144,11 +152,29 @@ def _below(result: Result) -> str:
     stopped = sum(row.n_stopped for row in result.rows)
     if stopped:
         notes.append(f"{stopped} answers ended before their last token: rates are of the tokens they have")
+    short = _shorter(result)
+    if short:
+        notes.append(short)
+    notes += [f"{name} was left out: {why}" for name, why in result.refused]
     if result.skipped:
         notes.append(f"{result.skipped} prompts did not fit the context and were left out")
     if not result.is_complete:
         notes.append("interrupted: this is what was measured until then")
     return "\n".join(notes)
+
+
+def _has_gpu(provenance: Wire) -> bool:
+    models = (model for model in (provenance["pair"]["target"], provenance["pair"]["draft"]) if model)
+    return any(device.upper() != "CPU" for model in models for device in model["devices"])
+
+
+def _shorter(result: Result) -> str:
+    """Return how many prompts have fewer tokens than were asked for, "" where none has."""
+    asked = result.provenance["options"].get("prompt_tokens")
+    lengths = {one.cell.prompt: one.prompt_n for one in result.measurements}
+    short = [n for n in lengths.values() if asked is not None and n < asked]
+    few = f"{len(short)} of {len(lengths)} prompts have fewer than the {asked} tokens asked for"
+    return f"{few} (from {min(short)} on)" if short else ""
 
 
 def _spelt(interval: Interval | None, digits: int) -> str:

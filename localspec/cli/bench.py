@@ -15,7 +15,8 @@ from localspec.bench.presets import PRESETS, preset
 from localspec.bench.result import read_result
 from localspec.bench.runner import Job
 from localspec.bench.suites import SAMPLES, choose, load_suite
-from localspec.cli.bench_run import Outputs, measure, publish
+from localspec.cli.bench_outputs import Outputs
+from localspec.cli.bench_run import measure, publish
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
@@ -92,12 +93,11 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     settings = present_settings(promised, values, console)
     with open_worker(values) as worker:
         done = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
-    result = done.result
-    publish(done, outputs, console)
-    if not result.measurements and values["json_file"] == "-":
+    publish(done, outputs, console, baseline)
+    if done.error is not None:
+        raise done.error
+    if not done.result.measurements and outputs.is_json_alone:
         lone_stop(done.exit_code)
-    if baseline is not None and result.measurements and values["json_file"] != "-":
-        write_out("\nagainst the baseline:\n" + sanitize(compare(baseline, result).text()))
     return done.exit_code
 
 
@@ -124,9 +124,9 @@ def _job(values: dict[str, Any], *, has_draft: bool) -> Job:
     wanted = None if values["preset"] is None else preset(values["preset"])
     is_chat = None if values["is_raw"] is None else not values["is_raw"]
     suite = choose(load_suite(values["suite"], values["column"], is_chat), values["prompts"] or N_PROMPTS)
-    default = "plain,draft-model:k=4,auto" if has_draft else "plain,suffix,auto"
-    methods = values["methods"] or (wanted.methods if wanted else default)
     budgets = _numbers("--budgets", values["budgets"], int) if values["budgets"] else ()
+    drafting = "suffix" if not has_draft else "draft-model" if budgets else "draft-model:k=4"
+    methods = values["methods"] or (wanted.methods if wanted else f"plain,{drafting},auto")
     if values["temps"] is not None:
         temperatures = _numbers("--temps", values["temps"], float)
     else:
@@ -144,8 +144,11 @@ def _job(values: dict[str, Any], *, has_draft: bool) -> Job:
         seed=values["seed"],
         sampling=Sampling(draft_temperature=draft),
     )
-    for cell in job.cells():
-        job.request(cell).check()
+    try:
+        for cell in job.cells():
+            job.request(cell).check()
+    except UsageError as error:
+        raise UsageError(error.message, hint=error.hint.replace("localspec run", "localspec bench")) from None
     return job
 
 

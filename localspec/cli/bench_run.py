@@ -1,33 +1,31 @@
-"""A bench on its way: loading, progress, interruption, and the files that come of it."""
+"""A bench on its way: loading, progress, interruption, and what is shown and kept of it."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from localspec.bench.answers import survey
-from localspec.bench.compare import require_same_models
+from localspec.bench.compare import Comparison, compare, require_same_models
 from localspec.bench.hashes import Hashes
-from localspec.bench.plots import draw, require_plots
+from localspec.bench.measurement import Measurement
 from localspec.bench.provenance import provenance
 from localspec.bench.result import Result, Wire
 from localspec.bench.runner import Job, Progress, Runner
 from localspec.bench.state import State, fingerprint
-from localspec.bench.table import markdown, text
+from localspec.bench.table import text
 from localspec.cli.answer import load
+from localspec.cli.bench_outputs import Outputs, wire
 from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.config import LoadSettings, cache_folder, typed_path
+from localspec.config import LoadSettings, cache_folder
 from localspec.control.survey import Survey
-from localspec.errors import LocalspecError, NotFoundError, ResourceError, UsageError
+from localspec.errors import LocalspecError
 from localspec.events import Loaded, Loading
 from localspec.models.early_exit import Exits
 from localspec.models.gguf.info import model_info
@@ -40,44 +38,16 @@ PASSES = Survey(seconds=1.5, is_deep=False)  # after the answers
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where a result goes; `command` is what made it."""
-
-    json: str | None
-    markdown: str | None
-    plots: str | None
-    command: str
-
-    @staticmethod
-    def of(values: Mapping[str, Any], command: str) -> Outputs:
-        """Return what the options say."""
-        return Outputs(values["json_file"], values["markdown"], values["plots"], command)
-
-    def check(self) -> None:
-        """Raise before anything is measured where something could not be written afterwards."""
-        if self.plots is not None:
-            require_plots()
-        for name, option in ((self.json, "--json"), (self.markdown, "--markdown"), (self.plots, "--plots")):
-            if name is None or (name == "-" and option == "--json"):
-                continue
-            if name == "-":
-                raise UsageError(f"{option} -: only --json goes to standard output", hint=f"{option} NAME, or --json -")
-            path = typed_path(name)
-            folder = path.absolute().parent
-            # Not Path.exists: it raises where a folder on the way may not be entered.
-            is_there, is_folder = os.path.exists(path), os.path.isdir(path)
-            is_wrong = is_folder if option != "--plots" else is_there and not is_folder
-            if is_wrong or not os.access(path if is_there else folder, os.W_OK):
-                raise NotFoundError(f"cannot write {option} {name}", hint=f"{option} in a folder that can be written")
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
-    """What was measured, the exit code (that of a signal if one came), and what is kept of it until it is published."""
+    """What was measured, the exit code (that of a signal if one came), and what is kept of it until it is published.
+
+    `error` ended it early, with answers that are to be published all the same.
+    """
 
     result: Result
     exit_code: int
     state: State | None = None
+    error: LocalspecError | None = None
 
     def clear(self) -> None:
         """Forget what is kept, if everything was measured: to be called once the result is written."""
@@ -99,7 +69,7 @@ def measure(
     is_resumed: bool,
 ) -> Done:
     """Load and measure; return what there is, also after an interruption."""
-    live = Live(console)
+    live = Live(console, is_long=True)
     try:
         with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
             try:
@@ -118,14 +88,13 @@ def measure(
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
             )
             state = _state(result)
-            return Done(
-                _measure(worker, job, result, state, live, console, stop, is_resumed=is_resumed), stop.exit_code, state
-            )
+            result, error = _measure(worker, job, result, state, live, console, stop, is_resumed=is_resumed)
+            return Done(result, stop.exit_code, state, error)
     finally:
         live.erase()
 
 
-def publish(done: Done, outputs: Outputs, console: Console) -> None:
+def publish(done: Done, outputs: Outputs, console: Console, baseline: Result | None = None) -> None:
     """Write everything that was asked for, nothing if nothing was measured.
 
     Files come first, for standard output may be gone or full, which is no reason to leave them out; and what a file
@@ -133,11 +102,12 @@ def publish(done: Done, outputs: Outputs, console: Console) -> None:
     """
     if not done.result.measurements:
         return
+    comparison = None if baseline is None else compare(baseline, done.result)
     try:
         try:
-            _save(done.result, outputs)
+            outputs.write(done.result, comparison)
         finally:
-            _show(done.result, outputs, console)
+            _show(done.result, comparison, outputs, console)
     except BaseException:
         if done.state is not None and done.result.is_complete:  # of an interrupted one it was said
             _tell_kept(done.state, console)
@@ -145,21 +115,14 @@ def publish(done: Done, outputs: Outputs, console: Console) -> None:
     done.clear()
 
 
-def _save(result: Result, outputs: Outputs) -> None:
-    if outputs.json is not None and outputs.json != "-":
-        _write(outputs.json, json.dumps(result.to_wire(), indent=1) + "\n")
-    if outputs.markdown is not None:
-        _write(outputs.markdown, markdown(result, outputs.command))
-    if outputs.plots is not None:
-        draw(result, typed_path(outputs.plots))
-
-
-def _show(result: Result, outputs: Outputs, console: Console) -> None:
-    if outputs.json == "-":
+def _show(result: Result, comparison: Comparison | None, outputs: Outputs, console: Console) -> None:
+    if outputs.is_json_alone:
         console.on_error = None  # the one object is the result
-        write_json(result.to_wire())
-    else:
-        write_out(sanitize(text(result)))
+        write_json(wire(result, comparison))
+        return
+    write_out(sanitize(text(result)))
+    if comparison is not None:
+        write_out("\nagainst the baseline:\n" + sanitize(comparison.text()))
 
 
 def _state(result: Result) -> State:
@@ -181,46 +144,68 @@ def _measure(
     stop: Stop,
     *,
     is_resumed: bool,
-) -> Result:
-    """Measure what is not there yet, keeping each answer in the state file."""
+) -> tuple[Result, LocalspecError | None]:
+    """Measure what is not there yet, keeping each answer in the state file; also return what ended it early.
+
+    Raises that where no answer was measured.
+    """
+    runner, found, ended = Runner(worker, job), _kept(state, console, is_resumed=is_resumed), None
+    is_ended = False
+    try:
+        for one in runner.run(found.copy(), lambda: stop.is_asked, lambda progress: live.status(_status(progress))):
+            found.append(one)
+            _keep(state, one, live, console)
+        is_ended = not stop.is_asked
+    except LocalspecError as error:
+        if not found:
+            raise
+        ended = error
+    finally:
+        live.erase()
+        if not is_ended and found:
+            _tell_kept(state, console)
+    for warning in (*runner.warnings, *(f"{name} was left out: {why}" for name, why in runner.refused.items())):
+        console.warn(warning)
+    costs = _row_costs(worker, console) if is_ended else ()
+    measured = dataclasses.replace(
+        result,
+        measurements=tuple(found),
+        is_complete=is_ended,
+        skipped=len(runner.skipped),
+        row_costs=costs,
+        refused=tuple(runner.refused.items()),
+    )
+    return measured, ended
+
+
+def _kept(state: State, console: Console, *, is_resumed: bool) -> list[Measurement]:
+    """Return the answers to go on with, and make the state ready for more."""
     earlier = state.load()
-    kept = earlier if is_resumed else []
-    if is_resumed and not kept:
+    if is_resumed and not earlier:
         console.warn("there is nothing to resume of this pair with these options: it starts from the beginning")
-    elif len(earlier) > len(kept):
+    elif earlier and not is_resumed:
         console.say(
             f"{len(earlier)} answers of an earlier run of this bench are kept; --resume goes on with them", "dim"
         )
     state.begin()
     if state.reason:
         console.warn(f"an interruption could not be resumed: {state.reason}")
-    runner = Runner(worker, job)
-    found = list(kept)
-    is_ended = False
-    try:
-        for one in runner.run(kept, lambda: stop.is_asked, lambda progress: live.status(_status(progress))):
-            found.append(one)
-            state.append(one)
-        is_ended = not stop.is_asked
-    finally:
+    return earlier if is_resumed else []
+
+
+def _keep(state: State, one: Measurement, live: Live, console: Console) -> None:
+    """Keep one answer more; say so once where that is no longer possible."""
+    could = not state.reason
+    state.append(one)
+    if could and state.reason:
         live.erase()
-        if not is_ended and found:
-            _tell_kept(state, console)
-    for warning in runner.warnings:
-        console.warn(warning)
-    costs = _row_costs(worker, console) if is_ended else ()
-    return dataclasses.replace(
-        result,
-        measurements=tuple(found),
-        is_complete=is_ended,
-        skipped=len(runner.skipped),
-        row_costs=costs,
-    )
+        console.warn(f"answers from here on could not be resumed: {state.reason}")
 
 
 def _tell_kept(state: State, console: Console) -> None:
-    if not state.reason:
-        console.say(f"{len(state.load())} answers are kept; the same command with --resume goes on", "dim")
+    n = len(state.load())
+    if n:
+        console.say(f"{n} answers are kept; the same command with --resume goes on", "dim")
 
 
 def _row_costs(worker: Worker, console: Console) -> tuple[tuple[int, float], ...]:
@@ -315,12 +300,3 @@ def _status(progress: Progress) -> str:
 def _spelt(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{rest} s" if not minutes else f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest} s"
-
-
-def _write(name: str, content: str) -> None:
-    try:
-        # A command may hold bytes that are no text: a file's name is any bytes.
-        typed_path(name).write_text(content, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ResourceError(f"cannot write {name}: {reason}", hint="free some space, or another folder") from None

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from localspec.cli.console import Console, share_terminal, width, write_out
 
 INTERVAL = 0.1  # seconds between two versions of the line: more is unreadable, and drawing costs tokens
+SPARSE = 60.0  # seconds between two lines of a long task where none can be redrawn: a log, a screen reader
 MARGIN = 2  # columns before the right edge where the line stays away
 ERASE_BELOW = "\x1b[J"
 ERASE_LINE = "\r\x1b[K"
@@ -62,10 +63,13 @@ class Cursor:
 class Live:
     """Text to stdout with a status on stderr, where there is a terminal to show it on.
 
-    `write` and `status` may be called in any order; `erase` before anything else is printed.
+    `write` and `status` may be called in any order; `erase` before anything else is printed. What `is_long` tells its
+    status elsewhere too, as a line now and then.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console, clock: Callable[[], float] = time.monotonic, *, is_long: bool = False
+    ) -> None:
         self._is_on = console.is_live
         self._is_shared = self._is_on and share_terminal()
         self._console = console
@@ -75,6 +79,8 @@ class Live:
         self._line = ""
         self._eraser = ""  # what removes the line that is on the screen
         self._drawn_at = -INTERVAL
+        self._is_sparse = is_long and not (self._is_on or console.quiet)
+        self._told_at = clock()
 
     def write(self, text: str, *, bare: str | None = None) -> None:
         """Write text of the answer. `bare` is the same without its invisible sequences, for the cursor's sake."""
@@ -92,6 +98,8 @@ class Live:
     @property
     def is_due(self) -> bool:
         """Whether the line may change again."""
+        if self._is_sparse:
+            return self._clock() - self._told_at >= SPARSE
         return self._is_on and self._clock() - self._drawn_at >= INTERVAL
 
     def status(self, line: str) -> None:
@@ -99,6 +107,9 @@ class Live:
         if self._is_on:
             self._line, self._drawn_at = line, self._clock()
             to_terminal(self._taken() + self._drawn(width()))
+        elif self._is_sparse and self.is_due:
+            self._told_at = self._clock()
+            self._console.say(line)
 
     def erase(self) -> None:
         """Remove the line; it stays away until the next `status`. Safe in a signal handler."""

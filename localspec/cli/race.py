@@ -64,7 +64,7 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     promised = promised_settings(with_pair(values, pair))
     request = _request(prompt, values, request_settings(values, promised[0]), console)
     settings = present_settings(promised, values, console)
-    live = Live(console)
+    live = Live(console, is_long=True)
     with open_worker(values) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase), values["timeout"]) as stop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, promised_settings, sampling, speculation
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings, Request, Speculation
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.faces.values import check
 from localspec.sanitize import one_line
 from localspec.worker import Worker
@@ -67,22 +68,34 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     check(replace(request, speculation=replace(request.speculation, verify="coupled")), promised[0])
     prompts = choose(load_suite(values["suite"], values["column"]), values["prompts"]).prompts
     settings = present_settings(promised, values, console)
-    live = Live(console)
+    live = Live(console, is_long=True)
+    found: list[Check] = []
+    error: LocalspecError | None = None
     with open_worker(values) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
-                is_told = not values["as_json"]
-                found = _run(worker, settings, request, prompts, values["draws"], live, stop, is_told=is_told)
+                for one in _run(worker, settings, request, prompts, values["draws"], live, stop):
+                    found.append(one)
+                    live.erase()
+                    if not values["as_json"]:
+                        write_out(_told(one))
+        except LocalspecError as ended:  # what was checked before it counts
+            if not found:
+                raise
+            error = ended
         finally:
             live.erase()
     is_passed = all(one.is_passed for one in found)
     is_failed = any(one.is_failed for one in found)
+    is_complete = error is None and not stop.is_asked
     if values["as_json"]:
-        done = {"passed": is_passed and not stop.is_asked, "is_complete": not stop.is_asked}
+        done = {"passed": is_passed and is_complete, "is_complete": is_complete}
         write_json({"schema": SCHEMA, "pair": settings.name, **done, "checks": [one.to_wire() for one in found]})
         console.on_error = None  # the one object is this
-    elif not stop.is_asked and (is_passed or is_failed):
+    elif is_complete and (is_passed or is_failed):
         write_out(_verdict(request, one_line(settings.name), is_passed))
+    if error is not None:
+        raise error
     obstacle = next((one.obstacle for one in found if one.obstacle), None)
     if obstacle is not None and not (is_failed or stop.is_asked):
         raise obstacle
@@ -109,27 +122,23 @@ def _run(
     draws: int,
     live: Live,
     stop: Stop,
-    *,
-    is_told: bool,
-) -> list[Check]:
-    """Load and check; each check is told when it is done."""
+) -> Iterator[Check]:
+    """Load and check; yield each check when it is done."""
     live.status("starting the engine")
     for _ in load(worker, settings, stop):
         pass
-    found: list[Check] = []
     if stop.is_asked:
-        return found
+        return
     verification = Verification(
         worker, request, prompts, draws=draws, is_stopped=lambda: stop.is_asked, on_progress=live.status
     )
-    for one in verification.run():
-        found.append(one)
-        live.erase()
-        if is_told:
-            notes = "".join(f"         {one_line(note)}\n" for note in one.notes)
-            word = "ok  " if one.is_passed else "FAIL" if one.is_failed else "--  "
-            write_out(f"{word} {one.name:<8}{one.summary}\n{notes}")
-    return found
+    yield from verification.run()
+
+
+def _told(one: Check) -> str:
+    notes = "".join(f"         {one_line(note)}\n" for note in one.notes)
+    word = "ok  " if one.is_passed else "FAIL" if one.is_failed else "--  "
+    return f"{word} {one.name:<8}{one.summary}\n{notes}"
 
 
 def _verdict(request: Request, pair: str, is_passed: bool) -> str:

@@ -83,7 +83,6 @@ class Server:
         try:
             self._start()
             self._told({"prompt": "Once", "n_predict": WARM_UP, "cache_prompt": False})
-            began = time.perf_counter()
             answer = self._told(
                 {
                     "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": seed,
@@ -91,7 +90,7 @@ class Server:
                     "min_p": sampling.min_p,
                 }
             )  # fmt: skip
-            return self._measured(cell, seed, answer, 1e3 * (time.perf_counter() - began))
+            return self._measured(cell, seed, answer)
         finally:
             self.close()
 
@@ -156,13 +155,14 @@ class Server:
         except (OSError, HTTPException, ValueError) as error:
             raise OSError(f"{self.setting.name} gives no answer: {error}") from error
 
-    def _measured(self, cell: Cell, seed: int, answer: dict[str, Any], total_ms: float) -> Measurement:
+    def _measured(self, cell: Cell, seed: int, answer: dict[str, Any]) -> Measurement:
         """Return the server's timings as ours: its `predicted_ms` begins after the first token, as ours does.
 
         What the draft model reads of the prompt is in its `prompt_ms`, and in localspec's time of the tokens after the
-        first: only the time of the whole answer compares that.
+        first: only the time of the whole answer compares that, which is both programs' own, without who reads them.
         """
         timings = answer["timings"]
+        total_ms = timings["prompt_ms"] + timings["predicted_ms"]
         n, accepted = int(timings["predicted_n"]), int(timings.get("draft_n_accepted", 0))
         reason = "length" if answer.get("stop_type") == "limit" else "stop"
         return Measurement(

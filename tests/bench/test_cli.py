@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.harness import PAIR, REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair
+from tests.integration.gguf_models import MAMBA, random_gguf
 from tests.integration.test_split_model import split
 
 pytestmark = needs_pair
@@ -98,6 +99,8 @@ BAD = {
     "no temperature": (("--temps", "warm"), 2, "no list of numbers"),
     "a negative one": (("--temps=-1",), 2, "out of range"),
     "not a number": (("--temps", "nan"), 2, "out of range"),
+    "a model for its JSON": (("--json", "{bad}.gguf"), 2, "would be written over"),
+    "budgets for nobody": (("--methods", "auto", "--budgets", "4"), 2, "--budgets reaches no method"),
     "no budget": (("--budgets", "four"), 2, "no list of numbers"),
     "unknown method": (("--methods", "magic"), 2, "no method or tree 'magic'"),
     "unknown preset": (("--preset", "papper"), 2, "no preset 'papper'"),
@@ -134,6 +137,19 @@ def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert b"could not be resumed" in done.stderr
     assert b"plain" in done.stdout
+
+
+def test_a_method_that_a_model_cannot_do_costs_no_other(tmp_path: Path) -> None:
+    """A recurrent model takes nothing back, so that `suffix`, which is measured by itself, is impossible."""
+    model = random_gguf(MAMBA)
+    small = ("-n", "6", "--prompts", "2", "-r", "1", "--temps", "0", "--prompt-tokens", "8")
+    done = call(tmp_path, "bench", str(model), *small, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    assert b"suffix was left out: " in done.stderr
+    made = json.loads(done.stdout)
+    assert made["is_complete"]
+    assert [row["contender"] for row in made["results"]] == ["plain", "auto"]
+    assert "rolled back" in made["refused"]["suffix"]
 
 
 def stopped_at_its_first_answer(command: list[str], home: Path, words: bytes) -> subprocess.Popen[bytes]:

@@ -54,10 +54,10 @@ def test_the_servers_timings_are_ours() -> None:
                "draft_n_accepted": 20}  # fmt: skip
     cell = Cell(0, 0.0, server.setting.name, 0)
     answer = {"timings": timings, "stop_type": "limit", "content": " a king"}
-    one = server._measured(cell, 1, answer, 70.0)
+    one = server._measured(cell, 1, answer)
     assert one.tok_per_s == pytest.approx(500.0)
     assert (one.passes, one.drafted, one.accepted, one.reason) == (13, 40, 20, "length")
-    assert server._measured(cell, 1, {**answer, "stop_type": "eos"}, 70.0).reason == "stop"
+    assert server._measured(cell, 1, {**answer, "stop_type": "eos"}).reason == "stop"
 
 
 def test_only_answers_of_one_text_are_compared_pass_by_pass() -> None:
@@ -118,7 +118,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch, seed: int | None) -> tuple[list[int |
     monkeypatch.setattr(peers.Server, "_told", post)
     monkeypatch.setattr(peers.Server, "_start", lambda self: started.append(self.setting.name))
     monkeypatch.setattr(peers, "Worker", workers)
-    monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: server._measured(cell, 1, answer, 70.0))
+    monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: server._measured(cell, 1, answer))
     suite = Suite("three", tuple(Prompt(str(i), "a") for i in range(3)), is_chat=False)
     job = Job(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=seed)
     server = peers.Server(Path("none"), settings([], has_draft=False)[0], Path("t"), None, 1, 512)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from localspec.bench.measurement import Measurement
 from localspec.bench.result import Result
+from localspec.bench.runner import Runner
 from localspec.bench.state import State
-from localspec.cli import bench_run
-from localspec.cli.bench_run import Done, Outputs, publish
+from localspec.cli import bench_outputs, bench_run
+from localspec.cli.bench_outputs import Outputs
+from localspec.cli.bench_run import Done, publish
 from localspec.cli.console import Console
+from localspec.cli.live import Live
+from localspec.cli.signals import Stop
 from localspec.errors import ResourceError, UsageError, WorkerDiedError
+from localspec.faces.files import write_output
 from tests.bench.test_results import result
 
 
@@ -78,7 +86,106 @@ def test_an_engine_that_dies_after_the_answers_costs_its_row_costs_only(
 
 @pytest.mark.parametrize("option", ["markdown", "plots"])
 def test_only_json_goes_to_standard_output(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_run, "require_plots", lambda: None)
+    monkeypatch.setattr(bench_outputs, "require_plots", lambda: None)
     Outputs("-", None, None, "it").check()
     with pytest.raises(UsageError, match=f"--{option} -: only --json"):
         Outputs(**{"json": None, "markdown": None, "plots": None, "command": "it", option: "-"}).check()
+
+
+def asked(**names: str) -> Outputs:
+    return Outputs(**{"json": None, "markdown": None, "plots": None, "command": "it", **names})
+
+
+@pytest.mark.parametrize("option", ["json", "markdown"])
+@pytest.mark.parametrize("name", ["model.gguf", "MODEL.GGUF", "model.bin"])
+def test_a_model_is_not_written_over(option: str, name: str, tmp_path: Path) -> None:
+    """`--json MODEL.gguf`, where --json is a flag elsewhere: gigabytes would be gone."""
+    model = tmp_path / name
+    model.write_bytes(b"GGUF\3\0\0\0")
+    with pytest.raises(UsageError, match=f"--{option} .* would be written over") as raised:
+        asked(**{option: str(model)}).check()
+    assert "localspec bench PAIR" in raised.value.hint
+    assert model.read_bytes() == b"GGUF\3\0\0\0"
+
+
+def test_an_earlier_result_may_be_written_over(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text("{}")
+    (tmp_path / "r.md").write_text("")
+    asked(json=str(tmp_path / "r.json"), markdown=str(tmp_path / "r.md")).check()
+    asked(json="/dev/null").check()
+
+
+def test_two_outputs_are_two_files(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="--json and --markdown are one file"):
+        asked(json=str(tmp_path / "r"), markdown=str(tmp_path / "link" / "r")).check()
+
+
+def test_what_ended_a_bench_comes_after_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that dies in the fifth answer: four are published, and kept to go on with."""
+
+    def run(self: Runner, *_: Any) -> Iterator[Measurement]:
+        yield from result(n=2).measurements
+        raise WorkerDiedError("the engine died")
+
+    monkeypatch.setattr(Runner, "run", run)
+    anything: Any = None
+    state, stop = State(tmp_path, "x"), Stop()
+    made = dataclasses.replace(result(), measurements=())
+    found, error = bench_run._measure(
+        anything, anything, made, state, Live(Console()), Console(), stop, is_resumed=False
+    )
+    assert isinstance(error, WorkerDiedError)
+    assert (len(found.measurements), found.is_complete, len(state.load())) == (4, False, 4)
+    publish(Done(found, 0, state, error), asked(json=str(tmp_path / "r.json")), Console())
+    assert len(json.loads((tmp_path / "r.json").read_text())["measurements"]) == 4
+    written = capsys.readouterr()
+    assert "interrupted: this is what was measured until then" in written.out
+    assert "4 answers are kept; the same command with --resume goes on" in written.err
+    assert len(state.load()) == 4
+
+
+def test_a_cache_that_fills_up_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = State(tmp_path, "x")
+    state.begin()
+    (first, *rest) = result().measurements
+    bench_run._keep(state, first, Live(Console()), Console())
+    state.path.unlink()
+    state.path.mkdir()
+    for one in rest:
+        bench_run._keep(state, one, Live(Console()), Console())
+    assert capsys.readouterr().err.count("answers from here on could not be resumed") == 1
+
+
+def test_the_baseline_is_in_every_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = result()
+    publish(Done(made, 0), asked(json="-", markdown=str(tmp_path / "r.md")), Console(), made)
+    (change, *_) = json.loads(capsys.readouterr().out)["comparison"]["changes"]
+    assert change["ratio"]["median"] == 1.0
+    assert "second / first" in (tmp_path / "r.md").read_text()
+    publish(Done(made, 0), asked(), Console(), made)
+    assert "against the baseline:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_an_output_is_replaced_whole(mode: int, tmp_path: Path) -> None:
+    """A link stays one, and who could read the file still can."""
+    file, link = tmp_path / "r.json", tmp_path / "latest.json"
+    file.write_text("old")
+    file.chmod(mode)
+    link.symlink_to(file)
+    write_output(link, "new\n", hint="")
+    assert link.is_symlink()
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new\n", mode)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["latest.json", "r.json"]
+
+
+def test_an_output_that_is_new_is_everybodys_to_read(tmp_path: Path) -> None:
+    plain, made = tmp_path / "plain", tmp_path / "made"
+    plain.write_text("")
+    write_output(made, "", hint="")
+    assert made.stat().st_mode == plain.stat().st_mode

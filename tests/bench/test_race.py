@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
 from localspec.axes import resolve_axes
 from localspec.bench.diagnosis import Examination, Templates
-from localspec.bench.race import judged, race
+from localspec.bench.race import Race, judged, race
 from localspec.bench.statistics import Interval
-from localspec.config import Request, Sampling
+from localspec.config import Request, Sampling, Speculation
 from localspec.control.survey import Survey
 from localspec.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
 from localspec.worker import Worker
@@ -29,7 +30,8 @@ class Answering:
         seed = request.sampling.seed
         axes = resolve_axes(request.speculation, has_draft=True, is_seeded=seed is not None)
         method, tree, k = axes.method, axes.tree, axes.shape.depth
-        yield Started(method, tree, axes.length, k, axes.verify, seed or 7, seed is not None, 9)
+        started = Started(method, tree, axes.length, k, axes.verify, seed or 7, seed is not None, 9)
+        yield replace(started, is_lossless=axes.verifier.is_lossless)
         for index in range(2):
             piece = Piece(len(self.asked), "x", "plain")
             yield Committed(index, 9 + index, 0, 0, 0, (piece,), "x", StepMs(0.0, 10.0, 0.0, 0.0), False, "")
@@ -63,6 +65,30 @@ def test_a_race_without_a_seed_verifies_as_people_without_one(is_seeded: bool, v
     assert raced.verify == verify
     assert [one.sampling.seed is not None for one in worker.asked[2:]] == [is_seeded] * 4
     assert (raced.same is not None) == is_seeded
+
+
+def raced_with(speculation: Speculation, worker: Answering) -> Race:
+    request = Request(prompt="x", sampling=Sampling(temperature=0.8), speculation=speculation)
+    raced = race(cast("Worker", worker), request, 1, lambda: False, lambda what, answer: None)
+    assert raced is not None
+    return raced
+
+
+@pytest.mark.parametrize(
+    ("speculation", "words"),
+    [
+        (Speculation(method="draft-model", verify="block"), "this --verify keeps the distribution"),
+        (Speculation(method="draft-model", verify="typical", approximate=True), "this --verify changes the distribution"),
+    ],
+)
+def test_texts_that_are_not_compared_say_why(speculation: Speculation, words: str) -> None:
+    assert words in raced_with(speculation, Answering()).verdict()[1]
+
+
+def test_a_fork_that_nobody_looked_into_is_said_to_be_one() -> None:
+    """Interrupted while the target is asked about it: the texts differ all the same."""
+    said = raced_with(Speculation(method="draft-model"), Inspecting()).verdict()[1]
+    assert said.startswith("the outputs differ; the target was not asked to the end")
 
 
 def test_a_doctor_races_what_people_run_without_a_seed() -> None:

@@ -164,6 +164,35 @@ def test_tables_say_what_was_left_out() -> None:
     assert "75% 50%" in page
 
 
+def test_a_gpus_memory_and_energy_are_said_to_be_left_out() -> None:
+    """The meter and the resident size are the processor's."""
+    made = result()
+    metered = [dataclasses.replace(one, joules=1.0) for one in made.measurements]
+    held = {**MODEL, "devices": ["CUDA0", "CPU"]}
+    on_gpu = {**PROVENANCE, "pair": {**PROVENANCE["pair"], "target": held}}
+    for provenance, words in ((PROVENANCE, ("included: ", "meter counted\n")), (on_gpu, ("on a GPU left out", "no GPU"))):
+        said = text(dataclasses.replace(made, measurements=tuple(metered), provenance=provenance))
+        assert all(word in said for word in words)
+        assert ("GPU" in said) == (provenance is on_gpu)
+
+
+def test_prompts_shorter_than_asked_are_told() -> None:
+    """`--prompt-tokens` cuts, and cannot lengthen."""
+    options = {**PROVENANCE["options"], "prompt_tokens": 11}
+    made = result(n=2, provenance={**PROVENANCE, "options": options})
+    longer = dataclasses.replace(made.measurements[0], prompt_n=11, cell=Cell(7, 0.0, "plain", 0))
+    said = text(dataclasses.replace(made, measurements=(*made.measurements, longer)))
+    assert "2 of 3 prompts have fewer than the 11 tokens asked for (from 10 on)" in said
+    assert "tokens asked for" not in text(result())
+
+
+def test_a_method_that_was_refused_is_told_and_kept(tmp_path: Path) -> None:
+    made = result(refused=(("suffix", "it cannot be rolled back"),))
+    assert "suffix was left out: it cannot be rolled back" in text(made)
+    (tmp_path / "r.json").write_text(json.dumps(made.to_wire()))
+    assert read_result(tmp_path / "r.json").refused == made.refused
+
+
 def copying(**changes: Any) -> Measurement:
     """Return an answer for which `auto` drafted copies, without a draft model: nobody gave it a length."""
     return one(contender="auto", method="plain", length="auto", k=0, **changes)

@@ -147,6 +147,35 @@ def test_budgets_multiply_what_has_no_size() -> None:
     ]  # fmt: skip
 
 
+def test_budgets_leave_alone_what_has_a_size_of_its_own() -> None:
+    names = [one.name for one in parse_contenders("lookahead,static:2,2,draft-model", (4,), has_draft=True)]
+    assert names == ["plain", "lookahead", "static:2,2", "draft-model:k=4"]
+
+
+@pytest.mark.parametrize(("text", "has_draft"), [("plain,auto", True), ("draft-model:k=2", True), ("lookahead", False)])
+def test_budgets_that_nothing_takes_are_refused(text: str, has_draft: bool) -> None:
+    with pytest.raises(UsageError, match="--budgets reaches no method") as raised:
+        parse_contenders(text, (4, 8), has_draft=has_draft)
+    methods = raised.value.hint.split()[1]
+    assert parse_contenders(methods, (4,), has_draft=has_draft)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("draft-model:verify=typical", "--methods draft-model:approximate=on:verify=typical"),
+        ("draft-model:k=2:verify=typical", "--methods draft-model:k=2:approximate=on:verify=typical"),
+        ("plain:k=4", "--methods draft-model:k=4"),
+        ("draft-model:approximate=yes:verify=typical", "approximate=on, or =off"),
+        ("lookahead:k=3", "leave it out"),
+    ],
+)
+def test_hints_are_in_the_words_of_a_bench(text: str, hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_contenders(text, has_draft=True)
+    assert raised.value.hint == hint
+
+
 @pytest.mark.parametrize(
     ("name", "like"),
     [

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from localspec.bench import losslessness
+from localspec.bench.answers import Same
 from localspec.bench.losslessness import Check, Verification
 from localspec.bench.suites import Prompt
 from localspec.cli.entry import outcome
 from localspec.config import Request
-from localspec.errors import UsageError
+from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
 from tests.cli.harness import needs_pair
 
 PASSED = Check("coupled", True, "1 of 1", (), {})
@@ -34,7 +36,7 @@ def test_a_check_that_cannot_run_hides_no_other(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("localspec.cli.verify._run", lambda *_, **__: list(found))
+    monkeypatch.setattr("localspec.cli.verify._run", lambda *_: iter(found))
     assert outcome(["verify", "storyteller", *flags]) == code
     written = capsys.readouterr()
     assert ("no room — try: --ctx 2048" in written.err) == (code == 2)
@@ -45,6 +47,53 @@ def test_a_check_that_cannot_run_hides_no_other(
         assert made["passed"] == (code == 0)
     else:
         assert ("NOT lossless" in written.out, "lossless here" in written.out) == (code == 10, code == 0)
+
+
+@needs_pair
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_what_was_checked_before_the_engine_died_is_told(
+    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def died(*_: Any) -> Iterator[Check]:
+        yield PASSED
+        raise WorkerDiedError("the engine died")
+
+    monkeypatch.setattr("localspec.cli.verify._run", died)
+    assert outcome(["verify", "storyteller", *flags]) == 9
+    written = capsys.readouterr()
+    assert "the engine died" in written.err
+    if flags:
+        made = json.loads(written.out)  # one object
+        assert ([one["check"] for one in made["checks"]], made["is_complete"]) == (["coupled"], False)
+        assert not made["passed"]
+    else:
+        assert written.out.startswith("ok   coupled")
+        assert "lossless here" not in written.out
+
+
+@pytest.mark.parametrize("too_long", [("0",), ("0", "1")])
+def test_a_prompt_that_does_not_fit_is_left_out(too_long: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of both texts none, one, or all: the last one's error is the check's own."""
+    prompts = (Prompt("0", "0"), Prompt("1", "1"))
+
+    def ask(_: Any, request: Request) -> Any:
+        if request.prompt in too_long:
+            raise PromptTooLongError(f"prompt {request.prompt} is too long")
+        return SimpleNamespace(stats=SimpleNamespace(drafted=2, accepted=1), tokens=(1,))
+
+    monkeypatch.setattr(losslessness, "ask", ask)
+    monkeypatch.setattr(losslessness, "compare_answers", lambda *_: Same(True, 1))
+    nobody: Any = None
+    made = Verification(nobody, Request(), prompts, draws=100, is_stopped=lambda: False, on_progress=lambda _: None)
+    if len(too_long) == 2:
+        with pytest.raises(PromptTooLongError):
+            made.greedy()
+        return
+    found = made.greedy()
+    assert found.is_passed
+    assert found.summary.startswith("1 of 1 texts")
+    assert found.notes == ("prompt 0 was left out: prompt 0 is too long",)
+    assert made.coupled().notes == ()
 
 
 def trial(df: int, p_value: float = 0.5, impossible: int = 0) -> dict[str, Any]:

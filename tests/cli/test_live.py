@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from localspec.cli.console import Console
+from localspec.cli.live import Live
 from tests.cli.harness import FAKE, REAL, Terminal, needs_pair
 
 WORDS = ["the", "king", "and", "his", "daughter", "went", "into", "a", "forest", "where", "nobody", "had", "been"]
@@ -252,3 +254,16 @@ def test_the_real_engine_dies_while_it_answers(number: signal.Signals) -> None:
     assert number.name in terminal.text
     assert "tok/s" not in terminal.text
     terminal.assert_clean()
+
+
+def test_a_long_task_tells_now_and_then_where_no_line_can_be_redrawn(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bench whose stderr is a log: a line a minute, none of a task that is short or quiet."""
+    now = 0.0
+    lives = [
+        Live(console, lambda: now, is_long=is_long)
+        for console, is_long in ((Console(), True), (Console(), False), (Console(quiet=True), True))
+    ]
+    for now in range(0, 150, 10):
+        for live in lives:
+            live.status(f"after {now} s")
+    assert capsys.readouterr().err == "after 60 s\nafter 120 s\n"

@@ -37,7 +37,7 @@ def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any
     target = read_model(Path(settings.target))
     draft = None if settings.draft is None else read_model(Path(settings.draft))
     templates = Templates(model_info(target).chat_template, None if draft is None else model_info(draft).chat_template)
-    live = Live(console)
+    live = Live(console, is_long=True)
     with open_worker(values) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
