@@ -86,7 +86,7 @@ def _check_place(option: str, name: str, path: Path, *, is_folder: bool) -> None
     if not is_folder and (path.suffix.lower() == ".gguf" or _is_binary(path)):
         raise UsageError(
             f"{option} {name} would be written over, and it is no result of a bench",
-            hint=f"localspec bench PAIR {option} FILE{', or --json - for standard output' if option == '--json' else ''}",
+            hint=f"localspec bench PAIR {option} FILE" + (", or --json -" if option == "--json" else ""),
         )
 
 

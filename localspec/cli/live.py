@@ -67,9 +67,7 @@ class Live:
     status elsewhere too, as a line now and then.
     """
 
-    def __init__(
-        self, console: Console, clock: Callable[[], float] = time.monotonic, *, is_long: bool = False
-    ) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic, *, is_long: bool = False) -> None:
         self._is_on = console.is_live
         self._is_shared = self._is_on and share_terminal()
         self._console = console

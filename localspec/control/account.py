@@ -2,9 +2,9 @@
 
 Every pass that is not plain is charged what it took beyond the plain passes it replaced, and a plain one what it took
 to decide on it. A draft is begun only if the account could bear that it is rejected whole. So, as far as the price of a
-plain pass is right,
+plain pass is right, and counted in such passes,
 
-    elapsed <= (plain + L0) / (1 - eps),   eps = 2 %, L0 = one plain pass
+    elapsed <= (plain + L0) / (1 - eps),   eps = 2 %, L0 = 1
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ def too_dear(could: float, may: float) -> str:
 
 
 class LossAccount:
-    """Seconds lost to speculation so far; negative when it gained.
+    """Plain passes lost to speculation so far; negative when it gained.
 
-    `overdrawn` is the most by which the bound was ever exceeded, below zero where it held: a pass may take longer than
-    anything that was expected of it.
+    In passes, and not in seconds: what was lost while another program took the processor would be more tokens than one
+    when it is gone, and nothing was lost since. `overdrawn` is the most by which the bound was ever exceeded, in
+    seconds, below zero where it held: a pass may take longer than anything that was expected of it.
     """
 
     def __init__(self) -> None:
@@ -35,30 +36,32 @@ class LossAccount:
         self.elapsed = 0.0
         self.overdrawn = -math.inf
 
-    def allowance(self, price: float) -> float:
-        """Return how many seconds an answer may lose by now, whatever it gained; `price` is that of a plain pass."""
-        return EPS * self.elapsed + HEAD_START * price
+    @property
+    def allowance(self) -> float:
+        """How many passes an answer may lose by now, whatever it gained."""
+        return EPS * self.elapsed + HEAD_START
 
-    def room(self, price: float) -> float:
-        """Return how many seconds more a plan may lose."""
-        return self.allowance(price) - RESERVE * price - self.loss
+    @property
+    def room(self) -> float:
+        """How many passes more a plan may lose."""
+        return self.allowance - RESERVE - self.loss
 
     @property
     def worry(self) -> float:
-        """Return the seconds lost beyond one percent of the time so far: from there on promises want to be better."""
+        """The passes lost beyond one percent of all so far: from there on promises want to be better."""
         return self.loss - EPS / 2 * self.elapsed
 
     def pass_time(self, seconds: float, planning: float, price: float) -> None:
-        """Count the time of a plain pass; what it took to decide on it is lost."""
-        self.elapsed += seconds
-        self.loss += planning
+        """Count the time of a plain pass, `price` being what one costs now; what it took to decide on it is lost."""
+        self.elapsed += seconds / price
+        self.loss += planning / price
         self._look(price)
 
     def charge(self, seconds: float, n_tokens: int, price: float) -> None:
         """Count a pass that speculation is answerable for, and that committed `n_tokens`."""
-        self.elapsed += seconds
-        self.loss = max(self.loss + seconds - n_tokens * price, -CREDIT * price)
+        self.elapsed += seconds / price
+        self.loss = max(self.loss + seconds / price - n_tokens, -CREDIT)
         self._look(price)
 
     def _look(self, price: float) -> None:
-        self.overdrawn = max(self.overdrawn, self.loss - self.allowance(price))
+        self.overdrawn = max(self.overdrawn, (self.loss - self.allowance) * price)

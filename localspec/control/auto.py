@@ -132,7 +132,7 @@ class Auto:
         if room <= least:  # thinking costs time too: done in every pass, it would eat up what may be lost
             return self._parked(too_dear(least, room))
         value = max(self._rate.tokens_per_second, 1.0 / price)
-        wanted = max(self.ledger.account.worry, 0.0) / (WON_BACK * price)
+        wanted = max(self.ledger.account.worry, 0.0) / WON_BACK
         offers = [self._offered(name, free, history, longest, value, room) for name, free in self._free.items()]
         modelled = NOTHING if is_resting or not self._name else self._modelled(history, longest, value, room)
         promising = [one for one in (*offers, modelled) if one.gain > wanted]
@@ -166,7 +166,7 @@ class Auto:
 
     def _stake(self, room: float) -> float:
         """Return the seconds that may be spent on finding out: what was gained is not for gambling."""
-        return STAKE * min(room, self.ledger.account.allowance(self._costs.plain))
+        return STAKE * min(room, self.ledger.account.allowance * self._costs.plain)
 
     def _parked(self, why: str) -> Plan:
         """Return the empty plan, for a few passes: parked decoding must cost what plain decoding costs."""

@@ -28,13 +28,13 @@ class Ledger:
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self.account = LossAccount()
-        self._spared = 0.0  # put down to chance
+        self._spared = 0.0  # plain passes put down to chance
         self.follows_plain = False  # the last pass was plain: only then does the next measure plain decoding
 
     @property
     def room(self) -> float:
         """Seconds that may still be lost."""
-        return self.account.room(self._costs.plain)
+        return self.account.room * self._costs.plain
 
     @property
     def overdrawn_ms(self) -> float | None:
@@ -54,7 +54,7 @@ class Ledger:
         if n == 0:  # plain decoding does not plan, drafting cannot do without
             on_host -= planning
         on_host = max(on_host, 0.0)
-        price = self._costs.plain if self._costs.target.is_known else seconds
+        price = max(self._costs.plain if self._costs.target.is_known else seconds, 1e-9)
         seconds -= self._pause(n, on_host - step.times.sample - (planning if n else 0.0))
         if n == 0 and self.follows_plain:
             self._costs.target.observe(1, on_target)
@@ -62,7 +62,7 @@ class Ledger:
             self.account.pass_time(seconds - free, planning, price)
             self._costs.host.observe(on_host, is_plain=True)
         else:  # also of a draft that came to nothing
-            pardoned = min(allowed, step.times.draft) + free + self._interruption(n, on_target)
+            pardoned = min(allowed, step.times.draft) + free + self._interruption(n, on_target, price)
             self.account.charge(seconds - pardoned, len(step.tokens), price)
         if n > 0:
             self._costs.target.observe(1 + n, on_target)
@@ -76,7 +76,7 @@ class Ledger:
         known = host.drafting or host.plain if n else host.plain
         return max(0.0, telling - max(OUTLIER * known, PAUSE)) if known else 0.0
 
-    def _interruption(self, n: int, on_target: float) -> float:
+    def _interruption(self, n: int, on_target: float, price: float) -> float:
         """Return the seconds of a pass beyond all that its width explains: taken for another program's, nobody's loss.
 
         Of a width that was made a few times, or never, at such a length of text, too little is known to tell. Passes
@@ -87,6 +87,6 @@ class Ledger:
             return 0.0
         known = self._costs.target.of(1 + n)
         scattered = min(on_target, INTERRUPTED * known) - DOUBT * known
-        spared = min(max(scattered, 0.0), max(SCATTER * self.account.elapsed - self._spared, 0.0))
-        self._spared += spared
+        spared = min(max(scattered, 0.0), max(SCATTER * self.account.elapsed - self._spared, 0.0) * price)
+        self._spared += spared / price
         return spared + max(0.0, on_target - INTERRUPTED * known)

@@ -67,7 +67,7 @@ def test_only_answers_of_one_text_are_compared_pass_by_pass() -> None:
 
     def wrote(name: str, texts: list[str], repeat: int = 0) -> list[Measurement]:
         answers = [{"timings": timings, "stop_type": "limit", "content": text} for text in texts]
-        return [server._measured(Cell(i, 0.0, name, repeat), 1, answer, 70.0) for i, answer in enumerate(answers)]
+        return [server._measured(Cell(i, 0.0, name, repeat), 1, answer) for i, answer in enumerate(answers)]
 
     ours = wrote("auto", ["a king", "a queen"]) + wrote("auto", ["a king", "a fox"], repeat=1)
     theirs = wrote("server", ["a king", "a fox"]) + wrote("server", ["a king", "a fox"], repeat=1)
@@ -153,7 +153,7 @@ class Recorded:
         """Keep prompt, depth and number of tokens."""
         self.asked.append((cell.prompt, depth, n))
         timings = {"prompt_n": depth, "prompt_ms": 3.0, "predicted_n": n, "predicted_ms": 64.0}
-        return SERVER._measured(cell, 1, {"timings": timings, "content": ""}, 70.0)
+        return SERVER._measured(cell, 1, {"timings": timings, "content": ""})
 
 
 SERVER = Server(Path("none"), settings([], has_draft=False)[0], Path("t"), None, 1, 512)
@@ -165,7 +165,7 @@ def test_llama_bench_is_asked_beside_every_answer_at_the_depth_of_its_prompt(
 ) -> None:
     def answer(cell: Cell, n: int) -> Measurement:
         timings = {"prompt_n": n, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}
-        return SERVER._measured(cell, 1, {"timings": timings, "content": ""}, 70.0)
+        return SERVER._measured(cell, 1, {"timings": timings, "content": ""})
 
     monkeypatch.setattr(Server, "ask", lambda self, cell, request, text: answer(cell, len(text)))
     monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: answer(cell, 10 + cell.prompt))
@@ -297,7 +297,7 @@ def test_what_was_measured_outlasts_a_server_that_does_not_start(
     ) -> Iterator[Measurement]:
         timings = {"prompt_n": 9, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}
         cell = Cell(0, 0.0, "plain", repeat)
-        yield servers["llama-server none"]._measured(cell, 1, {"timings": timings, "content": " a king"}, 70.0)
+        yield servers["llama-server none"]._measured(cell, 1, {"timings": timings, "content": " a king"})
         server = servers["llama-server ngram-mod"]
         yield server.ask(Cell(0, 0.0, server.setting.name, repeat), Request(prompt="a"), "a")
 

@@ -78,7 +78,10 @@ def raced_with(speculation: Speculation, worker: Answering) -> Race:
     ("speculation", "words"),
     [
         (Speculation(method="draft-model", verify="block"), "this --verify keeps the distribution"),
-        (Speculation(method="draft-model", verify="typical", approximate=True), "this --verify changes the distribution"),
+        (
+            Speculation(method="draft-model", verify="typical", approximate=True),
+            "this --verify changes the distribution",
+        ),
     ],
 )
 def test_texts_that_are_not_compared_say_why(speculation: Speculation, words: str) -> None:

@@ -170,7 +170,8 @@ def test_a_gpus_memory_and_energy_are_said_to_be_left_out() -> None:
     metered = [dataclasses.replace(one, joules=1.0) for one in made.measurements]
     held = {**MODEL, "devices": ["CUDA0", "CPU"]}
     on_gpu = {**PROVENANCE, "pair": {**PROVENANCE["pair"], "target": held}}
-    for provenance, words in ((PROVENANCE, ("included: ", "meter counted\n")), (on_gpu, ("on a GPU left out", "no GPU"))):
+    told = ((PROVENANCE, ("included: ", "meter counted\n")), (on_gpu, ("on a GPU left out", "no GPU")))
+    for provenance, words in told:
         said = text(dataclasses.replace(made, measurements=tuple(metered), provenance=provenance))
         assert all(word in said for word in words)
         assert ("GPU" in said) == (provenance is on_gpu)
