@@ -131,7 +131,7 @@ class Same:
         if self.is_equal:
             return f"identical output, {self.n_tokens} tokens"
         if self.fork is None:
-            return "the outputs differ; the target was not asked to the end whether a tie explains it"
+            return "the outputs differ"
         what = f"diverged at token {self.fork['index']}: plain {self.plain!r}, speculative {self.other!r}"
         apart = f"{self.fork['margin']:.2g} logits apart"
         within = f"four times what rounding was measured to move them ({self.fork['drift']:.2g})"

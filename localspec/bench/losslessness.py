@@ -10,7 +10,7 @@ A text may fork where rounding decides between two tokens; such forks are measur
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,7 +63,7 @@ class Check:
 class Verification:
     """Runs the checks. `request` has everything but the prompt; its temperature is that of the last two.
 
-    A prompt that does not fit the context is left out of all of them, which a note of the first says.
+    A prompt that does not fit the context is left out of all of them, which the first says.
     """
 
     def __init__(
@@ -138,10 +138,11 @@ class Verification:
         found: list[Identity] = []
         left_out: list[str] = []
         drafted = accepted = 0
-        for number, prompt in enumerate(self._prompts):
+        prompts = self._prompts
+        for number, prompt in enumerate(prompts):
             if self._is_stopped():
                 break
-            self._on_progress(f"{name}, prompt {number + 1} of {len(self._prompts)}")
+            self._on_progress(f"{name}, prompt {number + 1} of {len(prompts)}")
             seeded = replace(request.sampling, seed=(self._seed + number) % 2**64)
             # Greedy texts need no noise, and a seed would turn `auto` into the coupled rule, which is the next check.
             sampling = seeded if name == "coupled" else replace(request.sampling, seed=None)
@@ -163,6 +164,7 @@ class Verification:
                 name,
                 f"nothing was drafted, so the {name} texts show nothing",
                 "--method draft-model, or -n 256 with prompts that repeat themselves",
+                left_out,
             )
         equal = sum(one.same.is_equal for one in found)
         ties = sum(one.same.is_explained for one in found) - equal
@@ -172,6 +174,7 @@ class Verification:
             "drafted": drafted,
             "accepted": accepted,
             "prompts": [{"id": one.prompt, **one.same.to_wire()} for one in found],
+            "left_out": left_out,
         }
         notes = [f"prompt {one.prompt}: {one.same.spelt()}" for one in found if not one.same.is_equal]
         return Check(name, all(one.same.is_explained for one in found), summary, (*left_out, *notes), facts)
@@ -184,9 +187,9 @@ class Verification:
         return f"prompt {prompt.id} was left out: {error.message}"
 
 
-def _not_run(name: str, why: str, hint: str) -> Check:
+def _not_run(name: str, why: str, hint: str, left_out: Sequence[str] = ()) -> Check:
     """Return a check that shows nothing here; the others may."""
-    return Check(name, False, why, (), {}, UsageError(why, hint=hint))
+    return Check(name, False, why, tuple(left_out), {"left_out": list(left_out)}, UsageError(why, hint=hint))
 
 
 def _judged(trials: list[dict[str, Any]], alpha: float) -> Check:

@@ -27,11 +27,15 @@ ALONE = (
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Both answers, with one seed or with none asked for; `same` is None where their texts are not to be compared."""
+    """Both answers, with one seed or with none asked for; `same` is None where their texts are not to be compared.
+
+    Nor is there any where they differ and the target was not asked to the end why (`is_cut`).
+    """
 
     plain: Answer
     other: Answer
     same: Same | None
+    is_cut: bool = False
 
     @property
     def ratio(self) -> float | None:
@@ -94,6 +98,8 @@ class Race:
             n = f", {ratio.n} rounds" if ratio.n > 1 else ""
             found = judged(ratio, self.ratios) if self.drafted else _undrafted(ratio)
             speed = f"{ratio.spelt()}× plain{n}: {found}"
+        if any(one.is_cut for one in self.rounds) and (same is None or same.is_explained):
+            return speed, "the outputs differ; the target was not asked to the end whether a tie explains it"
         if same is None:
             kept = "keeps the distribution, --verify coupled the text too"
             why = kept if self.is_lossless else "changes the distribution"
@@ -186,7 +192,10 @@ def race(
             found[is_plain] = ask(worker, asked, partial(on_progress, name))
         if len(found) < 2 or any(one.is_interrupted for one in found.values()):
             break
-        rounds.append(_round(worker, found[True], found[False]))
+        one = _round(worker, found[True], found[False])
+        if is_stopped() and one.same is not None and one.same.fork is None and not one.same.is_equal:
+            one = replace(one, same=None, is_cut=True)
+        rounds.append(one)
     return Race(tuple(rounds)) if rounds else None
 
 

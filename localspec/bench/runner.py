@@ -16,11 +16,12 @@ from localspec.bench.measurement import Measurement, measured
 from localspec.bench.schedule import Cell, schedule
 from localspec.bench.suites import Suite
 from localspec.config import Message, Request, Sampling
-from localspec.errors import IncompatibleError, PromptTooLongError
+from localspec.errors import IncompatibleError, NotFoundError, PromptTooLongError, ResourceError, UsageError
 from localspec.stats import Stats
 from localspec.worker import Worker
 
 WARM_UP = 8  # tokens
+REFUSALS = (IncompatibleError, UsageError, NotFoundError, ResourceError)  # of an engine that goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Runner:
     ) -> Iterator[Measurement]:
         """Yield a measurement for every cell that `before` does not hold, until all are there or a stop was asked.
 
-        Raises PromptTooLongError if no prompt fits, and IncompatibleError if not even plain decoding is possible.
+        Raises PromptTooLongError if no prompt fits, and what refused plain decoding if not even that is possible.
         """
         held = {one.cell for one in before}
         cells = [cell for cell in self._job.cells() if cell not in held]
@@ -144,7 +145,7 @@ class Runner:
             if len(self.skipped) == len(self._job.suite.prompts):
                 raise
             return None
-        except IncompatibleError as error:  # one method that a pair cannot do is no reason to lose the others
+        except REFUSALS as error:  # one method that a pair cannot do is no reason to lose the others
             if cell.contender == PLAIN:
                 raise
             self.refused[cell.contender] = error.message

@@ -15,6 +15,7 @@ RATES = ("tok/s", "× plain", "tok/pass", "accepted")
 TIMES = ("draft/verify/host", "prompt tok/s", "ttft p50/p95", "total p50/p95")
 DRAFTS = ("rule", "by position")
 METER = ("J/token",)
+HOST = ("CPU", "BLAS")  # what names of devices begin with that compute in this machine's own memory
 PAGE = ("tree", "length", "k", "peak memory", "answers", "stopped early")  # in Markdown only
 
 
@@ -165,7 +166,7 @@ def _below(result: Result) -> str:
 
 def _has_gpu(provenance: Wire) -> bool:
     models = (model for model in (provenance["pair"]["target"], provenance["pair"]["draft"]) if model)
-    return any(device.upper() != "CPU" for model in models for device in model["devices"])
+    return any(not device.upper().startswith(HOST) for model in models for device in model["devices"])
 
 
 def _shorter(result: Result) -> str:

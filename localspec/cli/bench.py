@@ -93,7 +93,12 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     settings = present_settings(promised, values, console)
     with open_worker(values) as worker:
         done = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
-    publish(done, outputs, console, baseline)
+    try:
+        publish(done, outputs, console, baseline)
+    except BaseException:
+        if done.error is not None:
+            console.fail(done.error)  # two things went wrong, and only one is left to be told by others
+        raise
     if done.error is not None:
         raise done.error
     if not done.result.measurements and outputs.is_json_alone:

@@ -14,8 +14,7 @@ from localspec.bench.plots import draw, require_plots
 from localspec.bench.result import Result, Wire
 from localspec.bench.table import fenced, markdown
 from localspec.config import typed_path
-from localspec.errors import NotFoundError, UsageError
-from localspec.faces.files import write_output
+from localspec.errors import NotFoundError, ResourceError, UsageError
 
 HEAD = 4096  # bytes of a file: one that is no text has a zero among them
 
@@ -84,8 +83,9 @@ def _check_place(option: str, name: str, path: Path, *, is_folder: bool) -> None
     if is_wrong or not os.access(path if is_there else path.absolute().parent, os.W_OK):
         raise NotFoundError(f"cannot write {option} {name}", hint=f"{option} in a folder that can be written")
     if not is_folder and (path.suffix.lower() == ".gguf" or _is_binary(path)):
+        lost = "would be written over, and it is no result of a bench"
         raise UsageError(
-            f"{option} {name} would be written over, and it is no result of a bench",
+            f"{option} {name} {lost if is_there else 'is named like a model: it takes the file to write'}",
             hint=f"localspec bench PAIR {option} FILE" + (", or --json -" if option == "--json" else ""),
         )
 
@@ -102,6 +102,10 @@ def _is_binary(path: Path) -> bool:
 
 
 def _write(name: str, content: str) -> None:
-    # A command may hold bytes that are no text: a file's name is any bytes.
-    whole = content.encode("utf-8", "backslashreplace").decode()
-    write_output(typed_path(name), whole, hint="free some space, or another folder")
+    # In place, for a name can be a device, a link, or the file that standard output goes to.
+    try:
+        # A command may hold bytes that are no text: a file's name is any bytes.
+        typed_path(name).write_text(content, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResourceError(f"cannot write {name}: {reason}", hint="free some space, or another folder") from None

@@ -13,7 +13,7 @@ import math
 
 EPS = 0.02
 HEAD_START = 1.0  # L0, in plain passes
-RESERVE = 0.05  # plain passes of it that no plan counts on: passes scatter, and the price of a plain one moves
+RESERVE = 0.2  # plain passes of it that no plan counts on: passes scatter, and it costs ten passes of waiting once
 CREDIT = 200.0  # plain passes: how much past gain may be lost again before drafting stops
 
 

@@ -99,7 +99,7 @@ BAD = {
     "no temperature": (("--temps", "warm"), 2, "no list of numbers"),
     "a negative one": (("--temps=-1",), 2, "out of range"),
     "not a number": (("--temps", "nan"), 2, "out of range"),
-    "a model for its JSON": (("--json", "{bad}.gguf"), 2, "would be written over"),
+    "a model for its JSON": (("--json", "{bad}.gguf"), 2, "is named like a model"),
     "budgets for nobody": (("--methods", "auto", "--budgets", "4"), 2, "--budgets reaches no method"),
     "no budget": (("--budgets", "four"), 2, "no list of numbers"),
     "unknown method": (("--methods", "magic"), 2, "no method or tree 'magic'"),
@@ -150,6 +150,16 @@ def test_a_method_that_a_model_cannot_do_costs_no_other(tmp_path: Path) -> None:
     assert made["is_complete"]
     assert [row["contender"] for row in made["results"]] == ["plain", "auto"]
     assert "rolled back" in made["refused"]["suffix"]
+
+
+def test_a_method_that_is_told_what_cannot_be_costs_no_other(tmp_path: Path) -> None:
+    """That there are no 99 layers is known once the model is."""
+    small = ("-n", "6", "--prompts", "1", "-r", "1", "--temps", "0", "--methods", "plain,early-exit:exit=99,suffix")
+    done = call(tmp_path, "bench", "storyteller", *small, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert [row["contender"] for row in made["results"]] == ["plain", "suffix"]
+    assert "99" in made["refused"]["early-exit:exit=99"]
 
 
 def stopped_at_its_first_answer(command: list[str], home: Path, words: bytes) -> subprocess.Popen[bytes]:

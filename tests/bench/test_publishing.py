@@ -18,11 +18,12 @@ from localspec.cli import bench_outputs, bench_run
 from localspec.cli.bench_outputs import Outputs
 from localspec.cli.bench_run import Done, publish
 from localspec.cli.console import Console
+from localspec.cli.entry import outcome
 from localspec.cli.live import Live
 from localspec.cli.signals import Stop
 from localspec.errors import ResourceError, UsageError, WorkerDiedError
-from localspec.faces.files import write_output
 from tests.bench.test_results import result
+from tests.cli.harness import needs_pair
 
 
 def kept(folder: Path, made: Result) -> State:
@@ -171,21 +172,33 @@ def test_the_baseline_is_in_every_output(tmp_path: Path, capsys: pytest.CaptureF
     assert "against the baseline:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o644])
-def test_an_output_is_replaced_whole(mode: int, tmp_path: Path) -> None:
-    """A link stays one, and who could read the file still can."""
-    file, link = tmp_path / "r.json", tmp_path / "latest.json"
-    file.write_text("old")
-    file.chmod(mode)
-    link.symlink_to(file)
-    write_output(link, "new\n", hint="")
+@pytest.mark.parametrize("name", ["r.json", "latest.json"])
+def test_an_output_is_written_through_a_link(name: str, tmp_path: Path) -> None:
+    """Also one whose file is yet to come, and /dev/stdout beside the table."""
+    link = tmp_path / "latest.json"
+    link.symlink_to(tmp_path / "r.json")
+    outputs = asked(json=str(tmp_path / name))
+    outputs.check()
+    publish(Done(result(), 0), outputs, Console())
     assert link.is_symlink()
-    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new\n", mode)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["latest.json", "r.json"]
+    assert json.loads((tmp_path / "r.json").read_text())["is_complete"]
 
 
-def test_an_output_that_is_new_is_everybodys_to_read(tmp_path: Path) -> None:
-    plain, made = tmp_path / "plain", tmp_path / "made"
-    plain.write_text("")
-    write_output(made, "", hint="")
-    assert made.stat().st_mode == plain.stat().st_mode
+@needs_pair
+@pytest.mark.parametrize("flags", [(), ("--json", "-")])
+def test_an_engine_that_dies_is_told_after_what_was_measured(
+    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def run(self: Runner, *_: Any) -> Iterator[Measurement]:
+        yield from result(n=2).measurements
+        raise WorkerDiedError("the engine died")
+
+    monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    assert outcome(["bench", "storyteller", "--methods", "plain", *flags]) == 9
+    written = capsys.readouterr()
+    assert "the engine died" in written.err
+    if flags:
+        assert len(json.loads(written.out)["measurements"]) == 4  # one object
+    else:
+        assert "interrupted: this is what was measured until then" in written.out

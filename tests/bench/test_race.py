@@ -89,9 +89,20 @@ def test_texts_that_are_not_compared_say_why(speculation: Speculation, words: st
 
 
 def test_a_fork_that_nobody_looked_into_is_said_to_be_one() -> None:
-    """Interrupted while the target is asked about it: the texts differ all the same."""
-    said = raced_with(Speculation(method="draft-model"), Inspecting()).verdict()[1]
-    assert said.startswith("the outputs differ; the target was not asked to the end")
+    """Interrupted while the target is asked about it: the texts differ all the same, and programs are told nothing."""
+    stopped = False
+
+    class Cut(Inspecting):
+        def inspect(self, question: object) -> Iterator[Event]:
+            nonlocal stopped
+            stopped = True
+            return iter(())
+
+    request = Request(prompt="x", sampling=Sampling(temperature=0.8), speculation=Speculation(method="draft-model"))
+    raced = race(cast("Worker", Cut()), request, 1, lambda: stopped, lambda what, answer: None)
+    assert raced is not None
+    assert raced.verdict()[1].startswith("the outputs differ; the target was not asked to the end")
+    assert raced.to_wire()["output"] is None
 
 
 def test_a_doctor_races_what_people_run_without_a_seed() -> None:

@@ -164,12 +164,16 @@ def test_tables_say_what_was_left_out() -> None:
     assert "75% 50%" in page
 
 
+def with_devices(*names: str) -> dict[str, Any]:
+    return {**PROVENANCE, "pair": {**PROVENANCE["pair"], "target": {**MODEL, "devices": list(names)}}}
+
+
 def test_a_gpus_memory_and_energy_are_said_to_be_left_out() -> None:
     """The meter and the resident size are the processor's."""
     made = result()
     metered = [dataclasses.replace(one, joules=1.0) for one in made.measurements]
-    held = {**MODEL, "devices": ["CUDA0", "CPU"]}
-    on_gpu = {**PROVENANCE, "pair": {**PROVENANCE["pair"], "target": held}}
+    assert "GPU" not in text(result(provenance=with_devices("BLAS", "CPU")))
+    on_gpu = with_devices("CUDA0", "CPU")
     told = ((PROVENANCE, ("included: ", "meter counted\n")), (on_gpu, ("on a GPU left out", "no GPU")))
     for provenance, words in told:
         said = text(dataclasses.replace(made, measurements=tuple(metered), provenance=provenance))

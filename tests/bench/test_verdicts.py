@@ -51,24 +51,30 @@ def test_a_check_that_cannot_run_hides_no_other(
 
 @needs_pair
 @pytest.mark.parametrize("flags", [(), ("--json",)])
+@pytest.mark.parametrize(("before", "code"), [(PASSED, 9), (FAILED, 10)])
 def test_what_was_checked_before_the_engine_died_is_told(
-    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    before: Check,
+    code: int,
+    flags: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def died(*_: Any) -> Iterator[Check]:
-        yield PASSED
+        yield before
         raise WorkerDiedError("the engine died")
 
     monkeypatch.setattr("localspec.cli.verify._run", died)
-    assert outcome(["verify", "storyteller", *flags]) == 9
+    assert outcome(["verify", "storyteller", *flags]) == code
     written = capsys.readouterr()
     assert "the engine died" in written.err
     if flags:
         made = json.loads(written.out)  # one object
-        assert ([one["check"] for one in made["checks"]], made["is_complete"]) == (["coupled"], False)
+        assert ([one["check"] for one in made["checks"]], made["is_complete"]) == ([before.name], False)
         assert not made["passed"]
     else:
-        assert written.out.startswith("ok   coupled")
+        assert written.out.startswith("ok   coupled" if before is PASSED else "FAIL greedy")
         assert "lossless here" not in written.out
+        assert ("NOT lossless" in written.out) == (before is FAILED)
 
 
 @pytest.mark.parametrize("too_long", [("0",), ("0", "1")])
@@ -93,6 +99,7 @@ def test_a_prompt_that_does_not_fit_is_left_out(too_long: tuple[str, ...], monke
     assert found.is_passed
     assert found.summary.startswith("1 of 1 texts")
     assert found.notes == ("prompt 0 was left out: prompt 0 is too long",)
+    assert found.to_wire()["left_out"] == list(found.notes)
     assert made.coupled().notes == ()
 
 

@@ -245,7 +245,7 @@ def test_a_draft_is_cut_to_what_can_be_lost() -> None:
     controller = guarded(5 * PLAIN, 16)
     first = controller.plan(Text(), ROOM).max_nodes
     assert 0 < first < 16
-    for _ in range(3):
+    for _ in range(5):
         told(controller, first, first, first * PLAIN / 8, PLAIN + first * PLAIN / 8)
     assert controller.plan(Text(), ROOM).max_nodes == 16
 
