@@ -68,23 +68,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     check(replace(request, speculation=replace(request.speculation, verify="coupled")), promised[0])
     prompts = choose(load_suite(values["suite"], values["column"]), values["prompts"]).prompts
     settings = present_settings(promised, values, console)
-    live = Live(console, is_long=True)
-    found: list[Check] = []
-    error: LocalspecError | None = None
-    with open_worker(values) as worker:
-        try:
-            with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
-                for one in _run(worker, settings, request, prompts, values["draws"], live, stop):
-                    found.append(one)
-                    live.erase()
-                    if not values["as_json"]:
-                        write_out(_told(one))
-        except LocalspecError as ended:  # what was checked before it counts
-            if not found:
-                raise
-            error = ended
-        finally:
-            live.erase()
+    found, error, stop = _checked(settings, request, prompts, values, console)
     is_passed = all(one.is_passed for one in found)
     is_failed = any(one.is_failed for one in found)
     is_complete = error is None and not stop.is_asked
@@ -114,6 +98,31 @@ def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:
     if asked.method != "auto":
         return asked
     return replace(asked, method="draft-model" if has_draft else "suffix")
+
+
+def _checked(
+    settings: LoadSettings, request: Request, prompts: Any, values: dict[str, Any], console: Console
+) -> tuple[list[Check], LocalspecError | None, Stop]:
+    """Return every check that was finished, each told when it is, and what ended them early.
+
+    Raises that where there is none.
+    """
+    live, found = Live(console, is_long=True), list[Check]()
+    with open_worker(values) as worker:
+        try:
+            with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
+                for one in _run(worker, settings, request, prompts, values["draws"], live, stop):
+                    found.append(one)
+                    live.erase()
+                    if not values["as_json"]:
+                        write_out(_told(one))
+        except LocalspecError as error:  # what was checked before it counts
+            if not found:
+                raise
+            return found, error, stop
+        finally:
+            live.erase()
+    return found, None, stop
 
 
 def _run(

@@ -122,16 +122,16 @@ def test_two_outputs_are_two_files(tmp_path: Path) -> None:
         asked(json=str(tmp_path / "r"), markdown=str(tmp_path / "link" / "r")).check()
 
 
+def dies_in_the_fifth(self: Runner, *_: Any) -> Iterator[Measurement]:
+    yield from result(n=2).measurements
+    raise WorkerDiedError("the engine died")
+
+
 def test_what_ended_a_bench_comes_after_what_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine that dies in the fifth answer: four are published, and kept to go on with."""
-
-    def run(self: Runner, *_: Any) -> Iterator[Measurement]:
-        yield from result(n=2).measurements
-        raise WorkerDiedError("the engine died")
-
-    monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setattr(Runner, "run", dies_in_the_fifth)
     anything: Any = None
     state, stop = State(tmp_path, "x"), Stop()
     made = dataclasses.replace(result(), measurements=())
@@ -174,7 +174,7 @@ def test_the_baseline_is_in_every_output(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("name", ["r.json", "latest.json"])
 def test_an_output_is_written_through_a_link(name: str, tmp_path: Path) -> None:
-    """Also one whose file is yet to come, and /dev/stdout beside the table."""
+    """Also one whose file is yet to come."""
     link = tmp_path / "latest.json"
     link.symlink_to(tmp_path / "r.json")
     outputs = asked(json=str(tmp_path / name))
@@ -189,11 +189,7 @@ def test_an_output_is_written_through_a_link(name: str, tmp_path: Path) -> None:
 def test_an_engine_that_dies_is_told_after_what_was_measured(
     flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def run(self: Runner, *_: Any) -> Iterator[Measurement]:
-        yield from result(n=2).measurements
-        raise WorkerDiedError("the engine died")
-
-    monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setattr(Runner, "run", dies_in_the_fifth)
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     assert outcome(["bench", "storyteller", "--methods", "plain", *flags]) == 9
     written = capsys.readouterr()
