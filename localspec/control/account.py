@@ -15,6 +15,8 @@ EPS = 0.02
 HEAD_START = 1.0  # L0, in plain passes
 RESERVE = 0.2  # plain passes of it that no plan counts on: passes scatter, and it costs ten passes of waiting once
 CREDIT = 200.0  # plain passes: how much past gain may be lost again before drafting stops
+# By a price that was guessed too high every draft that loses would seem to gain, and go on: none is begun before.
+UNMEASURED = "plain decoding is not measured yet at this length of text"
 
 
 def too_dear(could: float, may: float) -> str:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from localspec.acceptance import Acceptance
-from localspec.control.account import too_dear
+from localspec.control.account import UNMEASURED, too_dear
 from localspec.control.cost import DOUBT, Costs
 from localspec.control.growing import Growing
 from localspec.control.ledger import Ledger
@@ -121,8 +121,8 @@ class Auto:
         self._copying.begin()
         if longest <= 0:
             return Plan(self._idle, why="no room for a draft")
-        if not self._costs.target.is_known:
-            return self._plain("nothing measured yet")
+        if not self._costs.target.knows(1):
+            return self._plain(UNMEASURED)
         is_resting = self._rest > 0
         self._rest -= is_resting
         if is_resting and (self.ledger.account.loss > 0.0 or not self._free):  # what was gained may be thought away

@@ -15,7 +15,7 @@ from localspec.control.row_costs import FIRST, NEW, OUTLIER, PADDING, RowCosts, 
 FORGET = 0.97  # weight of what is known of the drafter, a pass later
 SPAN = 256  # tokens: the first span of lengths, where `lone` holds; each of the others is as long as all before it
 DOUBT = 1.1  # times what is known of a pass: it may take as much, and the account has to hold
-UNSURE = 1.25  # and times what is known of a width by too few passes, at every length of text
+UNSURE = 1.25  # and times what is guessed: of a width that was made too seldom at such a length of text
 
 
 def span(position: int) -> int:
@@ -171,9 +171,12 @@ class Costs:
         return self.target.of(self.target.padded(1 + n)) + (self.host.drafting or self.host.plain) if n else self.plain
 
     def worst(self, n: int) -> float:
-        """Return the seconds that such a pass has to be expected to take at most."""
-        width = self.target.padded(1 + n)
-        is_sure = self.target.knows(width) or any(rows.knows(width) for rows in self.by_length.values())
+        """Return the seconds that such a pass has to be expected to take at most.
+
+        What is known at other lengths of text is a guess at this one, and what a pass takes beyond a guess is charged
+        in full.
+        """
+        is_sure = self.target.knows(self.target.padded(1 + n))
         return (DOUBT if is_sure else UNSURE) * self.rows(n)
 
     def widths(self, longest: int, room: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localspec.control.account import too_dear
+from localspec.control.account import UNMEASURED, too_dear
 from localspec.control.cost import DOUBT, Costs, DraftCosts
 from localspec.control.ledger import Ledger
 from localspec.control.reading import Reader, Reading
@@ -36,8 +36,8 @@ class Guarded:
         plan = self._inner.plan(history, room)
         if plan.max_nodes == 0:
             return plan
-        if not self._costs.target.is_known:
-            return self._plain(plan, "nothing measured yet")
+        if not self._costs.target.knows(1):
+            return self._plain(plan, UNMEASURED)
         self._reading.look(history)
         most = min(plan.max_nodes, self._reading.room)
         if most <= 0:

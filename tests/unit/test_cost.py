@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.cost import FORGET, SPAN, Costs, DraftCosts, span
-from localspec.control.row_costs import NEW, OUTLIER, SIZES, RowCosts, lone_rows
+from localspec.control.row_costs import FIRST, NEW, OUTLIER, SIZES, RowCosts, lone_rows
 
 times = st.floats(1e-6, 10.0)
 tables = st.dictionaries(st.sampled_from(SIZES), times, min_size=2)
@@ -292,11 +292,14 @@ def test_a_survey_renews_the_lengths_that_it_measured() -> None:
 
 
 def test_a_guessed_width_may_take_longer_than_a_measured_one() -> None:
-    """A quarter longer, where the account has to hold; what another length of text taught is no mere guess."""
+    """A quarter longer, where the account has to hold; what another length of text taught is a guess at this one."""
     costs = Costs(RowCosts({1: 1.0, 2: 1.5, 4: 2.0, 8: 3.0}))
     assert costs.worst(1) == pytest.approx(1.1 * 1.5)
     assert costs.worst(2) == pytest.approx(1.25 * 1.75)
-    costs.at(SPAN)
+    rows = costs.at(SPAN)
+    assert costs.worst(1) == pytest.approx(1.25 * 1.5)
+    for _ in range(FIRST):
+        rows.observe(2, 1.5)
     assert costs.worst(1) == pytest.approx(1.1 * 1.5)
 
 
