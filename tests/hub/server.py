@@ -282,10 +282,11 @@ class _Cdn(_Handler):
         self.send_header("Content-Length", str(length))
         if status == 206:
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
+        if length != len(body):  # else the client, which has all it was told of, might ask again on what is closed
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command == "GET":
             self._pour(body[:length], faults.cuts.pop(0) if faults.cuts else None)
-            self.close_connection = self.close_connection or length != len(body)
 
     def _pour(self, body: bytes, cut: int | None) -> None:
         faults = self.world.faults

@@ -158,4 +158,5 @@ def test_a_few_tokens_do_not_pay_for_reading_a_long_prompt(n: int, is_drafted: b
     auto = Auto(costs, Acceptance(Draw.IID), Shape(16, 16, 1), Draw.IID, name="draft-model", reader=Reader())
     text = Text()
     text.position = 4000
+    costs.at(text.position).add({rows: two_cores(rows) for rows in STEPS})
     assert (auto.plan(text, Room(n - 1, 64)).max_nodes > 0) == is_drafted
