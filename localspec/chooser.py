@@ -41,7 +41,7 @@ class SeededChooser:
         -ln(u)/p is least where ln(p) + Gumbel is greatest, so the first arrival has exactly the law p.
         """
         if law.ids.size == 1:
-            return [int(law.ids[0])]  # whatever the noise: that of a position depends on no draw before it
+            return [self.categorical(law)]  # whatever the noise: that of a position depends on no draw before it
         arrivals = self._arrivals(position, law)
         return [int(token) for token in law.ids[_first(arrivals, k)]]
 
