@@ -80,7 +80,6 @@ class Profile:
         if self._changed() != self._seen:
             self._take_up()
         wire = {
-            "version": VERSION,
             "costs": None if self.costs is None else self.costs.to_wire(),
             "acceptance": {key: one.to_wire() for key, one in self.acceptance.items()},
         }

@@ -22,6 +22,7 @@ Identities: emitted = accepted + passes - cut; sum accepted_per_pos = accepted f
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -59,9 +60,13 @@ class Baseline:
 
 @dataclass(slots=True)
 class Foreseen:
-    """Passes of one drafter with what its plans promised of them and what came: tokens and milliseconds, summed."""
+    """Passes of one drafter with what its plans promised of them and what came: tokens and milliseconds, summed.
+
+    `rows`: how many passes had so many rows.
+    """
 
     passes: int = 0
+    rows: Counter[int] = field(default_factory=Counter)
     promised_tokens: float = 0.0
     promised_ms: float = 0.0
     tokens: int = 0
@@ -72,6 +77,7 @@ class Foreseen:
         assert event.expected_tokens is not None
         assert event.expected_ms is not None
         self.passes += 1
+        self.rows[event.rows] += 1
         self.promised_tokens += event.expected_tokens
         self.promised_ms += event.expected_ms
         self.tokens += len(event.out)

@@ -79,8 +79,8 @@ class Steering:
         self.profile.save()
 
     def keep(self) -> Iterator[events.Event]:
-        """Write the profile down; say so, once, where that is impossible and matters."""
-        if not self.profile.save() and self._ledger is not None and not self._is_told:
+        """Write the profile down; say so, once, where that is impossible and something was to be kept."""
+        if not self.profile.save() and (self._is_measured or self._ledger is not None) and not self._is_told:
             self._is_told = True
             yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
 

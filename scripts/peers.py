@@ -76,8 +76,9 @@ def run(
     job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
 ) -> Iterator[Measurement]:
     """Yield every answer of one repetition; servers, llama-bench and localspec's methods share one schedule."""
-    names = [*servers, *benches, *(one.name for one in job.contenders)]  # llama-bench is first neither there nor back:
-    depths = {}  # somebody has told how many tokens the prompt has
+    # llama-bench is first neither there nor back: somebody has told by then how many tokens the prompt has.
+    names = [*servers, *benches, *(one.name for one in job.contenders)]
+    depths = {}
     if repeat % 2:
         names.reverse()
     cells = [replace(cell, repeat=repeat) for cell in schedule(len(job.suite.prompts), job.temperatures, names, 1)]
@@ -129,10 +130,10 @@ def report(job: Job, measurements: list[Measurement], command: str) -> str:
         best = max(servers, key=lambda row: row.tok_per_s.median if row.tok_per_s else 0.0, default=None)
         for row in here:
             if best is not None and not row.contender.startswith("llama-"):
-                ours, theirs = answers[row.contender], answers[best.contender]
-                same = _ratio(*of_one_text(ours, theirs))
+                both = answers[row.contender], answers[best.contender]
+                same = _ratio(*of_one_text(*both))
                 told = f"; of one text: {_spelt(same)}, {same.n} prompts" if same else ""
-                parts.append(f"{row.contender} / {best.contender}: {_spelt(_ratio(ours, theirs))}{told}\n")
+                parts.append(f"{row.contender} / {best.contender}: {_spelt(_ratio(*both))}{told}\n")
         for name in (row.contender for row in here if "plain" in answers and row.contender.startswith("llama-bench")):
             parts.append(f"plain / {name}: {_spelt(_ratio(answers['plain'], answers[name]))}\n")
     return "\n".join(parts)
@@ -228,16 +229,16 @@ def swept(options: argparse.Namespace, *, has_draft: bool) -> list[Setting]:
     return found
 
 
-def as_json(files: list[Path], threads: int, measurements: list[Measurement]) -> Wire:
-    """Return what was measured, with what, on which machine."""
+def as_json(options: argparse.Namespace, files: list[Path], measurements: list[Measurement]) -> Wire:
+    """Return what was measured, with what, on which machine, and as what was asked for."""
     hashes = Hashes(cache_folder("bench") / "sha256.json")
     return {
-        "schema": "localspec.peers/2",
+        "schema": "localspec.peers/3",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "versions": {name: version(name) for name in ("localspec", "llama-cpp-python")},
         "models": {str(path): hashes.sha256(path) for path in files},
-        "threads": threads,
+        "options": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
         "results": [row.to_wire() for row in rows(measurements)],
         "measurements": [one.to_wire() for one in measurements],
     }
@@ -248,7 +249,7 @@ def keep(options: argparse.Namespace, page: str, files: list[Path], measurements
     if options.markdown:
         write_whole(options.markdown, page, hint="another --markdown")
     if options.json:
-        found = as_json(files, options.threads, measurements)
+        found = as_json(options, files, measurements)
         write_whole(options.json, json.dumps(found, indent=1) + "\n", hint="another --json")
 
 

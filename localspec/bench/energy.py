@@ -18,11 +18,6 @@ class Meter:
         self._zones = [zone for zone in zones if _number(zone / "energy_uj") is not None]
         self._before: dict[Path, int] = {}
 
-    @property
-    def is_there(self) -> bool:
-        """Whether anything can be read."""
-        return bool(self._zones)
-
     def start(self) -> None:
         """Begin a measurement."""
         self._before = {zone: value for zone in self._zones if (value := _number(zone / "energy_uj")) is not None}

@@ -20,9 +20,7 @@ from localspec.worker import Worker
 
 WARM_UP = 8  # tokens
 SCHEMA = "localspec.race/1"
-ALONE = (
-    0.1  # two plain answers can be so far apart: ratios nearer to 1 are no finding of one round, nor the median of n
-)
+ALONE = 0.1  # two plain answers can be so far apart: ratios nearer to 1 are no finding of one round, or of a median
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ to decide on it. A draft is begun only if the account could bear that it is reje
 plain pass is right, and counted in such passes,
 
     elapsed <= (plain + L0) / (1 - eps),   eps = 2 %, L0 = 1
+
+What counts as elapsed is the ledger's to say: not what interrupted a pass, nor a little that is put down to chance.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ the value of time. With T the cost of a target pass by rows and D that of the dr
     exists k' > k:   sum over j = k+1 .. k' of A_j   >   lambda (T(1+k') - T(1+k) + D(k') - D(k))
 
 A_j is the chance that the j-th token is accepted: learned for what the draft itself thinks of its tokens, and the mean
-beyond what is drafted. Looking ahead to k' crosses the steps of T. A pass is plain where no k' makes it worthwhile; of
-drafters that cost nothing to ask, one is preferred whose draft is worth more. And what is promised must win back soon
-what drafting has lost so far and what the draft model has to read first: where little is to be gained, a promise that
-was too good is not believed a hundred times.
+beyond what is drafted. Looking ahead to k' crosses the steps of T; what scatters counts for less (`growing`). A pass is
+plain where no k' makes it worthwhile; of drafters that cost nothing to ask, one is preferred whose draft is worth more.
+And what is promised must win back soon what drafting has lost so far and what the draft model has to read first: where
+little is to be gained, a promise that was too good is not believed a hundred times.
 
 The rule sees past passes and drawn tokens only, before each draw, so every verifier stays exact (ALG 3.7). Under
 coupled noise the text does not depend on it at all, and a token is judged by how clearly it leads the draft's race.

@@ -108,6 +108,8 @@ class Server:
         draft = ["-md", str(self.draft)] if self.setting.needs_draft else []
         threads = [option for name in ("-t", "-tb") for option in (name, str(self.threads))]
         threads += ["--spec-draft-threads", str(self.threads)] if draft else []
+        self._log.seek(0)
+        self._log.truncate()  # what the process before said
         self._process = subprocess.Popen(
             [
                 str(self.program), "-m", str(self.target), *draft, *threads, *self.setting.options, "-c", str(self.ctx),

@@ -118,7 +118,14 @@ CROWDED = replace(LOADED, draft=replace(DRAFT, bytes=200_000_000))
 CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "the draft on one of two": ({"loaded": ON_TWO}, "devices", "ok", "CUDA1"),
     "what a mixture reads": ({"parts": MIXTURE}, "devices", "ok", "40.0 GB/s of weights; draft on CPU, 50.0 GB/s"),
-    "the draft lacks the GPU": ({"loaded": ON_GPU}, "devices", "bad", "the draft does not use CUDA0"),
+    "the draft lacks the GPU": (
+        {"loaded": ON_GPU, "parts": MIXTURE, "first": passes(draft=20.0)},
+        "devices", "bad", "20.0 GB/s: the draft does not use CUDA0",
+    ),
+    "the draft lacks it and reads as fast": (
+        {"loaded": ON_GPU, "parts": MIXTURE},
+        "devices", "ok", "50.0 GB/s: the draft does not use CUDA0, which the target does, and is not slower for it",
+    ),
     "an early cliff": ({"first": passes(cliff_at_three)}, "rows", "bad", "3 rows cost 1.90x of 2"),
     "a late cliff": ({"first": passes(cliff_at_nine)}, "rows", "note", "9 rows cost 1.89x of 8"),
     "an early cliff before a larger one": (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -181,7 +183,7 @@ COSTS: dict[str, Any] = {
     "lone": 1,
     "calibrated": 0,
 }
-GOOD: dict[str, Any] = {"version": 2, "costs": COSTS, "acceptance": {}}
+GOOD: dict[str, Any] = {"costs": COSTS, "acceptance": {}}
 TABLE = {"draw": "iid", "reached": [[0.0] * 10] * 4, "accepted": [[0.0] * 10] * 4, "waited": None}
 DAMAGED = {
     "cut off": '{"version": 1, "costs": {"tar',
@@ -224,13 +226,19 @@ def test_bytes_that_are_no_text_are_ignored(models: list[Path], tmp_path: Path) 
     assert Profile.of(tmp_path, models, SETTINGS).costs is None
 
 
-def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_path: Path) -> None:
-    """To whom it matters, whose controller plans by costs. Then it is gone on with, and nothing is left behind."""
+@pytest.mark.parametrize("learned_by", ["a controller", "a first measurement"])
+def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_path: Path, learned_by: str) -> None:
+    """Where something was to be kept. Then it is gone on with, and nothing is left behind."""
     (tmp_path / "file").touch()
     profile = Profile.of(tmp_path / "file" / "profiles", models, SETTINGS)
-    steering = Steering(profile, lambda: 0.0)
+    ticks = count()
+    steering = Steering(profile, lambda: 0.01 * next(ticks))
     assert not list(steering.keep()), "nothing was learned that is worth a warning"
-    steering._ledger = Ledger(Costs())
+    if learned_by == "a controller":
+        steering._ledger = Ledger(Costs())
+    else:  # as for plain decoding, which has no ledger
+        timed: Any = SimpleNamespace(time_rows=lambda rows: 0.01 * rows)
+        list(steering.measure(timed, None, lambda: False))
     (told,) = [event for _ in range(3) for event in steering.keep()]
     assert isinstance(told, events.Warned)
     assert "cannot be written" in told.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.events import Committed, Finished, Piece, Prefilled, Probed, Started, StepMs
-from localspec.faces.summary import is_slower, speedup_words, verdict
+from localspec.faces.summary import is_slower, plans, speedup_words, verdict
 from localspec.stats import Stats
 
 
@@ -82,6 +83,22 @@ def test_numbers_of_a_small_run() -> None:
     assert stats.accepted_over_k == pytest.approx((0.5 + 1 + 0) / 3)
     assert stats.tokens_per_pass == pytest.approx(11 / 5)
     assert stats.ms_per_token == pytest.approx(24 / 10)  # the prompt's own token is not decoding
+
+
+def test_what_plans_promised_is_told_beside_what_came() -> None:
+    """By drafter, a pass; those that promised nothing, as plain decoding and looks at a draft, count for nobody."""
+    promised = {"drafter": "suffix", "expected_tokens": 2.5, "expected_ms": 7.0}
+    passes = [
+        replace(a_pass(1, 4, 2), rows=5, **promised),
+        replace(a_pass(2, 1, 0), rows=2, **promised),
+        replace(a_pass(3, 2, 2), rows=3, **{**promised, "drafter": "draft-model"}),
+    ]
+    told = plans(folded([a_pass(0, 0, 0), *passes, a_pass(4, 0, 0), a_pass(5, 4, 4)]))
+    assert told == (
+        "suffix in 2 passes of 2 to 5 rows: 2.5 tokens in 7.0 ms planned, 2.0 in 6.0 ms came; "
+        "draft-model in 1 pass of 3 rows: 2.5 tokens in 7.0 ms planned, 3.0 in 6.0 ms came"
+    )
+    assert plans(folded([a_pass(0, 0, 0), a_pass(1, 0, 0)])) == ""
 
 
 def test_a_tree_counts_every_tested_node_as_drafted() -> None:

@@ -44,10 +44,12 @@ def devices(case: Case) -> Finding:
         f"draft on {' and '.join(draft.devices)}, {rates[1]:.1f} GB/s"
     )
     quick = [name for name in target.devices if name != "CPU"]
-    if quick and not any(name in quick for name in draft.devices):  # one of several is often the best place
-        why = f"the draft does not use {' or '.join(quick)}, which the target does"
-        return Finding("devices", "bad", f"{text}: {why}", "--draft-gpu all", facts=facts)
-    return Finding("devices", "ok", text, facts=facts)
+    if not quick or any(name in quick for name in draft.devices):  # one of several is often the best place
+        return Finding("devices", "ok", text, facts=facts)
+    text += f": the draft does not use {' or '.join(quick)}, which the target does"
+    if rates[1] >= rates[0]:  # a target on another machine's device, a draft on a second GPU
+        return Finding("devices", "ok", f"{text}, and is not slower for it", facts=facts)
+    return Finding("devices", "bad", text, "--draft-gpu all", facts=facts)
 
 
 def rows(case: Case) -> Finding:
