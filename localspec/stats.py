@@ -22,7 +22,6 @@ Identities: emitted = accepted + passes - cut; sum accepted_per_pos = accepted f
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -62,11 +61,12 @@ class Baseline:
 class Foreseen:
     """Passes of one drafter with what its plans promised of them and what came: tokens and milliseconds, summed.
 
-    `rows`: how many passes had so many rows.
+    The narrowest had `fewest` rows and the widest `most`.
     """
 
     passes: int = 0
-    rows: Counter[int] = field(default_factory=Counter)
+    fewest: int = 0
+    most: int = 0
     promised_tokens: float = 0.0
     promised_ms: float = 0.0
     tokens: int = 0
@@ -77,7 +77,8 @@ class Foreseen:
         assert event.expected_tokens is not None
         assert event.expected_ms is not None
         self.passes += 1
-        self.rows[event.rows] += 1
+        self.fewest = min(self.fewest or event.rows, event.rows)
+        self.most = max(self.most, event.rows)
         self.promised_tokens += event.expected_tokens
         self.promised_ms += event.expected_ms
         self.tokens += len(event.out)

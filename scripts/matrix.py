@@ -239,9 +239,8 @@ def main() -> None:
         found = [one for one in found if one.cell not in cells] + measured_now
     print(report(found))
     if options.json:
-        asked_for = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-        wire = {"machine": machine(), "options": asked_for, "measurements": [one.to_wire() for one in found]}
-        options.json.write_text(json.dumps(wire, indent=1) + "\n", encoding="utf-8")
+        wire = {"machine": machine(), "options": vars(options), "measurements": [one.to_wire() for one in found]}
+        options.json.write_text(json.dumps(wire, indent=1, default=str) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -238,7 +238,7 @@ def as_json(options: argparse.Namespace, files: list[Path], measurements: list[M
         "machine": machine(),
         "versions": {name: version(name) for name in ("localspec", "llama-cpp-python")},
         "models": {str(path): hashes.sha256(path) for path in files},
-        "options": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
+        "options": vars(options),
         "results": [row.to_wire() for row in rows(measurements)],
         "measurements": [one.to_wire() for one in measurements],
     }
@@ -250,7 +250,7 @@ def keep(options: argparse.Namespace, page: str, files: list[Path], measurements
         write_whole(options.markdown, page, hint="another --markdown")
     if options.json:
         found = as_json(options, files, measurements)
-        write_whole(options.json, json.dumps(found, indent=1) + "\n", hint="another --json")
+        write_whole(options.json, json.dumps(found, indent=1, default=str) + "\n", hint="another --json")
 
 
 def main() -> None:

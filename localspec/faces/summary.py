@@ -54,8 +54,8 @@ def plans(stats: Stats) -> str:
     """Return what the plans promised and what came of them, a pass of each drafter; "" where none promised anything."""
     told = []
     for name, one in stats.foreseen.items():
-        n, fewest, most = one.passes, min(one.rows), max(one.rows)
-        rows = f"{most}" if fewest == most else f"{fewest} to {most}"
+        n = one.passes
+        rows = f"{one.most}" if one.fewest == one.most else f"{one.fewest} to {one.most}"
         planned = f"{one.promised_tokens / n:.1f} tokens in {one.promised_ms / n:.1f} ms planned"
         passes = f"{n} passes" if n > 1 else "1 pass"
         told.append(f"{name} in {passes} of {rows} rows: {planned}, {one.tokens / n:.1f} in {one.ms / n:.1f} ms came")
