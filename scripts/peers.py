@@ -4,7 +4,8 @@
   peers.py -m BIG.gguf+SMALL.gguf --threads 2 --json peers.json --markdown peers.md
 
 The programs are built once, in --folder, from the source of the llama.cpp that is installed here. Every contender
-answers a prompt before the next is asked, there and back, from an empty cache; rates are of the tokens after the first.
+answers a prompt before the next is asked, in an order drawn for each prompt and repetition (always the same draw), from
+an empty cache; rates are of the tokens after the first.
 Each answer is that of a process of its own, loaded and warmed up: where the weights of one happen to lie is worth
 several percent for all its life, and the luckiest of many servers that stay would pass for the best setting.
 llama-bench takes its turn beside every answer: as many tokens after as many as the prompt has, with flash attention, as
@@ -30,7 +31,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from llama_peers.bare import Bench
@@ -43,7 +46,7 @@ from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Measurement, measured
 from localspec.bench.provenance import machine
 from localspec.bench.runner import WARM_UP, Job
-from localspec.bench.schedule import schedule
+from localspec.bench.schedule import Cell
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite
 from localspec.bench.summary import Row, rates, rows
@@ -72,16 +75,25 @@ def ours(load: LoadSettings, request: Request) -> Stats:
     return stats
 
 
+def turns(job: Job, repeat: int, names: list[str], benches: list[str]) -> Iterator[Cell]:
+    """Yield every cell of one repetition, the contenders of a prompt shuffled: who follows whom is worth some percent.
+
+    llama-bench is never first: somebody has to have told how many tokens the prompt has.
+    """
+    for temperature, prompt in product(job.temperatures, range(len(job.suite.prompts))):
+        order = [*names, *benches]
+        Random(f"{repeat} {temperature} {prompt}").shuffle(order)
+        while order[0] in benches:
+            order.append(order.pop(0))
+        yield from (Cell(prompt, temperature, name, repeat) for name in order)
+
+
 def run(
     job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
 ) -> Iterator[Measurement]:
-    """Yield every answer of one repetition; servers, llama-bench and localspec's methods share one schedule."""
-    # llama-bench is first neither there nor back: somebody has told by then how many tokens the prompt has.
-    names = [*servers, *benches, *(one.name for one in job.contenders)]
+    """Yield every answer of one repetition; servers, llama-bench and localspec's methods take turns in one order."""
+    cells = list(turns(job, repeat, [*servers, *(one.name for one in job.contenders)], list(benches)))
     depths = {}
-    if repeat % 2:
-        names.reverse()
-    cells = [replace(cell, repeat=repeat) for cell in schedule(len(job.suite.prompts), job.temperatures, names, 1)]
     try:
         for done, cell in enumerate(cells):
             counted = f"{repeat + 1}/{job.repeats} {done}/{len(cells)}"

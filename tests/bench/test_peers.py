@@ -178,6 +178,21 @@ def test_llama_bench_is_asked_beside_every_answer_at_the_depth_of_its_prompt(
     assert bench.asked == [(0, 10, 99), (1, 11, 99), (2, 12, 99)]
 
 
+def test_orders_are_drawn_and_llama_bench_is_never_first() -> None:
+    """Fixed turns would give one contender the same neighbour every time."""
+    suite = Suite("forty", tuple(Prompt(str(i), "a") for i in range(40)), is_chat=False)
+    job = Job(suite, parse_contenders("plain", has_draft=False), (0.0, 0.8), repeats=2, max_tokens=9)
+    names, benches = ["llama-server none", "plain"], ["llama-bench fa=off", "llama-bench fa=on"]
+    cells = list(peers.turns(job, 0, names, benches))
+    assert cells == list(peers.turns(job, 0, names, benches))
+    assert len(set(cells)) == len(cells) == 40 * 2 * 4
+    orders = [tuple(cell.contender for cell in cells[start : start + 4]) for start in range(0, len(cells), 4)]
+    assert {order[0] for order in orders} == set(names)
+    assert len(set(orders)) == 12, "every order that has llama-bench later"
+    again = [cell.contender for cell in peers.turns(job, 1, names, benches)]
+    assert again != [cell.contender for cell in cells]
+
+
 def test_llama_bench_says_what_tokens_take_or_why_it_does_not(tmp_path: Path) -> None:
     program = tmp_path / "llama-bench"
     program.write_text('#!/bin/sh\necho \'[{"n_gen": 50, "avg_ns": 1000000000}]\'')
