@@ -4,10 +4,10 @@
   peers.py -m BIG.gguf+SMALL.gguf --threads 2 --json peers.json --markdown peers.md
 
 The programs are built once, in --folder, from the source of the llama.cpp that is installed here. Every contender
-answers a prompt before the next is asked, in an order drawn for each prompt and repetition (always the same draw), from
-an empty cache; rates are of the tokens after the first.
-Each answer is that of a process of its own, loaded and warmed up: where the weights of one happen to lie is worth
-several percent for all its life, and the luckiest of many servers that stay would pass for the best setting.
+answers a prompt before the next is asked, from an empty cache, in an order that is drawn for each prompt and repetition
+and is the same in every run; rates are of the tokens after the first. Each answer is that of a process of its own,
+loaded and warmed up: where the weights of one happen to lie is worth several percent for all its life, and the luckiest
+of many servers that stay would pass for the best setting.
 llama-bench takes its turn beside every answer: as many tokens after as many as the prompt has, with flash attention, as
 it does by itself, and without, as localspec does on a processor. At T=0.8 texts differ between programs, which draw
 from one law with different generators. At T=0 they differ where two tokens are all but equally probable, for programs
@@ -76,7 +76,7 @@ def ours(load: LoadSettings, request: Request) -> Stats:
 
 
 def turns(job: Job, repeat: int, names: list[str], benches: list[str]) -> Iterator[Cell]:
-    """Yield every cell of one repetition, the contenders of a prompt shuffled: who follows whom is worth some percent.
+    """Yield every cell of one repetition, the contenders of a prompt shuffled: none always follows the same other.
 
     llama-bench is never first: somebody has to have told how many tokens the prompt has.
     """
