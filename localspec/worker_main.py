@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from localspec.session import Session
 
 GRACE = 1.0  # seconds between the parent's end and ours
+# Events are trees, which need no watching for circles, and short lines are read sooner.
+ENCODE = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 PR_SET_PDEATHSIG = 1
 
 
@@ -82,7 +84,7 @@ class Server:
 
     def write_wire(self, wire: dict[str, Any]) -> None:
         """Write one line; waits while the parent does not read, and raises BrokenPipeError when it is gone."""
-        rest = memoryview(json.dumps(wire).encode("ascii") + b"\n")
+        rest = memoryview(ENCODE(wire).encode("ascii") + b"\n")
         while rest:
             rest = rest[os.write(self._events, rest) :]
 
