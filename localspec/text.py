@@ -22,7 +22,7 @@ class TextStream:
         """Take the bytes of one token; return the text that is now certain."""
         text = self._decoder.decode(piece)
         if not self._stops:
-            return text  # nothing is ever held: most answers, and every token between two passes
+            return text  # only the decoder holds anything back
         self._held += text
         # The stop string that is complete first wins, so that the text does not depend on how tokens split it.
         found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from localspec.session import Session
 
 GRACE = 1.0  # seconds between the parent's end and ours
-# Events are trees, which need no watching for circles, and short lines are read sooner.
+# What a pass is told with, while the next one waits: events are trees, in which nobody need look for circles.
 ENCODE = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 PR_SET_PDEATHSIG = 1
 

@@ -61,10 +61,8 @@ class RowBuffer:
 
     def of_nodes(self, n: int, first: int, outputs: Mask | None) -> LlamaRows:
         """Return the rows of `n` entries, nodes from `first` on, of which `outputs` (None: all) have logits."""
-        if outputs is None or (n == 1 and outputs[0]):  # every plain pass: counting takes 0.02 ms of it, the map 0.1
-            return LlamaRows(self.serial, self._at(0, n), first, None)
-        n_rows = int(np.count_nonzero(outputs))  # sooner told than `outputs.all()`
-        if n_rows == n:
+        n_rows = n if outputs is None else _count(outputs)
+        if outputs is None or n_rows == n:  # in every plain pass, of which the map below took 0.1 ms
             return LlamaRows(self.serial, self._at(0, n), first, None)
         of = np.where(outputs, np.cumsum(outputs) - 1, -1).astype(np.int32)
         return LlamaRows(self.serial, self._at(int(np.argmax(outputs)), n_rows), first, of)
@@ -79,3 +77,8 @@ class RowBuffer:
             self._view = np.ctypeslib.as_array(array).reshape(n_rows, self._n_vocab)
             self._address = address
         return self._view
+
+
+def _count(mask: Mask) -> int:
+    """Return how many are marked, sooner than `mask.all()` tells: numpy takes 0.02 ms of a plain pass for one."""
+    return int(mask[0]) if len(mask) == 1 else int(np.count_nonzero(mask))
