@@ -66,14 +66,20 @@ class Axes:
         return controller
 
 
-def resolve_axes(speculation: Speculation, *, has_draft: bool, is_seeded: bool, is_greedy: bool = False) -> Axes:
-    """Return the axes with every `auto` decided; raise UsageError for names that do not exist or do not fit."""
-    method = _method(speculation.method, has_draft=has_draft)
+def resolve_axes(
+    speculation: Speculation, *, has_draft: bool, is_seeded: bool, is_greedy: bool = False, has_exit: bool = False
+) -> Axes:
+    """Return the axes with every `auto` decided; raise UsageError for names that do not exist or do not fit.
+
+    `has_exit`: the target has an early exit that was measured to pay. It drafts under `auto` where no model does and
+    decoding may be parked: not where a seed promises a text that depends on who drafts.
+    """
+    may_wait = not is_seeded or speculation.verify in ("auto", "coupled")
+    is_guarded = speculation.method == "auto" and speculation.k != 0 and may_wait
+    method = _method(speculation.method, has_draft=has_draft, has_exit=has_exit and is_guarded)
     info = resolve(registered()[method]).info
     options = read_options(info.options, speculation.options, of=f"--method {method}")
     _name("--length", speculation.length.partition(":")[0], {"auto": "", **LENGTHS})
-    may_wait = not is_seeded or speculation.verify in ("auto", "coupled")
-    is_guarded = speculation.method == "auto" and speculation.k != 0 and may_wait
     is_automatic = is_guarded and speculation.tree == "chain" and speculation.length == "auto"
     policy, shape = _shaped(speculation, method, info, options, LONGEST if is_automatic else info.default_k)
     is_chain = shape.leaves <= 1
@@ -169,10 +175,10 @@ def _name(option: str, name: str, known: Mapping[str, str]) -> str:
     )
 
 
-def _method(name: str, *, has_draft: bool) -> str:
+def _method(name: str, *, has_draft: bool, has_exit: bool) -> str:
     """Decide `auto` and refuse a method whose model is missing."""
     if name == "auto":
-        return "draft-model" if has_draft else "plain"
+        return "draft-model" if has_draft else "early-exit" if has_exit else "plain"
     method = _name("--method", name, registered())
     if resolve(registered()[method]).info.needs == "a draft model" and not has_draft:
         raise UsageError(f"--method {method} needs a draft model, and the pair has none", hint="--draft FILE.gguf")

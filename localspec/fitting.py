@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from localspec.axes import Axes
-from localspec.config import Speculation
-from localspec.errors import IncompatibleError
+from localspec.config import Sampling, Speculation
+from localspec.errors import IncompatibleError, UsageError
 from localspec.methods import MethodInfo, registered, resolve
 from localspec.protocols import Shape, Traits
 
@@ -49,6 +49,16 @@ def fit_axes(axes: Axes, asked: Speculation, target: Held, draft: Held | None) -
     if asked.method != "auto" or asked.tree != "chain":
         raise refusal
     return Fitted(replace(axes, method="plain", shape=Shape(0, 0, 1)), (f"{refusal.message}; decoding is plain",))
+
+
+def require_tokens(sampling: Sampling, n_vocab: int) -> None:
+    """Refuse a bias for a token that the target does not have."""
+    for token, bias in sampling.logit_bias:
+        if not 0 <= token < n_vocab:
+            raise UsageError(
+                f"--logit-bias {token}={bias:g}: the target's tokens are 0 to {n_vocab - 1}",
+                hint="--logit-bias ID=BIAS",
+            )
 
 
 def _refusal(axes: Axes, asked: Speculation, info: MethodInfo, target: Held) -> IncompatibleError | None:

@@ -168,6 +168,12 @@ def _unplanned(settings: LoadSettings, looked: tuple[Looked, Looked | None], war
     return Step(settings, looked, target, draft, warnings)
 
 
+def fits_memory(settings: LoadSettings, target: Looked, draft: Looked) -> bool:
+    """Whether main memory holds both, as far as they go there; asked before either is loaded."""
+    options = load_options(settings, settings.gpu), load_options(settings, settings.draft_gpu)
+    return not _exceeds_memory((target, draft), *options)
+
+
 def _exceeds_memory(looked: tuple[Looked, Looked | None], target: LoadOptions, draft: LoadOptions | None) -> bool:
     """Whether a target in main memory and what is there with it are more than that holds."""
     available, has_devices = available_memory(), bool(offloading(devices()))

@@ -9,43 +9,34 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from localspec import events
 from localspec.axes import Axes, resolve_axes
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.rpc import add_servers
 from localspec.chooser import SeededChooser
-from localspec.config import LoadSettings, Request, Sampling, cache_folder
+from localspec.config import LoadSettings, Request, Sampling
 from localspec.context import Context, Vocabulary
 from localspec.control.survey import Survey
+from localspec.deriving import Deriving
 from localspec.draft import Draw
 from localspec.engine import Engine
-from localspec.errors import InternalError, PromptTooLongError, ResourceError, UsageError
-from localspec.fitting import fit_axes
+from localspec.errors import InternalError, LocalspecError, ResourceError
+from localspec.fitting import fit_axes, require_tokens
 from localspec.loading import Loaded, doubts_of, load_model, look_at, versions
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import Parts, registered, resolve
-from localspec.models.early_exit import Exits, Layers
-from localspec.models.gguf.shards import read_model
 from localspec.models.pairs import require_fit
 from localspec.narration import narrate
-from localspec.placing import Looked, first_step, load_options
+from localspec.placing import Looked, first_step
 from localspec.profiles import Profile
 from localspec.prompt import Tokenised, tokenise
 from localspec.protocols import Cancel, Cancelled, Clock, Drafter
 from localspec.sampling import Sampler
-from localspec.shortening import shortened
+from localspec.shortening import shortened, too_long
 from localspec.steering import Steering
 from localspec.surveying import remembered, survey_pair
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A draft model made of some of the target's own layers."""
-
-    layers: Layers
-    loaded: Loaded
 
 
 class Session:
@@ -57,10 +48,10 @@ class Session:
         self._target: Loaded | None = None
         self._draft: Loaded | None = None
         self._settings = LoadSettings("")
-        self._exits: Exits | None = None  # of the target
-        self._derived: Derived | None = None  # the last that a request asked for
+        self._deriving: Deriving | None = None
         self._drafted: tuple[object, Drafter] | None = None  # the last answer's, and what it was built from
         self._steering: Steering | None = None
+        self._derived_steering: tuple[Loaded, Steering] | None = None  # of the target with a draft of its own layers
 
     def load(self, settings: LoadSettings) -> Iterator[events.Event]:
         """Check the files, load the pair, and say so. A pair loaded before is closed first."""
@@ -73,14 +64,17 @@ class Session:
         draft = None if settings.draft is None else look_at(settings.draft)
         warnings = () if draft is None else require_fit(target.info, draft.info).warnings
         warnings += doubts_of(settings, target.info)
+        deriving = Deriving(settings, target)
+        if draft is None:
+            warnings += deriving.find(target)
         warnings += yield from self._load_pair(settings, target, draft)
         assert self._target is not None
+        self._deriving = deriving
         if self._draft is not None:
             limit = self._draft.backend.traits.n_ctx
             if limit < self._target.backend.traits.n_ctx:
                 warnings += (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
-        can_verify = self._target.backend.traits.can_rollback
-        self._steering = Steering(self._profile(), self._clock, can_verify=can_verify)
+        self._steering = self._steered(self._draft)
         for warning in warnings:
             yield events.Warned("pair", warning)
         yield events.Loaded(
@@ -121,13 +115,12 @@ class Session:
         if self._target is None:
             raise InternalError("no model is loaded", hint="load a pair first")
         request = request.never(self._target.model.suppressed)
-        assert self._steering is not None
-        axes, warnings = self._axes(request)
-        draft = yield from self._drafting(axes)
-        yield from self._measured(axes)
-        self._target.backend.lone_rows = self._steering.lone_rows
+        axes, warnings, draft = yield from self._decided(request)
+        steering = self._steering_of(axes, draft)
+        yield from self._measured(axes, draft, steering)
+        self._target.backend.lone_rows = steering.lone_rows
         began = self._clock()  # neither loading nor measuring is part of the answer
-        _check_tokens(request.sampling, self._target.model.n_vocab)
+        require_tokens(request.sampling, self._target.model.n_vocab)
         if request.cold:
             self._forget()
             axes = axes.cold()
@@ -150,16 +143,16 @@ class Session:
         vocabulary = Vocabulary(self._target.model.is_eog, self._target.model.piece)
         n_ctx = self._target.backend.traits.n_ctx
         context = Context(prompt.tokens, vocabulary, n_ctx=n_ctx, max_tokens=request.max_tokens, stops=request.stop)
-        yield from self._steering.recall(len(prompt.tokens))
-        engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed)
+        yield from steering.recall(len(prompt.tokens))
+        engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed, steering)
         for event in narrate(engine, context, vocabulary, details=request.details, began=began):
             if isinstance(event, events.Prefilled):
-                self._steering.prefilled(event)
+                steering.prefilled(event)
             if isinstance(event, events.Probed):
-                self._steering.probed(event)
+                steering.probed(event)
             if isinstance(event, events.Finished):
-                event = replace(event, **self._steering.findings())
-                yield from self._steering.keep()
+                event = replace(event, **steering.findings())
+                yield from steering.keep()
             yield event
 
     def inspect(self, question: Question) -> Iterator[events.Event]:
@@ -167,8 +160,7 @@ class Session:
         question.request.check()
         assert self._target is not None, "a pair is loaded first"
         question = replace(question, request=question.request.never(self._target.model.suppressed))
-        axes, _ = self._axes(question.request)
-        draft = yield from self._drafting(axes)
+        axes, _, draft = yield from self._decided(question.request)
         self._forget()
         prompt = self._prompt(question.request)
         is_drafted = axes.method == "draft-model" or draft is not self._draft
@@ -193,19 +185,22 @@ class Session:
 
     def close(self) -> None:
         """Free all models; the session can load again."""
-        self._drafted = None
-        derived = None if self._derived is None else self._derived.loaded
-        for loaded in (derived, self._draft, self._target):
+        self._drafted = self._derived_steering = None
+        if self._deriving is not None:
+            self._deriving.close()
+        for loaded in (self._draft, self._target):
             if loaded is not None:
                 loaded.close()
-        self._target = self._draft = self._derived = self._exits = self._steering = None
+        self._target = self._draft = self._deriving = self._steering = None
 
     def _forget(self) -> None:
         """Empty every cache and drop the drafters with what they learned of the text."""
         self._drafted = None
         if self._steering is not None:
             self._steering.forget()
-        derived = None if self._derived is None else self._derived.loaded
+        if self._derived_steering is not None:
+            self._derived_steering[1].forget()
+        derived = None if self._deriving is None else self._deriving.loaded
         for loaded in (derived, self._draft, self._target):
             if loaded is not None:
                 loaded.backend.truncate(0)
@@ -222,17 +217,8 @@ class Session:
 
         prompt = shortened(request, n_ctx, tokenised)
         if len(prompt.tokens) >= n_ctx:
-            raise self._too_long(len(prompt.tokens), n_ctx)
+            raise too_long(len(prompt.tokens), n_ctx, self._target.info.n_ctx_train)
         return prompt
-
-    def _too_long(self, n: int, n_ctx: int) -> PromptTooLongError:
-        assert self._target is not None
-        fitting = 1 << (n + 100).bit_length()  # with room for an answer
-        trained = self._target.info.n_ctx_train
-        hint = (
-            f"--ctx {fitting}" if fitting <= trained else f"a shorter prompt: this model was made for {trained} tokens"
-        )
-        return PromptTooLongError(f"the prompt has {n} tokens and the context holds {n_ctx}", hint=hint)
 
     def _axes(self, request: Request) -> tuple[Axes, tuple[str, ...]]:
         """Decide the axes within what the models can do; what had to give way becomes a warning."""
@@ -244,19 +230,26 @@ class Session:
             has_draft=self._draft is not None,
             is_seeded=sampling.seed is not None,
             is_greedy=sampling.temperature == 0.0,
+            has_exit=self._deriving is not None and self._deriving.pays,
         )
         fitted = fit_axes(axes, asked, self._target.held(), None if self._draft is None else self._draft.held())
         return fitted.axes, fitted.warnings
 
-    def _measured(self, axes: Axes) -> Iterator[events.Event]:
-        """See to it that a controller knows what passes cost, the first time one is asked for."""
-        assert self._target is not None
-        assert self._steering is not None
-        if not self._steering.must_measure(axes):
-            return
-        self._forget()  # what a lone token costs is found out at the start of a text
-        draft = None if self._draft is None else self._draft.backend
-        yield from self._steering.measure(self._target.backend, draft, self._cancel)
+    def _decided(self, request: Request) -> Generator[events.Event, None, tuple[Axes, tuple[str, ...], Loaded | None]]:
+        """Return the axes, what to warn of, and the model that drafts, which is loaded if it is not yet.
+
+        An early exit that nobody asked for by name and that cannot be had is done without.
+        """
+        axes, warnings = self._axes(request)
+        try:
+            return axes, warnings, (yield from self._drafting(axes))
+        except LocalspecError as error:
+            assert self._deriving is not None
+            if not axes.is_guarded:
+                raise
+            self._deriving.give_up()
+            axes, warnings = self._axes(request)
+            return axes, (*warnings, f"{error.message}; decoding goes without the early exit"), self._draft
 
     def _drafting(self, axes: Axes) -> Generator[events.Event, None, Loaded | None]:
         """Return the model that drafts: the pair's, or one made of the target's own layers, which stays loaded."""
@@ -264,27 +257,34 @@ class Session:
         if not method.info.has_derived_draft:
             return self._draft
         assert self._target is not None
-        if self._exits is None:
-            self._exits = Exits(read_model(self._target.info.path), cache_folder("early-exit"))
-        tuned = self._exits.tuned()
-        layers = method.layers(axes.options, self._exits.n_layers, None if tuned is None else tuned.layers)
-        if self._derived is None or self._derived.layers != layers:
-            yield events.Loading("early exit", 0.0)
-            with self._exits.held(layers) as path:
-                looked = look_at(str(path))
-                settings = replace(self._settings, ctx=self._target.backend.traits.n_ctx)
-                options = load_options(settings, settings.draft_gpu)
-                if self._derived is not None:
-                    self._derived.loaded.close()
-                    self._derived = None
-                self._derived = Derived(layers, (yield from load_model(looked, options, "early exit", self._cancel)))
-        return self._derived.loaded
+        assert self._deriving is not None
+        n_ctx = self._target.backend.traits.n_ctx
+        return (yield from self._deriving.load(method, axes.options, n_ctx, self._cancel))
 
-    def _engine(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int) -> Engine:
+    def _steering_of(self, axes: Axes, draft: Loaded | None) -> Steering:
+        """Return what plans for the pair, or for the target with the early exit that `auto` took."""
+        assert self._steering is not None
+        if draft is None or draft is self._draft or not axes.is_guarded:
+            return self._steering
+        if self._derived_steering is None or self._derived_steering[0] is not draft:
+            self._derived_steering = draft, self._steered(draft)
+        return self._derived_steering[1]
+
+    def _measured(self, axes: Axes, draft: Loaded | None, steering: Steering) -> Iterator[events.Event]:
+        """See to it that a controller knows what passes cost, the first time one is asked for."""
+        assert self._target is not None
+        if not steering.must_measure(axes):
+            return
+        self._forget()  # what a lone token costs is found out at the start of a text
+        draft = self._draft if steering is self._steering else draft
+        yield from steering.measure(self._target.backend, None if draft is None else draft.backend, self._cancel)
+
+    def _engine(
+        self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int, steering: Steering
+    ) -> Engine:
         """Put the parts together for one request."""
         assert self._target is not None
         target = self._target.backend
-        assert self._steering is not None
         parts = self._parts(draft, axes, sampling)
         drafters = {axes.method: self._drafter(parts, axes, sampling)}
         temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
@@ -293,10 +293,10 @@ class Session:
             # Nothing is left to chance: any rule keeps the draft's likeliest token where it is the target's, and the
             # draft's probability tells of that what a lead in the race tells elsewhere.
             rule, draw = "greedy", Draw.COUPLED
-        acceptance = self._steering.profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
+        acceptance = steering.profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
         return Engine(
             target=target,
-            controller=self._steering.controller(axes, drafters, acceptance, parts),
+            controller=steering.controller(axes, drafters, acceptance, parts),
             drafters=drafters,
             verifier=axes.verifier,
             sampler=Sampler(sampling),
@@ -327,22 +327,19 @@ class Session:
             self._drafted = key, resolve(registered()[axes.method]).build(parts)
         return self._drafted[1]
 
-    def _profile(self) -> Profile:
-        """Find what earlier runs learned of what is loaded."""
-        return remembered([one for one in (self._target, self._draft) if one is not None], self._settings)
+    def _steered(self, draft: Loaded | None) -> Steering:
+        """Return the controllers of the target with `draft`, which know what earlier runs learned."""
+        assert self._target is not None
+        can_verify = self._target.backend.traits.can_rollback
+        return Steering(self._profile(draft), self._clock, can_verify=can_verify)
+
+    def _profile(self, draft: Loaded | None) -> Profile:
+        """Find what earlier runs learned of the target with `draft`."""
+        assert self._target is not None
+        return remembered([self._target, *([] if draft is None else [draft])], self._settings)
 
 
 def _draft_temperature(sampling: Sampling, axes: Axes) -> float | None:
     """Return the temperature of the draft's laws: from a point mass a tree of chosen tokens could not choose."""
     is_lone = sampling.temperature == 0.0 and axes.draw is Draw.FIXED and axes.shape.leaves > 1
     return 1.0 if is_lone and sampling.draft_temperature is None else sampling.draft_temperature
-
-
-def _check_tokens(sampling: Sampling, n_vocab: int) -> None:
-    """Refuse a bias for a token that the target does not have."""
-    for token, bias in sampling.logit_bias:
-        if not 0 <= token < n_vocab:
-            raise UsageError(
-                f"--logit-bias {token}={bias:g}: the target's tokens are 0 to {n_vocab - 1}",
-                hint="--logit-bias ID=BIAS",
-            )

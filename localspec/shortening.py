@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from localspec.config import Request
+from localspec.errors import PromptTooLongError
 from localspec.prompt import Tokenised
 
 STEPS = 4  # of the context
@@ -37,6 +38,13 @@ def shortened(request: Request, n_ctx: int, tokenised: Callable[[Request], Token
     rest = tokenised(_without(request, n))
     what = "the oldest message and its answer" if n == 1 else f"the {n} oldest messages and their answers"
     return replace(rest, warnings=(*rest.warnings, f"the context is full: {what} are no longer sent"))
+
+
+def too_long(n: int, n_ctx: int, trained: int) -> PromptTooLongError:
+    """Return what to say of a prompt of `n` tokens that was not shortened; the model was made for `trained`."""
+    fitting = 1 << (n + 100).bit_length()  # with room for an answer
+    hint = f"--ctx {fitting}" if fitting <= trained else f"a shorter prompt: this model was made for {trained} tokens"
+    return PromptTooLongError(f"the prompt has {n} tokens and the context holds {n_ctx}", hint=hint)
 
 
 def _without(request: Request, n: int) -> Request:

@@ -114,6 +114,17 @@ class Exits:
         is_sound = found.layers and sorted(set(found.layers) & set(range(self.n_layers))) == list(found.layers)
         return found if is_sound else None
 
+    def paying(self) -> Layers | None:
+        """Return the tuned layers if they were faster than plain decoding and their file is there; None is usual.
+
+        Where nothing was ever tuned that takes no time: telling a model from others does.
+        """
+        if not any(self.folder.glob("*.json")):
+            return None
+        tuned = self.tuned()
+        is_theirs = tuned is not None and tuned.ratio > 1.0 and _is_whole(self.path(tuned.layers))
+        return tuned.layers if tuned is not None and is_theirs else None
+
     def store(self, best: Tuned) -> Path:
         """Keep what was found for this model; return where."""
         path = self._tuned_path

@@ -27,7 +27,7 @@ from localspec.config import LoadSettings, cache_folder
 from localspec.control.survey import Survey
 from localspec.errors import LocalspecError
 from localspec.events import Loaded, Loading
-from localspec.models.early_exit import Exits
+from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
@@ -268,10 +268,9 @@ def _options(job: Job, settings: LoadSettings) -> Wire:
     held = dataclasses.asdict(settings)
     for name in ("target", "draft", "name"):
         del held[name]
-    has_exit = any(one.speculation.method == "early-exit" for one in job.contenders)
-    tuned = Exits(read_model(Path(settings.target)), cache_folder("early-exit")).tuned() if has_exit else None
+    layers = _exit_layers(job, settings)
     return {
-        **({} if tuned is None else {"early_exit": list(tuned.layers)}),  # after another tuning it is another method
+        **({} if layers is None else {"early_exit": list(layers)}),  # after another tuning it is another method
         "suite": job.suite.name,
         "suite_sha256": job.suite.sha256,
         "n_prompts": len(job.suite.prompts),
@@ -285,6 +284,17 @@ def _options(job: Job, settings: LoadSettings) -> Wire:
         "sampling": dataclasses.asdict(job.sampling),
         "load": held,
     }
+
+
+def _exit_layers(job: Job, settings: LoadSettings) -> Layers | None:
+    """Return the layers of the tuned early exit, if a method of the job may draft with them."""
+    methods = {one.speculation.method for one in job.contenders}
+    is_named, is_offered = "early-exit" in methods, "auto" in methods and settings.draft is None
+    if not (is_named or is_offered):
+        return None
+    exits = Exits(read_model(Path(settings.target)), cache_folder("early-exit"))
+    tuned = exits.tuned() if is_named else None
+    return exits.paying() if tuned is None else tuned.layers
 
 
 def _status(progress: Progress) -> str:

@@ -90,7 +90,8 @@ def tune(console: Console, /, model: str, as_json: bool, **values: Any) -> int:
     """Measure which layers of MODEL draft fastest, and keep the choice for --method early-exit.
 
     MODEL is a pair's name, a GGUF file or hf:ORG/REPO:QUANT; a draft model plays no part. The best is kept even if
-    plain decoding is faster, which the last line then says.
+    plain decoding is faster, which the last line then says. If it is not, --method auto drafts with it where MODEL has
+    no draft model.
     """
     path = find_model(model).absolute()
     header = read_model(path)

@@ -1,0 +1,185 @@
+"""Early exit under `auto`: taken where it was tuned and pays and no model drafts, and done without where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from localspec import events
+from localspec.axes import resolve_axes
+from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.deriving import NO_ROOM
+from localspec.models.early_exit import Exits, Tuned
+from localspec.models.gguf.header import read_header
+from localspec.session import Session
+from tests.integration import pair
+from tests.integration.pair import GREEDY
+
+PROMPT = "Once upon a time there was a king, and the king had a daughter. The king said"
+SEEDED = Sampling(temperature=0.8, seed=3)
+
+
+@pytest.fixture
+def exits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Exits:
+    """The storyteller's exits in a cache of their own."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return Exits(read_header(pair.TARGET), tmp_path / "cache" / "early-exit")
+
+
+def tune(exits: Exits, ratio: float, drop: int = 1) -> Path:
+    """Keep all layers but the last ones as the tuned choice, as `early-exit tune` does; return its file."""
+    layers = tuple(range(exits.n_layers - drop))
+    exits.store(Tuned(layers, ratio))
+    return exits.file(layers)
+
+
+@contextmanager
+def session(draft: Path | None = None) -> Iterator[tuple[Session, list[str]]]:
+    """Open the storyteller's target, with the draft or without one; its warnings come along."""
+    opened = Session(lambda: False)
+    settings = LoadSettings(str(pair.TARGET), None if draft is None else str(draft), ctx=512, threads=1)
+    told = list(opened.load(settings))
+    try:
+        yield opened, [event.message for event in told if isinstance(event, events.Warned)]
+    finally:
+        opened.close()
+
+
+def answer(
+    opened: Session, speculation: Speculation | None = None, sampling: Sampling = GREEDY, n: int = 60
+) -> list[events.Event]:
+    request = Request(prompt=PROMPT, max_tokens=n, sampling=sampling, speculation=speculation or Speculation())
+    return list(opened.generate(request))
+
+
+def method(told: list[events.Event]) -> str:
+    (started,) = (event for event in told if isinstance(event, events.Started))
+    return started.method
+
+
+def text(told: list[events.Event]) -> list[int]:
+    return [piece.id for event in told if isinstance(event, events.Committed) for piece in event.out]
+
+
+def test_one_that_pays_is_taken(exits: Exits) -> None:
+    """What it costs is measured with it, in a profile of its own, and the text stays plain decoding's."""
+    file = tune(exits, 1.3)
+    with session() as (opened, warnings):
+        plain = answer(opened, Speculation("plain"))
+        told = answer(opened)
+        assert warnings == []
+        assert method(told) == "early-exit"
+        (started,) = (event for event in told if isinstance(event, events.Started))
+        assert started.derived is not None
+        assert started.derived.path == str(file)
+        assert any(isinstance(event, events.Loading) and event.what == "early exit" for event in told)
+        assert text(told) == text(plain)
+        own, with_exit = opened._steering, opened._derived_steering
+        assert own is not None
+        assert with_exit is not None
+        assert own.profile.file != with_exit[1].profile.file
+        assert with_exit[1].profile.file.is_file()
+        costs = with_exit[1].profile.costs
+        assert costs is not None
+        assert costs.draft.of(1) > 0.0
+        again = answer(opened)
+        assert not any(isinstance(event, events.Loading) for event in again), "it stays loaded, and measured"
+        finished = again[-1]
+        assert isinstance(finished, events.Finished)
+        assert finished.verdict
+        assert finished.overdrawn_ms is not None
+
+
+def test_it_drafts(exits: Exits) -> None:
+    """At no cost, all layers but one draft, and most of it is accepted."""
+    tune(exits, 1.3)
+    with session() as (opened, _):
+        answer(opened, n=1)  # measures
+        assert opened._derived_steering is not None
+        costs = opened._derived_steering[1].profile.costs
+        assert costs is not None
+        costs.target.add({1: 0.1} | dict.fromkeys((2, 4, 8, 17), 0.01))
+        costs.draft.observe(1, 1e-6)
+        told = answer(opened, sampling=SEEDED)
+        drafted = [event for event in told if isinstance(event, events.Committed) and event.k]
+        assert drafted
+        assert sum(len(event.out) - 1 for event in drafted) > len(drafted)
+        assert text(told) == text(answer(opened, Speculation("plain"), SEEDED))
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("nothing tuned", "plain"),
+        ("none pays", "plain"),
+        ("its file is gone", "plain"),
+        ("a draft model is there", "draft-model"),
+    ],
+)
+def test_where_it_is_not_taken(exits: Exits, case: str, expected: str) -> None:
+    """Nothing is written or loaded that nobody asked for."""
+    if case != "nothing tuned":
+        file = tune(exits, 0.99 if case == "none pays" else 1.3)
+        if case == "its file is gone":
+            file.unlink()
+    with session(pair.DRAFT if case.startswith("a draft") else None) as (opened, warnings):
+        assert method(answer(opened, n=2)) == expected
+        assert warnings == []
+        assert opened._deriving is not None
+        assert opened._deriving.loaded is None
+    assert exits.folder.is_dir() == (case != "nothing tuned")
+    assert len(list(exits.folder.glob("*.gguf"))) == (case not in ("nothing tuned", "its file is gone"))
+
+
+def test_without_memory_for_it(exits: Exits, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found out before anything is loaded, and said."""
+    tune(exits, 1.3)
+    monkeypatch.setattr("localspec.placing.available_memory", lambda: pair.TARGET.stat().st_size)
+    with session() as (opened, warnings):
+        assert NO_ROOM in warnings
+        assert method(answer(opened, n=2)) == "plain"
+
+
+def test_one_that_is_damaged(exits: Exits) -> None:
+    """A header that says nothing of layers any more: the answer comes without it."""
+    file = tune(exits, 1.3)
+    file.write_bytes(file.read_bytes().replace(b"general.architecture", b"general.architectur_", 1))
+    with session() as (opened, warnings):
+        assert any("goes without the early exit" in warning for warning in warnings)
+        assert method(answer(opened, n=2)) == "plain"
+
+
+def test_one_that_goes_while_nobody_looks(exits: Exits) -> None:
+    """Its file and the folder vanish before the first answer, which comes without it; named, it is an error."""
+    tune(exits, 1.3)
+    with session() as (opened, warnings):
+        assert warnings == []
+        exits.folder.rename(exits.folder.with_name("elsewhere"))
+        exits.folder.write_text("in the way")
+        told = answer(opened, n=2)
+        assert method(told) == "plain"
+        (warned,) = (event.message for event in told if isinstance(event, events.Warned))
+        assert "cannot be kept" in warned
+        assert "goes without the early exit" in warned
+        assert not any(isinstance(event, events.Warned) for event in answer(opened, n=2)), "said once"
+
+
+@pytest.mark.parametrize(
+    ("spoken", "is_seeded", "expected"),
+    [
+        (Speculation(), False, "early-exit"),
+        (Speculation(), True, "early-exit"),
+        (Speculation(verify="coupled"), True, "early-exit"),
+        (Speculation(tree="static:2,1"), False, "early-exit"),
+        (Speculation(k=0), False, "plain"),
+        (Speculation(verify="block"), True, "plain"),
+        (Speculation("plain"), False, "plain"),
+    ],
+)
+def test_where_the_axes_take_it(spoken: Speculation, is_seeded: bool, expected: str) -> None:
+    """Where it may be parked: a seed with a rule whose text depends on who drafts must not depend on what was tuned."""
+    assert resolve_axes(spoken, has_draft=False, is_seeded=is_seeded, has_exit=True).method == expected
+    assert resolve_axes(Speculation(), has_draft=True, is_seeded=is_seeded, has_exit=True).method == "draft-model"
