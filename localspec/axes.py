@@ -21,6 +21,7 @@ from localspec.protocols import Controller, Shape, TreePolicy, Verifier
 from localspec.trees import TREES
 from localspec.trees.argument import MAX_LEAVES as MAX_LEAVES
 from localspec.trees.argument import MAX_NODES, TREE_NODES
+from localspec.trees.spine import Spine
 from localspec.verify import VERIFIERS
 
 DRAWN = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
@@ -87,6 +88,10 @@ def resolve_axes(
     usual = _usual(is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)
     verify = _verify(speculation, usual, is_chain=is_chain)
     verifier = _rule(verify)
+    draw = _draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled")
+    if is_automatic and shape.nodes and draw is Draw.COUPLED:
+        policy = Spine()  # its chains have siblings where rows are free
+        shape = policy.shape(shape.nodes)
     axes = Axes(
         method=method,
         tree=speculation.tree,
@@ -95,7 +100,7 @@ def resolve_axes(
         verifier=verifier,
         policy=policy,
         shape=shape,
-        draw=_draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled"),
+        draw=draw,
         options=options,
         is_guarded=is_guarded,
         must_repeat=not may_wait,

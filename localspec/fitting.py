@@ -14,6 +14,7 @@ from localspec.config import Sampling, Speculation
 from localspec.errors import IncompatibleError, UsageError
 from localspec.methods import MethodInfo, registered, resolve
 from localspec.protocols import Shape, Traits
+from localspec.trees.static import Chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ def fit_axes(axes: Axes, asked: Speculation, target: Held, draft: Held | None) -
     """
     if axes.shape.nodes == 0:
         return Fitted(axes)
+    if axes.is_automatic and target.traits.max_leaves < axes.shape.leaves:
+        axes = replace(axes, policy=Chain(), shape=replace(axes.shape, leaves=1))
     info: MethodInfo = resolve(registered()[axes.method]).info
     refusal = _refusal(axes, asked, info, target) or (
         _drafts_not(draft, asked) if draft is not None and info.needs == "a draft model" else None

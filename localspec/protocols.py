@@ -164,14 +164,21 @@ def ever(depth: int, share: float) -> bool:
     return True
 
 
+def never(n_nodes: int, promise: float) -> bool:
+    """Add no sibling."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the next pass should draft: zero nodes is plain decoding.
 
     `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7), and before a chosen or
     coupled token is taken. `look_on` is asked before the drafter evaluates a drafted token, with its depth and its
-    share: to know what may follow costs a pass of the drafter. Policies whose levels are fixed ask it. `learned` is
-    what past passes told of acceptance; policies ask `acceptance`, which falls back on the prior.
+    share: to know what may follow costs a pass of the drafter. Policies whose levels are fixed ask it. `widen` is asked
+    before a sibling is added beside a chain, with the nodes so far and the chance that it is the accepted one: only of
+    coupled tokens, for whose verification it plays no part how the draft came to be. `learned` is what past passes told
+    of acceptance; policies ask `acceptance`, which falls back on the prior.
     """
 
     drafter: str = "plain"
@@ -180,6 +187,7 @@ class Plan:
     draw: Draw = Draw.IID
     go_on: Callable[[Growth], bool] = field(default=always)
     look_on: Callable[[int, float], bool] = field(default=ever)
+    widen: Callable[[int, float], bool] = field(default=never)
     learned: Acceptance | None = None
     expects: tuple[float, float] | None = None  # tokens and seconds of the pass, as predicted
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs

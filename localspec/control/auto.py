@@ -231,6 +231,8 @@ class Auto:
             self._draw,
             stop.go_on,
             stop.look_on,
+            stop.widen,
+            self._acceptance,
             expects=(1.0 + expected, rows[best] + draft[best] + self._reading.seconds),
             why=f"{self._name}, about {best}",
         )
@@ -280,7 +282,7 @@ class Auto:
     def _follow(self, step: Step) -> None:
         """Let the acceptance of the model's tokens follow the pass."""
         self._acceptance.observe(step)
-        kept = len(step.verdict.path)
+        kept = sum(node == at for at, node in enumerate(step.verdict.path, 1))  # of the chain, not beside it
         for is_accepted in [1.0] * kept + [0.0] * (kept < step.draft.depth):
             self._judged += 1.0
             self._mean += max(MEAN, 1.0 / self._judged) * (is_accepted - self._mean)

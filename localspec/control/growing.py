@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from localspec.acceptance import Acceptance
 from localspec.protocols import Growth
 
+LEAST = 0.01  # tokens that a sibling must promise where its row is free: handling it is not
+
 
 @dataclass(slots=True)
 class Growing:
@@ -52,6 +54,11 @@ class Growing:
             self.tokens += chance
             self.squares += (2 * self.length - 1) * chance
         return is_worth
+
+    def widen(self, n_nodes: int, promise: float) -> bool:
+        """Whether a sibling beside the chain is worth the row it takes: it costs no pass of the draft model."""
+        is_affordable = n_nodes + 1 < len(self.rows)
+        return is_affordable and promise > self.rows[n_nodes + 1] - self.rows[n_nodes] + LEAST
 
     def _is_worth(self, k: int, looked: int, chance: float) -> bool:
         """Whether some longer draft is worth what it costs more; `chance` is that its next token is accepted too."""

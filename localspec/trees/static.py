@@ -43,17 +43,20 @@ class Static:
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
         """Grow level by level until the widths, the plan's limits or its `go_on` end it."""
         seedling = Seedling(pending, position, plan, chooser)
-        level = [0]
-        for depth, width in enumerate(self._widths[: plan.max_depth]):
-            if depth > 0:
-                level = [node for node in level if plan.look_on(depth, seedling.share(node))]
-                source.expand([seedling.paths[node] for node in level])
-            level = [
-                child for node in level for child in seedling.sprout(node, source.law(seedling.paths[node]), width)
-            ]
-            if not level:
-                break
+        extend(seedling, self._widths[: plan.max_depth], source, plan)
         return seedling.draft()
+
+
+def extend(seedling: Seedling, widths: Sequence[int], source: LawSource, plan: Plan) -> None:
+    """Give every node of the last level `widths[d]` children, level by level."""
+    level = [0]
+    for depth, width in enumerate(widths):
+        if depth > 0:
+            level = [node for node in level if plan.look_on(depth, seedling.share(node))]
+            source.expand([seedling.paths[node] for node in level])
+        level = [child for node in level for child in seedling.sprout(node, source.law(seedling.paths[node]), width)]
+        if not level:
+            break
 
 
 class Chain:

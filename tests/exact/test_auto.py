@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from localspec.acceptance import Acceptance
+from localspec.chooser import SeededChooser
 from localspec.config import Sampling
 from localspec.control.auto import Auto
 from localspec.control.cost import Costs, DraftCosts
@@ -23,11 +24,13 @@ from localspec.methods.suffix import Suffix
 from localspec.options import read_options
 from localspec.protocols import Controller, Drafter, History, Plan, Room, Shape, Verifier
 from localspec.sampling import Sampler
+from localspec.trees.spine import Spine
 from localspec.trees.static import Chain
 from localspec.verify.block import Block
+from localspec.verify.coupled import Coupled
 from localspec.verify.token import Token
 from localspec.verify.traversal import Traversal
-from tests.exact.harness import OPEN, Setup, answers, assert_exact, target_answers
+from tests.exact.harness import OPEN, Setup, answers, assert_exact, build, target_answers
 
 RULES: dict[str, Verifier] = {"token": Token(), "block": Block(), "traversal": Traversal()}
 CHEAP, DEAR = (0.05, 0.1), (0.3, 0.4)  # what a row and a draft token cost, in plain passes
@@ -97,6 +100,30 @@ def test_whole_generations_have_the_target_law(
     )
     assert_exact(answers(setup), target_answers(setup))
     assert ("d", 0) in seen or ("d", 1) in seen or ("d", 2) in seen
+
+
+def test_coupled_texts_are_plain_decodings_with_siblings_beside_its_chains() -> None:
+    """Over 300 noise tables: the shape of a draft, which follows the tokens drafted, decides nothing."""
+    shapes: set[tuple[int, int]] = set()
+
+    def steer(drafters: dict[str, Drafter]) -> Controller:
+        rows = {n: 1.0 + 0.05 * (n > 1) for n in range(1, 6)}  # of a draft's rows all are free but the first
+        shape = Shape(4, 4, 4)
+        auto = Auto(Costs(RowCosts(rows), DraftCosts(0.1)), Acceptance(Draw.COUPLED), shape, Draw.COUPLED, name="d")
+        return Timed(auto, 0.0, 0.1, set())
+
+    auto = Setup(Coupled(), policy=Spine(), nodes=4, depth=4, draw=Draw.COUPLED, max_tokens=7, n_vocab=4, steer=steer)
+    plain = replace(auto, nodes=0, depth=0, steer=None)
+    tables = auto.tables()
+    for seed in range(300):
+        texts = []
+        for setup in (auto, plain):
+            engine, context = build(setup, *tables, SeededChooser(seed))
+            steps = list(engine.generate(context))
+            texts.append([token for step in steps for token in step.tokens])
+            shapes |= {(len(step.draft), step.draft.depth) for step in steps}
+        assert texts[0] == texts[1]
+    assert any(nodes > depth > 1 for nodes, depth in shapes)
 
 
 def test_it_really_chooses() -> None:

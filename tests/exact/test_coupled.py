@@ -24,8 +24,9 @@ from localspec.chooser import SeededChooser
 from localspec.config import Sampling
 from localspec.draft import Draft, Draw, Step, Verdict
 from localspec.law import Law
-from localspec.protocols import Chooser, Drafter, History, Laws, Plan, Rows, Verifier
+from localspec.protocols import Chooser, Controller, Drafter, History, Laws, Plan, Room, Rows, Verifier
 from localspec.sampling import Sampler
+from localspec.trees.spine import Spine
 from localspec.trees.static import Static
 from localspec.verify.coupled import Coupled
 from tests.exact.harness import OPEN, PROMPT, Answer, Setup, Table, build
@@ -118,6 +119,19 @@ def always_eog(target: Table, text: Answer, chooser: Chooser) -> int:
     return EOG
 
 
+class Widening:
+    """Another controller's plans, in which a sibling of any promise is worth its row."""
+
+    def __init__(self, inner: Controller) -> None:
+        self._inner = inner
+
+    def plan(self, history: History, room: Room) -> Plan:
+        return replace(self._inner.plan(history, room), widen=lambda n_nodes, promise: True)
+
+    def observe(self, step: Step, seconds: float) -> None:
+        self._inner.observe(step, seconds)
+
+
 def scripted(guess: Callable[[Table, Answer, Chooser], int], width: int = 1) -> Callable[[Table], Drafter]:
     return lambda target: Scripted(target, guess, width)
 
@@ -126,6 +140,7 @@ KINDS: dict[str, Setup] = {
     **{f"chain {k}": replace(SETUP, nodes=k, depth=k) for k in range(5)},
     "tree 2,1": replace(SETUP, policy=Static((2, 1)), nodes=4, depth=2),
     "tree 3,2": replace(SETUP, policy=Static((3, 2)), nodes=9, depth=2),
+    "chain with siblings": replace(SETUP, policy=Spine(), nodes=5, depth=2, controller=Widening),
     "clear leads only": replace(SETUP, nodes=3, depth=3, go_on=lambda growth: growth.share > 0.6),
     "drawn chain": replace(SETUP, draw=Draw.IID, nodes=3, depth=3),
     "drawn tree": replace(SETUP, policy=Static((2, 2)), draw=Draw.WITHOUT_REPLACEMENT, nodes=6, depth=2),
@@ -173,6 +188,7 @@ def test_drafts_are_accepted_and_rejected() -> None:
         return sum(bool(step.verdict.path) for step in tested) / len(tested)
 
     assert 0.2 < share("chain 3") < 0.9
+    assert share("chain with siblings") > share("chain 2")
     assert share("oracle") == 1.0
     assert share("always wrong") == 0.0
 

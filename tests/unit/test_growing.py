@@ -66,6 +66,16 @@ def test_a_draft_that_is_cut_to_nothing_has_cost_its_look() -> None:
     assert grown(0.05).promise == pytest.approx(-0.1)
 
 
+def test_a_sibling_is_added_where_its_row_costs_less_than_it_promises() -> None:
+    """The third row beside two is free, one more than could all be rejected is not to be had."""
+    stop = grown(0.95)
+    assert not stop.widen(1, 0.7)
+    assert stop.widen(1, 0.72)
+    assert stop.widen(2, 0.02)
+    assert not stop.widen(2, 0.005), "handling it takes time too"
+    assert not stop.widen(3, 1.0)
+
+
 def test_looks_are_worth_what_they_were_of_late() -> None:
     """The guess is believed at first, and soon no more."""
     looks = Looks()

@@ -15,6 +15,7 @@ from localspec.trees.opt_tree import OptTree
 from localspec.trees.p_split import PSplit
 from localspec.trees.sequoia import Sequoia
 from localspec.trees.spectr import SpecTr
+from localspec.trees.spine import Spine
 
 
 class TestTrees(DrafterContract):
@@ -28,6 +29,7 @@ class TestTrees(DrafterContract):
         (Eagle2(top=3), 5, 3),
         (OptTree(threshold=0.0), 5, 3),
         (PSplit(split=0.1), 6, 4),
+        (Spine(), 5, 3),
     )
 
     def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
