@@ -6,9 +6,8 @@ written and the weights loaded, and nobody else did.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import Any
 
 from localspec import events
 from localspec.config import LoadSettings, cache_folder
@@ -16,9 +15,10 @@ from localspec.errors import LocalspecError
 from localspec.loading import Loaded, load_model, look_at
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.shards import read_model
-from localspec.options import Value
 from localspec.placing import Looked, fits_memory, load_options
 from localspec.protocols import Cancel
+
+Choose = Callable[[int, Layers | None], Layers]  # of so many layers, of which some were found best, those to draft with
 
 NO_ROOM = "there is no memory for the early exit that was tuned; decoding goes without it"
 
@@ -58,14 +58,12 @@ class Deriving:
         """Leave it alone from now on: it could not be loaded."""
         self._paying = None
 
-    def load(
-        self, method: Any, options: Mapping[str, Value], n_ctx: int, cancel: Cancel
-    ) -> Generator[events.Event, None, Loaded]:
-        """Return the draft with the layers that `method` names by its `options`, made and loaded if it is not yet."""
+    def load(self, choose: Choose, n_ctx: int, cancel: Cancel) -> Generator[events.Event, None, Loaded]:
+        """Return the draft with the layers that `choose` names, made and loaded if it is not yet."""
         if self._exits is None:
             self._exits = Exits(read_model(self._path), cache_folder("early-exit"))
         tuned = self._exits.tuned()
-        layers: Layers = method.layers(options, self._exits.n_layers, None if tuned is None else tuned.layers)
+        layers = choose(self._exits.n_layers, None if tuned is None else tuned.layers)
         if self.loaded is None or self._layers != layers:
             yield events.Loading("early exit", 0.0)
             with self._exits.held(layers) as path:

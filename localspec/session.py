@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from functools import partial
 
 from localspec import events
 from localspec.axes import Axes, resolve_axes
@@ -259,7 +260,7 @@ class Session:
         assert self._target is not None
         assert self._deriving is not None
         n_ctx = self._target.backend.traits.n_ctx
-        return (yield from self._deriving.load(method, axes.options, n_ctx, self._cancel))
+        return (yield from self._deriving.load(partial(method.layers, axes.options), n_ctx, self._cancel))
 
     def _steering_of(self, axes: Axes, draft: Loaded | None) -> Steering:
         """Return what plans for the pair, or for the target with the early exit that `auto` took."""

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from localspec.models.early_exit import Exits, Tuned
+from localspec.models.gguf.header import read_header
 from tests.cli.harness import PAIR, REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair
-from tests.integration.gguf_models import MAMBA, random_gguf
+from tests.integration.gguf_models import MAMBA, TINY, random_gguf
 from tests.integration.test_split_model import split
 
 pytestmark = needs_pair
@@ -59,6 +61,25 @@ def test_a_bench_measures_what_was_asked(measured: Path) -> None:
     page = (measured.parent / "a.md").read_text()
     assert "draft-model:k=3" in page
     assert "draft-model:k=3" in (measured.parent / "a.txt").read_text()
+
+
+def test_an_early_exit_that_auto_takes_is_part_of_what_was_measured(tmp_path: Path) -> None:
+    """After another tuning it is another method: such results are not one bench, nor gone on with."""
+    model = random_gguf(TINY)
+    exits = Exits(read_header(model), tmp_path / "cache" / "early-exit")
+    asked = ("-n", "4", "--prompts", "1", "--repeats", "1", "--temps", "0", "--methods", "auto", "--json", "-")
+    methods, layers = [], []
+    for ratio in (None, 0.9, 1.1):
+        if ratio is not None:
+            exits.store(Tuned((0, 2), ratio))
+            exits.file((0, 2))
+        done = call(tmp_path, "bench", str(model), "-d", "none", *asked)
+        assert done.returncode == 0, done.stderr
+        made = json.loads(done.stdout)
+        methods.append(made["results"][-1]["method"])
+        layers.append(made["provenance"]["options"].get("early_exit"))
+    assert methods == ["plain", "plain", "early-exit"]
+    assert layers == [None, None, [0, 2]]
 
 
 def test_prompts_are_cold_and_cut(tmp_path: Path) -> None:
