@@ -30,7 +30,7 @@ class Deriving:
         self.loaded: Loaded | None = None
         self._settings = settings
         self._path = target.info.path
-        self._exits: Exits | None = None
+        self._exits: Exits | None = None  # from the first load on: it holds the header, and that the vocabulary
         self._layers: Layers = ()  # of what is loaded
         self._paying: Layers | None = None
 

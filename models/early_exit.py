@@ -122,8 +122,9 @@ class Exits:
         if not any(self.folder.glob("*.json")):
             return None
         tuned = self.tuned()
-        is_theirs = tuned is not None and tuned.ratio > 1.0 and _is_whole(self.path(tuned.layers))
-        return tuned.layers if tuned is not None and is_theirs else None
+        if tuned is None or tuned.ratio <= 1.0 or not _is_whole(self.path(tuned.layers)):
+            return None
+        return tuned.layers
 
     def store(self, best: Tuned) -> Path:
         """Keep what was found for this model; return where."""

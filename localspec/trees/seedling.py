@@ -68,10 +68,10 @@ class Seedling:
             return child if child and self._plan.go_on(replace(growth, share=child.share)) else None
         return next(children, None) if self._plan.go_on(growth) else None
 
-    def graft(self, parent: int, child: Drawn) -> int:
-        """Add one more child to a node that has some; return the new node."""
+    def graft(self, parent: int, child: Drawn) -> None:
+        """Add one more child to a node that has some."""
         self.n_leaves += 1
-        return self._add(parent, child)
+        self._add(parent, child)
 
     def _add(self, parent: int, child: Drawn) -> int:
         self._tokens.append(child.token)

@@ -34,7 +34,7 @@ class Spine:
     draws: ClassVar[frozenset[Draw]] = frozenset({Draw.COUPLED})
 
     def shape(self, k: int) -> Shape:
-        """Return the largest: `k` nodes, of which all but the first may be siblings of one."""
+        """Return the budget: any chain with siblings within it may grow."""
         return Shape(k, k, max(1, min(k, MAX_LEAVES)))
 
     def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:

@@ -153,7 +153,7 @@ def test_one_that_is_damaged(exits: Exits) -> None:
 
 
 def test_one_that_goes_while_nobody_looks(exits: Exits) -> None:
-    """Its file and the folder vanish before the first answer, which comes without it; named, it is an error."""
+    """Its file and the folder vanish before the first answer, which comes without it."""
     tune(exits, 1.3)
     with session() as (opened, warnings):
         assert warnings == []
