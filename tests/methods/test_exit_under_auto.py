@@ -1,4 +1,7 @@
-"""Early exit under `auto`: taken where it was tuned and pays and no model drafts, and done without where it fails."""
+"""Early exit under `auto`: taken where it was tuned and pays and no model drafts, and done without where it fails.
+
+That the text stays plain decoding's, near ties told apart, is in test_early_exit.
+"""
 
 from __future__ import annotations
 
@@ -60,15 +63,10 @@ def method(told: list[events.Event]) -> str:
     return started.method
 
 
-def text(told: list[events.Event]) -> list[int]:
-    return [piece.id for event in told if isinstance(event, events.Committed) for piece in event.out]
-
-
 def test_one_that_pays_is_taken(exits: Exits) -> None:
-    """What it costs is measured with it, in a profile of its own, and the text stays plain decoding's."""
+    """What it costs is measured with it, in a profile of its own."""
     file = tune(exits, 1.3)
     with session() as (opened, warnings):
-        plain = answer(opened, Speculation("plain"))
         told = answer(opened)
         assert warnings == []
         assert method(told) == "early-exit"
@@ -76,7 +74,6 @@ def test_one_that_pays_is_taken(exits: Exits) -> None:
         assert started.derived is not None
         assert started.derived.path == str(file)
         assert any(isinstance(event, events.Loading) and event.what == "early exit" for event in told)
-        assert text(told) == text(plain)
         own, with_exit = opened._steering, opened._derived_steering
         assert own is not None
         assert with_exit is not None
@@ -94,7 +91,7 @@ def test_one_that_pays_is_taken(exits: Exits) -> None:
 
 
 def test_it_drafts(exits: Exits) -> None:
-    """At no cost, all layers but one draft, and most of it is accepted."""
+    """At no cost, all layers but one draft, and in most passes a token of theirs is accepted."""
     tune(exits, 1.3)
     with session() as (opened, _):
         answer(opened, n=1)  # measures
@@ -104,10 +101,9 @@ def test_it_drafts(exits: Exits) -> None:
         costs.target.add({1: 0.1} | dict.fromkeys((2, 4, 8, 17), 0.01))
         costs.draft.observe(1, 1e-6)
         told = answer(opened, sampling=SEEDED)
-        drafted = [event for event in told if isinstance(event, events.Committed) and event.k]
+        drafted = [e for e in told if isinstance(e, events.Committed) and e.k and e.drafter == "early-exit"]
         assert drafted
-        assert sum(len(event.out) - 1 for event in drafted) > len(drafted)
-        assert text(told) == text(answer(opened, Speculation("plain"), SEEDED))
+        assert sum(event.n_accepted > 0 for event in drafted) > len(drafted) / 2
 
 
 @pytest.mark.parametrize(
