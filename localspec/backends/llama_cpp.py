@@ -16,11 +16,12 @@ import numpy as np
 from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import Cells, Copy, Remove
-from localspec.backends.context import MAX_OUTPUTS, context_size, kv_bytes, open_context, with_attention
+from localspec.backends.context import MAX_OUTPUTS, kv_bytes, with_attention
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
+from localspec.backends.room import Room
 from localspec.backends.rows import LlamaRows, RowBuffer
 from localspec.backends.threads import settle_threads
 from localspec.draft import Mask, Nodes
@@ -40,6 +41,7 @@ __all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Pr
 SLOW = 1.0  # seconds of a pass: a stop must not wait for the end of such a one
 SHORT = 2  # tokens: what a drafter catches up with between passes
 EARLY = 256  # cells: attention is computed over as many at a time, and what an empty context costs holds up to there
+AHEAD = 8  # positions that a lone token finds free: see `_make_room`
 OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
 NO_CALLBACK = api.ggml_abort_callback()
 
@@ -47,9 +49,10 @@ NO_CALLBACK = api.ggml_abort_callback()
 class LlamaBackend:
     """A context on `model`, with one owner.
 
-    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache. `lone_rows` is how many rows a
-    pass of one token has, early in a context: more than one where somebody measured that those take less time. `cancel`
-    is asked within passes where those take long: any of them then raises Cancelled, and the cache holds what it held.
+    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache at its full length. `lone_rows` is
+    how many rows a pass of one token has, early in a context: more than one where somebody measured that those take
+    less time. `cancel` is asked within passes where those take long: any of them then raises Cancelled, and the cache
+    holds what it held.
     """
 
     def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
@@ -62,20 +65,20 @@ class LlamaBackend:
         self.kv_bytes = kv_bytes(model, self.options)
         self._is_stateful = model.is_recurrent or model.is_hybrid
         n_leaves = 1 if self._is_stateful else self.options.max_leaves
-        self._context: Any = open_context(model, self.options, n_leaves)
+        self._room = Room(model, self.options, n_leaves)
         model.users.add(self)
-        self._n_ctx = context_size(model, self.options)
+        self._n_ctx = self._room.limit
         self._n_batch = min(self.options.n_batch, self._n_ctx)
         self._max_rows = min(self._n_batch, MAX_OUTPUTS)  # llama.cpp aborts the process beyond
-        self._memory = api.llama_get_memory(self._context)
+        self._memory: Any = api.llama_get_memory(self._room.context)
         self._batch = Batch(self._n_batch, n_leaves, self._n_ctx)
         self._cells = Cells(n_leaves)
-        self._rows = RowBuffer(self._context, model.n_vocab)
+        self._rows = RowBuffer(self._room.context, model.n_vocab)
         self._tokens: list[int] = []
         self._open_tokens: list[int] = []
         try:
             can_rollback = self._probe()
-            self.threads = self.options.threads or settle_threads(self._context, model.n_bytes, self._warm_up)
+            self.threads = self.options.threads or settle_threads(self._room.context, model.n_bytes, self._warm_up)
             self.evaluated = 0
         except LocalspecError:
             self.close()
@@ -121,6 +124,7 @@ class LlamaBackend:
                 detail={"n_tokens": len(wanted), "n_ctx": self._n_ctx},
             )
         self._forget(self.cached(wanted))
+        self._make_room(len(wanted) - self.length)
         return self._feed(wanted, cancel)
 
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> LlamaRows:
@@ -133,6 +137,7 @@ class LlamaBackend:
         assert 0 < n <= self._max_rows, f"one decode takes 1 to {self._max_rows} nodes"
         if self._cells.length + first + n > self._n_ctx:
             raise self._context_full(n)
+        self._make_room(n)
         growth = self._cells.grow(parents.tolist() if isinstance(parents, np.ndarray) else parents)
         self._apply(growth.copies)
         ids: Ids = np.asarray(tokens, np.int32)
@@ -172,10 +177,9 @@ class LlamaBackend:
 
     def close(self) -> None:
         """Free the context; rows become stale. Idempotent."""
-        if self._context is not None:
+        if self._room.context is not None:
             self._rows.serial.number += 1
-            api.llama_free(self._context)
-            self._context = None
+            self._room.close()
 
     def __enter__(self) -> Self:
         return self
@@ -205,6 +209,7 @@ class LlamaBackend:
         assert self._cells.n_open == 0, "times are taken between passes"
         assert start == 0 or self.traits.can_rollback, "what cannot be taken back is timed in an empty cache"
         n = min(rows, self._max_rows)
+        self._make_room(n)
         # Tokens that differ, by a prime: a mixture of experts would answer equal ones with the same experts.
         self._batch.fill_chain(np.arange(n, dtype=np.int32) * 7919 % self.model.n_vocab, start)
         began = time.perf_counter()
@@ -216,6 +221,15 @@ class LlamaBackend:
             api.llama_memory_clear(self._memory, False)
         self.evaluated -= n
         return seconds
+
+    def _make_room(self, n: int) -> None:
+        """Hold `n` nodes more, if need be in a longer context, which makes rows stale.
+
+        A lone one asks for some to spare: moving takes time, which no draft is to answer for.
+        """
+        if self._room.fit(self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)):
+            self._memory = api.llama_get_memory(self._room.context)
+            self._rows.move(self._room.context)
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
@@ -252,11 +266,11 @@ class LlamaBackend:
             code = self._run()
         else:
             callback = api.ggml_abort_callback(lambda _data: is_stopped())
-            api.llama_set_abort_callback(self._context, callback, None)
+            api.llama_set_abort_callback(self._room.context, callback, None)
             try:
                 code = self._run()
             finally:  # the callback does not outlive this call
-                api.llama_set_abort_callback(self._context, NO_CALLBACK, None)
+                api.llama_set_abort_callback(self._room.context, NO_CALLBACK, None)
         if code == OK:
             self.evaluated += n
             if spare:
@@ -280,9 +294,9 @@ class LlamaBackend:
     def _run(self) -> int:
         """Return llama.cpp's code for the batch, and keep how long it took."""
         began = time.perf_counter()
-        code: int = api.llama_decode(self._context, self._batch.struct)
+        code: int = api.llama_decode(self._room.context, self._batch.struct)
         if code == OK:
-            api.llama_synchronize(self._context)  # a GPU is still computing when llama_decode returns: time it here
+            api.llama_synchronize(self._room.context)  # a GPU still computes when llama_decode returns: time it here
             self._took = time.perf_counter() - began
         return code
 

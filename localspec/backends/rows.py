@@ -55,6 +55,12 @@ class RowBuffer:
         self._view: Logits = np.empty((0, n_vocab), np.float32)
         self.serial = Serial()
 
+    def move(self, context: Any) -> None:
+        """Read the rows of another context from now on."""
+        self.serial.number += 1
+        self._context = context
+        self._address = 0
+
     def of_last(self, n: int) -> LlamaRows:
         """Return the row of the last of `n` entries as that of node 0; no other has one."""
         return LlamaRows(self.serial, self._at(n - 1, 1), 0, None)

@@ -1,0 +1,94 @@
+"""The context that llama.cpp has open: as long as the text needs for now, where that is quicker.
+
+Without flash attention llama.cpp keeps every entry of the values in a line as long as the context, and a pass reads the
+start of each line. The longer the context, the further apart these lie: after 300 to 2000 tokens a pass of a 1B model
+took 2 to 6 % longer in one of 4096 than in one just long enough. To move takes three to ten passes, while nothing is
+evaluated again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from localspec.backends.context import context_size, kv_bytes, open_context
+from localspec.backends.devices import available_memory
+from localspec.backends.lib import api
+from localspec.backends.log import LOG
+from localspec.backends.memory import context_bytes
+from localspec.backends.model import Model
+from localspec.backends.options import LoadOptions
+from localspec.backends.threads import SMALL
+from localspec.errors import InternalError
+
+FIRST = 512  # positions to begin with, doubled as often as need be
+
+
+class Room:
+    """The open `context`, for trees of `n_leaves`, whose `size` of positions follows the text up to `limit`."""
+
+    def __init__(self, model: Model, options: LoadOptions, n_leaves: int) -> None:
+        self._model = model
+        self._options = options
+        self._n_leaves = n_leaves
+        self.limit = context_size(model, options)
+        self.size = FIRST if _may_grow(model, options) else self.limit
+        self.context: Any = self._opened()
+
+    def fit(self, n: int) -> bool:
+        """Hold at least `n` positions, or as many as there may be; tell whether the context is another one now.
+
+        Raises ResourceError, with nothing changed, where memory does not suffice any more.
+        """
+        n = min(n, self.limit)
+        if n <= self.size:
+            return False
+        before, size = self.context, self.size
+        while self.size < n:
+            self.size = min(2 * self.size, self.limit)
+        try:
+            self.context = self._opened()
+            _move(before, self.context)
+        except BaseException:
+            if self.context is not before:
+                api.llama_free(self.context)
+            self.context, self.size = before, size
+            raise
+        api.llama_free(before)
+        return True
+
+    def close(self) -> None:
+        """Free the context. Idempotent."""
+        if self.context is not None:
+            api.llama_free(self.context)
+            self.context = None
+
+    def _opened(self) -> Any:
+        options = replace(self._options, n_ctx=self.size)
+        kv_bytes(self._model, options)  # refuses what memory does not hold
+        return open_context(self._model, options, self._n_leaves)
+
+
+def _may_grow(model: Model, options: LoadOptions) -> bool:
+    """Whether moving pays, and memory would hold two contexts of full length."""
+    n_ctx = context_size(model, options)
+    is_quicker = options.flash_attn == "off" and not model.n_gpu_layers and n_ctx > FIRST and model.n_bytes > SMALL
+    # What lies before a sliding window would be overwritten once it has moved, and could not be gone back to.
+    forgets = model.is_recurrent or model.is_hybrid or api.llama_model_n_swa(model.handle) > 0
+    if not is_quicker or forgets:
+        return False
+    available = available_memory()
+    return available is not None and 2 * context_bytes(model.context_shape, n_ctx, options) <= available
+
+
+def _move(source: Any, target: Any) -> None:
+    """Give the context `target` all that the cache of `source` holds, and its threads."""
+    api.llama_set_n_threads(target, api.llama_n_threads(source), api.llama_n_threads_batch(source))
+    state = np.empty(api.llama_state_get_size(source), np.uint8)
+    pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+    n_bytes = api.llama_state_get_data(source, pointer, len(state))
+    if not n_bytes or api.llama_state_set_data(target, pointer, n_bytes) != n_bytes:
+        raise InternalError(f"llama.cpp did not move the text into a longer context: {LOG.reason()}")
