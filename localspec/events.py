@@ -24,7 +24,7 @@ class ModelFacts:
     n_params: int
     n_vocab: int
     n_layer: int
-    kv_bytes: int
+    kv_bytes: int  # of a context of full length
     devices: tuple[str, ...]
 
 

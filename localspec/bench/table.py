@@ -81,7 +81,7 @@ def measured_on(provenance: Wire) -> str:
     return (
         f"{files}; {machine['processor']}, {machine['cores']} cores, threads: {provenance['threads']}, "
         f"{machine['system']}; {versions}; suite {options['suite']}, {options['n_prompts']} prompts, "
-        f"{options['max_tokens']} tokens an answer, {options['repeats']} answers each, cache {kv / 1e6:.1f} MB."
+        f"{options['max_tokens']} tokens an answer, {options['repeats']} answers each, cache up to {kv / 1e6:.1f} MB."
     )
 
 
@@ -138,7 +138,7 @@ def _below(result: Result) -> str:
     notes = [
         "tok/s: decoding alone, median over prompts [95 % interval]",
         "× plain: the same, of the ratios to plain decoding on the same prompt",
-        f"cache {kv / 1e6:.1f} MB",
+        f"cache up to {kv / 1e6:.1f} MB",
     ]
     outside = ", what lies on a GPU left out" if _has_gpu(result.provenance) else ""
     if peak:
