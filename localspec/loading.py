@@ -46,8 +46,7 @@ class Loaded:
 
     def held(self) -> Held:
         """Return what decides how it may be drafted for, and whether it can draft."""
-        is_stateful = self.model.is_recurrent or self.model.is_hybrid
-        return Held(self.info.architecture, self.backend.traits, is_stateful)
+        return Held(self.info.architecture, self.backend.traits, self.model.is_stateful)
 
     def close(self) -> None:
         """Free the context, then the weights."""

@@ -63,8 +63,7 @@ class LlamaBackend:
         self.cancel: Cancel = never
         self._took = 0.0  # seconds of the last decode
         self.kv_bytes = kv_bytes(model, self.options)
-        self._is_stateful = model.is_recurrent or model.is_hybrid
-        n_leaves = 1 if self._is_stateful else self.options.max_leaves
+        n_leaves = 1 if model.is_stateful else self.options.max_leaves
         self._room = Room(model, self.options, n_leaves)
         model.users.add(self)
         self._n_ctx = self._room.limit
@@ -177,9 +176,8 @@ class LlamaBackend:
 
     def close(self) -> None:
         """Free the context; rows become stale. Idempotent."""
-        if self._room.context is not None:
-            self._rows.serial.number += 1
-            self._room.close()
+        self._rows.serial.number += 1
+        self._room.close()
 
     def __enter__(self) -> Self:
         return self
@@ -302,7 +300,7 @@ class LlamaBackend:
 
     def _recover(self) -> None:
         """Drop what a failed decode left; a recurrent state, which it spoiled, goes altogether."""
-        length = 0 if self._is_stateful else self._cells.length
+        length = 0 if self.model.is_stateful else self._cells.length
         if length:
             api.llama_memory_seq_rm(self._memory, -1, length, -1)
         else:

@@ -86,8 +86,7 @@ class Model:
         self.n_layers: int = api.llama_model_n_layer(self.handle)
         self.n_params: int = api.llama_model_n_params(self.handle)
         self.n_bytes: int = api.llama_model_size(self.handle)
-        self.is_recurrent: bool = api.llama_model_is_recurrent(self.handle)
-        self.is_hybrid: bool = api.llama_model_is_hybrid(self.handle)
+        self.is_stateful: bool = api.llama_model_is_recurrent(self.handle) or api.llama_model_is_hybrid(self.handle)
         self.context_shape = self._even_shape() if shape is None else shape
         self.special = self._special()
         self.suppressed = self._suppressed()

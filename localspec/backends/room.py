@@ -1,9 +1,9 @@
 """The context that llama.cpp has open: as long as the text needs for now, where that is quicker.
 
 Without flash attention llama.cpp keeps every entry of the values in a line as long as the context, and a pass reads the
-start of each line. The longer the context, the further apart these lie: after 300 to 2000 tokens a pass of a 1B model
-took 2 to 6 % longer in one of 4096 than in one just long enough. To move takes three to ten passes, while nothing is
-evaluated again.
+start of each line. The longer the context, the further apart these lie: after 300 to 2000 tokens most passes of a 1B
+model took 3 to 7 % longer in one of 4096 than in one just long enough. To move takes four to fifteen passes, about one
+in a hundred since the last move, and nothing is evaluated again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ FIRST = 512  # positions to begin with, doubled as often as need be
 
 
 class Room:
-    """The open `context`, for trees of `n_leaves`, whose `size` of positions follows the text up to `limit`."""
+    """The open `context`, for trees of `n_leaves`, whose `size` of positions follows the text up to `limit`.
+
+    That memory holds one of full length has been found out before.
+    """
 
     def __init__(self, model: Model, options: LoadOptions, n_leaves: int) -> None:
         self._model = model
@@ -36,28 +39,27 @@ class Room:
         self._n_leaves = n_leaves
         self.limit = context_size(model, options)
         self.size = FIRST if _may_grow(model, options) else self.limit
-        self.context: Any = self._opened()
+        self.context: Any = self._opened(self.size)
 
     def fit(self, n: int) -> bool:
         """Hold at least `n` positions, or as many as there may be; tell whether the context is another one now.
 
         Raises ResourceError, with nothing changed, where memory does not suffice any more.
         """
-        n = min(n, self.limit)
-        if n <= self.size:
+        size, n = self.size, min(n, self.limit)
+        if n <= size:
             return False
-        before, size = self.context, self.size
-        while self.size < n:
-            self.size = min(2 * self.size, self.limit)
+        while size < n:
+            size = min(2 * size, self.limit)
+        kv_bytes(self._model, replace(self._options, n_ctx=size))  # refuses what memory does not hold
+        context = self._opened(size)
         try:
-            self.context = self._opened()
-            _move(before, self.context)
+            _move(self.context, context)
         except BaseException:
-            if self.context is not before:
-                api.llama_free(self.context)
-            self.context, self.size = before, size
+            api.llama_free(context)
             raise
-        api.llama_free(before)
+        api.llama_free(self.context)
+        self.context, self.size = context, size
         return True
 
     def close(self) -> None:
@@ -66,10 +68,8 @@ class Room:
             api.llama_free(self.context)
             self.context = None
 
-    def _opened(self) -> Any:
-        options = replace(self._options, n_ctx=self.size)
-        kv_bytes(self._model, options)  # refuses what memory does not hold
-        return open_context(self._model, options, self._n_leaves)
+    def _opened(self, size: int) -> Any:
+        return open_context(self._model, replace(self._options, n_ctx=size), self._n_leaves)
 
 
 def _may_grow(model: Model, options: LoadOptions) -> bool:
@@ -77,7 +77,7 @@ def _may_grow(model: Model, options: LoadOptions) -> bool:
     n_ctx = context_size(model, options)
     is_quicker = options.flash_attn == "off" and not model.n_gpu_layers and n_ctx > FIRST and model.n_bytes > SMALL
     # What lies before a sliding window would be overwritten once it has moved, and could not be gone back to.
-    forgets = model.is_recurrent or model.is_hybrid or api.llama_model_n_swa(model.handle) > 0
+    forgets = model.is_stateful or api.llama_model_n_swa(model.handle) > 0
     if not is_quicker or forgets:
         return False
     available = available_memory()

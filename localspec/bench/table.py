@@ -77,12 +77,17 @@ def measured_on(provenance: Wire) -> str:
         if model
     )
     versions = ", ".join(f"{name} {version}" for name, version in provenance["versions"].items())
-    kv = sum(model["kv_bytes"] for model in (pair["target"], pair["draft"]) if model)
     return (
         f"{files}; {machine['processor']}, {machine['cores']} cores, threads: {provenance['threads']}, "
         f"{machine['system']}; {versions}; suite {options['suite']}, {options['n_prompts']} prompts, "
-        f"{options['max_tokens']} tokens an answer, {options['repeats']} answers each, cache up to {kv / 1e6:.1f} MB."
+        f"{options['max_tokens']} tokens an answer, {options['repeats']} answers each, {_cache(pair)}."
     )
+
+
+def _cache(pair: Wire) -> str:
+    """Say how much the caches of a pair take once their contexts are full."""
+    n_bytes = sum(model["kv_bytes"] for model in (pair["target"], pair["draft"]) if model)
+    return f"cache up to {n_bytes / 1e6:.1f} MB"
 
 
 def _lines(rows: Sequence[Row], names: Sequence[str], shown: int | None = None) -> list[Cells]:
@@ -133,12 +138,11 @@ def _by_position(row: Row, shown: int | None) -> str:
 
 def _below(result: Result) -> str:
     """Return what a reader must know of the figures."""
-    kv = sum(model["kv_bytes"] for model in (result.provenance["pair"][key] for key in ("target", "draft")) if model)
     peak = max((row.peak_memory for row in result.rows), default=0)
     notes = [
         "tok/s: decoding alone, median over prompts [95 % interval]",
         "× plain: the same, of the ratios to plain decoding on the same prompt",
-        f"cache up to {kv / 1e6:.1f} MB",
+        _cache(result.provenance["pair"]),
     ]
     outside = ", what lies on a GPU left out" if _has_gpu(result.provenance) else ""
     if peak:

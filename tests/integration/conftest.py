@@ -1,4 +1,4 @@
-"""The storyteller pair in F32, made once per run.
+"""What these tests share: a tiny random model, and the storyteller pair in F32, made once per run.
 
 Q8_0 products round activations to eight bits, which turns a difference of 1e-6 between a batch's row and the same row
 alone into 1e-2; in F32 both agree to 1e-3, so a wrong cache cannot hide behind the rounding.
@@ -12,8 +12,23 @@ from pathlib import Path
 import pytest
 
 from localspec.backends.lib import api
-from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.llama_cpp import LlamaBackend, Model
 from tests.integration import pair
+from tests.integration.gguf_models import EXACT, random_gguf
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    """A tiny random model, one per test module."""
+    with Model(random_gguf(), EXACT) as opened:
+        yield opened
+
+
+@pytest.fixture
+def backend(model: Model) -> Iterator[LlamaBackend]:
+    """A new context on it."""
+    with LlamaBackend(model) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -12,22 +12,10 @@ from localspec.backends.batch import Batch
 from localspec.backends.llama_cpp import EARLY, LlamaBackend, LoadOptions, Model
 from localspec.errors import PromptTooLongError, ResourceError
 from localspec.protocols import Cancelled
-from tests.integration.gguf_models import EXACT, TREES, never, path_to, random_gguf
+from tests.integration.gguf_models import TREES, never, path_to
 
 NOISE = 1e-3
 PREFIX = [7, 300, 12, 99, 4, 256, 31, 8, 77]
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model(random_gguf(), EXACT) as model:
-        yield model
-
-
-@pytest.fixture
-def backend(model: Model) -> Iterator[LlamaBackend]:
-    with LlamaBackend(model) as backend:
-        yield backend
 
 
 @pytest.fixture(scope="module")

@@ -24,18 +24,6 @@ def _contexts_grow_from_sixteen_positions(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(room, "SMALL", 0)
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[Model]:
-    with Model(random_gguf(), EXACT) as model:
-        yield model
-
-
-@pytest.fixture
-def backend(model: Model) -> Iterator[LlamaBackend]:
-    with LlamaBackend(model) as backend:
-        yield backend
-
-
 @pytest.fixture
 def whole(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaBackend]:
     with monkeypatch.context() as patch:

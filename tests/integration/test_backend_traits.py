@@ -29,7 +29,7 @@ def sliding() -> Iterator[LlamaBackend]:
 
 
 def test_a_recurrent_model_cannot_roll_back(recurrent: LlamaBackend) -> None:
-    assert recurrent.model.is_recurrent
+    assert recurrent.model.is_stateful
     assert not recurrent.traits.can_rollback
     assert recurrent.traits.max_leaves == 1
     assert recurrent.length == 0
