@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from localspec.draft import Draft, Source, Step, Times, Verdict
-from localspec.protocols import Room
+from localspec.protocols import Plan, Room
 from localspec.text import TextStream
+
+
+PLAIN = Plan()
 
 
 class Finish(Enum):
@@ -74,17 +77,7 @@ class Context:
         wanted = cells if self._max_tokens is None else self._max_tokens - self.generated - 1
         return Room(depth=max(0, min(wanted, cells)), nodes=max(0, cells))
 
-    def commit(
-        self,
-        draft: Draft,
-        verdict: Verdict,
-        times: Times,
-        *,
-        is_probe: bool = False,
-        why: str = "",
-        expects: tuple[float, float] | None = None,
-        drafter: str = "",
-    ) -> Step:
+    def commit(self, draft: Draft, verdict: Verdict, times: Times, plan: Plan = PLAIN) -> Step:
         """Append the accepted run and the verdict's own token, cut where a stop rule says so.
 
         The returned step's last token is the new pending one.
@@ -99,20 +92,7 @@ class Context:
                 run, sources = run[:n], sources[:n]
                 break
         kept = (0, *verdict.path[: len(run) - 1])
-        return Step(
-            draft,
-            verdict,
-            tuple(run),
-            tuple(sources),
-            kept,
-            position,
-            times,
-            text=text,
-            is_probe=is_probe,
-            why=why,
-            expects=expects,
-            drafter=drafter,
-        )
+        return Step(draft, verdict, tuple(run), tuple(sources), kept, position, times, plan, text)
 
     def interrupt(self) -> None:
         """End the text where it is, unless it has ended."""

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localspec.law import Ids, Law
+
+if TYPE_CHECKING:  # protocols rests on this module
+    from localspec.protocols import Plan
 
 Nodes = tuple[int, ...]
 Mask = NDArray[np.bool_]
@@ -201,6 +205,7 @@ class Step:
 
     `tokens` and `sources` are the committed run; its last token is pending, and `kept` (node ids, 0 first) are the
     nodes whose cells stay in the cache. `text` is what the run made certain: whole characters, no partial stop string.
+    `plan` is what the controller asked for.
     """
 
     draft: Draft
@@ -210,11 +215,13 @@ class Step:
     kept: Nodes
     position: int  # absolute position of tokens[0]
     times: Times
+    plan: Plan
     text: str = ""
-    is_probe: bool = False
-    why: str = ""
-    expects: tuple[float, float] | None = None  # tokens and seconds, as the controller predicted
-    drafter: str = ""  # who was asked for a draft, which may be empty; "" where nobody was
+
+    @property
+    def drafter(self) -> str:
+        """Who was asked for a draft, which may be empty; "" where nobody was."""
+        return self.plan.drafter if self.plan.max_nodes > 0 else ""
 
     @property
     def n_drafted(self) -> int:

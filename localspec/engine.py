@@ -64,15 +64,7 @@ class Engine:
             draft, TargetLaws(self.sampler, rows, draft, context.tokens), self.chooser, context.position
         )
         times = Times(drafted - planned, decoded - drafted, self.clock() - decoded, planned - lap, planned - began)
-        step = context.commit(
-            draft,
-            verdict,
-            times,
-            is_probe=plan.is_probe,
-            why=plan.why,
-            expects=plan.expects,
-            drafter=plan.drafter if plan.max_nodes > 0 else "",
-        )
+        step = context.commit(draft, verdict, times, plan)
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert self.target.length == len(context.tokens) - 1
         for drafter in self.drafters.values():

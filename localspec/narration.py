@@ -29,7 +29,7 @@ def narrate(
             first = engine.clock()
         yield _committed(index, step, vocabulary, details=details)
         began_pass, told = told, engine.clock()
-        if step.is_probe:  # measured as every pass is paid, to the end of telling it; plain decoding plans nothing
+        if step.plan.is_probe:  # measured as every pass is paid, to the end of telling it; plain decoding plans nothing
             yield Probed(1e3 * (told - began_pass - step.times.planning), step.position)
     assert context.finish is not None
     now = engine.clock()
@@ -44,7 +44,7 @@ def narrate(
 
 def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool) -> Committed:
     """Tell one pass; number 0 is the token from the prompt's own last row, whose pass Prefilled has told."""
-    times = step.times
+    times, plan = step.times, step.plan
     return Committed(
         index=index,
         position=step.position,
@@ -62,10 +62,10 @@ def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool)
             sample=1e3 * times.sample,
             other=1e3 * times.other,
         ),
-        is_probe=step.is_probe,
-        why=step.why,
-        expected_tokens=None if step.expects is None else step.expects[0],
-        expected_ms=None if step.expects is None else 1e3 * step.expects[1],
+        is_probe=plan.is_probe,
+        why=plan.why,
+        expected_tokens=None if plan.expects is None else plan.expects[0],
+        expected_ms=None if plan.expects is None else 1e3 * plan.expects[1],
         drafted=_drafted(step, vocabulary) if details else (),
         drafter=step.drafter,
         rows=1 + len(step.draft) if index else 0,

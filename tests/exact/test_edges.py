@@ -216,7 +216,7 @@ def test_measuring_passes(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Counting(Probing):
         def observe(self, step, seconds) -> None:
             nonlocal probes
-            probes += step.why.startswith("measures")
+            probes += step.plan.why.startswith("measures")
             super().observe(step, seconds)
 
     setup = replace(SETUPS[rule], controller=Counting, max_tokens=4, seed=13)

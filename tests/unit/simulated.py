@@ -60,5 +60,4 @@ def step_of(plan: Plan, position: int, beliefs: list[float], kept: int, times: T
     sources = (Source.ACCEPTED,) * kept + (Source.CORRECTED if kept < k else Source.BONUS,)
     verdict = Verdict(tuple(range(1, kept + 1)), 0, sources[-1])
     run, kept_nodes = (0,) * (kept + 1), (0, *verdict.path)
-    asked = plan.drafter if plan.max_nodes else ""
-    return Step(draft, verdict, run, sources, kept_nodes, position, times, drafter=asked)
+    return Step(draft, verdict, run, sources, kept_nodes, position, times, plan)

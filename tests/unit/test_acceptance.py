@@ -7,6 +7,7 @@ import pytest
 
 from localspec.acceptance import RANKS, Acceptance, prior
 from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
+from localspec.protocols import Plan
 
 # Two children of the pending token, two of the first of them, one of the second: shares as told.
 TREE = Draft.of([9, 1, 2, 3, 4, 5], [-1, 0, 0, 1, 1, 2], shares=[1.0, 0.5, 0.4, 0.9, 0.3, 0.8])
@@ -14,7 +15,7 @@ TREE = Draft.of([9, 1, 2, 3, 4, 5], [-1, 0, 0, 1, 1, 2], shares=[1.0, 0.5, 0.4, 
 
 def step(path: tuple[int, ...], draft: Draft = TREE) -> Step:
     verdict = Verdict(path, 7, Source.CORRECTED)
-    return Step(draft, verdict, (7,), (Source.CORRECTED,), (0, *path), 1, Times())
+    return Step(draft, verdict, (7,), (Source.CORRECTED,), (0, *path), 1, Times(), Plan())
 
 
 def learned(*paths: tuple[int, ...], times: int = 1000) -> Acceptance:

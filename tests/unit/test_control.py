@@ -24,7 +24,7 @@ def observe(controller: Controller, plan: Plan) -> None:
     """Let the controller see a pass that carried out its plan."""
     draft = Draft.of([1] * (plan.max_nodes + 1), range(-1, plan.max_nodes))
     verdict = draft.verdict(0, 2)
-    controller.observe(Step(draft, verdict, (2,), (Source.PLAIN,), (0,), 1, Times(), is_probe=plan.is_probe), 0.1)
+    controller.observe(Step(draft, verdict, (2,), (Source.PLAIN,), (0,), 1, Times(), plan), 0.1)
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
@@ -107,7 +107,7 @@ def test_the_inner_controller_sees_every_pass() -> None:
 
     class Inner(Fixed):
         def observe(self, step: Step, seconds: float) -> None:
-            seen.append(step.is_probe)
+            seen.append(step.plan.is_probe)
 
     controller = Probing(Inner("d", Shape(2, 2, 1), Draw.IID))
     for _ in range(4):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from localspec.draft import Draft, Draw, Nodes, Source, Step, Times
 from localspec.law import Law
+from localspec.protocols import Plan
 
 TREE = Draft.of([7, 1, 2, 3, 1, 5], [-1, 0, 0, 1, 2, 4])
 
@@ -56,7 +57,7 @@ def test_scouts_may_not_be_accepted() -> None:
     assert draft.children == ((1,), (3,), (), (), (), ())
     assert draft.is_chain
     assert (draft.depth, draft.n_leaves) == (2, 2)
-    step = Step(draft, draft.verdict(0, 5), (5,), (Source.CORRECTED,), (0,), 3, Times())
+    step = Step(draft, draft.verdict(0, 5), (5,), (Source.CORRECTED,), (0,), 3, Times(), Plan())
     assert step.n_drafted == 2
 
 
@@ -81,7 +82,7 @@ def test_verdicts(node: int, path: Nodes, source: Source) -> None:
 
 def test_counts_of_a_step() -> None:
     """Accepted are those that were committed, not those the verdict accepted before a cut."""
-    step = Step(TREE, TREE.verdict(5, 9), (2, 1), (Source.ACCEPTED,) * 2, (0, 2), 3, Times(0.1, 0.2, 0.3, 0.4))
+    step = Step(TREE, TREE.verdict(5, 9), (2, 1), (Source.ACCEPTED,) * 2, (0, 2), 3, Times(0.1, 0.2, 0.3, 0.4), Plan())
     assert (step.n_drafted, step.n_accepted) == (5, 2)
     assert step.times.total == pytest.approx(1.0)
 

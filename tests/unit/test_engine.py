@@ -94,7 +94,7 @@ def test_the_first_token_is_plain_and_committed_before_any_draft() -> None:
     """The prompt's own pass: no draft, no probe, the source plain."""
     first = next(engine().generate(context()))
     assert first.sources == (Source.PLAIN,)
-    assert (len(first.draft), first.position, first.is_probe) == (0, len(PROMPT), False)
+    assert (len(first.draft), first.position, first.plan.is_probe) == (0, len(PROMPT), False)
 
 
 def test_what_was_held_of_the_prompt_is_reused() -> None:
@@ -216,7 +216,7 @@ def test_the_plans_reasons_reach_the_step() -> None:
             return replace(super().plan(history, room), is_probe=True, why="because")
 
     steps = list(engine(controller=Explained("d", PLAIN, Draw.COUPLED)).generate(context(max_tokens=3)))
-    assert [(step.is_probe, step.why) for step in steps[1:]] == [(True, "because")] * 2
+    assert [(step.plan.is_probe, step.plan.why) for step in steps[1:]] == [(True, "because")] * 2
     assert [step.drafter for step in steps] == ["", "", ""]  # nothing was drafted
 
 

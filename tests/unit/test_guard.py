@@ -65,7 +65,7 @@ def told(
     run = (2,) * (accepted + 1)
     sources = (Source.ACCEPTED,) * accepted + (Source.PLAIN,)
     verdict = Verdict(tuple(range(1, accepted + 1)), 2, Source.PLAIN)
-    step = Step(tree, verdict, run, sources, (0,), 1, Times(draft, verify, sample, planning=planning))
+    step = Step(tree, verdict, run, sources, (0,), 1, Times(draft, verify, sample, planning=planning), Plan())
     controller.observe(step, draft + verify + sample + planning + host)
 
 

@@ -17,7 +17,7 @@ from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.errors import UsageError
 from localspec.law import Law
 from localspec.methods import resolve
-from localspec.protocols import Controller, Growth, Room, Shape
+from localspec.protocols import Controller, Growth, Plan, Room, Shape
 
 CHAIN = Shape(12, 12, 1)
 ROOM = Room(depth=100, nodes=100)
@@ -34,7 +34,7 @@ def passed(drafted: int, accepted: int) -> Step:
     """Return a pass that kept `accepted` of `drafted` tokens."""
     draft = Draft.of([1] * (drafted + 1), range(-1, drafted))
     path = tuple(range(1, accepted + 1))
-    return Step(draft, Verdict(path, 2, Source.PLAIN), (2,), (Source.PLAIN,), (0,), 1, Times())
+    return Step(draft, Verdict(path, 2, Source.PLAIN), (2,), (Source.PLAIN,), (0,), 1, Times(), Plan())
 
 
 def build(spelling: str, shape: Shape = CHAIN) -> Controller:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from localspec.context import Vocabulary
 from localspec.draft import Draft, Source, Step, Times
 from localspec.narration import _committed
+from localspec.protocols import Plan
 
 
 def test_rows_that_only_fill_a_pass_are_no_drafts() -> None:
     """Padding costs nothing and is never accepted: to show it as refused would slander the draft."""
     draft = Draft.of([5, 6, 7], [-1, 0, 1]).padded(8)
     verdict = draft.verdict(1, 9)
-    step = Step(draft, verdict, (6, 9), (Source.ACCEPTED, Source.CORRECTED), (0, 1), 1, Times(), drafter="draft-model")
+    step = Step(draft, verdict, (6, 9), (Source.ACCEPTED, Source.CORRECTED), (0, 1), 1, Times(), Plan("draft-model", 1, 1))
     words = Vocabulary(lambda token: False, lambda token: b" %d" % token)
     told = _committed(1, step, words, details=True)
     assert [(piece.id, piece.source) for piece in told.drafted] == [(6, "accepted"), (7, "rejected")]

@@ -17,6 +17,7 @@ from localspec.control.ledger import Ledger
 from localspec.control.row_costs import RowCosts
 from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.profiles import ENDS, Profile
+from localspec.protocols import Plan
 from localspec.steering import Steering
 
 SETTINGS = (("CPU",), 2, "auto", "auto", "f16", "auto", "build 1")
@@ -38,7 +39,7 @@ def learned() -> Acceptance:
     for i in range(40):
         kept = i % 3
         verdict = Verdict(tuple(range(1, kept + 1)), 5, Source.CORRECTED)
-        acceptance.observe(Step(draft, verdict, (5,), (Source.CORRECTED,), (0, *verdict.path), 1, Times()))
+        acceptance.observe(Step(draft, verdict, (5,), (Source.CORRECTED,), (0, *verdict.path), 1, Times(), Plan()))
     return acceptance
 
 
