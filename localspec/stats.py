@@ -13,8 +13,8 @@ Definitions (`localspec` prints nothing that is not one of these):
   probability that a draft token which the verifier looks at is kept, each look counted once (the maximum-likelihood
   estimate of alpha of 2211.17192 section 3.1).
 * *la* = accepted tokens per drafting pass, *la/k* = the mean over drafting passes of accepted / depth.
-* *speed-up* = plain milliseconds a token / measured milliseconds a token, both of decoding alone (neither the prompt
-  nor the token it yields). Plain is the lower quartile of two or more plain passes; without them there is no speed-up.
+* *speedup* = plain milliseconds a token / the answer's, both as medians and of decoding alone (neither the prompt nor
+  the token it yields). docs/figures.md defines it and says when none is shown; `Stats.comparison` computes it.
 
 Identities: emitted = accepted + passes - cut; sum accepted_per_pos = accepted for chains and trees alike.
 """
@@ -24,6 +24,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import median
 
 from localspec.events import (
     Committed,
@@ -35,22 +36,25 @@ from localspec.events import (
     Started,
     Warned,
 )
+from localspec.speedup import Comparison, Passes, compare
 
 SOURCES = ("accepted", "corrected", "bonus", "plain")
 
 
+FEW = 0.1  # share of the decoding passes: where fewer drafted, no speedup is shown
+
+
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What plain decoding costs here: by `n` probe passes, the last `age_s` ago with `ctx` tokens in the context.
+    """What plain decoding costs here: the median of `n` plain passes of this answer and of earlier ones.
 
-    `is_live`: they were made in this answer; else some or all in earlier ones.
+    The last of them was `age_s` seconds ago, with `ctx` tokens in the context.
     """
 
     ms_per_token: float
     n: int
     ctx: int
     age_s: float
-    is_live: bool
 
     @property
     def tok_per_s(self) -> float:
@@ -114,7 +118,10 @@ class Stats:
     _text: list[str] = field(default_factory=list)
     _kept_share: float = 0.0
     _decoded: int = 0
-    _probes: list[tuple[Probed, float]] = field(default_factory=list)  # with when each was made
+    _plain: list[Probed] = field(default_factory=list)
+    _plain_at: float = 0.0  # the clock's time of the last of them
+    _timed: Passes = field(default_factory=Passes)
+    _compared: tuple[tuple[int, int], Comparison | None] = ((0, 0), None)  # after how many passes, plain and all
 
     def observe(self, event: Event) -> None:
         """Take one event into account; those that carry no number are ignored."""
@@ -129,7 +136,8 @@ class Stats:
             case Committed():
                 self._commit(event)
             case Probed():
-                self._probes.append((event, self.clock() - event.age_s))
+                self._plain.append(event)
+                self._plain_at = self.clock() - event.age_s
             case Warned():
                 self.warnings.append(event)
             case Finished():
@@ -162,6 +170,7 @@ class Stats:
             self.sample_ms += ms.sample
             self.other_ms += ms.other
             self._decoded += len(event.out)
+            self._timed.add(event.drafter, event.rows, ms.draft, ms.verify + ms.sample + ms.other)
 
     def _positions(self, event: Committed, is_cut: bool) -> None:
         self.drafting_passes += 1
@@ -227,31 +236,33 @@ class Stats:
 
     @property
     def baseline(self) -> Baseline | None:
-        """Plain decoding as the probes measured it, None before the second one.
-
-        The lower quartile, of up to three probes the fastest: a stutter or a processor that is still waking up makes
-        plain passes slower, never faster, and must not look like a speed-up. Those of earlier answers count, and tell
-        their age, until this one has two of its own: the machine may have changed meanwhile.
-        """
-        live = [one for one in self._probes if one[0].age_s == 0]
-        earlier = [one for one in self._probes if one[0].age_s > 0]
-        used = live if len(live) > 1 else self._probes
-        if len(used) < 2:
+        """Plain decoding as the plain passes known measured it, None before the second one."""
+        if len(self._plain) < 2:
             return None
-        last, at = live[-1] if len(live) > 1 else earlier[-1]
-        ms = _lower_quartile([one.plain_ms for one, _ in used])
-        return Baseline(ms, len(used), last.ctx, self.clock() - at, last.age_s == 0)
+        ms = median(one.plain_ms for one in self._plain)
+        return Baseline(ms, len(self._plain), self._plain[-1].ctx, self.clock() - self._plain_at)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """This answer against plain decoding; None without drafts, or with fewer than two passes of either."""
+        if not self.drafted:
+            return None
+        counts = (len(self._plain), self._timed.n)
+        if counts != self._compared[0]:  # faces ask for it several times between two passes
+            plain = [one.plain_ms for one in self._plain]
+            self._compared = (counts, compare(plain, self._timed, self._decoded))
+        return self._compared[1]
+
+    @property
+    def drafted_little(self) -> bool:
+        """Whether too few decoding passes drafted for a speedup to be theirs."""
+        return self.drafting_passes < FEW * self._timed.n
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster than plain decoding, None unless both were measured in this run."""
-        if self.baseline is None or not self.drafted:
-            return None
-        return _ratio(self.baseline.ms_per_token, self.ms_per_token or 0.0)
-
-
-def _lower_quartile(values: list[float]) -> float:
-    return sorted(values)[len(values) // 4]
+        """How many times as fast as plain decoding; None where that is unknown, undecided or no merit of drafts."""
+        found = self.comparison
+        return None if found is None or found.holds_one or self.drafted_little else found.factor
 
 
 def _ratio(part: float, whole: float) -> float | None:

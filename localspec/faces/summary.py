@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from localspec.stats import Baseline, Stats
+from localspec.stats import Stats
 
-EVEN = 0.02  # ratios nearer to 1 are no difference
+ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
 
 
 def live_line(stats: Stats) -> str:
@@ -13,7 +13,7 @@ def live_line(stats: Stats) -> str:
     if stats.tok_per_s is not None:
         parts.append(f"{stats.tok_per_s:.1f} tok/s")
     if stats.speedup is not None:
-        parts.append(f"{stats.speedup:.2f}× plain")
+        parts.append(standing(stats))
     if stats.acceptance is not None:
         parts.append(f"accepted {percent(stats.acceptance)}")
         parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
@@ -42,12 +42,30 @@ def stats_line(stats: Stats) -> str:
 
 
 def verdict(stats: Stats) -> str:
-    """Return what the controller found, with the speed-up where one was measured; "" where it found nothing."""
-    found = stats.finished.verdict if stats.finished is not None else ""
-    if not found or found.startswith(("plain: ", "parked: ")) or stats.speedup is None:
-        return found
-    pays = "pays" if stats.speedup > 1 + EVEN else "does not pay" if is_slower(stats) else "neither pays nor costs"
-    return f"speculation {pays}: {stats.speedup:.2f}x; {found}"
+    """Return one sentence: how fast this answer was beside plain decoding, and what the controller found."""
+    if stats.started is None:
+        return ""
+    found = stats.finished.verdict.rstrip(".") if stats.finished is not None else ""
+    if found and (not stats.drafted or stats.comparison is None):
+        told = found[0].upper() + found[1:]
+    else:
+        told = _sentence(stats) + (f"; {found}" if found else "")
+    return f"{told}."
+
+
+def _sentence(stats: Stats) -> str:
+    """Return how fast this answer was beside plain decoding, as a sentence without its full stop."""
+    found = stats.comparison
+    if stats.started is not None and stats.started.k == 0 and not stats.drafted:
+        return "This was plain decoding"
+    if not stats.drafted:
+        return "Nothing was drafted"
+    if found is None:
+        return "Too few plain passes were measured to tell a speedup"
+    if stats.speedup is None:
+        return f"This answer {'had' if _is_little(stats) else 'ran at' if _is_about(stats) else 'was'} {standing(stats)}"
+    times = f"{found.factor:.2f} times as fast as plain decoding ({found.low:.2f} to {found.high:.2f})"
+    return f"Drafting made this answer {'slower: ' if is_slower(stats) else ''}{times}"
 
 
 def plans(stats: Stats) -> str:
@@ -69,25 +87,16 @@ def ttft_ms(stats: Stats) -> float | None:
 
 def is_slower(stats: Stats) -> bool:
     """Whether speculation cost time: worth a colour."""
-    return stats.speedup is not None and stats.speedup < 1 - EVEN
+    return stats.speedup is not None and stats.speedup < 1.0
 
 
-def speedup_words(stats: Stats) -> str:
-    """Return the speed-up with the plain rate it is measured against, or why there is none."""
+def standing(stats: Stats) -> str:
+    """Return the speedup, or in words why none is shown."""
     if not stats.drafted:
         return "nothing was drafted"
-    if stats.speedup is None or stats.baseline is None:
-        return "speed-up: not measured"
-    against = f"({stats.baseline.tok_per_s:.1f} tok/s, probed {_when(stats.baseline)})"
-    if is_slower(stats):
-        return f"{stats.speedup:.2f}× — slower than plain here {against}"
-    return f"{stats.speedup:.2f}× plain {against}"
-
-
-def _when(baseline: Baseline) -> str:
-    return "live" if baseline.is_live else f"{age(baseline.age_s)} ago"
-
-
+    found = stats.comparison
+    if found is None:
+        return "speedup: not measured"
 def age(seconds: float) -> str:
     """Return how long ago something was, in one word and its unit."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else "hours"
