@@ -13,7 +13,6 @@ from localspec.draft import Draft, Source, Step, Times, Verdict
 from localspec.protocols import Plan, Room
 from localspec.text import TextStream
 
-
 PLAIN = Plan()
 
 

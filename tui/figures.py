@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from localspec.events import Loaded
-from localspec.faces.summary import EVEN, age, percent
-from localspec.faces.summary import verdict as controllers_verdict
+from localspec.faces.summary import interval, is_slower, percent, plain_rate, standing
+from localspec.faces.summary import verdict as verdict_of
 from localspec.sanitize import sanitize
 from localspec.stats import Stats
 from localspec.tui.trace import Trace
@@ -79,19 +79,7 @@ def cell(trace: Trace | None) -> Content:
 def verdict(trace: Trace) -> str:
     """Return what can be said of speculation in this answer, in words."""
     stats = trace.stats
-    if found := controllers_verdict(stats):
-        return sanitize(found)
-    if stats.started is not None and stats.started.k == 0:
-        return "plain decoding: nothing drafts"
-    if not stats.drafted:
-        return f"nothing was drafted{' so far' if stats.finished is None else ''}"
-    if stats.speedup is None:
-        return "not judged: plain decoding was not measured yet"
-    if stats.speedup > 1 + EVEN:
-        return "speculation is paying off"
-    if stats.speedup < 1 - EVEN:
-        return "slower than plain here; F6 turns it off"
-    return "about even with plain decoding"
+    return sanitize(verdict_of(stats)) + (" F6 turns drafting off." if is_slower(stats) else "")
 
 
 def _lines(lines: list[list[Part]]) -> Content:
@@ -121,7 +109,11 @@ def _pair(loaded: Loaded | None, width: int) -> list[list[Part]]:
 def _speed(trace: Trace, width: int) -> list[list[Part]]:
     bars = trace.meter.sparkline(max(0, width - 16))
     rate: list[Part] = [(f" {_rate(trace):<13}", "bold $foreground"), (bars, "$primary")]
-    return [[("SPEED", "bold $primary")], rate, [(" ", ""), *_speedup(trace.stats)], *_baseline(trace.stats)]
+    stats = trace.stats
+    speedup: list[Part] = [(" ", ""), *_speedup(stats)]
+    if stats.speedup is not None:
+        speedup.append((f"  {interval(stats)}", "$muted"))
+    return [[("SPEED", "bold $primary")], rate, speedup, *_baseline(stats)]
 
 
 def _rate(trace: Trace) -> str:
@@ -132,19 +124,12 @@ def _rate(trace: Trace) -> str:
 
 def _speedup(stats: Stats) -> list[Part]:
     if stats.speedup is None:
-        drafts = stats.started is not None and stats.started.k > 0
-        told = "speed-up not measured" if stats.drafted else "nothing drafted" if drafts else "plain decoding"
-        return [(told, "$muted")]
-    style = "$warning" if stats.speedup < 1 else "$success"
-    return [(f"{stats.speedup:.2f}× plain", f"bold {style}")]
+        return [(standing(stats), "$muted")]
+    return [(standing(stats), f"bold {'$warning' if is_slower(stats) else '$success'}")]
 
 
 def _baseline(stats: Stats) -> list[list[Part]]:
-    baseline = stats.baseline
-    if baseline is None:
-        return []
-    when = "now" if baseline.age_s < 1 else f"{age(baseline.age_s)} ago"
-    return [[(f" plain {baseline.tok_per_s:.1f} tok/s, probed {when}", "$muted")]]
+    return [] if stats.baseline is None else [[(f" {plain_rate(stats.baseline)}", "$muted")]]
 
 
 def _ms(value: float) -> str:

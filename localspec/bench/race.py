@@ -15,10 +15,10 @@ from localspec.bench.answers import PLAIN, Answer, Same, ask, compare_answers
 from localspec.bench.statistics import Interval, median_interval
 from localspec.config import Request
 from localspec.events import Started
-from localspec.faces.summary import EVEN
 from localspec.worker import Worker
 
 WARM_UP = 8  # tokens
+EVEN = 0.02  # ratios nearer to 1 are no difference
 SCHEMA = "localspec.race/1"
 ALONE = 0.1  # two plain answers can be so far apart: ratios nearer to 1 are no finding of one round, or of a median
 
@@ -55,8 +55,8 @@ class Race:
 
     @property
     def ratio(self) -> Interval | None:
-        """The median of the rounds' ratios."""
-        return median_interval(self.ratios)
+        """The median of the rounds' ratios, None where nothing was drafted: then both sides decoded plainly."""
+        return median_interval(self.ratios) if self.drafted else None
 
     @property
     def drafted(self) -> int:
@@ -90,12 +90,13 @@ class Race:
     def verdict(self) -> tuple[str, str]:
         """Return what people came for, in words: how fast, and whether it is the same text."""
         ratio, same = self.ratio, self.same
-        if ratio is None:
+        if not self.drafted:
+            speed = "nothing was drafted, so there is no speedup"
+        elif ratio is None:
             speed = "the answers are too short to be timed"
         else:
             n = f", {ratio.n} rounds" if ratio.n > 1 else ""
-            found = judged(ratio, self.ratios) if self.drafted else _undrafted(ratio)
-            speed = f"{ratio.spelt()}× plain{n}: {found}"
+            speed = f"{ratio.spelt()}× plain{n}: {judged(ratio, self.ratios)}"
         if any(one.is_cut for one in self.rounds) and (same is None or same.is_explained):
             return speed, "the outputs differ; the target was not asked to the end whether a tie explains it"
         if same is None:
@@ -117,7 +118,7 @@ class Race:
                 {
                     "plain": one.plain.to_wire(),
                     "speculative": one.other.to_wire(),
-                    "speedup": one.ratio,
+                    "speedup": one.ratio if one.other.stats.drafted else None,
                     "output": None if one.same is None else one.same.to_wire(),
                 }
                 for one in self.rounds
@@ -151,11 +152,6 @@ def judged(ratio: Interval, ratios: Sequence[float]) -> str:
 def is_unclear(ratios: Sequence[float]) -> bool:
     """Whether the median of a few rounds is off 1, and by no more than plain answers scatter."""
     return EVEN < abs(median(ratios) - 1.0) < ALONE / math.sqrt(len(ratios))
-
-
-def _undrafted(ratio: Interval) -> str:
-    costs = ratio.high is not None and ratio.high < 1.0
-    return f"nothing was drafted, {'and looking for drafts took time' if costs else 'what differs is chance'}"
 
 
 def race(

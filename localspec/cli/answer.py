@@ -76,8 +76,9 @@ def warn_if_full(stats: Stats, console: Console) -> None:
 
 
 def tell(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
-    """Write the stats line and below it what the plans promised, if that is asked, and the verdict."""
+    """Write the stats line and below it what the plans promised, if that is asked, and what the controller found."""
     console.say(stats_line(stats), "yellow" if is_slower(stats) else "dim")
-    for line in (plans(stats) if with_plans else "", verdict(stats)):
+    has_verdict = stats.finished is not None and stats.finished.verdict  # else the line above says all of it
+    for line in (plans(stats) if with_plans else "", verdict(stats) if has_verdict else ""):
         if line:
             console.say(line, "dim")

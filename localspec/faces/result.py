@@ -95,7 +95,7 @@ def _timings(stats: Stats) -> dict[str, Any]:
 
 
 def _spec(stats: Stats) -> dict[str, Any]:
-    baseline = stats.baseline
+    baseline, compared = stats.baseline, stats.comparison
     return {
         "k": stats.started.k if stats.started else None,
         "passes": stats.passes,
@@ -129,5 +129,5 @@ def _spec(stats: Stats) -> dict[str, Any]:
         },
         "verdict": verdict(stats) or None,
         "speedup": stats.speedup,
-        "speedup_ci95": None,
+        "speedup_ci95": compared and [compared.low, compared.high],
     }

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from localspec.stats import Stats
+from localspec.stats import Baseline, Stats
 
 ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
+PLAIN = "plain decoding"
+ALIKE = "about the speed of plain decoding"
+UNCLEAR = "no clear difference from plain"
+SENTENCES = {
+    PLAIN: "This answer was decoded plainly",
+    ALIKE: "This answer ran at about the speed of plain decoding",
+    UNCLEAR: "This answer was not clearly faster or slower than plain decoding",
+}
 
 
 def live_line(stats: Stats) -> str:
@@ -30,7 +38,7 @@ def stats_line(stats: Stats) -> str:
         parts.append(f"accepted {stats.accepted}/{stats.drafted} drafted ({percent(stats.acceptance)})")
         parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
     elif stats.started is not None and (stats.started.k == 0 or stats.passes > 1):
-        parts.append("plain decoding")
+        parts.append(PLAIN)
     if stats.started is not None and not stats.started.is_lossless:
         parts.append(f"approximate: {stats.started.verify} changes the distribution")
     ttft = ttft_ms(stats)
@@ -47,7 +55,7 @@ def verdict(stats: Stats) -> str:
         return ""
     found = stats.finished.verdict.rstrip(".") if stats.finished is not None else ""
     if found and (not stats.drafted or stats.comparison is None):
-        told = found[0].upper() + found[1:]
+        told = _capital(found)
     else:
         told = _sentence(stats) + (f"; {found}" if found else "")
     return f"{told}."
@@ -55,17 +63,15 @@ def verdict(stats: Stats) -> str:
 
 def _sentence(stats: Stats) -> str:
     """Return how fast this answer was beside plain decoding, as a sentence without its full stop."""
-    found = stats.comparison
-    if stats.started is not None and stats.started.k == 0 and not stats.drafted:
-        return "This was plain decoding"
-    if not stats.drafted:
-        return "Nothing was drafted"
-    if found is None:
-        return "Too few plain passes were measured to tell a speedup"
     if stats.speedup is None:
-        return f"This answer {'had' if _is_little(stats) else 'ran at' if _is_about(stats) else 'was'} {standing(stats)}"
-    times = f"{found.factor:.2f} times as fast as plain decoding ({found.low:.2f} to {found.high:.2f})"
+        words = standing(stats)
+        return SENTENCES.get(words, _capital(words))
+    times = f"{stats.speedup:.2f} times as fast as plain decoding ({interval(stats)})"
     return f"Drafting made this answer {'slower: ' if is_slower(stats) else ''}{times}"
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def plans(stats: Stats) -> str:
@@ -91,12 +97,40 @@ def is_slower(stats: Stats) -> bool:
 
 
 def standing(stats: Stats) -> str:
-    """Return the speedup, or in words why none is shown."""
+    """Return the speedup, or in a few words why none is shown."""
     if not stats.drafted:
-        return "nothing was drafted"
+        return PLAIN if stats.started is not None and stats.started.k == 0 else "nothing was drafted"
     found = stats.comparison
     if found is None:
-        return "speedup: not measured"
+        return "no speedup was measured"
+    if stats.speedup is not None:
+        return f"{stats.speedup:.2f}× plain"
+    if not found.holds_one:
+        return f"only {stats.drafting_passes} of {stats.passes - 1} passes drafted"
+    is_alike = stats.drafted_little or (found.low * ABOUT >= 1.0 and found.high <= ABOUT)
+    return ALIKE if is_alike else UNCLEAR
+
+
+def interval(stats: Stats) -> str:
+    """Return the interval of the speedup that is shown, "" where none is."""
+    found = stats.comparison
+    return "" if found is None or stats.speedup is None else f"{found.low:.2f} to {found.high:.2f}"
+
+
+def speedup_words(stats: Stats) -> str:
+    """Return the speedup, or why none is shown, with the plain rate that it is measured against."""
+    if stats.baseline is None or not stats.drafted:
+        return standing(stats)
+    shown = "" if stats.speedup is None else f", {interval(stats)}"
+    return f"{standing(stats)}{shown} ({plain_rate(stats.baseline)})"
+
+
+def plain_rate(baseline: Baseline) -> str:
+    """Return how fast plain decoding is, by how many passes, and when the last of them was."""
+    when = "now" if baseline.age_s < 1 else f"{age(baseline.age_s)} ago"
+    return f"plain {baseline.tok_per_s:.1f} tok/s, {baseline.n} passes, {when}"
+
+
 def age(seconds: float) -> str:
     """Return how long ago something was, in one word and its unit."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else "hours"

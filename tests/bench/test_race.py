@@ -132,7 +132,9 @@ def test_a_race_in_which_nothing_was_drafted_finds_nothing() -> None:
     request = Request(prompt="x", sampling=Sampling(temperature=0.0))
     raced = race(cast("Worker", Inspecting()), request, 2, lambda: False, lambda what, answer: None)
     assert raced is not None
-    assert raced.verdict()[0] == "1.00× plain, 2 rounds: nothing was drafted, what differs is chance"
+    assert raced.verdict()[0] == "nothing was drafted, so there is no speedup"
+    told = raced.to_wire()
+    assert [told["speedup"], *(one["speedup"] for one in told["rounds"])] == [None] * 3
 
 
 @pytest.mark.parametrize(

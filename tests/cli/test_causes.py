@@ -282,10 +282,10 @@ VERDICTS: dict[str, tuple[Race, str]] = {
     "slow rounds": (timed(0.8, 0.9), "speculation does not pay here: auto is 0.85x plain (median of 2 rounds, 0.80 t"),
     "one round": (timed(1.5), "speculation pays here: auto is 1.50x plain (at T=0.8, one prompt)"),
     "nothing drafted": (
-        timed(1.05, drafted=0), "speculation neither pays nor costs here: auto drafted nothing; auto is 1.05x plain (",
+        timed(1.05, drafted=0), "auto drafted nothing here, so there is no speedup; nothing was found bad",
     ),
     "one round, a little off": (timed(1.05), "whether speculation pays here is not decided: auto is 1.05x plain (at T"),
-    "nothing drafted, and slower": (timed(0.8, drafted=0), "speculation does not pay here: auto is 0.80x plain ("),
+    "nothing drafted, and slower": (timed(0.8, drafted=0), "auto drafted nothing here, so there is no speedup"),
 }  # fmt: skip
 
 

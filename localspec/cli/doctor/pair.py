@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
-from localspec.bench.race import Race, is_unclear
+from localspec.bench.race import EVEN, Race, is_unclear
 from localspec.cli.answer import load
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.case import Case
@@ -20,7 +20,6 @@ from localspec.cli.settings import open_worker
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings
 from localspec.events import Loaded, Warned
-from localspec.faces.summary import EVEN
 from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
@@ -88,6 +87,9 @@ def verdict(raced: Race | None, found: list[Finding]) -> str:
     bad = ", ".join(one.name for one in found if one.state == "bad")
     noted = ", ".join(one.name for one in found if one.state == "note" and one.is_measured)
     blamed = f"; found bad: {bad}" if bad else "; nothing was found bad"
+    noted = f"; worth a look: {noted}" if noted else ""
+    if raced is not None and not raced.drafted:
+        return f"auto drafted nothing here, so there is no speedup{blamed}{noted}"
     if raced is None or raced.ratio is None:
         why = "the race did not end" if raced is None else "the answers of the race were too short"
         return f"speed not measured: {why}{blamed if bad else ''}"
@@ -96,9 +98,6 @@ def verdict(raced: Race | None, found: list[Finding]) -> str:
     if len(ratios) > 1:
         rounds = f"median of {len(ratios)} rounds, {min(ratios):.2f} to {max(ratios):.2f}, {rounds}"
     told = f"auto is {ratio:.2f}x plain ({rounds})"
-    noted = f"; worth a look: {noted}" if noted else ""
-    if not raced.drafted and ratio > 1.0 - EVEN:
-        return f"speculation neither pays nor costs here: auto drafted nothing; {told}{blamed}{noted}"
     if is_unclear(ratios) or (min(ratios) < 1.0 - EVEN and max(ratios) > 1.0 + EVEN):
         return f"whether speculation pays here is not decided: {told}; {DECIDES} decides it{blamed}{noted}"
     if ratio > 1.0 + EVEN:
