@@ -154,7 +154,7 @@ class Finished:
     wall_ms: float
     ttft_ms: float
     peak_memory: int  # bytes, of the process that runs llama.cpp
-    verdict: str = ""  # what the automatic controller found, for people; whether drafting paid, the speed-up says
+    verdict: str = ""  # what the automatic controller found, for people; whether drafting paid, the speedup says
     overdrawn_ms: float | None = None  # by which its loss account was overdrawn at worst; at most 0: its bound held
 
 

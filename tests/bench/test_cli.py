@@ -245,11 +245,12 @@ def test_a_race_tells_speed_and_text(tmp_path: Path) -> None:
         assert (one["plain"]["method"], one["speculative"]["method"]) == ("plain", "draft-model")
         assert one["plain"]["seed"] == one["speculative"]["seed"]
         assert one["speculative"]["verify"] == "coupled"
-        assert one["speedup"] > 0
+        assert (one["speedup"] is None) == (one["speculative"]["acceptance"] is None)  # auto may draft nothing
 
 
 def test_a_race_for_people(tmp_path: Path) -> None:
-    done = call(tmp_path, "race", "storyteller", "Once upon a time", "--raw", "-n", "16", "--temp", "0")
+    done = call(tmp_path, "race", "storyteller", "Once upon a time", "--raw", "-n", "16", "--temp", "0", "--method",
+                "draft-model")  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()
     assert "× plain" in lines[-2]

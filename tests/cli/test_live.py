@@ -71,7 +71,7 @@ def test_the_stats_line_follows_the_text() -> None:
     assert terminal.wait() == 0
     assert body(terminal) == wrapped("".join(texts), 80)
     assert "accepted" in terminal.text
-    assert "probed live" in terminal.text
+    assert "(plain 100.0 tok/s, 2 passes, n" in terminal.text
 
 
 def test_exact_right_edge_and_newlines() -> None:
