@@ -81,7 +81,8 @@ class Passes:
 def compare(plain: Sequence[float], passes: Passes, tokens: int) -> Comparison | None:
     """Compare plain passes (milliseconds of a token) with the `passes` that decoded `tokens`; None for too few.
 
-    The interval is wide where one of both has few passes, and where passes of one kind differ in time.
+    The interval is wide where one of both has few passes, and where passes of one kind differ in time. The scatter is
+    that of both sides, so it has more degrees of freedom than the fewer passes less one: their number is assumed.
     """
     n, ms = min(len(plain), passes.n), passes.ms
     if n < 2 or not ms:
@@ -90,7 +91,7 @@ def compare(plain: Sequence[float], passes: Passes, tokens: int) -> Comparison |
     of_passes = [distance for kind in passes.rest.values() for distance in _distances(kind)]
     usual = max(_usual(of_plain), _usual(of_passes))
     error = math.hypot(MEDIAN * usual / math.sqrt(len(plain)), passes.error(usual, _all_told(of_plain + of_passes)))
-    factor, reach = median(plain) * tokens / ms, math.exp(_t(n - 1) * error)
+    factor, reach = median(plain) * tokens / ms, math.exp(_t(n) * error)
     return Comparison(factor, factor / reach, factor * reach)
 
 

@@ -204,9 +204,9 @@ def test_an_interval_misses_the_truth_in_one_of_twenty_answers_at_most(n_plain: 
     assert sum(one is not None for one in shown) <= 10
 
 
-@pytest.mark.parametrize(("n_plain", "least"), [(3, 0.2), (5, 0.9), (12, 1.0)])
+@pytest.mark.parametrize(("n_plain", "least"), [(2, 0.5), (5, 0.9), (12, 1.0)])
 def test_what_is_twice_as_fast_shows_it(n_plain: int, least: float) -> None:
-    """Three plain passes tell little, and twelve enough."""
+    """Two plain passes tell little, and twelve enough."""
     random = Random(n_plain)
     shown = [noisy(random, 2.0, n_plain).speedup for _ in range(50)]
     assert sum(one is not None and one > 1.0 for one in shown) >= least * len(shown)
@@ -220,7 +220,7 @@ def test_few_plain_passes_make_a_wide_interval() -> None:
         assert found.low < found.factor < found.high
         widths.append(found.high / found.low)
     assert widths == sorted(widths, reverse=True)
-    assert widths[0] > 1.3
+    assert widths[0] > 1.15
     assert widths[-1] < 1.05
 
 
@@ -241,9 +241,9 @@ PLAIN = [9.9, 10.0, 10.1] * 3
 @pytest.mark.parametrize(
     ("ms", "plain", "found", "words", "is_loss"),
     [
-        (20.0, PLAIN, "", "Drafting made this answer 1.50 times as fast as plain decoding (1.48 to 1.53).", False),
+        (20.0, PLAIN, "", "Drafting made this answer 1.50 times as fast as plain decoding (1.48 to 1.52).", False),
         (20.0, PLAIN, "copies were accepted at 93 %",
-         "Drafting made this answer 1.50 times as fast as plain decoding (1.48 to 1.53); copies were accepted at 93 %.",
+         "Drafting made this answer 1.50 times as fast as plain decoding (1.48 to 1.52); copies were accepted at 93 %.",
          False),
         (40.0, PLAIN, "",
          "Drafting made this answer slower: 0.75 times as fast as plain decoding (0.74 to 0.76).", True),
