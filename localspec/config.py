@@ -32,6 +32,7 @@ class LoadSettings:
     mmap: bool = True
     mlock: bool = False
     rpc: tuple[str, ...] = ()  # servers, HOST:PORT, whose devices take layers too
+    reproducible: bool = False  # the text of plain decoding, bit for bit
 
 
 @dataclass(frozen=True, slots=True)

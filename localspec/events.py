@@ -63,6 +63,7 @@ class Started:
     prompt_n: int
     is_lossless: bool = True  # the output keeps the target's law
     derived: ModelFacts | None = None  # the model that drafts, if it was made of the target's own layers
+    widths: tuple[int, ...] = ()  # rows that a pass may have with --reproducible, () without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,6 @@ def _pieces(wire: list[dict[str, Any]]) -> tuple[Piece, ...]:
 
 _NESTED: dict[type[Any], dict[str, Any]] = {
     Loaded: {"target": _facts, "draft": _facts},
-    Started: {"derived": _facts},
+    Started: {"derived": _facts, "widths": tuple},
     Committed: {"out": _pieces, "drafted": _pieces, "ms": lambda wire: StepMs(**wire)},
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from localspec.axes import Axes
 from localspec.config import Sampling, Speculation
+from localspec.draft import Draw
 from localspec.errors import IncompatibleError, UsageError
 from localspec.methods import MethodInfo, registered, resolve
 from localspec.protocols import Shape, Traits
@@ -62,6 +63,12 @@ def require_tokens(sampling: Sampling, n_vocab: int) -> None:
                 f"--logit-bias {token}={bias:g}: the target's tokens are 0 to {n_vocab - 1}",
                 hint="--logit-bias ID=BIAS",
             )
+
+
+def draft_temperature(sampling: Sampling, axes: Axes) -> float | None:
+    """Return the temperature of the draft's laws: from a point mass a tree of chosen tokens could not choose."""
+    is_lone = sampling.temperature == 0.0 and axes.draw is Draw.FIXED and axes.shape.leaves > 1
+    return 1.0 if is_lone and sampling.draft_temperature is None else sampling.draft_temperature
 
 
 def _refusal(axes: Axes, asked: Speculation, info: MethodInfo, target: Held) -> IncompatibleError | None:

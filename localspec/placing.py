@@ -127,6 +127,17 @@ def load_options(
     )
 
 
+def target_options(
+    settings: LoadSettings, placement: Placement | None = None, n_ctx: int | None = None
+) -> LoadOptions:
+    """Return how the target is loaded. With --reproducible it has flash attention, unless that was switched off."""
+    options = load_options(settings, settings.gpu if placement is None else "auto", placement, n_ctx)
+    if not settings.reproducible:
+        return options
+    flash_attn = "on" if settings.flash_attn == "auto" else settings.flash_attn
+    return replace(options, reproducible=True, flash_attn=flash_attn)
+
+
 def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
     """Describe this machine with `share` of its devices' free memory, and with the rates that were measured of it."""
     from localspec.models.plan import calibration
@@ -155,7 +166,7 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
 
 
 def _unplanned(settings: LoadSettings, looked: tuple[Looked, Looked | None], warnings: tuple[str, ...]) -> Step:
-    target = load_options(settings, settings.gpu)
+    target = target_options(settings)
     draft: LoadOptions | None = None
     if looked[1] is not None:
         # What it was not trained for it cannot guess. None is decided where the context is opened.
@@ -170,7 +181,7 @@ def _unplanned(settings: LoadSettings, looked: tuple[Looked, Looked | None], war
 
 def fits_memory(settings: LoadSettings, target: Looked, draft: Looked) -> bool:
     """Whether main memory holds both, as far as they go there; asked before either is loaded."""
-    options = load_options(settings, settings.gpu), load_options(settings, settings.draft_gpu)
+    options = target_options(settings), load_options(settings, settings.draft_gpu)
     return not _exceeds_memory((target, draft), *options)
 
 
@@ -208,7 +219,7 @@ def _planned(
         n_ctx=settings.ctx,
         kv_type=settings.kv_type,
         # Contexts whose scores would be too large get it too, but their size is not known yet.
-        has_flash=wants_flash(settings.flash_attn, settings.kv_type, has_gpu=bool(found)),
+        has_flash=wants_flash(target_options(settings).flash_attn, settings.kv_type, has_gpu=bool(found)),
         is_mapped=settings.mmap,
         needs_draft=True,
         threads=settings.threads,
@@ -216,7 +227,7 @@ def _planned(
     )
     plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, wish)
     warnings = _doubts(plan, plain, models, settings, failed)
-    options = load_options(settings, "auto", _placement(plan, plan.target), plan.context.n_ctx)
+    options = target_options(settings, _placement(plan, plan.target), plan.context.n_ctx)
     draft_options = None
     if plan.draft is not None and plan.draft_context is not None:
         placement = _placement(plan, plan.draft)

@@ -36,6 +36,8 @@ def fingerprint(path: Path) -> str:
 class Profile:
     """Costs (None: not measured yet) and acceptance by drafter and rule; `file` is where they are kept.
 
+    `exact_widths` are the target's, for --reproducible (None: not measured yet).
+
     Several processes may keep one. What another wrote meanwhile is taken up where nothing is known here, and all of it
     where somebody calibrated; of what both learned, the last to save tells what holds now.
     """
@@ -43,6 +45,7 @@ class Profile:
     file: Path
     costs: Costs | None = None
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
+    exact_widths: tuple[int, ...] | None = None
     _seen: int | None = None  # when the file was written that was last read or written here, in ns; None: there is none
     _calibrated: float = 0.0  # what it said of when somebody calibrated
 
@@ -82,6 +85,7 @@ class Profile:
         wire = {
             "costs": None if self.costs is None else self.costs.to_wire(),
             "acceptance": {key: one.to_wire() for key, one in self.acceptance.items()},
+            "exact_widths": self.exact_widths,
         }
         part = self.file.with_suffix(f".{os.getpid()}.part")
         try:
@@ -113,6 +117,7 @@ class Profile:
             self.costs.renew(other.costs)  # not by which is later: clocks are set back
         elif other.costs is not None:
             self.costs.complete(other.costs)
+        self.exact_widths = self.exact_widths or other.exact_widths
         ours = {key: one for key, one in self.acceptance.items() if one.n_passes or key not in other.acceptance}
         self.acceptance = {**other.acceptance, **ours}
 
@@ -122,7 +127,17 @@ class Profile:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             wire = json.loads(self.file.read_text(encoding="utf-8"))
             costs, acceptance = wire["costs"], wire["acceptance"]
+            widths = _exact_widths(wire.get("exact_widths"))
             known = {key: Acceptance.from_wire(one) for key, one in acceptance.items()}
             self.costs = None if costs is None else Costs.from_wire(costs)
             self._calibrated = 0.0 if self.costs is None else self.costs.calibrated
-            self.acceptance = known
+            self.acceptance, self.exact_widths = known, widths
+
+
+def _exact_widths(wire: Any) -> tuple[int, ...] | None:
+    """Read the widths 1 to m, None where there are none; raises ValueError or TypeError for anything else."""
+    if wire is None:
+        return None
+    if not wire or list(wire) != list(range(1, len(wire) + 1)):
+        raise ValueError(f"{wire!r} are no widths")
+    return tuple(wire)

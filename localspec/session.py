@@ -24,7 +24,7 @@ from localspec.deriving import Deriving
 from localspec.draft import Draw
 from localspec.engine import Engine
 from localspec.errors import InternalError, LocalspecError, ResourceError
-from localspec.fitting import fit_axes, require_tokens
+from localspec.fitting import draft_temperature, fit_axes, require_tokens
 from localspec.loading import Loaded, doubts_of, load_model, look_at, versions
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import Parts, registered, resolve
@@ -34,10 +34,11 @@ from localspec.placing import Looked, first_step
 from localspec.profiles import Profile
 from localspec.prompt import Tokenised, tokenise
 from localspec.protocols import Cancel, Cancelled, Clock, Drafter
+from localspec.reproducible import exact, fit_widths, narrowed
 from localspec.sampling import Sampler
 from localspec.shortening import shortened, too_long
 from localspec.steering import Steering
-from localspec.surveying import remembered, survey_pair
+from localspec.surveying import known_widths, remembered, survey_pair
 
 
 class Session:
@@ -50,6 +51,7 @@ class Session:
         self._draft: Loaded | None = None
         self._settings = LoadSettings("")
         self._deriving: Deriving | None = None
+        self._widths: tuple[int, ...] = ()  # rows that a pass may have, () where it may have any number
         self._drafted: tuple[object, Drafter] | None = None  # the last answer's, and what it was built from
         self._steering: Steering | None = None
         self._derived_steering: tuple[Loaded, Steering] | None = None  # of the target with a draft of its own layers
@@ -76,6 +78,9 @@ class Session:
             if limit < self._target.backend.traits.n_ctx:
                 warnings += (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
         self._steering = self._steered(self._draft)
+        if settings.reproducible:
+            profile = self._steering.profile if self._draft is None else self._profile(None)
+            self._widths = yield from known_widths(profile, self._target.backend, self._clock, self._cancel)
         for warning in warnings:
             yield events.Warned("pair", warning)
         yield events.Loaded(
@@ -119,7 +124,7 @@ class Session:
         axes, warnings, draft = yield from self._decided(request)
         steering = self._steering_of(axes, draft)
         yield from self._measured(axes, draft, steering)
-        self._target.backend.lone_rows = steering.lone_rows
+        self._target.backend.lone_rows = 1 if self._widths else steering.lone_rows
         began = self._clock()  # neither loading nor measuring is part of the answer
         require_tokens(request.sampling, self._target.model.n_vocab)
         if request.cold:
@@ -138,6 +143,7 @@ class Session:
             prompt_n=len(prompt.tokens),
             is_lossless=axes.verifier.is_lossless,
             derived=None if draft is None or draft is self._draft else draft.facts(),
+            widths=self._widths,
         )
         for warning in (*warnings, *prompt.warnings):
             yield events.Warned("request", warning)
@@ -186,6 +192,7 @@ class Session:
 
     def close(self) -> None:
         """Free all models; the session can load again."""
+        self._widths = ()
         self._drafted = self._derived_steering = None
         if self._deriving is not None:
             self._deriving.close()
@@ -224,8 +231,8 @@ class Session:
     def _axes(self, request: Request) -> tuple[Axes, tuple[str, ...]]:
         """Decide the axes within what the models can do; what had to give way becomes a warning."""
         assert self._target is not None
-        asked = request.speculation
         sampling = request.sampling
+        asked = exact(request.speculation, sampling) if self._widths else request.speculation
         axes = resolve_axes(
             asked,
             has_draft=self._draft is not None,
@@ -234,6 +241,7 @@ class Session:
             has_exit=self._deriving is not None and self._deriving.pays,
         )
         fitted = fit_axes(axes, asked, self._target.held(), None if self._draft is None else self._draft.held())
+        fitted = fit_widths(fitted, asked, self._widths) if self._widths else fitted
         return fitted.axes, fitted.warnings
 
     def _decided(self, request: Request) -> Generator[events.Event, None, tuple[Axes, tuple[str, ...], Loaded | None]]:
@@ -297,7 +305,7 @@ class Session:
         acceptance = steering.profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
         return Engine(
             target=target,
-            controller=steering.controller(axes, drafters, acceptance, parts),
+            controller=narrowed(steering.controller(axes, drafters, acceptance, parts), self._widths),
             drafters=drafters,
             verifier=axes.verifier,
             sampler=Sampler(sampling),
@@ -311,7 +319,7 @@ class Session:
         assert self._target is not None
         return Parts(
             draft=draft,
-            sampler=Sampler(sampling, temperature=_draft_temperature(sampling, axes)),
+            sampler=Sampler(sampling, temperature=draft_temperature(sampling, axes)),
             policy=axes.policy,
             cancel=self._cancel,
             n_vocab=self._target.model.n_vocab,
@@ -322,7 +330,7 @@ class Session:
     def _drafter(self, parts: Parts, axes: Axes, sampling: Sampling) -> Drafter:
         """Build the drafter, or go on with the last answer's: what was learned in a chat stays of use."""
         options = tuple(axes.options.items())
-        tempered = replace(sampling, seed=None, draft_temperature=_draft_temperature(sampling, axes))
+        tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
         key = (axes.method, axes.tree, axes.draw, options, tempered, id(parts.draft))
         if self._drafted is None or self._drafted[0] != key:
             self._drafted = key, resolve(registered()[axes.method]).build(parts)
@@ -338,9 +346,3 @@ class Session:
         """Find what earlier runs learned of the target with `draft`."""
         assert self._target is not None
         return remembered([self._target, *([] if draft is None else [draft])], self._settings)
-
-
-def _draft_temperature(sampling: Sampling, axes: Axes) -> float | None:
-    """Return the temperature of the draft's laws: from a point mass a tree of chosen tokens could not choose."""
-    is_lone = sampling.temperature == 0.0 and axes.draw is Draw.FIXED and axes.shape.leaves > 1
-    return 1.0 if is_lone and sampling.draft_temperature is None else sampling.draft_temperature

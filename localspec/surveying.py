@@ -9,11 +9,12 @@ import resource
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from localspec import events
 from localspec.backends.build import build_info
 from localspec.backends.cpus import physical_cores
+from localspec.backends.exact_widths import ENOUGH, exact_widths
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.config import LoadSettings, cache_folder
 from localspec.control.cost import Costs
@@ -23,6 +24,7 @@ from localspec.profiles import Profile
 from localspec.protocols import Cancel, Clock
 
 STATUS = Path("/proc/self/status")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,19 @@ def remembered(pair: Sequence[Loaded], settings: LoadSettings) -> Profile:
         facts += [backend.traits.devices, backend.threads, backend.options.flash_attn]
         facts += [backend.options.placement, model.n_gpu_layers, model.is_repacked]
     facts += [build.llama_cpp, build.devices, build.system_info]
+    if settings.reproducible:
+        facts.append(f"reproducible in {min(pair[0].backend.traits.n_ctx, ENOUGH)} positions")
     return Profile.of(cache_folder("profiles"), [one.info.path for one in pair], facts)
+
+
+def known_widths(
+    profile: Profile, target: LlamaBackend, clock: Clock, cancel: Cancel
+) -> Generator[events.Event, None, tuple[int, ...]]:
+    """Return the widths of passes that are exact, measured now if no earlier load did. Raises Cancelled."""
+    if profile.exact_widths is None:
+        profile.exact_widths = yield from told("exact widths", exact_widths(target, cancel), clock)
+        profile.save()
+    return profile.exact_widths
 
 
 def survey_pair(
@@ -65,7 +79,7 @@ def survey_pair(
     seconds = {name: share * asked.seconds for name, share in SHARES.items()}
     if not asked.is_deep:
         seconds["deep"] = seconds["deep draft"] = 0.0
-    found = yield from _told(
+    found = yield from told(
         "target",
         time_model(target, asked.sizes, (seconds["empty"], seconds["deep"]), clock, cancel, asked.least),
         clock,
@@ -74,7 +88,7 @@ def survey_pair(
     if draft is not None:
         sizes = DRAFT_SIZES if len(asked.sizes) > 1 else asked.sizes
         timing = time_model(draft, sizes, (seconds["draft"], seconds["deep draft"]), clock, cancel)
-        drafts = yield from _told("draft", timing, clock)
+        drafts = yield from told("draft", timing, clock)
     facts = {
         "threads": target.threads,
         "draft_threads": None if draft is None else draft.threads,
@@ -92,17 +106,17 @@ def survey_pair(
     return Surveyed(found, drafts, facts)
 
 
-def _told(what: str, timing: Generator[float, None, Times], clock: Clock) -> Generator[events.Event, None, Times]:
-    """Time one model and tell how far that is, ten times a second at most."""
-    told = clock()
+def told(what: str, measuring: Generator[float, None, T], clock: Clock) -> Generator[events.Event, None, T]:
+    """Measure, and tell how far that is, ten times a second at most."""
+    last = clock()
     while True:
         try:
-            share = next(timing)
+            share = next(measuring)
         except StopIteration as done:
-            times: Times = done.value
-            return times
-        if clock() - told > 0.1:
-            told = clock()
+            found: T = done.value
+            return found
+        if clock() - last > 0.1:
+            last = clock()
             yield events.Loading(what, share)
 
 

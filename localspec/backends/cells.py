@@ -191,6 +191,14 @@ class Cells:
         self.carriers.clear()
 
 
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return how many tokens the two texts share at their start."""
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n
+    return next(i for i in range(n) if a[i] != b[i])
+
+
 def _leaves_below(parents: Sequence[int], first: int) -> list[int]:
     """Return for each new node, the first of which is `first`, the number of new leaves below it, itself included."""
     leaves = [0] * len(parents)

@@ -6,7 +6,7 @@ from typing import Any
 
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import available_memory, devices
-from localspec.backends.lib import KV_TYPES, api
+from localspec.backends.lib import BF16, KV_TYPES, api
 from localspec.backends.log import LOG
 from localspec.backends.memory import attention_for, check_context
 from localspec.backends.model import Model
@@ -54,6 +54,15 @@ def open_context(model: Model, options: LoadOptions, n_leaves: int) -> Any:
     return context
 
 
+def _splits(model: Model, options: LoadOptions) -> bool:
+    """Whether a row alone is attended to in another way than rows together, after the first 256 tokens.
+
+    A processor's flash attention then gives each thread a part of the context, if keys and values have one type of
+    floating point. It computes with F16 where the cache has F32.
+    """
+    return options.flash_attn == "on" and options.kv_type in UNQUANTISED and not model.n_gpu_layers
+
+
 def _params(model: Model, options: LoadOptions, n_leaves: int) -> Any:
     params = api.llama_context_default_params()
     params.n_ctx = context_size(model, options)
@@ -66,6 +75,8 @@ def _params(model: Model, options: LoadOptions, n_leaves: int) -> Any:
     params.n_threads = options.threads or physical_cores()
     params.n_threads_batch = options.threads_batch or params.n_threads
     params.type_k = params.type_v = KV_TYPES[options.kv_type]
+    if options.reproducible and _splits(model, options):
+        params.type_v = BF16
     params.flash_attn_type = FLASH[options.flash_attn]
     params.offload_kqv = model.n_gpu_layers != 0
     params.op_offload = options.gpu != "off"

@@ -15,7 +15,7 @@ import numpy as np
 
 from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
-from localspec.backends.cells import Cells, Copy, Remove
+from localspec.backends.cells import Cells, Copy, Remove, common_prefix
 from localspec.backends.context import MAX_OUTPUTS, kv_bytes, with_attention
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
@@ -74,6 +74,7 @@ class LlamaBackend:
         self._cells = Cells(n_leaves)
         self._rows = RowBuffer(self._room.context, model.n_vocab)
         self._tokens: list[int] = []
+        self._read = 0  # of them, those that came in whole chunks of prompts
         self._open_tokens: list[int] = []
         try:
             can_rollback = self._probe()
@@ -104,7 +105,9 @@ class LlamaBackend:
     def cached(self, tokens: Tokens) -> int:
         """Return how many of `tokens`, from the first on, a prefill would take from the cache: never the last."""
         wanted = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
-        common = _common_prefix(self._tokens, wanted[:-1])
+        common = common_prefix(self._tokens, wanted[:-1])
+        if self.options.reproducible:  # so that rows do not depend on what the cache held
+            common = min(common, self._read) // self._n_batch * self._n_batch
         if not self.traits.can_rollback and (common < len(self._tokens) or self._cells.n_open):
             return 0  # a recurrent state cannot forget its tail
         return common
@@ -242,6 +245,7 @@ class LlamaBackend:
             self._decode(n, cancel=cancel if is_long else None)
             self._tokens += chunk.tolist()
             self._cells.advance(n)
+            self._read += n if start == self._read and n == self._n_batch else 0
         return self._rows.of_last(n)
 
     def _spare(self, n: int) -> int:
@@ -316,6 +320,7 @@ class LlamaBackend:
         elif changes:
             api.llama_memory_clear(self._memory, False)  # the only way back for a recurrent state
         del self._tokens[length:]
+        self._read = min(self._read, length // self._n_batch * self._n_batch)
         self._open_tokens.clear()
 
     def _apply(self, changes: Sequence[Copy | Remove]) -> None:
@@ -337,11 +342,3 @@ class LlamaBackend:
 def never() -> bool:
     """Nobody stops."""
     return False
-
-
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return how many tokens the two texts share at their start."""
-    n = min(len(a), len(b))
-    if a[:n] == b[:n]:
-        return n
-    return next(i for i in range(n) if a[i] != b[i])

@@ -76,6 +76,7 @@ def _may_grow(model: Model, options: LoadOptions) -> bool:
     """Whether moving pays, and memory would hold two contexts of full length."""
     n_ctx = context_size(model, options)
     is_quicker = options.flash_attn == "off" and not model.n_gpu_layers and n_ctx > FIRST and model.n_bytes > SMALL
+    is_quicker = is_quicker and not options.reproducible  # exact widths are measured in one context
     # What lies before a sliding window would be overwritten once it has moved, and could not be gone back to.
     forgets = model.is_stateful or api.llama_model_n_swa(model.handle) > 0
     if not is_quicker or forgets:

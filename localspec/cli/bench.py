@@ -130,7 +130,8 @@ def _job(values: dict[str, Any], *, has_draft: bool) -> Job:
     is_chat = None if values["is_raw"] is None else not values["is_raw"]
     suite = choose(load_suite(values["suite"], values["column"], is_chat), values["prompts"] or N_PROMPTS)
     budgets = _numbers("--budgets", values["budgets"], int) if values["budgets"] else ()
-    drafting = "suffix" if not has_draft else "draft-model" if budgets else "draft-model:k=4"
+    has_size = bool(budgets) or values["reproducible"]  # or takes the longest that is reproducible
+    drafting = "suffix" if not has_draft else "draft-model" if has_size else "draft-model:k=4"
     methods = values["methods"] or (wanted.methods if wanted else f"plain,{drafting},auto")
     if values["temps"] is not None:
         temperatures = _numbers("--temps", values["temps"], float)

@@ -56,6 +56,11 @@ def _model() -> list[Any]:
             default="auto",
             help="Flash attention.",
         ),
+        add(
+            "--reproducible",
+            is_flag=True,
+            help="The text of plain decoding, bit for bit, whatever drafts. The first load measures how.",
+        ),
         add("--mmap/--no-mmap", default=True, help="Map the files or read them into memory."),
         add("--mlock", is_flag=True, help="Keep the weights in RAM."),
     ]

@@ -65,6 +65,7 @@ def _load_settings(values: Values, target: str, draft: str | None, name: str) ->
         mmap=values["mmap"],
         mlock=values["mlock"],
         rpc=servers(values["rpc"]),
+        reproducible=values["reproducible"],
     )
 
 

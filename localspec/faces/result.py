@@ -98,6 +98,8 @@ def _spec(stats: Stats) -> dict[str, Any]:
     baseline, compared = stats.baseline, stats.comparison
     return {
         "k": stats.started.k if stats.started else None,
+        "reproducible": bool(stats.started and stats.started.widths),
+        "widths": list(stats.started.widths) or None if stats.started else None,
         "passes": stats.passes,
         "drafting_passes": stats.drafting_passes,
         "drafted": stats.drafted,

@@ -41,6 +41,8 @@ def stats_line(stats: Stats) -> str:
         parts.append(PLAIN)
     if stats.started is not None and not stats.started.is_lossless:
         parts.append(f"approximate: {stats.started.verify} changes the distribution")
+    if stats.started is not None and stats.started.widths:
+        parts.append(f"reproducible, widths 1 to {stats.started.widths[-1]}")
     ttft = ttft_ms(stats)
     if ttft is not None:
         parts.append(f"ttft {ttft / 1e3:.2f} s")

@@ -19,6 +19,10 @@ def check(request: Request, settings: LoadSettings) -> None:
     if request.speculation == Speculation():  # what nobody asked for cannot be wrong
         return
     from localspec.axes import resolve_axes  # late: with numpy it is a third of a command's start
+    from localspec.reproducible import require_reproducible
+
+    if settings.reproducible:
+        require_reproducible(request.speculation, request.sampling)
 
     seed = request.sampling.seed
     resolve_axes(
