@@ -41,6 +41,7 @@ def exact_widths(backend: Backend, cancel: Cancel) -> Generator[float, None, tup
 
 def _exact_at(backend: Backend, text: Ids, depth: int, widest: int, cancel: Cancel) -> int:
     """Return the widest of the passes 1 to `widest` that are exact after the first `depth` tokens of `text`."""
+    backend.truncate(0)  # an inexact pass may have left entries
     backend.prefill(text[:depth], cancel)
     exact = 1
     for step in STEPS:

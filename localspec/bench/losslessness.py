@@ -4,7 +4,11 @@
     coupled   with one seed it is so at any temperature
     law       the rule's draws on rows recorded from both models have the target's law
 
-A text may fork where rounding decides between two tokens; such forks are measured and told, and are no failure.
+With --reproducible the first two are one check, and no text may fork:
+
+    reproducible   at temperature 0 and above it the text is plain decoding's, whatever drafts
+
+Else a text may fork where rounding decides between two tokens; such forks are measured and told, and are no failure.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any
 
 from localspec.bench.answers import PLAIN, Same, ask, compare_answers, inspect
 from localspec.bench.suites import Prompt
-from localspec.config import Request
+from localspec.config import Request, Speculation
 from localspec.errors import PromptTooLongError, UsageError
 from localspec.lossless.chi_square import POWER, detectable, survival
 from localspec.lossless.questions import LawQuestion
@@ -24,6 +28,7 @@ from localspec.worker import Worker
 
 ERROR = 1e-4  # of the whole law check: how often a right rule would fail it
 TOGETHER = ERROR / 4  # of all texts together, whose statistic is above this by chance up to twice as often
+OTHERS = (Speculation(), Speculation(method="suffix"))  # what --reproducible is checked with beside what was asked
 POINTS = 2  # recorded texts for each prompt
 
 
@@ -37,7 +42,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One of the three, finished. `notes` are for people, `facts` for programs.
+    """One of them, finished. `notes` are for people, `facts` for programs.
 
     `obstacle` says why it could not run, None where it did: neither passed nor failed.
     """
@@ -63,6 +68,8 @@ class Check:
 class Verification:
     """Runs the checks. `request` has everything but the prompt; its temperature is that of the last two.
 
+    `is_reproducible`: the engine was loaded so.
+
     A prompt that does not fit the context is left out of all of them, which the first says.
     """
 
@@ -73,6 +80,7 @@ class Verification:
         prompts: tuple[Prompt, ...],
         *,
         draws: int,
+        is_reproducible: bool = False,
         is_stopped: Callable[[], bool],
         on_progress: Callable[[str], None],
     ) -> None:
@@ -80,13 +88,15 @@ class Verification:
         self._request = request
         self._prompts = prompts
         self._draws = draws
+        self._is_reproducible = is_reproducible
         self._is_stopped = is_stopped
         self._on_progress = on_progress
         self._seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
 
     def run(self) -> Iterator[Check]:
         """Yield each check when it is done; ends early where a stop was asked."""
-        for check in (self.greedy, self.coupled, self.law):
+        texts = (self.reproducible,) if self._is_reproducible else (self.greedy, self.coupled)
+        for check in (*texts, self.law):
             done = check()
             if self._is_stopped():
                 return
@@ -100,6 +110,36 @@ class Verification:
         """Compare texts with the same noise."""
         speculation = replace(self._request.speculation, verify="coupled")
         return self._identity("coupled", replace(self._sampled(), speculation=speculation))
+
+    def reproducible(self) -> Check:
+        """Compare the texts of all that drafts with plain decoding's, at temperature 0 and at the request's."""
+        found: dict[str, Same] = {}
+        left_out: list[str] = []
+        drafted = 0
+        for number, prompt in enumerate(self._prompts):
+            self._on_progress(f"reproducible, prompt {number + 1} of {len(self._prompts)}")
+            for temperature in (0.0, self._request.sampling.temperature):
+                sampling = replace(self._sampled(temperature).sampling, seed=(self._seed + number) % 2**64)
+                asked = replace(self._request, prompt=prompt.text, sampling=sampling)
+                try:
+                    plain = ask(self._worker, replace(asked, speculation=PLAIN))
+                except PromptTooLongError as error:
+                    left_out.append(self._left_out(prompt, error))
+                    break
+                for speculation in dict.fromkeys((asked.speculation, *OTHERS)):
+                    if self._is_stopped():
+                        break
+                    other = ask(self._worker, replace(asked, speculation=speculation))
+                    drafted += other.stats.drafted
+                    what = f"prompt {prompt.id}, --temp {temperature:g}, --method {speculation.method}"
+                    found[what] = compare_answers(self._worker, plain, other)
+        if not drafted:
+            return _not_run("reproducible", "nothing was drafted, so the texts show nothing", "-n 256", left_out)
+        notes = [f"{what}: {same.spelt()}" for what, same in found.items() if not same.is_equal]
+        summary = f"{len(found) - len(notes)} of {len(found)} texts identical; {drafted} tokens drafted"
+        texts = [{"id": what, **same.to_wire()} for what, same in found.items()]
+        facts = {"drafted": drafted, "prompts": texts, "left_out": left_out}
+        return Check("reproducible", not notes, summary, (*left_out, *notes), facts)
 
     def law(self) -> Check:
         """Draw on recorded rows and compare with the target's law."""

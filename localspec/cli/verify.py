@@ -57,6 +57,9 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     text. And thousands of draws of the rule, on rows recorded from both models, have the target's law by a chi-square
     test. For --method auto, which drafts where that pays, the draft model drafts in every pass, and without one copies
     of the text do; beside a draft model --method suffix checks those.
+
+    With --reproducible one check replaces the first two. It compares the texts of the method, of auto and of suffix
+    with plain decoding's at both temperatures, and no fork is accepted.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     promised = promised_settings(with_pair(values, pair))
@@ -141,7 +144,13 @@ def _run(
     if stop.is_asked:
         return
     verification = Verification(
-        worker, request, prompts, draws=draws, is_stopped=lambda: stop.is_asked, on_progress=live.status
+        worker,
+        request,
+        prompts,
+        draws=draws,
+        is_reproducible=settings.reproducible,
+        is_stopped=lambda: stop.is_asked,
+        on_progress=live.status,
     )
     yield from verification.run()
 
@@ -149,7 +158,7 @@ def _run(
 def _told(one: Check) -> str:
     notes = "".join(f"         {one_line(note)}\n" for note in one.notes)
     word = "ok  " if one.is_passed else "FAIL" if one.is_failed else "--  "
-    return f"{word} {one.name:<8}{one.summary}\n{notes}"
+    return f"{word} {one.name + ' ':<8}{one.summary}\n{notes}"
 
 
 def _verdict(request: Request, pair: str, is_passed: bool) -> str:

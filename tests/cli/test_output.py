@@ -124,6 +124,7 @@ def check_result(made: dict[str, Any]) -> None:
         "k", "passes", "drafting_passes", "drafted", "accepted", "emitted", "cut", "tokens_per_pass", "acceptance",
         "accepted_length", "accepted_length_over_k", "mean_alpha", "tested_per_pos", "accepted_per_pos",
         "reached_per_pos", "tokens_by_source", "ms", "baseline", "verdict", "speedup", "speedup_ci95",
+        "reproducible", "widths",
     }  # fmt: skip
     assert spec["emitted"] == spec["accepted"] + spec["passes"] - spec["cut"] == timings["predicted_n"]
     assert sum(spec["accepted_per_pos"]) == spec["accepted"] == timings["draft_n_accepted"]

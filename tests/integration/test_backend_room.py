@@ -187,6 +187,7 @@ def test_where_it_cannot_move_all_stays_as_it_was(
     ("shape", "options", "changed"),
     [
         pytest.param(TINY, replace(EXACT, flash_attn="on", kv_type="f16"), {}, id="flash attention"),
+        pytest.param(TINY, replace(EXACT, reproducible=True), {}, id="reproducible"),
         pytest.param(SLIDING, EXACT, {}, id="sliding window"),
         pytest.param(MAMBA, EXACT, {}, id="recurrent"),
         pytest.param(JAMBA, EXACT, {}, id="hybrid"),

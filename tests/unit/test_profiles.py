@@ -49,6 +49,7 @@ def test_what_is_saved_is_read_again(models: list[Path], tmp_path: Path) -> None
     profile.costs = Costs(RowCosts({1: 0.01, 4: 0.012, 9: 0.03}), DraftCosts(0.002), 0.0001)
     profile.costs.at(3000).add({1: 0.02, 4: 0.03, 9: 0.09})
     profile.acceptance["chain"] = learned()
+    profile.exact_widths = (1, 2, 3)
     assert profile.save()
     again = Profile.of(tmp_path / "profiles", models, SETTINGS)
     assert again.costs is not None
@@ -60,6 +61,7 @@ def test_what_is_saved_is_read_again(models: list[Path], tmp_path: Path) -> None
         for share in (0.05, 0.35, 0.75, 0.95):
             assert again.accepted("chain", Draw.IID).chance(share, rank) == learned().chance(share, rank)
     assert again.accepted("chain", Draw.IID).chance(0.75, 0) != Acceptance(Draw.IID).chance(0.75, 0)
+    assert again.exact_widths == (1, 2, 3)
     assert [path.suffix for path in (tmp_path / "profiles").iterdir()] == [".json"], "no part of a file is left"
 
 
@@ -148,6 +150,17 @@ def test_what_another_process_saw_accepted_is_kept(models: list[Path], tmp_path:
         assert chance == learned().chance(0.75, 0)
 
 
+def test_widths_that_another_process_measured_are_kept(models: list[Path], tmp_path: Path) -> None:
+    """A file that was written without any has none."""
+    chat = opened(models, tmp_path, {1: 0.01})
+    assert Profile.of(tmp_path, models, SETTINGS).exact_widths is None
+    other = Profile.of(tmp_path, models, SETTINGS)
+    other.exact_widths = (1, 2)
+    assert other.save()
+    assert chat.save()
+    assert Profile.of(tmp_path, models, SETTINGS).exact_widths == (1, 2)
+
+
 @pytest.mark.parametrize("change", ["threads", "cache type", "build", "draft", "beginning", "end", "length"])
 def test_other_circumstances_are_another_profile(models: list[Path], tmp_path: Path, change: str) -> None:
     settings, pair = list(SETTINGS), list(models)
@@ -200,6 +213,9 @@ DAMAGED = {
     "no rows": json.dumps({**GOOD, "costs": {**COSTS, "target": {"0": {"one": 1}}}}),
     "no lengths": json.dumps({**GOOD, "costs": {**COSTS, "target": {}}}),
     "a length in between": json.dumps({**GOOD, "costs": {**COSTS, "target": {"700": {"1": 0.01}}}}),
+    "no widths": json.dumps({**GOOD, "exact_widths": []}),
+    "widths with a gap": json.dumps({**GOOD, "exact_widths": [1, 3]}),
+    "widths that are none": json.dumps({**GOOD, "exact_widths": 3}),
     "acceptance in a list": json.dumps({**GOOD, "acceptance": []}),
     "an unknown draw": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "draw": "magic"}}}),
     "a short table": json.dumps({**GOOD, "acceptance": {"x": {**TABLE, "reached": [[0.0] * 10]}}}),
@@ -216,7 +232,7 @@ def test_a_damaged_file_is_as_good_as_none(models: list[Path], tmp_path: Path, d
     assert Profile.of(tmp_path, models, SETTINGS).costs is not None, "the undamaged one is read"
     profile.file.write_text(DAMAGED[damage])
     again = Profile.of(tmp_path, models, SETTINGS)
-    assert (again.costs, again.acceptance) == (None, {})
+    assert (again.costs, again.acceptance, again.exact_widths) == (None, {}, None)
     assert again.save()
     assert json.loads(profile.file.read_text())["costs"] is None
 

@@ -1,0 +1,230 @@
+"""`--reproducible` on real llama.cpp: whatever drafts, the text is that of plain decoding, token by token.
+
+With LOCALSPEC_REAL, a folder of real models, these are compared, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec import events
+from localspec.backends.exact_widths import exact_widths
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.options import LoadOptions
+from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
+from localspec.errors import UsageError
+from localspec.protocols import Cancelled
+from localspec.session import Session
+from tests.integration import pair
+
+FLASH = LoadOptions(n_ctx=1024, threads=2, flash_attn="on")
+METHODS = ("auto", "draft-model", "suffix", "prompt-lookup", "lookahead")
+PROMPTS = (*pair.OPENINGS[:3], "The king had three sons, and the king had three daughters. " * 12)
+REAL = Path(os.environ.get("LOCALSPEC_REAL", ""))
+NAMES = (
+    ("qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+    ("gemma-3-270m-q4_k_m.gguf", None),
+)
+
+
+def never() -> bool:
+    return False
+
+
+def opened(target: Path, draft: Path | None, **settings: Any) -> Session:
+    session = Session(never)
+    wanted = LoadSettings(str(target), None if draft is None else str(draft), threads=2, reproducible=True, **settings)
+    list(session.load(wanted))
+    return session
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    made = opened(pair.TARGET, pair.DRAFT)
+    yield made
+    made.close()
+
+
+def answer(session: Session, request: Request) -> tuple[list[int], list[events.Event]]:
+    told = list(session.generate(request))
+    return [piece.id for event in told if isinstance(event, events.Committed) for piece in event.out], told
+
+
+def drafted(told: list[events.Event]) -> int:
+    return sum(event.k for event in told if isinstance(event, events.Committed))
+
+
+def warnings(told: list[events.Event]) -> list[str]:
+    return [event.message for event in told if isinstance(event, events.Warned)]
+
+
+def plain(request: Request) -> Request:
+    return replace(request, speculation=Speculation(method="plain"))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(("prompt", "widest"), zip(PROMPTS, (16, 3, 4, 3), strict=True))
+def test_the_text_is_that_of_plain_decoding(
+    session: Session, prompt: str, temperature: float, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past 256 tokens too, where llama.cpp attends to a row alone in another way than to several."""
+    widths = session._widths
+    assert len(widths) >= widest, "what the kernels of this machine give"
+    monkeypatch.setattr(session, "_widths", widths[:widest])
+    request = Request(prompt=prompt, max_tokens=300, sampling=Sampling(temperature=temperature, seed=11), cold=True)
+    expected, _ = answer(session, plain(request))
+    for method in METHODS:
+        got, told = answer(session, replace(request, speculation=Speculation(method=method)))
+        assert got == expected, method
+        assert max(event.rows for event in told if isinstance(event, events.Committed)) <= widest
+        assert drafted(told) > 0 or method in ("auto", "lookahead", "suffix", "prompt-lookup")
+        assert ("so decoding is plain" in str(warnings(told))) == (method == "lookahead")
+        (started,) = [event for event in told if isinstance(event, events.Started)]
+        assert started.widths == widths[:widest]
+
+
+def test_copies_are_drafted(session: Session) -> None:
+    """Else equal texts would show nothing of them."""
+    request = Request(prompt=PROMPTS[-1], max_tokens=100, sampling=Sampling(temperature=0.0), cold=True)
+    for method in ("suffix", "prompt-lookup"):
+        _, told = answer(session, replace(request, speculation=Speculation(method=method)))
+        assert drafted(told) > 0
+
+
+def test_without_a_seed_one_is_drawn_that_gives_the_text(session: Session) -> None:
+    request = Request(prompt="Once", max_tokens=60, sampling=Sampling(temperature=0.8), cold=True)
+    text, told = answer(session, replace(request, speculation=Speculation(method="draft-model")))
+    (started,) = [event for event in told if isinstance(event, events.Started)]
+    assert not started.is_seeded
+    seeded = replace(request, sampling=replace(request.sampling, seed=started.seed))
+    assert answer(session, plain(seeded))[0] == text
+
+
+def test_a_chat_does_not_depend_on_what_the_cache_holds(session: Session) -> None:
+    """The turns are drafted, then decoded plainly; then an answer is given again, and from empty caches."""
+    texts = []
+    for method in ("draft-model", "plain"):
+        messages: tuple[Message, ...] = ()
+        for turn, words in enumerate((PROMPTS[-1], "Then?", "And then?")):
+            messages += (Message("user", words),)
+            request = Request(
+                messages=messages, max_tokens=60, sampling=Sampling(temperature=0.8, seed=turn), cold=turn == 0,
+                speculation=Speculation(method=method),
+            )  # fmt: skip
+            tokens, told = answer(session, request)
+            texts.append(tokens)
+            text = "".join(event.text for event in told if isinstance(event, events.Committed))
+            messages += (Message("assistant", text),)
+    assert texts[:3] == texts[3:]
+    assert answer(session, request)[0] == texts[-1]
+    assert answer(session, replace(request, cold=True))[0] == texts[-1]
+
+
+def test_a_prompt_is_read_in_the_same_chunks_whatever_the_cache_holds() -> None:
+    text = np.random.default_rng(1).integers(4096, size=700).tolist()
+    with pair.backend(pair.TARGET, replace(FLASH, reproducible=True)) as backend:
+        cold = backend.prefill(text, never).logits(0).copy()
+        for again, kept in ((text, 512), ([*text[:600], 5, *text[600:]], 512), ([*text[:500], 5], 0)):
+            assert backend.cached(again) == kept
+            warm = backend.prefill(again, never).logits(0).copy()
+            backend.truncate(0)
+            assert np.array_equal(warm, backend.prefill(again, never).logits(0))
+            backend.truncate(0)
+            assert np.array_equal(cold, backend.prefill(text, never).logits(0))
+        backend.truncate(0)
+        backend.prefill(text[:512], never)
+        assert backend.cached(text[:512]) == 0, "the last token is evaluated, and so its chunk"
+        for token in text[512:]:
+            backend.extend([token], [-1])
+            backend.keep((0,))
+        assert backend.cached(text) == 512
+
+
+@pytest.mark.parametrize(("is_reproducible", "least"), [(True, 2), (False, 1)])
+def test_attention_of_one_row_is_that_of_several(is_reproducible: bool, least: int) -> None:
+    """Two threads share the entries of a row alone, from 257 on, and not those of several rows."""
+    with pair.backend(pair.TARGET, replace(FLASH, reproducible=is_reproducible)) as backend:
+        widths = measured(backend)
+        assert len(widths) >= least
+        assert is_reproducible or widths == (1,)
+
+
+def measured(backend: LlamaBackend) -> tuple[int, ...]:
+    run = exact_widths(backend, never)
+    while True:
+        try:
+            next(run)
+        except StopIteration as done:
+            widths: tuple[int, ...] = done.value
+            return widths
+
+
+def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For the target, whatever drafts for it. Then plain decoding without the flag is measured for itself."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    first = opened(pair.TARGET, pair.DRAFT, ctx=512)
+    widths = first._widths
+    first.close()
+    monkeypatch.setattr("localspec.surveying.exact_widths", None)
+    for draft in (pair.DRAFT, None):
+        again = opened(pair.TARGET, draft, ctx=512)
+        assert again._widths == widths
+        again.close()
+    with pytest.raises(TypeError, match="not callable"):
+        opened(pair.TARGET, None, ctx=1024)
+
+
+def test_a_measurement_can_be_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    is_stopped = False
+    session = Session(lambda: is_stopped)
+    with pytest.raises(Cancelled):
+        for event in session.load(LoadSettings(str(pair.TARGET), reproducible=True)):
+            is_stopped = isinstance(event, events.Loading) and event.what == "exact widths"
+    assert not list((tmp_path / "cache" / "profiles").glob("*"))
+    session.close()
+
+
+def test_a_length_beyond_what_is_exact_is_refused(session: Session) -> None:
+    with pytest.raises(UsageError, match="-k 40 needs passes of 41 rows") as caught:
+        list(session.generate(Request(prompt="x", speculation=Speculation(k=40))))
+    assert caught.value.hint == f"-k {len(session._widths) - 1}"
+
+
+def test_where_one_row_alone_is_exact_decoding_is_plain(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_widths", (1,))
+    request = Request(prompt=PROMPTS[-1], max_tokens=40, sampling=Sampling(temperature=0.8, seed=3), cold=True)
+    for method in ("auto", "draft-model", "suffix"):
+        _, told = answer(session, replace(request, speculation=Speculation(method=method)))
+        assert {event.rows for event in told if isinstance(event, events.Committed)} == {0, 1}
+        assert "no pass of several rows" in warnings(told)[0]
+
+
+@pytest.mark.parametrize("names", NAMES, ids=lambda names: str(names[0])[:8])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_real_models(names: tuple[str, str | None], temperature: float) -> None:
+    target, draft = (None if name is None else REAL / name for name in names)
+    if not os.environ.get("LOCALSPEC_REAL") or target is None or not target.exists():
+        pytest.skip("LOCALSPEC_REAL names no folder of real models")
+    session = opened(target, draft, ctx=2048)
+    words = "Write a Python function that merges two sorted lists, and a second one that merges three of them."
+    request = Request(
+        messages=(Message("user", words),), max_tokens=48, sampling=Sampling(temperature=temperature, seed=5), cold=True
+    )
+    try:
+        expected, _ = answer(session, plain(request))
+        n_drafted = 0
+        for method in ("auto", "suffix", *(() if draft is None else ("draft-model",))):
+            got, told = answer(session, replace(request, speculation=Speculation(method=method)))
+            assert got == expected, method
+            n_drafted += drafted(told)
+        assert n_drafted > 0 or session._widths == (1,)
+    finally:
+        session.close()
