@@ -127,9 +127,7 @@ def load_options(
     )
 
 
-def target_options(
-    settings: LoadSettings, placement: Placement | None = None, n_ctx: int | None = None
-) -> LoadOptions:
+def target_options(settings: LoadSettings, placement: Placement | None = None, n_ctx: int | None = None) -> LoadOptions:
     """Return how the target is loaded. With --reproducible it has flash attention, unless that was switched off."""
     options = load_options(settings, settings.gpu if placement is None else "auto", placement, n_ctx)
     if not settings.reproducible:

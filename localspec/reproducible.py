@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from localspec.axes import Axes
 from localspec.config import Sampling, Speculation
 from localspec.draft import Step
 from localspec.errors import UsageError

@@ -120,7 +120,9 @@ def _sampling() -> list[Any]:
             help="Add to a token's logit.",
         ),
         number(
-            "--seed", default=None, help="Same seed, same text, whatever drafts, but for rounding.  [default: random]"
+            "--seed",
+            default=None,
+            help="Same seed, same text: exactly with --reproducible, else but for rounding.  [default: random]",
         ),
     ]
 

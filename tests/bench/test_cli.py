@@ -291,6 +291,19 @@ def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> N
     assert 0 < law["detectable"] < 1
 
 
+def test_verify_compares_every_text_with_reproducible(tmp_path: Path) -> None:
+    asked = ("--prompts", "1", "-n", "32", "--draws", "200", "--json")
+    done = call(tmp_path, "verify", "storyteller", "--reproducible", *asked)
+    assert done.returncode == 0, done.stdout
+    texts, law = json.loads(done.stdout)["checks"]
+    assert (texts["check"], law["check"]) == ("reproducible", "law")
+    assert texts["drafted"] > 0
+    assert [one["id"].partition(", ")[2] for one in texts["prompts"]] == [
+        f"--temp {temp}, --method {method}" for temp in ("0", "0.8") for method in ("draft-model", "auto", "suffix")
+    ]
+    assert all(one["is_equal"] for one in texts["prompts"])
+
+
 def test_without_a_pair_the_one_that_is_set_is_taken(tmp_path: Path) -> None:
     """It is config.toml's, or the environment's; one that is named goes before both."""
     target = tmp_path / "mine.gguf"

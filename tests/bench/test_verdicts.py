@@ -103,6 +103,35 @@ def test_a_prompt_that_does_not_fit_is_left_out(too_long: tuple[str, ...], monke
     assert made.coupled().notes == ()
 
 
+@pytest.mark.parametrize("fork_at", [None, 0.0, 0.8])
+def test_with_reproducible_no_fork_is_accepted(fork_at: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tie neither."""
+
+    def ask(_: Any, request: Request) -> Any:
+        is_forked = request.speculation.method == "suffix" and request.sampling.temperature == fork_at
+        drafted = 0 if request.speculation.method == "plain" else 2
+        return SimpleNamespace(stats=SimpleNamespace(drafted=drafted, accepted=1), tokens=(2,) if is_forked else (1,))
+
+    def compare(_: Any, plain: Any, other: Any) -> Same:
+        is_equal = plain.tokens == other.tokens
+        tie = {"index": 0, "margin": 0.0, "drift": 1.0, "is_tie": True}
+        return Same(is_equal, 1, None if is_equal else tie)
+
+    monkeypatch.setattr(losslessness, "ask", ask)
+    monkeypatch.setattr(losslessness, "compare_answers", compare)
+    nobody: Any = None
+    made = Verification(
+        nobody, Request(), (Prompt("a", "a"), Prompt("b", "b")), draws=100, is_reproducible=True,
+        is_stopped=lambda: False, on_progress=lambda _: None,
+    )  # fmt: skip
+    found = made.reproducible()
+    assert found.is_passed == (fork_at is None)
+    assert found.is_failed == (fork_at is not None)
+    assert found.summary.startswith("8 of 8" if fork_at is None else "6 of 8")
+    if fork_at is not None:
+        assert found.notes[0].startswith(f"prompt a, --temp {fork_at:g}, --method suffix: ")
+
+
 def trial(df: int, p_value: float = 0.5, impossible: int = 0) -> dict[str, Any]:
     return {"position": 5, "statistic": float(df), "df": df, "p_value": p_value, "n": 100, "impossible": impossible}
 

@@ -445,6 +445,26 @@ def test_a_changed_distribution_is_said() -> None:
 
 
 @needs_pair
+def test_reproducible_is_said() -> None:
+    """With the rows that a pass may have; a draft that needs more is refused."""
+    args = ["--reproducible", "--method", "draft-model", "--seed", "3", "-n", "60", "Once upon a time"]
+    done = localspec("run", "--stats", *args, program=REAL)
+    made = json.loads(localspec("run", "--json", *args, program=REAL).stdout)
+    widths = made["spec"]["widths"]
+    assert widths == list(range(1, len(widths) + 1))
+    assert made["spec"]["reproducible"] is made["params"]["reproducible"] is True
+    assert made["spec"]["drafted"] > 0 or widths == [1]
+    assert f"reproducible, widths 1 to {len(widths)}".encode() in done.stderr
+    assert done.stdout.decode() == made["text"] + "\n"
+    plain = json.loads(localspec("run", "--json", *args[:2], "plain", *args[3:], program=REAL).stdout)
+    assert plain["text"] == made["text"]
+    refused = localspec("run", "-k", "40", *args, program=REAL)
+    assert (refused.returncode, b"-k 40 needs passes of 41 rows" in refused.stderr) == (2, True)
+    other = json.loads(localspec("run", "--json", "hi", "-n", "2", program=REAL).stdout)["spec"]
+    assert (other["reproducible"], other["widths"]) == (False, None)
+
+
+@needs_pair
 def test_the_real_thing_as_events() -> None:
     done = localspec("run", "-n", "40", "--events", "--seed", "1", "Once upon a time")
     stream = events(done)

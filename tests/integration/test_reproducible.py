@@ -185,9 +185,12 @@ def test_a_measurement_can_be_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     is_stopped = False
     session = Session(lambda: is_stopped)
+    loading = session.load(LoadSettings(str(pair.TARGET), reproducible=True))
+    while not isinstance(event := next(loading), events.Loading) or event.fraction < 1.0:
+        pass
+    is_stopped = True
     with pytest.raises(Cancelled):
-        for event in session.load(LoadSettings(str(pair.TARGET), reproducible=True)):
-            is_stopped = isinstance(event, events.Loading) and event.what == "exact widths"
+        list(loading)
     assert not list((tmp_path / "cache" / "profiles").glob("*"))
     session.close()
 

@@ -12,9 +12,8 @@ def test_rows_that_only_fill_a_pass_are_no_drafts() -> None:
     """Padding costs nothing and is never accepted: to show it as refused would slander the draft."""
     draft = Draft.of([5, 6, 7], [-1, 0, 1]).padded(8)
     verdict = draft.verdict(1, 9)
-    step = Step(
-        draft, verdict, (6, 9), (Source.ACCEPTED, Source.CORRECTED), (0, 1), 1, Times(), Plan("draft-model", 1, 1)
-    )
+    sources, plan = (Source.ACCEPTED, Source.CORRECTED), Plan("draft-model", 1, 1)
+    step = Step(draft, verdict, (6, 9), sources, (0, 1), 1, Times(), plan)
     words = Vocabulary(lambda token: False, lambda token: b" %d" % token)
     told = _committed(1, step, words, details=True)
     assert [(piece.id, piece.source) for piece in told.drafted] == [(6, "accepted"), (7, "rejected")]

@@ -20,9 +20,7 @@ SETTINGS = LoadSettings("/t.gguf", "/d.gguf", reproducible=True)
 
 def fitted(widest: int, *, has_draft: bool = True, sampling: Sampling = WARM, **asked: Any) -> Fitted:
     speculation = exact(Speculation(**asked), sampling)
-    axes = resolve_axes(
-        speculation, has_draft=has_draft, is_seeded=False, is_greedy=sampling.temperature == 0.0
-    )
+    axes = resolve_axes(speculation, has_draft=has_draft, is_seeded=False, is_greedy=sampling.temperature == 0.0)
     return fit_widths(Fitted(axes), speculation, range(1, widest + 1))
 
 
