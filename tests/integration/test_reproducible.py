@@ -70,7 +70,7 @@ def plain(request: Request) -> Request:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize(("prompt", "widest"), zip(PROMPTS, (16, 3, 4, 3), strict=True))
+@pytest.mark.parametrize(("prompt", "widest"), list(zip(PROMPTS, (16, 3, 4, 3), strict=True)))
 def test_the_text_is_that_of_plain_decoding(
     session: Session, prompt: str, temperature: float, widest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
