@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from localspec.config import Speculation
 from localspec.control import LENGTHS
-from localspec.control.auto import LONGEST
+from localspec.control.auto import MOST_DRAFTED
 from localspec.draft import Draw
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo, registered, resolve
@@ -24,6 +24,7 @@ from localspec.trees.argument import MAX_NODES, TREE_NODES
 from localspec.trees.spine import Spine
 from localspec.verify import VERIFIERS
 
+LONGEST = 16  # tokens of a draft model's chain under the planner, where -k sets no other bound
 DRAWN = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
 
 
@@ -36,6 +37,7 @@ class Axes:
     `is_guarded`: nobody asked for this method by name, so it may be parked when it does not pay. A seed with a rule
     that draws in order of need is not guarded: there the text would depend on the machine's timing. `length` is "auto"
     where the automatic controller decides what is drafted, too: chains, under no rule that was asked for.
+    `longest_copy` bounds the copies that the planner may add.
     `must_repeat`: there is a seed, and under the rule that was asked for the text depends on what is drafted.
     """
 
@@ -50,6 +52,7 @@ class Axes:
     options: Mapping[str, Value]
     is_guarded: bool
     must_repeat: bool = False
+    longest_copy: int = MOST_DRAFTED
 
     @property
     def is_automatic(self) -> bool:
@@ -104,6 +107,7 @@ def resolve_axes(
         options=options,
         is_guarded=is_guarded,
         must_repeat=not may_wait,
+        longest_copy=MOST_DRAFTED if speculation.k is None else speculation.k,
     )
     axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
     return axes

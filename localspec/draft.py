@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localspec.law import Ids, Law
-
-if TYPE_CHECKING:  # protocols rests on this module
-    from localspec.protocols import Plan
 
 Nodes = tuple[int, ...]
 Mask = NDArray[np.bool_]
@@ -199,6 +196,25 @@ class Times:
         return self.draft + self.verify + self.sample + self.other
 
 
+class Asked(Protocol):
+    """What a step tells of its plan. `protocols.Plan`, which rests on this module, says what the parts mean."""
+
+    @property
+    def drafter(self) -> str: ...
+
+    @property
+    def max_nodes(self) -> int: ...
+
+    @property
+    def expects(self) -> tuple[float, float] | None: ...
+
+    @property
+    def is_probe(self) -> bool: ...
+
+    @property
+    def why(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One pass of the target: the draft, the verdict, and what was committed after the stop rules cut it.
@@ -215,7 +231,7 @@ class Step:
     kept: Nodes
     position: int  # absolute position of tokens[0]
     times: Times
-    plan: Plan
+    plan: Asked
     text: str = ""
 
     @property

@@ -123,14 +123,14 @@ class Committed:
     drafted: tuple[Piece, ...] = ()
     drafter: str = ""  # who drafted, "" where nothing was
     rows: int = 0  # 0: the prompt's own pass
+    plain_ms: float | None = None  # milliseconds of plain decoding, where the pass measured it: its planning left out
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A plain pass of a drafting method was measured: milliseconds of a token, with `ctx` tokens in the context.
+    """A plain pass of an earlier answer: milliseconds of a token with `ctx` tokens in the context, `age_s` seconds ago.
 
-    Measured to the end of telling the pass, as the time of every pass is, `age_s` seconds ago: in this answer, or, told
-    before its first pass, in an earlier one.
+    The plain passes of this answer are `Committed.plain_ms`.
     """
 
     plain_ms: float

@@ -1,8 +1,9 @@
 """What a name on the command line stands for: facts from its class, prose from pages/, one source for every face.
 
 Facts are read off declarations: name, options, usage, paper, whether the rule is exact. `pages/AXIS/NAME.md` holds what
-no declaration says: the idea, when it helps, when it hurts; and the formula, unless the module's docstring has it as an
-indented block. The bias of lossy rules is what tests/exact measures (`pages/bias.json`, written by scripts/docs.py).
+no declaration says: the idea, when it helps, when it hurts; and the formula, unless the docstring of module or class
+has it as an indented block. The bias of lossy rules is what tests/exact measures (`pages/bias.json`, written by
+scripts/docs.py).
 """
 
 from __future__ import annotations
@@ -224,13 +225,18 @@ def _doc(cls: Any) -> str:
     return inspect.getdoc(inspect.getmodule(cls)) or ""
 
 
+def _docs(cls: Any) -> str:
+    """Return the docstrings of the module and the class: a module of several rules says what they share."""
+    return f"{_doc(cls)}\n\n{inspect.getdoc(cls) or ''}"
+
+
 def _papers(cls: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_ARXIV.findall(_doc(cls))))
+    return tuple(dict.fromkeys(_ARXIV.findall(_docs(cls))))
 
 
 def _formula(cls: Any) -> str:
-    """Return the indented blocks of the module's docstring."""
-    blocks = [block for block in _doc(cls).split("\n\n") if block.startswith("    ")]
+    """Return the indented blocks of the docstrings."""
+    blocks = [block for block in _docs(cls).split("\n\n") if block.startswith("    ")]
     return "\n\n".join(inspect.cleandoc("\n" + block) for block in blocks)
 
 

@@ -40,6 +40,7 @@ def fit_axes(axes: Axes, asked: Speculation, target: Held, draft: Held | None) -
 
     Raises IncompatibleError where a method or a tree that was asked for by name is impossible; `auto` decodes plainly.
     """
+    axes = replace(axes, longest_copy=min(axes.longest_copy, target.traits.max_rows - 1))
     if axes.shape.nodes == 0:
         return Fitted(axes)
     if axes.is_automatic and target.traits.max_leaves < axes.shape.leaves:

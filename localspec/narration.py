@@ -10,7 +10,7 @@ from localspec import peak
 from localspec.context import Context, Vocabulary
 from localspec.draft import Step
 from localspec.engine import Engine
-from localspec.events import Committed, Event, Finished, Piece, Prefilled, Probed, StepMs
+from localspec.events import Committed, Event, Finished, Piece, Prefilled, StepMs
 
 
 def narrate(
@@ -28,9 +28,6 @@ def narrate(
             yield Prefilled(context.prompt_n, cached, 1e3 * step.times.verify, prepare_ms)
             first = engine.clock()
         yield _committed(index, step, vocabulary, details=details)
-        began_pass, told = told, engine.clock()
-        if step.plan.is_probe:  # measured as every pass is paid, to the end of telling it; plain decoding plans nothing
-            yield Probed(1e3 * (told - began_pass - step.times.planning), step.position)
     assert context.finish is not None
     now = engine.clock()
     yield Finished(
@@ -69,6 +66,7 @@ def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool)
         drafted=_drafted(step, vocabulary) if details else (),
         drafter=step.drafter,
         rows=1 + len(step.draft) if index else 0,
+        plain_ms=1e3 * (times.total - times.planning) if plan.is_probe else None,
     )
 
 

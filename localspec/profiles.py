@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localspec.acceptance import Acceptance
-from localspec.control.cost import Costs
+from localspec.acceptance import Acceptance, CopyAcceptance
+from localspec.control.prices import Prices
 from localspec.draft import Draw
 
-VERSION = 6
+VERSION = 7
 ENDS = 1 << 20  # bytes of a model file that identify it, from its start and from its end
 
 
@@ -34,7 +34,7 @@ def fingerprint(path: Path) -> str:
 
 @dataclass(slots=True)
 class Profile:
-    """Costs (None: not measured yet) and acceptance by drafter and rule; `file` is where they are kept.
+    """Prices (None: not measured yet), acceptance by drafter and rule, and by temperature of copies; kept in `file`.
 
     `exact_widths` are the target's, for --reproducible (None: not measured yet).
 
@@ -43,8 +43,9 @@ class Profile:
     """
 
     file: Path
-    costs: Costs | None = None
+    prices: Prices | None = None
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
+    copies: dict[str, CopyAcceptance] = field(default_factory=dict)
     exact_widths: tuple[int, ...] | None = None
     _seen: int | None = None  # when the file was written that was last read or written here, in ns; None: there is none
     _calibrated: float = 0.0  # what it said of when somebody calibrated
@@ -61,30 +62,33 @@ class Profile:
         """Return what is known of the drafts called `key`, which are drawn as `draw`."""
         return self.acceptance.setdefault(key, Acceptance(draw))
 
-    def renew(self, found: Costs) -> None:
+    def copied(self, key: str) -> CopyAcceptance:
+        """Return what is known of copies under `key`."""
+        return self.copies.setdefault(key, CopyAcceptance())
+
+    def renew(self, found: Prices) -> None:
         """Take what was measured just now."""
-        if self.costs is None:
-            self.costs = found
+        if self.prices is None:
+            self.prices = found
         else:
-            self.costs.renew(found)
+            self.prices.renew(found.measured())
+            self.prices.draft, self.prices.read, self.prices.lone = found.draft, found.read, found.lone
+            self.prices.calibrated = found.calibrated or self.prices.calibrated
 
     def told(self) -> dict[str, Any]:
-        """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token.
-
-        The passes are those of the shortest texts that are known.
-        """
-        costs = self.costs or Costs()
-        shortest = costs.by_length[min(costs.by_length)]
-        ms = [[rows, 1e3 * seconds] for rows, seconds in shortest.measured().items()]
-        return {"file": str(self.file), "ms": ms, "lone": costs.lone}
+        """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token."""
+        prices = self.prices or Prices()
+        ms = [[rows, 1e3 * seconds] for rows, seconds in prices.measured().items()]
+        return {"file": str(self.file), "ms": ms, "lone": prices.lone}
 
     def save(self) -> bool:
         """Write the file whole or not at all; return whether that was possible."""
         if self._changed() != self._seen:
             self._take_up()
         wire = {
-            "costs": None if self.costs is None else self.costs.to_wire(),
+            "prices": None if self.prices is None or not self.prices.is_known else self.prices.to_wire(),
             "acceptance": {key: one.to_wire() for key, one in self.acceptance.items()},
+            "copies": {key: one.to_wire() for key, one in self.copies.items()},
             "exact_widths": self.exact_widths,
         }
         part = self.file.with_suffix(f".{os.getpid()}.part")
@@ -93,7 +97,7 @@ class Profile:
             part.write_text(json.dumps(wire), encoding="utf-8")
             written = part.stat().st_mtime_ns  # before another process may write over it
             part.replace(self.file)
-            self._seen, self._calibrated = written, 0.0 if self.costs is None else self.costs.calibrated
+            self._seen, self._calibrated = written, 0.0 if self.prices is None else self.prices.calibrated
         except OSError:
             with contextlib.suppress(OSError):
                 part.unlink()
@@ -111,27 +115,29 @@ class Profile:
         """Take what another process wrote: a calibration that is newer, and else what is not known here."""
         other = Profile(self.file)
         other._read()
-        if self.costs is None:
-            self.costs = other.costs
-        elif other.costs is not None and other.costs.calibrated not in (self._calibrated, self.costs.calibrated):
-            self.costs.renew(other.costs)  # not by which is later: clocks are set back
-        elif other.costs is not None:
-            self.costs.complete(other.costs)
+        if self.prices is None:
+            self.prices = other.prices
+        elif other.prices is not None and other.prices.calibrated not in (self._calibrated, self.prices.calibrated):
+            self.renew(other.prices)  # not by which is later: clocks are set back
+        elif other.prices is not None:
+            self.prices.complete(other.prices)
         self.exact_widths = self.exact_widths or other.exact_widths
         ours = {key: one for key, one in self.acceptance.items() if one.n_passes or key not in other.acceptance}
         self.acceptance = {**other.acceptance, **ours}
+        copied = {key: one for key, one in self.copies.items() if one.n_tokens or key not in other.copies}
+        self.copies = {**other.copies, **copied}
 
     def _read(self) -> None:
         """Take what the file says, or nothing of it where it is not there or damaged."""
         self._seen = self._changed()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             wire = json.loads(self.file.read_text(encoding="utf-8"))
-            costs, acceptance = wire["costs"], wire["acceptance"]
             widths = _exact_widths(wire.get("exact_widths"))
-            known = {key: Acceptance.from_wire(one) for key, one in acceptance.items()}
-            self.costs = None if costs is None else Costs.from_wire(costs)
-            self._calibrated = 0.0 if self.costs is None else self.costs.calibrated
-            self.acceptance, self.exact_widths = known, widths
+            known = {key: Acceptance.from_wire(one) for key, one in wire["acceptance"].items()}
+            copies = {key: CopyAcceptance.from_wire(one) for key, one in wire["copies"].items()}
+            self.prices = None if wire["prices"] is None else Prices.from_wire(wire["prices"])
+            self._calibrated = 0.0 if self.prices is None else self.prices.calibrated
+            self.acceptance, self.copies, self.exact_widths = known, copies, widths
 
 
 def _exact_widths(wire: Any) -> tuple[int, ...] | None:

@@ -19,7 +19,7 @@ from localspec.backends.rpc import add_servers
 from localspec.chooser import SeededChooser
 from localspec.config import LoadSettings, Request, Sampling
 from localspec.context import Context, Vocabulary
-from localspec.control.survey import Survey
+from localspec.control.timing import Survey
 from localspec.deriving import Deriving
 from localspec.draft import Draw
 from localspec.engine import Engine
@@ -155,8 +155,8 @@ class Session:
         for event in narrate(engine, context, vocabulary, details=request.details, began=began):
             if isinstance(event, events.Prefilled):
                 steering.prefilled(event)
-            if isinstance(event, events.Probed):
-                steering.probed(event)
+            if isinstance(event, events.Committed) and event.plain_ms is not None:
+                steering.measured(event.plain_ms, event.position)
             if isinstance(event, events.Finished):
                 event = replace(event, **steering.findings())
                 yield from steering.keep()
@@ -185,7 +185,9 @@ class Session:
         found = yield from survey_pair(asked, self._target.backend, draft, self._clock, self._cancel)
         is_kept = False
         if asked.is_kept:
-            self._steering.profile.renew(replace(found.costs, calibrated=time.time()))
+            prices = found.prices
+            prices.calibrated = time.time()
+            self._steering.profile.renew(prices)
             is_kept = self._steering.profile.save()
         profile = {**self._steering.profile.told(), "is_kept": is_kept}
         yield events.Inspected({**found.to_wire(), "profile": profile})
@@ -303,9 +305,10 @@ class Session:
             # draft's probability tells of that what a lead in the race tells elsewhere.
             rule, draw = "greedy", Draw.COUPLED
         acceptance = steering.profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
+        controller = steering.controller(axes, drafters, acceptance, parts, sampling.temperature)
         return Engine(
             target=target,
-            controller=narrowed(steering.controller(axes, drafters, acceptance, parts), self._widths),
+            controller=narrowed(controller, self._widths),
             drafters=drafters,
             verifier=axes.verifier,
             sampler=Sampler(sampling),
@@ -339,8 +342,7 @@ class Session:
     def _steered(self, draft: Loaded | None) -> Steering:
         """Return the controllers of the target with `draft`, which know what earlier runs learned."""
         assert self._target is not None
-        can_verify = self._target.backend.traits.can_rollback
-        return Steering(self._profile(draft), self._clock, can_verify=can_verify)
+        return Steering(self._profile(draft), self._clock, can_verify=self._target.backend.traits.can_rollback)
 
     def _profile(self, draft: Loaded | None) -> Profile:
         """Find what earlier runs learned of the target with `draft`."""

@@ -156,6 +156,9 @@ class Stats:
         self.cut += is_cut
         self._text.append(event.text)
         self._time(event)
+        if event.plain_ms is not None:
+            self._plain.append(Probed(event.plain_ms, event.position))
+            self._plain_at = self.clock()
         if event.expected_ms is not None and event.expected_tokens is not None:
             self.foreseen.setdefault(event.drafter, Foreseen()).add(event)
         if event.depth > 0:

@@ -17,8 +17,8 @@ from localspec.backends.cpus import physical_cores
 from localspec.backends.exact_widths import ENOUGH, exact_widths
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.config import LoadSettings, cache_folder
-from localspec.control.cost import Costs
-from localspec.control.survey import DRAFT_SIZES, SHARES, Survey, Times, costs, time_model
+from localspec.control.prices import Prices
+from localspec.control.timing import DRAFT_SIZES, SHARES, Survey, Times, prices_of, time_model
 from localspec.loading import Loaded
 from localspec.profiles import Profile
 from localspec.protocols import Cancel, Clock
@@ -36,9 +36,9 @@ class Surveyed:
     facts: dict[str, Any]
 
     @property
-    def costs(self) -> Costs:
+    def prices(self) -> Prices:
         """What a profile keeps."""
-        return costs(self.target, self.draft)
+        return prices_of(self.target.empty, None if self.draft is None else self.draft.empty)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object; times in milliseconds."""

@@ -38,7 +38,7 @@ from localspec.events import (
 from localspec.worker_process import CRASH, Child, Garbage, last_lines
 
 if TYPE_CHECKING:
-    from localspec.control.survey import Survey
+    from localspec.control.timing import Survey
     from localspec.lossless.questions import Question
 
 # Until an event says more.

@@ -120,7 +120,7 @@ class Server:
     def _survey(self, command: dict[str, Any]) -> Iterator[Event]:
         if self._session is None:
             raise InternalError("No model is loaded", hint="report this")
-        from localspec.control.survey import Survey
+        from localspec.control.timing import Survey
 
         yield from self._session.survey(Survey.from_wire(command["survey"]))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localspec.control.account import EPS
+from localspec.tuning import EPS
 
 ROOMS = np.linspace(0.0, 32.0, 3201)  # plain passes that may still be lost; where there are more, nothing is forbidden
 

@@ -197,6 +197,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--flash-attn", default="auto,off", help="of the servers: each setting is run with each")
     parser.add_argument("--suite", default="stories")
+    parser.add_argument("--chat", action="store_true", help="ask through the model's chat template")
     parser.add_argument("--prompts", type=count, default=6)
     parser.add_argument("--repeats", type=count, default=2)
     parser.add_argument("--temps", default="0,0.8")
@@ -211,6 +212,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="of the compiler")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--no-bench", action="store_true", help="leave llama-bench out")
     parser.add_argument("--build-only", action="store_true")
     return parser.parse_args()
 
@@ -218,7 +220,7 @@ def arguments() -> argparse.Namespace:
 def asked(options: argparse.Namespace, *, has_draft: bool) -> Job:
     """Return what is measured."""
     return Job(
-        suite=choose(load_suite(options.suite, is_chat=False), options.prompts),
+        suite=choose(load_suite(options.suite, is_chat=options.chat), options.prompts),
         contenders=parse_contenders(options.methods, has_draft=has_draft),
         temperatures=tuple(float(word) for word in options.temps.split(",")),
         repeats=options.repeats,
@@ -286,9 +288,8 @@ def main() -> None:
         threads=options.threads,
     )
     measurements: list[Measurement] = []
-    benches = {
-        one.name: one for one in (Bench(peers.bench, pair.target, options.threads, way) for way in ("off", "on"))
-    }
+    ways = () if options.no_bench else ("off", "on")
+    benches = {one.name: one for one in (Bench(peers.bench, pair.target, options.threads, way) for way in ways)}
     stopped = ""
     servers = {
         setting.name: Server(peers.server, setting, pair.target, pair.draft, options.threads, options.ctx)

@@ -30,10 +30,10 @@ import numpy as np
 from optimum import Length, optimum
 
 from localspec import events
+from localspec.axes import LONGEST
 from localspec.bench.suites import choose, load_suite
 from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control import account
-from localspec.control.auto import LONGEST
 from localspec.profiles import Profile
 from localspec.session import Session
 from localspec.steering import Steering

@@ -16,7 +16,7 @@ import pytest
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
-        "errors law text sanitize progress",  # depend on nothing
+        "errors law text sanitize progress tuning",  # depend on nothing
         "draft config configuration events options chooser setting",  # data and randomness
         "acceptance protocols stats enumeration",  # the seams
         "context sampling verify trees control",  # one concern each, behind a seam
@@ -33,7 +33,7 @@ ONLY: dict[str, str] = {
     "engine": "context draft protocols sampling",
     "verify": "draft law options protocols",
     "trees": "acceptance draft errors law options protocols",
-    "control": "acceptance draft errors law options protocols",
+    "control": "acceptance draft errors law options protocols tuning",
     "backends": "config draft errors law protocols",  # config: where what was found out of the machine is kept
     "models": "config errors",
     "conversations": "attachment config errors sanitize",

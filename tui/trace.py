@@ -12,7 +12,7 @@ from localspec.sanitize import Sanitizer
 from localspec.stats import Stats
 from localspec.tui.meter import Meter
 
-COPIERS = ("suffix", "prompt-lookup", "ngram-cache")  # they draft what the text said before
+COPIERS = ("copy", "suffix", "prompt-lookup", "ngram-cache")  # they draft what the text said before
 EARLY = ("early-exit", "lookahead")  # the target drafts for itself
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localspec.config import Request, Speculation
-from localspec.control.survey import Survey
+from localspec.control.timing import Survey
 from localspec.events import Committed, Event, Finished, Inspected, Loading
 from localspec.lossless.questions import ForkQuestion, Question
 from localspec.stats import Stats

@@ -14,8 +14,8 @@ from localspec.bench.answers import Answer, Surveyed, ask, survey
 from localspec.bench.race import Race, race
 from localspec.bench.suites import Prompt, choose, load_suite
 from localspec.config import Message, Request, Sampling, Speculation
-from localspec.control.row_costs import RowCosts
-from localspec.control.survey import Survey
+from localspec.control.prices import Prices
+from localspec.control.timing import Survey
 from localspec.errors import IncompatibleError
 from localspec.worker import Worker
 
@@ -226,7 +226,7 @@ def _rows(answer: Answer) -> int:
     return stats.prefilled.prompt_n - stats.prefilled.cache_n + stats.drafted + max(stats.passes - 1, 0)
 
 
-def best_chain(target: RowCosts, draft: float, alpha: float) -> tuple[int, float]:
+def best_chain(target: Prices, draft: float, alpha: float) -> tuple[int, float]:
     """Return the chain length that these costs and this acceptance favour, and its speed over plain decoding.
 
     `draft` is the cost of a draft token in the unit of `target`. Passes are padded, as in
@@ -242,6 +242,6 @@ def best_chain(target: RowCosts, draft: float, alpha: float) -> tuple[int, float
     return best, speed
 
 
-def break_even(target: RowCosts, draft: float) -> float | None:
+def break_even(target: Prices, draft: float) -> float | None:
     """Return the least acceptance, to a hundredth, with which some chain is faster than plain decoding; None: none."""
     return next((i / 100 for i in range(1, 101) if best_chain(target, draft, i / 100)[0]), None)

@@ -24,7 +24,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.config import LoadSettings, cache_folder
-from localspec.control.survey import Survey
+from localspec.control.timing import Survey
 from localspec.errors import LocalspecError
 from localspec.events import Loaded, Loading
 from localspec.models.early_exit import Exits, Layers

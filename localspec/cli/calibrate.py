@@ -23,7 +23,7 @@ from localspec.cli.settings import open_worker, promised_settings
 from localspec.cli.signals import leave_at_once, stopping
 from localspec.cli.staircase import staircase
 from localspec.config import LoadSettings
-from localspec.control.survey import Survey
+from localspec.control.timing import Survey
 from localspec.errors import UsageError
 from localspec.faces.values import servers
 from localspec.sanitize import one_line

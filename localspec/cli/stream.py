@@ -73,10 +73,15 @@ class EventsSink:
                 self._put("prefill", self._prefill(event))
             case Committed():
                 self._put("step", {**_step(event), "cum": _cumulative(self._stats)})
+                if event.plain_ms is not None:
+                    self._probe(Probed(event.plain_ms, event.position))
             case Probed():
-                self._put("probe", {"plain_ms": event.plain_ms, "ctx": event.ctx, "age_s": round(event.age_s, 3)})
+                self._probe(event)
             case Warned():
                 self._put("warn", {"code": event.code, "message": event.message})
+
+    def _probe(self, event: Probed) -> None:
+        self._put("probe", {"plain_ms": event.plain_ms, "ctx": event.ctx, "age_s": round(event.age_s, 3)})
 
     def finish(self, stats: Stats) -> None:
         """Write `end` with the object of --json."""

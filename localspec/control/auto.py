@@ -1,292 +1,327 @@
-"""The default: draft as much as pays, nothing where nothing pays, and never lose more than the account allows.
+"""The planner: draft as much as pays, nothing where nothing pays, and never lose more than the account allows.
 
-Maximising tokens per second is maximising tokens - lambda * seconds, lambda being the best rate there is (Dinkelbach):
-the value of time. With T the cost of a target pass by rows and D that of the draft, a draft of k tokens grows on while
+    plan = the candidate of the greatest value (value.py), if that is above 0 and the account can bear its loss
 
-    exists k' > k:   sum over j = k+1 .. k' of A_j   >   lambda (T(1+k') - T(1+k) + D(k') - D(k))
-
-A_j is the chance that the j-th token is accepted: learned for what the draft itself thinks of its tokens, and the mean
-beyond what is drafted. Looking ahead to k' crosses the steps of T; what scatters counts for less (`growing`). A pass is
-plain where no k' makes it worthwhile; of drafters that cost nothing to ask, one is preferred whose draft is worth more.
-And what is promised must win back soon what drafting has lost so far and what the draft model has to read first: where
-little is to be gained, a promise that was too good is not believed a hundred times.
-
-The rule sees past passes and drawn tokens only, before each draw, so every verifier stays exact (ALG 3.7). Under
-coupled noise the text does not depend on it at all, and a token is judged by how clearly it leads the draft's race.
+Candidates are copies of the text, chains of a draft model, or the one plan of a tree or length rule that was asked for.
+Plans depend on past passes and on distributions before the draw, so every verifier stays exact; a coupled token may be
+looked at first. All times are in seconds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localspec.acceptance import Acceptance
-from localspec.control.account import UNMEASURED, too_dear
-from localspec.control.cost import DOUBT, Costs
-from localspec.control.growing import Growing
-from localspec.control.ledger import Ledger
-from localspec.control.reading import Copier, Copying, Reader, Reading
-from localspec.control.tally import Tally
-from localspec.control.trials import Looks, Rate, Trials
-from localspec.draft import Draft, Draw, Step
-from localspec.protocols import Growth, History, Plan, Room, Shape
+from localspec.control.account import LossAccount
+from localspec.control.prices import MOST, Average, Prices
+from localspec.control.value import Candidate, Now, StopRule
+from localspec.draft import Draw, Step
+from localspec.protocols import Controller, History, Plan, Room, Shape
+from localspec.tuning import CLAMP, DISCOUNT, EPS, EXPLORING, HORIZON, READING
 
-LONGEST = 16  # tokens of a chain, where -k sets no other bound
-MEAN = 0.02  # weight of a token in the mean acceptance, once there were enough
-FIRST_GUESS = 10.0  # tokens that the first guess is worth
-STAKE = 0.5  # of what may be lost: the most that a trial may cost
-RESTED = 3  # passes without a thought once drafting was parked, of the draft model at least
-WON_BACK = 32.0  # passes in which what was lost must be won back
-READ_BACK = 64.0  # and what is spent on reading, or in the rest of a short answer
-PROBED = 8  # parked passes from one that is told as a measurement to the next
+CATCHING_UP = 8  # tokens that a draft model reads as part of any draft; more are priced by themselves
+MOST_DRAFTED = MOST - 1  # tokens of a draft
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A plan, the tokens it promises beyond a plain pass net of its time, and the seconds lost at worst.
+class Reader(Protocol):
+    """A drafter with a model of its own, which reads what it has not seen of the text before it drafts."""
 
-    `stop` is the rule by which its draft ends, where it is a model's.
-    """
+    def behind(self, history: History) -> int: ...
 
-    plan: Plan
-    gain: float
-    worst: float
-    stop: Growing | None = None
+    def room(self, history: History) -> int: ...
 
 
-NOTHING = Offer(Plan(), 0.0, 0.0)
+class Copier(Protocol):
+    """A drafter that copies from the text; `chances` says how likely each token of a copy is right."""
+
+    def chances(self, history: History, most: int) -> NDArray[np.float64]: ...
 
 
-class Free(Copier, Protocol):
-    """A drafter whose drafts cost nothing to look at."""
+class Source(ABC):
+    """Where candidates come from. `name` is the drafter that carries their plans out."""
 
-    def offer(self, history: History, plan: Plan) -> Draft: ...
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def candidate(self, now: Now) -> Candidate | None:
+        """Return the best draft that can be afforded, None without one."""
+
+    def explored(self, now: Now) -> Candidate | None:
+        """Return a draft that only teaches, None where none is due."""
+        return None
+
+    def observe(self, step: Step) -> None:  # noqa: B027 - most learn elsewhere
+        """Learn from a pass, whoever drafted in it."""
 
 
-def _anyhow(growth: Growth) -> bool:
-    """Draw, and let the drafter tell how sure it was: with no rule at all nobody asks it, and 1 would be learned."""
-    return True
+class Copies(Source):
+    """Chains copied from the text, of `longest` tokens at most."""
+
+    def __init__(self, name: str, prices: Prices, copier: Copier, longest: int) -> None:
+        super().__init__(name)
+        self._prices = prices
+        self._copier = copier
+        self._longest = longest
+
+    def candidate(self, now: Now) -> Candidate | None:
+        """Return the copy of the greatest value."""
+        chances = self._copier.chances(now.history, min(now.most, self._longest))
+        if not len(chances) or chances[0] <= now.value * self._prices.least:
+            return None  # soon, for it is so in most passes of ordinary text
+        best = now.best(chances, 0.0, caution=now.caution)
+        if best is None:
+            return None
+        k, expects = best.length, (1.0 + best.tokens, now.seconds(best.length))
+        return Candidate(Plan(self.name, k, k, Draw.FIXED, expects=expects, why=f"{self.name} {k}"), best.value)
 
 
-class Auto:
-    """Plans chains of the drafter `name`, whose model `reader` knows of, drafts of the `free` ones, or plain passes.
+class Reading:
+    """What the model drafter `reader` must read of the text before it drafts, None where it reads nothing."""
 
-    `shape` limits the chains, and `draw` is how their tokens are drawn. All times are in seconds.
-    """
+    def __init__(self, prices: Prices, reader: Reader | None) -> None:
+        self._prices = prices
+        self._reader = reader
+        self._behind = 1
+
+    def look(self, now: Now) -> tuple[float, int]:
+        """Return the seconds of reading and the draft tokens that there is room for."""
+        if self._reader is None:
+            return 0.0, now.most
+        self._behind = self._reader.behind(now.history)
+        room = min(now.most, self._reader.room(now.history))
+        return (self._prices.read.value * self._behind if self._behind > CATCHING_UP else 0.0), room
+
+    def observe(self, seconds: float, n: int, draft: Average) -> None:
+        """Learn from a draft that ran the model `n` times: what a token costs, or what reading does."""
+        if self._behind > CATCHING_UP:
+            self._prices.read.observe(max(seconds - n * draft.value, 0.0) / self._behind)
+        elif n:
+            draft.observe(seconds / n)
+
+
+class Chains(Source):
+    """Chains of a draft model, which end by the stop rule. `shape` limits them, `draw` is how tokens are drawn."""
 
     def __init__(
         self,
-        costs: Costs,
+        name: str,
+        prices: Prices,
         acceptance: Acceptance,
         shape: Shape,
         draw: Draw,
-        *,
-        name: str = "",
         reader: Reader | None = None,
-        free: Mapping[str, Free] | None = None,
     ) -> None:
-        self._costs = costs
+        super().__init__(name)
+        self._prices = prices
         self._acceptance = acceptance
         self._longest = shape.depth
         self._draw = draw
-        self._name = name
-        self._reading = Reading(costs, reader)
-        self._free = dict(free or {})
-        self._copying = Copying(costs)
-        self._idle = name or next(iter(self._free), "plain")  # who is asked for nothing in plain passes
-        self.ledger = Ledger(costs)
-        self._trials = Trials()
-        self._looks = Looks()
-        self._mean = acceptance.mean
-        self._judged = FIRST_GUESS
-        self._rate = Rate()
-        self._stop: Growing | None = None  # of the draft under way
-        self._rest = 0  # passes before it is thought over again
-        self._left = 1  # tokens to the end of the answer, as far as one is set
-        self.tally = Tally(name)
+        self._reading = Reading(prices, reader)
+        self._worth: Average | None = None  # of drafts of late, by their stop rules
+        self._stop: StopRule | None = None
+
+    def candidate(self, now: Now) -> Candidate | None:
+        """Return a chain, valued by what chains were worth of late; none where even perfect drafts would lose."""
+        self._stop = None
+        if now.value * (self._prices.least + self._prices.draft.value) >= 1.0:
+            return None
+        reading, longest = self._reading.look(now)
+        longest = min(longest, self._longest)
+        draft = self._prices.draft.value
+        best = now.best(np.full(longest, self._acceptance.mean), draft, reading) if longest > 0 else None
+        if best is None:
+            return None
+        worth = best.value if self._worth is None else self._worth.value
+        passes = min(HORIZON, now.left / (1.0 + best.tokens))
+        expects = (1.0 + best.tokens, now.seconds(best.length) + draft * best.length + reading)
+        plan, stop = self._chain(now, now.affordable(draft * np.arange(1, longest + 1) + reading))
+        plan = replace(plan, expects=expects, why=f"{self.name}, about {best.length}")
+        return Candidate(plan, worth - now.value * reading / passes, stop)
+
+    def explored(self, now: Now) -> Candidate | None:
+        """Return a chain of one token or more, where it is due and perfect drafts would pay."""
+        draft, plain = self._prices.draft.value, now.prices.plain
+        if draft > EXPLORING * self._acceptance.waited * plain:
+            return None
+        reading, longest = self._reading.look(now)
+        n = np.arange(1, min(longest, self._longest) + 1)
+        if np.all(n <= now.value * (self._prices.beyond(len(n)) + draft * n)):
+            return None
+        price = (draft + reading) / plain + self._prices.ratio(2) - 1.0
+        longest = now.affordable(draft * n + reading)
+        if not longest or price > EXPLORING * self._acceptance.waited or price > max(EPS * now.left, 1.0):
+            return None
+        plan, stop = self._chain(now, longest, forced=1)
+        return Candidate(replace(plan, why="explores whether drafts pay"), 0.0, stop)
+
+    def _chain(self, now: Now, longest: int, forced: int = 0) -> tuple[Plan, StopRule]:
+        """Return the plan of a chain of `longest` tokens at most, and the rule that ends it."""
+        plain, value = now.prices.plain, now.value
+        rows = [value * plain, *(value * (plain + now.prices.beyond(longest))).tolist()]
+        draft = [value * self._prices.draft.value * n for n in range(longest + 1)]
+        scatter = plain / (2.0 * now.may_lose)
+        stop = StopRule(self._acceptance, self._acceptance.mean, rows, draft, scatter, forced)
+        rules = stop.go_on, stop.look_on, stop.widen
+        return Plan(self.name, longest, longest, self._draw, *rules, self._acceptance), stop
+
+    def take(self, stop: StopRule | None) -> None:
+        """Note that the chain with this stop rule is drafted."""
+        self._stop = stop
+
+    def observe(self, step: Step) -> None:
+        """Learn acceptance, the price of drafting, and what drafts are worth."""
+        if step.drafter != self.name or self._stop is None:
+            self._acceptance.waited += 1.0
+            return
+        stop = self._stop
+        self._reading.observe(step.times.draft, stop.looked, self._prices.draft)
+        self._acceptance.observe(step)
+        self._acceptance.waited = math.inf if stop.value > 0.0 else 0.0  # what was worth it is explored again at once
+        if self._worth is None:
+            self._worth = Average(stop.value, 1)
+        else:
+            self._worth.follow(stop.value)
+
+
+class Rule(Source):
+    """The plans of a tree or a length rule that was asked for, cut to the nodes that can be lost."""
+
+    def __init__(
+        self, name: str, prices: Prices, inner: Controller, acceptance: Acceptance, reader: Reader | None
+    ) -> None:
+        super().__init__(name)
+        self._inner = inner
+        self._prices = prices
+        self._acceptance = acceptance
+        self._level = Average(prices.draft.value, 1)  # seconds of one level of a tree: one pass of the draft model
+        self._reading = Reading(prices, reader)
+
+    def candidate(self, now: Now) -> Candidate | None:
+        """Return the rule's plan; what it is worth is not judged."""
+        plan = replace(self._inner.plan(now.history, now.room), learned=self._acceptance)
+        reading, room = self._reading.look(now)
+        n = min(plan.max_nodes, room)
+        if n <= 0:
+            return None
+        nodes = now.affordable(self._level.value * np.minimum(np.arange(1, n + 1), plan.max_depth) + reading)
+        if not nodes:
+            return None
+        return Candidate(replace(plan, max_nodes=nodes, max_depth=min(plan.max_depth, nodes)), math.inf)
+
+    def observe(self, step: Step) -> None:
+        """Learn acceptance and the price of a level."""
+        if step.drafter == self.name:
+            self._reading.observe(step.times.draft, step.draft.depth, self._level)
+        self._acceptance.observe(step)
+        self._inner.observe(step, 0.0)
+
+
+class Auto:
+    """Plans every pass of an answer from `sources`; `idle` names the drafter of plain passes."""
+
+    def __init__(self, prices: Prices, sources: Sequence[Source], idle: str = "plain") -> None:
+        self._prices = prices
+        self._sources = sources
+        self._idle = idle
+        self.account = LossAccount()
+        self._read = 0.0  # seconds in which the target read the prompt, until the account has them
+        self._tokens = self._seconds = 0.0  # of late
+        self._follows_plain = False
+        self._why = ""  # the last reason to draft nothing
+        self._drafted: dict[str, list[int]] = {}  # tokens drafted and accepted, by drafter
+
+    def credit_reading(self, seconds: float) -> None:
+        """Let the answer lose a share of the time in which the target read the prompt."""
+        self._read = seconds
 
     def plan(self, history: History, room: Room) -> Plan:
-        """Return the plan that promises most, if it promises more than a plain pass and can be afforded."""
-        self._costs.at(history.position)
-        self._left = room.depth + 1
-        plan = self._planned(history, min(self._longest, room.depth, room.nodes))
-        if plan.max_nodes:
-            plan = replace(plan, widths=self._costs.widths(plan.max_nodes, room.nodes))
-        return plan
-
-    def _planned(self, history: History, longest: int) -> Plan:
-        self._stop = None
-        self._copying.begin()
-        if longest <= 0:
+        """Return the plan of the next pass."""
+        most = min(room.depth, room.nodes)
+        if most <= 0:
             return Plan(self._idle, why="no room for a draft")
-        if not self._costs.target.knows(1):
-            return self._plain(UNMEASURED)
-        is_resting = self._rest > 0
-        self._rest -= is_resting
-        if is_resting and (self.ledger.account.loss > 0.0 or not self._free):  # what was gained may be thought away
-            return self._plain(self.tally.parked)
-        price, room = self._costs.plain, self.ledger.room
-        least = max(self._costs.worst(1) - price + (0.0 if self._free else DOUBT * self._costs.draft.of(1)), 0.0)
-        if room <= least:  # thinking costs time too: done in every pass, it would eat up what may be lost
-            return self._parked(too_dear(least, room))
-        value = max(self._rate.tokens_per_second, 1.0 / price)
-        wanted = max(self.ledger.account.worry, 0.0) / WON_BACK
-        offers = [self._offered(name, free, history, longest, value, room) for name, free in self._free.items()]
-        modelled = NOTHING if is_resting or not self._name else self._modelled(history, longest, value, room)
-        promising = [one for one in (*offers, modelled) if one.gain > wanted]
-        if not promising and is_resting:
-            return self._plain(self.tally.parked)
-        if not promising:
-            curious = self._curious(modelled, value, price)
-            self._stop = curious.stop
-            return curious.plan if curious.plan.max_nodes else self._parked("parked: nothing drafted would pay")
-        best = max((one for one in promising if one.worst <= room), key=lambda one: one.gain, default=None)
-        if best is None:
-            return self._parked(too_dear(min(one.worst for one in promising), room))
-        self._stop = best.stop
-        if best.stop is not None:  # copies that pay say nothing of the draft model
-            self._trials.succeed()
-        return best.plan
-
-    def _curious(self, modelled: Offer, value: float, price: float) -> Offer:
-        """Return what promises nothing but to teach: a draft of one token, or a look at what the draft model thinks."""
-        room = self.ledger.room
-        trial = self._trial(modelled, value) if modelled.plan.max_nodes else NOTHING
-        if trial.plan.max_nodes and trial.worst <= self._stake(room) and self._trials.are_due():
-            return trial
-        each, reading = self._costs.draft.of(1) / price, self._reading.seconds / price
-        is_possible = modelled.stop is not None and modelled.worst <= room
-        if not (is_possible and self._looks.are_due(self._acceptance.waited, each, reading, self._left)):
-            return NOTHING
-        if reading > 0.0:  # once it has read up it is tried too: what it thinks of itself is not all there is to know
-            self._trials.encourage()
-        return replace(modelled, plan=replace(modelled.plan, expects=None, why="a look at the draft"))
-
-    def _stake(self, room: float) -> float:
-        """Return the seconds that may be spent on finding out: what was gained is not for gambling."""
-        return STAKE * min(room, self.ledger.account.allowance * self._costs.plain)
-
-    def _parked(self, why: str) -> Plan:
-        """Return the empty plan, for a few passes: parked decoding must cost what plain decoding costs."""
-        self._rest = 0 if self._copying.has_read else RESTED
-        return self._plain(why)
-
-    def _plain(self, why: str) -> Plan:
-        """Return the empty plan; it measures plain decoding where it follows another."""
-        self.tally.parked = why
-        return Plan(self._idle, is_probe=self.ledger.follows_plain and self._trials.passes % PROBED == 0, why=why)
-
-    def _offered(self, name: str, drafter: Free, history: History, longest: int, value: float, room: float) -> Offer:
-        """Look at the draft of a free drafter, and cut it where it promises most of what may all be rejected."""
-        if not self._copying.catch_up(drafter, history, self._stake(room)):
-            return NOTHING
-        draft = drafter.offer(history, Plan(name, longest, longest))
-        costs = self._costs
-        reach, tokens, squares, best = 1.0, 0.0, 0.0, NOTHING
-        for n in range(1, len(draft) + 1):  # a chain
-            reach *= draft.share(n)
-            tokens += reach
-            squares += (2 * n - 1) * reach
-            scatter = (squares - tokens * tokens) * costs.plain / (2.0 * room)  # `Growing` has the reason
-            gain = tokens - scatter - value * (costs.rows(n) - costs.plain)
-            worst = costs.worst(n) - costs.plain
-            if gain > best.gain and worst <= room:
-                plan = Plan(name, n, n, Draw.FIXED, expects=(1.0 + tokens, costs.rows(n)), why=f"{name} {n}")
-                best = Offer(plan, gain, worst)
-        return best
-
-    def _modelled(self, history: History, longest: int, value: float, room: float) -> Offer:
-        """Expect of the model drafter what it did of late, in as many tokens as may all be rejected."""
-        self._reading.look(history)
-        longest = min(longest, self._reading.room)
-        if longest <= 0:
-            return NOTHING
-        reading = self._reading.charged
-        rows = [self._costs.rows(k) for k in range(longest + 1)]
-        draft = [self._costs.draft.of(k) for k in range(longest + 1)]
-        while len(rows) > 2 and self._costs.worst(len(rows) - 1) + DOUBT * (draft[-1] + reading) - rows[0] > room:
-            rows.pop()
-            draft.pop()
-        tokens, reach, gain, best = 0.0, 1.0, -math.inf, 1
-        expected = 0.0
-        for k in range(1, len(rows)):
-            reach *= self._mean
-            tokens += reach
-            net = tokens - value * (rows[k] - rows[0] + draft[k])
-            if net > gain:
-                gain, best, expected = net, k, tokens
-        stop = Growing(
-            self._acceptance,
-            self._mean,
-            [value * cost for cost in rows],
-            [value * cost for cost in draft],
-            caution=self._costs.plain / (2.0 * room),
+        if not self._prices.is_known:
+            return self._plain("plain decoding is not measured yet")
+        price = self._prices.plain
+        if self._read:
+            self.account.reading, self._read = READING * self._read / price, 0.0
+        may_lose = self.account.room * price
+        if may_lose <= 0.0:
+            return self._plain("drafting has lost what it may lose")
+        value = max(self._tokens / self._seconds, 1.0 / price) if self._seconds else 1.0 / price
+        now = Now(
+            history,
+            room,
+            self._prices,
+            value,
+            may_lose,
+            self.account.caution * price,
+            min(most, MOST_DRAFTED),
+            room.depth + 1,
         )
-        plan = Plan(
-            self._name,
-            len(rows) - 1,
-            len(rows) - 1,
-            self._draw,
-            go_on=stop.go_on,
-            look_on=stop.look_on,
-            widen=stop.widen,
-            learned=self._acceptance,
-            expects=(1.0 + expected, rows[best] + draft[best] + self._reading.seconds),
-            why=f"{self._name}, about {best}",
-        )
-        passes = min(READ_BACK, self._left / (1.0 + expected))
-        gain = self._looks.worth(gain) - value * self._reading.seconds / passes
-        worst = self._costs.worst(best) + DOUBT * (draft[best] + reading) - rows[0]
-        return Offer(plan, gain, worst, stop)
-
-    def _trial(self, offer: Offer, value: float) -> Offer:
-        """Return a draft of one token, to see whether things have changed; nothing where no acceptance would do."""
-        costs = self._costs
-        if all(k <= value * (costs.rows(k) - costs.plain + costs.draft.of(k)) for k in range(1, self._longest + 1)):
-            return NOTHING
-        plan = replace(offer.plan, max_nodes=1, max_depth=1, go_on=_anyhow, expects=None, why="trial of one token")
-        drafting = costs.draft.of(1) + self._reading.seconds
-        return Offer(plan, 0.0, costs.worst(1) + DOUBT * drafting - costs.plain)
+        found = [(one.value, source, one) for source in self._sources if (one := source.candidate(now)) is not None]
+        worth, source, best = max(found, key=lambda one: one[0], default=(0.0, None, None))
+        if source is None or best is None or worth <= 0.0:
+            lent = replace(now, may_lose=min(may_lose, self.account.stake * price))
+            source, best = next(((one, draft) for one in self._sources if (draft := one.explored(lent))), (None, None))
+        if source is None or best is None:
+            return self._plain("no draft would pay")
+        if isinstance(source, Chains):
+            source.take(best.stop)
+        return replace(best.plan, widths=self._widths(best.plan.max_nodes, room.nodes))
 
     def observe(self, step: Step, seconds: float) -> None:
-        """Learn costs and acceptance from a pass, and charge it."""
-        is_modelled = step.drafter != "" and step.drafter == self._name
-        is_investment = is_modelled and self._stop is not None  # reading for a trial of one token is none
-        allowed = self._reading.allowed if is_investment else 0.0
-        charge = self.ledger.observe(step, seconds, allowed, free=self._copying.granted)
-        self._copying.observe(step.times.planning)
-        self._acceptance.waited = 0.0 if is_modelled else self._acceptance.waited + 1.0
-        if is_modelled:
-            self._learn_draft(step)
-            self._follow(step)
-            if self._stop is not None:
-                self._looks.observe(self._stop.promise)
-            elif step.n_accepted:
-                self._trials.encourage()
-        self._trials.passes += 1
-        self._rate.observe(len(step.tokens), charge.seconds)
-        self.tally.observe(step, charge)
-
-    def _learn_draft(self, step: Step) -> None:
-        """Take the draft's time for what drafting costs, or for what reading up costs."""
-        n = self._stop.looked if self._stop is not None else 1
-        if n == 0:  # it had no room, and made no pass
-            return
-        if self._reading.is_due:
-            self._reading.observe(step.times.draft - self._costs.draft.of(n))
+        """Learn from a pass that took `seconds` to the end of telling it, and charge it."""
+        n, times = len(step.draft), step.times
+        target = seconds - times.draft - times.planning  # with its sampling and telling
+        known = self._prices.of(1 + n) if self._prices.is_known else target
+        charged = times.sample + min(target - times.sample, CLAMP * known) + times.planning + times.draft
+        is_plain = n == 0 and not step.drafter
+        if is_plain and self._follows_plain:
+            self._prices.observe_plain(target)
+        price = max(self._prices.plain, 1e-9) if self._prices.is_known else max(seconds, 1e-9)
+        if is_plain:
+            self.account.charge_plain(charged, times.planning, price)
         else:
-            self._costs.draft.observe(n, step.times.draft)
+            self.account.charge(charged, len(step.tokens), price)
+        if n:
+            counts = self._drafted.setdefault(step.drafter, [0, 0])
+            counts[0] += step.n_drafted
+            counts[1] += step.n_accepted
+        if n and self._prices.is_known:
+            self._prices.observe(1 + n, target)
+        self._follows_plain = is_plain
+        self._tokens = DISCOUNT * self._tokens + len(step.tokens)
+        self._seconds = DISCOUNT * self._seconds + charged
+        for source in self._sources:
+            source.observe(step)
 
-    def _follow(self, step: Step) -> None:
-        """Let the acceptance of the model's tokens follow the pass."""
-        self._acceptance.observe(step)
-        kept = sum(node == at for at, node in enumerate(step.verdict.path, 1))  # of the chain, not beside it
-        for is_accepted in [1.0] * kept + [0.0] * (kept < step.draft.depth):
-            self._judged += 1.0
-            self._mean += max(MEAN, 1.0 / self._judged) * (is_accepted - self._mean)
+    @property
+    def overdrawn_ms(self) -> float | None:
+        """Milliseconds by which the bound was exceeded at worst, None where nothing was ever charged."""
+        return None if math.isinf(self.account.overdrawn) else 1e3 * self.account.overdrawn
 
     def verdict(self) -> str:
-        """Return what came of it, in one line for people."""
-        return self.tally.verdict(self._costs)
+        """Return what was drafted, for people; "" where no pass was planned."""
+        if not self._drafted:
+            return f"nothing was drafted: {self._why}" if self._why else ""
+        return "; ".join(
+            f"{name} drafted {n} tokens, {100 * kept / n:.0f} % of them were accepted"
+            for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])
+        )
+
+    def _plain(self, why: str) -> Plan:
+        self._why = why
+        return Plan(self._idle, why=why)
+
+    def _widths(self, longest: int, nodes: int) -> tuple[int, ...]:
+        """Return the rows of passes that verify 0 to `longest` tokens; the cache has room for so many nodes."""
+        wanted = (self._prices.padded(1 + n) for n in range(longest + 1))
+        return tuple(rows if rows <= 1 + nodes else 1 + n for n, rows in enumerate(wanted))

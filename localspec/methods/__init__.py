@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the register is read by every command, which need not wait 
 METHODS: dict[str, str] = {
     "plain": "localspec.methods.plain:Plain",
     "draft-model": "localspec.methods.draft_model:DraftModel",
+    "copy": "localspec.methods.copy:Copy",
     "suffix": "localspec.methods.suffix:Suffix",
     "prompt-lookup": "localspec.methods.prompt_lookup:PromptLookup",
     "ngram-cache": "localspec.methods.ngram_cache:NgramCache",

@@ -78,14 +78,18 @@ class Server:
     _log: Any = field(default_factory=tempfile.TemporaryFile)
 
     def ask(self, cell: Cell, request: Request, text: str) -> Measurement:
-        """Return the account of one answer, from an empty cache; raises OSError, with its name, where there is none."""
+        """Return the account of one answer, from an empty cache; raises OSError, with its name, where there is none.
+
+        A request with messages goes through the chat template of the model, as localspec's does.
+        """
         sampling, seed = request.sampling, _seed(cell, request)
         try:
             self._start()
             self._told({"prompt": "Once", "n_predict": WARM_UP, "cache_prompt": False})
             answer = self._told(
                 {
-                    "prompt": text, "n_predict": request.max_tokens, "cache_prompt": False, "seed": seed,
+                    "prompt": self._rendered(text) if request.messages else text,
+                    "n_predict": request.max_tokens, "cache_prompt": False, "seed": seed,
                     "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
                     "min_p": sampling.min_p,
                 }
@@ -156,6 +160,15 @@ class Server:
             raise ValueError(events[-1].get("error", "it breaks off") if events else "it says nothing")
         except (OSError, HTTPException, ValueError) as error:
             raise OSError(f"{self.setting.name} gives no answer: {error}") from error
+
+    def _rendered(self, text: str) -> str:
+        """Return a question as the chat template writes it."""
+        body = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
+        url = f"http://127.0.0.1:{self._port}/apply-template"
+        asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            prompt: str = json.load(answer)["prompt"]
+        return prompt
 
     def _measured(self, cell: Cell, seed: int, answer: dict[str, Any]) -> Measurement:
         """Return the server's timings as ours: its `predicted_ms` begins after the first token, as ours does.

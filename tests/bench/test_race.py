@@ -13,7 +13,7 @@ from localspec.bench.diagnosis import Examination, Templates
 from localspec.bench.race import Race, judged, race
 from localspec.bench.statistics import Interval
 from localspec.config import Request, Sampling, Speculation
-from localspec.control.survey import Survey
+from localspec.control.timing import Survey
 from localspec.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
 from localspec.worker import Worker
 

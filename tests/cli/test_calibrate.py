@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.staircase import staircase
-from localspec.control.row_costs import SIZES
-from localspec.control.survey import Survey
+from localspec.control.prices import SIZES
+from localspec.control.timing import Survey
 from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.cli.harness import REAL, ROOT, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair
 
@@ -40,8 +40,9 @@ def test_a_pair_is_calibrated_and_the_profile_kept(tmp_path: Path) -> None:
     (profile,) = profiles(tmp_path)
     assert wire["profile"]["file"] == str(profile)
     assert wire["profile"]["is_kept"]
-    kept = json.loads(profile.read_text())["costs"]["target"]
-    assert kept["0"]["64"] == pytest.approx(wire["target"]["ms"][-1][1] / 1e3)
+    kept = json.loads(profile.read_text())["prices"]["rows"]
+    assert [int(rows) for rows in kept] == list(SIZES)
+    assert kept["64"] == pytest.approx(dict(wire["target"]["ms"])[64] / 1e3)
     for lone in (1, 4):
         told = staircase({**wire, "profile": {**wire["profile"], "lone": lone}}, Survey())
         assert ("a token alone is given a pass of 4 rows" in told) == (lone == 4)
@@ -65,7 +66,7 @@ def test_too_little_time_is_said(tmp_path: Path) -> None:
     done = call(tmp_path, "calibrate", "storyteller", "-d", "none", "--seconds", "0.000001")
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()
-    assert "not measured within 1e-06 s, or more than a pass takes: 2 to 64 rows" in text
+    assert "not measured within 1e-06 s, or more than a pass takes: 2 to 128 rows" in text
     assert "no draft" in text
 
 

@@ -18,7 +18,7 @@ from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.pair import verdict
 from localspec.config import Request
-from localspec.control.row_costs import SIZES, RowCosts
+from localspec.control.prices import SIZES, Prices
 from localspec.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs
 from localspec.models.gguf.anatomy import Anatomy, Layer
 from localspec.stats import Stats
@@ -315,7 +315,7 @@ def test_without_a_draft_what_needs_one_is_said_to_be_missing() -> None:
 
 @given(st.floats(0.01, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_the_best_chain_is_better_than_any_other(draft: float, alpha: float, slope: float) -> None:
-    target = RowCosts({rows: 1.0 + slope * (rows - 1) for rows in SIZES})
+    target = Prices({rows: 1.0 + slope * (rows - 1) for rows in SIZES})
     k, speed = best_chain(target, draft, alpha)
     for other in range(1, 12):
         tokens = sum(alpha**i for i in range(other + 1))
@@ -329,5 +329,5 @@ def test_the_best_chain_is_better_than_any_other(draft: float, alpha: float, slo
 
 def test_break_even_of_one_token() -> None:
     """One draft token at 0.3 of a pass, free rows: it pays from 30 % acceptance on."""
-    assert break_even(RowCosts({1: 1.0, 64: 1.0}), 0.3) == pytest.approx(0.31)
-    assert break_even(RowCosts({1: 1.0, 64: 64.0}), 0.3) is None
+    assert break_even(Prices({1: 1.0, 64: 1.0}), 0.3) == pytest.approx(0.31)
+    assert break_even(Prices({1: 1.0, 64: 64.0}), 0.3) is None

@@ -15,7 +15,7 @@ import numpy as np
 
 from localspec.config import Sampling
 from localspec.context import Context, Vocabulary
-from localspec.control.fixed import Fixed
+from localspec.control.lengths import Fixed
 from localspec.draft import Draw, Step
 from localspec.engine import Engine
 from localspec.enumeration import enumerate_branches

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from localspec.acceptance import Acceptance
 from localspec.chooser import SeededChooser
 from localspec.config import Sampling
-from localspec.control.auto import Auto
-from localspec.control.cost import Costs, DraftCosts
-from localspec.control.row_costs import RowCosts
+from localspec.control.auto import Auto, Chains, Copies
+from localspec.control.prices import Prices
 from localspec.draft import Draw, Step, Times
-from localspec.methods import Parts, resolve
-from localspec.methods.suffix import Suffix
-from localspec.options import read_options
+from localspec.methods import Parts
+from localspec.methods.copy import Copy
 from localspec.protocols import Controller, Drafter, History, Plan, Room, Shape, Verifier
 from localspec.sampling import Sampler
 from localspec.trees.spine import Spine
@@ -61,24 +58,15 @@ class Timed:
         self._inner.observe(replace(step, times=times), times.total)
 
 
-def suffix() -> Drafter:
-    """Return the copier, eager enough for texts of a few tokens."""
-    spoken = (("branch", "off"), ("min_prob", "0.05"), ("factor", "2"))
-    options = read_options(Suffix.info.options, spoken, of="--method suffix")
-    parts = Parts(None, Sampler(Sampling()), Chain(), lambda: False, 3, options)
-    drafter: Drafter = resolve("localspec.methods.suffix:Suffix").build(parts)
-    return drafter
-
-
 def steered(row: float, token: float, seen: set[tuple[str, int]]) -> Callable[[dict[str, Drafter]], Controller]:
     """Return what makes the controller, anew for every replay."""
 
     def steer(drafters: dict[str, Drafter]) -> Controller:
-        drafters["suffix"] = suffix()
-        costs = Costs(RowCosts({1: 1.0, 2: 1.0 + row, 3: 1.0 + 2 * row}), DraftCosts(token))
-        free: dict[str, Any] = {"suffix": drafters["suffix"]}
-        auto = Auto(costs, Acceptance(Draw.IID), Shape(2, 2, 1), Draw.IID, name="d", free=free)
-        return Timed(auto, row, token, seen)
+        copier = Copy(Parts(None, Sampler(Sampling()), Chain(), lambda: False, 3))
+        drafters["copy"] = copier
+        prices = Prices({1: 1.0, 2: 1.0 + row, 3: 1.0 + 2 * row}, token)
+        chains = Chains("d", prices, Acceptance(Draw.IID), Shape(2, 2, 1), Draw.IID)
+        return Timed(Auto(prices, [Copies("copy", prices, copier, 2), chains], "d"), row, token, seen)
 
     return steer
 
@@ -109,8 +97,9 @@ def test_coupled_texts_are_plain_decodings_with_siblings_beside_its_chains() -> 
     def steer(drafters: dict[str, Drafter]) -> Controller:
         rows = {n: 1.0 + 0.05 * (n > 1) for n in range(1, 6)}  # of a draft's rows all are free but the first
         shape = Shape(4, 4, 4)
-        auto = Auto(Costs(RowCosts(rows), DraftCosts(0.1)), Acceptance(Draw.COUPLED), shape, Draw.COUPLED, name="d")
-        return Timed(auto, 0.0, 0.1, set())
+        prices = Prices(rows, 0.1)
+        chains = Chains("d", prices, Acceptance(Draw.COUPLED), shape, Draw.COUPLED)
+        return Timed(Auto(prices, [chains], "d"), 0.0, 0.1, set())
 
     auto = Setup(Coupled(), policy=Spine(), nodes=4, depth=4, draw=Draw.COUPLED, max_tokens=7, n_vocab=4, steer=steer)
     plain = replace(auto, nodes=0, depth=0, steer=None)
@@ -133,7 +122,7 @@ def test_it_really_chooses() -> None:
         setup = Setup(RULES["token"], max_tokens=6, n_vocab=2, seed=1, steer=steered(*costs, seen))
         assert_exact(answers(setup), target_answers(setup))
     assert {("d", 0), ("d", 1), ("d", 2)} <= seen
-    assert any(name == "suffix" and n > 0 for name, n in seen)
+    assert any(name == "copy" and n > 0 for name, n in seen)
 
 
 def test_at_temperature_0_it_is_the_argmax() -> None:

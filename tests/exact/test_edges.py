@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from localspec.config import Sampling
-from localspec.control.probe import Probing
+from localspec.control.schedule import Probing
 from localspec.draft import Draw, Source
 from localspec.protocols import Growth
 from localspec.testing import random_table
@@ -209,8 +209,8 @@ def test_adaptive_rules_vary_the_shape() -> None:
 
 @all_rules
 def test_measuring_passes(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probing controller's plain passes change the pace, never the law. Moved so that one follows a draft."""
-    monkeypatch.setattr("localspec.control.probe.FIRST", (1,))
+    """The probing controller's plain passes change the pace, never the law. One of them follows a draft here."""
+    monkeypatch.setattr("localspec.control.schedule.AGAIN", 1)
     probes = 0
 
     class Counting(Probing):
@@ -219,7 +219,7 @@ def test_measuring_passes(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
             probes += step.plan.why.startswith("measures")
             super().observe(step, seconds)
 
-    setup = replace(SETUPS[rule], controller=Counting, max_tokens=4, seed=13)
+    setup = replace(SETUPS[rule], controller=lambda inner: Counting(inner, is_known=True), max_tokens=4, seed=13)
     law = answers(setup)
     assert probes > 0
     assert_exact(law, target_answers(setup))

@@ -13,7 +13,7 @@ import pytest
 
 from localspec.config import Sampling
 from localspec.control import LENGTHS
-from localspec.control.aimd import Aimd
+from localspec.control.lengths import Aimd
 from localspec.draft import Draft, Draw, Step
 from localspec.methods import resolve
 from localspec.protocols import (

@@ -14,7 +14,7 @@ import pytest
 from localspec import acceptance
 from localspec.chooser import SeededChooser
 from localspec.config import Sampling
-from localspec.control.learning import Learning
+from localspec.control.schedule import Probing
 from localspec.draft import Draft, Draw
 from localspec.law import Law
 from localspec.protocols import Chooser, LawSource, TreePolicy, Verifier
@@ -122,12 +122,12 @@ LEARNERS = ("sequoia that learns", "dyspec", "dyspec-layered", "eagle2")
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 def test_what_passes_teach_keeps_the_law(case: Case, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees that follow the acceptance of earlier passes, which here turns their shape around at once."""
-    monkeypatch.setattr(acceptance, "WEIGHT", 0.01)
+    monkeypatch.setattr(acceptance, "PRIOR", 0.01)
     monkeypatch.setattr(acceptance, "FIRST", 1)
     setup = replace(
         case.setup(3, 2),
         sampling=replace(PENALTIES, top_k=2, temperature=temperature),
-        controller=lambda inner: Learning(inner, acceptance.Acceptance(case.draw)),
+        controller=lambda inner: Probing(inner, acceptance.Acceptance(case.draw), is_known=True),
         max_tokens=4,
         seed=2,
     )

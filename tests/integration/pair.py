@@ -19,7 +19,7 @@ from localspec.backends.options import LoadOptions
 from localspec.chooser import SeededChooser
 from localspec.config import Sampling
 from localspec.context import Context, Vocabulary
-from localspec.control.fixed import Fixed
+from localspec.control.lengths import Fixed
 from localspec.draft import Draw, Step
 from localspec.engine import Engine
 from localspec.methods.plain import Plain

@@ -58,6 +58,7 @@ class Form:
 
 BUSHY = Form("suffix", 32, (("min_prob", 0.02), ("offset", 2)))
 FORMS = (
+    Form("copy", 16),
     Form("suffix", 16),
     Form("suffix", 5, (("branch", False),)),
     BUSHY,

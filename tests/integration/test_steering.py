@@ -9,12 +9,13 @@ import pytest
 
 from localspec import events
 from localspec.config import LoadSettings, Request, Sampling, Speculation
-from localspec.control.cost import Costs, DraftCosts
-from localspec.control.row_costs import RowCosts
+from localspec.control.prices import Prices
+from localspec.control.timing import prices_of
 from localspec.draft import Draw
 from localspec.lossless.questions import ForkQuestion
 from localspec.session import Session
-from localspec.steering import COPIES, SUFFIX
+from localspec.steering import COPY
+from localspec.tuning import SHORT
 from tests.integration.gguf_models import MAMBA, TINY, Shape, random_gguf
 
 N = 80
@@ -24,11 +25,11 @@ FREE = {1: 0.1} | dict.fromkeys((2, 4, 8, 17), 0.01)
 
 # Seconds of the target's passes and of a draft token, as the controller believes them at the start.
 BELIEFS = {
-    "measured": None,
-    "drafting is free": Costs(RowCosts(FREE), DraftCosts(1e-6)),
-    "drafting never pays": Costs(RowCosts({1: 1e-3, 2: 9e-3, 17: 2e-1}), DraftCosts(1e-2)),
-    "a cliff at three": Costs(RowCosts({1: 1e-3, 2: 1.1e-3, 3: 9e-3, 17: 1e-2}), DraftCosts(1e-5)),
-    "nothing known": Costs(),
+    "measured": lambda: None,
+    "drafting is free": lambda: Prices(FREE, 1e-6),
+    "drafting never pays": lambda: Prices({1: 1e-3, 2: 9e-3, 17: 2e-1}, 1e-2),
+    "a cliff at three": lambda: Prices({1: 1e-3, 2: 1.1e-3, 3: 9e-3, 17: 1e-2}, 1e-5),
+    "nothing known": lambda: Prices(),
 }
 
 
@@ -61,11 +62,10 @@ def test_a_seeded_text_does_not_depend_on_the_controller(session: Session, belie
     """Whatever it believes of costs: the plans differ, and the text forks at most where rounding decides."""
     assert session._steering is not None
     profile = session._steering.profile
-    usual = profile.costs
-    if BELIEFS[belief] is not None:
-        profile.costs = BELIEFS[belief]
+    usual = profile.prices
+    profile.prices = BELIEFS[belief]() or usual
     found = passes(session, seed, Speculation())
-    profile.costs = usual
+    profile.prices = usual
     if belief == "drafting is free":
         assert any(event.k > event.depth > 1 for event in found), "else nothing was compared"
     plain = tokens(passes(session, seed, PLAIN))
@@ -86,10 +86,10 @@ def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: Session, 
     profile = session._steering.profile
     plain = tokens(passes(session, seed, PLAIN))
     assert session._target.backend.lone_rows == 1
-    usual, profile.costs = profile.costs, Costs.of_times({1: 0.062, 4: 0.057}, None, 32)
+    usual, profile.prices = profile.prices, prices_of({1: 0.062, 4: 0.057}, None)
     wider = tokens(passes(session, seed, PLAIN))
     assert session._target.backend.lone_rows == 4
-    profile.costs = usual
+    profile.prices = usual
     assert wider == plain
 
 
@@ -101,7 +101,7 @@ def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.Mo
     assert session._target is not None
     passes(session, 1, Speculation(method="suffix", k=4))
     assert session._steering is not None
-    assert session._steering.profile.costs is None, "nothing guards it, so nothing was measured"
+    assert session._steering.profile.prices is None, "nothing guards it, so nothing was measured"
     assert session._target.backend.length > 0
     lengths = []
     time_rows = type(session._target.backend).time_rows
@@ -113,21 +113,22 @@ def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.Mo
     session.close()
 
 
-@pytest.mark.parametrize(("seconds", "copies"), [(0.5 * COPIES, False), (2 * COPIES, True)])
+@pytest.mark.parametrize(("seconds", "copies"), [(0.5 * SHORT, False), (2 * SHORT, True)])
 def test_copies_are_looked_for_where_a_pass_is_slow(session: Session, seconds: float, copies: bool) -> None:
     """Looking costs a fraction of a millisecond: a target that is faster would wait for it."""
     steering = session._steering
     assert steering is not None
-    usual, steering.profile.costs = steering.profile.costs, Costs(RowCosts({1: seconds, 8: seconds}), DraftCosts(1.0))
+    usual, steering.profile.prices = steering.profile.prices, Prices({1: seconds, 8: seconds}, 1.0)
     steering.forget()
     repeated = Request(
         prompt="the cat sat on the mat and " * 20, max_tokens=30, sampling=Sampling(temperature=0.0), cold=True
     )
+    steering._is_measured = True  # by us
     told = [event for event in session.generate(repeated) if isinstance(event, events.Committed)]
-    steering.profile.costs = usual
+    steering.profile.prices = usual
     assert (steering._copier is not None) == copies
     if not copies:  # and where they are looked for, whether one pays is the clock's to say
-        assert not any(event.why.startswith(SUFFIX) for event in told)
+        assert not any(event.drafter == COPY for event in told)
 
 
 @pytest.mark.parametrize(("shape", "k"), [(MAMBA, None), (TINY, 0)], ids=["a state has no way back", "-k 0"])
@@ -139,7 +140,7 @@ def test_nothing_is_copied_where_nothing_may_be_drafted(
     session = Session(lambda: False)
     list(session.load(LoadSettings(str(random_gguf(shape)), ctx=256, threads=1)))
     assert session._steering is not None
-    session._steering.profile.costs = Costs(RowCosts(dict.fromkeys((1, 2, 4, 8, 17), 2 * COPIES)), DraftCosts(1.0))
+    session._steering.profile.prices = Prices(dict.fromkeys((1, 2, 4, 8, 17), 2 * SHORT), 1.0)
     request = Request(prompt="abcabcabcabcabcabcabc", max_tokens=24, speculation=Speculation(k=k))
     drafted = [event.k for event in session.generate(request) if isinstance(event, events.Committed)]
     assert drafted
@@ -156,3 +157,21 @@ def test_greedy_answers_teach_each_other_with_a_seed_and_without(session: Sessio
         list(session.generate(greedy))
     (learned,) = session._steering.profile.acceptance.values()
     assert learned.to_wire()["draw"] == Draw.COUPLED.value
+
+
+def test_copies_are_known_by_temperature(session: Session) -> None:
+    """What is copied at temperature 0 says little of a text that is drawn."""
+    steering = session._steering
+    assert steering is not None
+    usual = steering.profile.prices
+    steering.profile.copies.clear()
+    steering.forget()
+    steering._is_measured = True  # so that the prices below stay
+    for temperature in (0.0, 0.8):
+        steering.profile.prices = Prices({1: 2 * SHORT, 8: 2 * SHORT}, 1.0)
+        sampling = Sampling(temperature=temperature)
+        list(session.generate(Request(prompt="the cat sat on the mat and " * 20, max_tokens=60, sampling=sampling)))
+    steering.profile.prices = usual
+    assert set(steering.profile.copies) == {"0", "0.8"}
+    assert steering._copier is not None
+    assert steering._copier.acceptance is steering.profile.copies["0.8"]

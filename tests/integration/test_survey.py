@@ -14,10 +14,8 @@ import pytest
 from localspec import events
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.config import LoadSettings, Request, Sampling, Speculation
-from localspec.control.calibrate import calibrate
-from localspec.control.cost import span
-from localspec.control.row_costs import SIZES
-from localspec.control.survey import Survey
+from localspec.control.prices import SIZES
+from localspec.control.timing import Survey, first_prices
 from localspec.profiles import Profile
 from localspec.protocols import Cancelled
 from localspec.session import Session
@@ -53,9 +51,9 @@ def test_a_first_measurement_leaves_both_caches_empty(target: LlamaBackend, draf
     for backend in (target, draft):
         backend.truncate(0)
     before = target.evaluated, draft.evaluated
-    found = calibrate(target, draft, time.perf_counter, budget=0.2)
-    assert found.target.of(1) > 0.0
-    assert found.draft.of(1) > 0.0
+    found = first_prices(target, draft, time.perf_counter, lambda: False, budget=0.2)
+    assert found.plain > 0.0
+    assert found.draft.value > 0.0
     assert (target.length, draft.length) == (0, 0)
     assert (target.evaluated, draft.evaluated) == before
     for backend in (target, draft):
@@ -68,7 +66,7 @@ def test_a_measurement_in_the_midst_of_a_text_leaves_it(target: LlamaBackend, dr
     draft.prefill(range(7, 20), lambda: False)
     fresh = target.extend([40], [-1]).logits(0).copy()
     target.keep(())
-    calibrate(target, draft, time.perf_counter, budget=0.1)
+    first_prices(target, draft, time.perf_counter, lambda: False, budget=0.1)
     assert (target.length, draft.length) == (20, 13)
     for backend in (target, draft):
         backend.check()
@@ -122,10 +120,8 @@ def test_all_widths_are_timed_and_kept(storyteller: Session, home: Path) -> None
     assert profile["is_kept"]
     assert Path(profile["file"]).parent == home / "cache" / "profiles"
     kept = Profile(Path(profile["file"]))
-    assert profile["ms"] == target["ms"]
-    costs = json.loads(kept.file.read_text())["costs"]["target"]
-    assert [int(rows) for rows in costs["0"]] == list(SIZES)
-    assert str(span(target["position"])) in costs, "also what they cost deep in a context"
+    assert dict(profile["ms"]) == pytest.approx(dict(target["ms"]))
+    assert [int(rows) for rows in json.loads(kept.file.read_text())["prices"]["rows"]] == list(SIZES)
     assert text(storyteller) == before, "what is in the caches afterwards is the text's own"
 
 
@@ -168,4 +164,4 @@ def test_a_state_is_timed_at_its_start_only() -> None:
         assert not found.target.deep
         assert found.to_wire()["draft"] is None
         assert "cannot take tokens back" in found.target.why_not
-        assert found.costs.target.is_known
+        assert found.prices.is_known

@@ -14,6 +14,7 @@ import pytest
 from localspec import events
 from localspec.axes import resolve_axes
 from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.control.prices import Prices
 from localspec.deriving import NO_ROOM
 from localspec.models.early_exit import Exits, Tuned
 from localspec.models.gguf.header import read_header
@@ -79,9 +80,9 @@ def test_one_that_pays_is_taken(exits: Exits) -> None:
         assert with_exit is not None
         assert own.profile.file != with_exit[1].profile.file
         assert with_exit[1].profile.file.is_file()
-        costs = with_exit[1].profile.costs
-        assert costs is not None
-        assert costs.draft.of(1) > 0.0
+        prices = with_exit[1].profile.prices
+        assert prices is not None
+        assert prices.draft.value > 0.0
         again = answer(opened)
         assert not any(isinstance(event, events.Loading) for event in again), "it stays loaded, and measured"
         finished = again[-1]
@@ -96,10 +97,8 @@ def test_it_drafts(exits: Exits) -> None:
     with session() as (opened, _):
         answer(opened, n=1)  # measures
         assert opened._derived_steering is not None
-        costs = opened._derived_steering[1].profile.costs
-        assert costs is not None
-        costs.target.add({1: 0.1} | dict.fromkeys((2, 4, 8, 17), 0.01))
-        costs.draft.observe(1, 1e-6)
+        prices = Prices({1: 0.1} | dict.fromkeys((2, 4, 8, 17), 0.01), draft=1e-6, read=1e-7)
+        opened._derived_steering[1].profile.prices = prices
         told = answer(opened, sampling=SEEDED)
         drafted = [e for e in told if isinstance(e, events.Committed) and e.k and e.drafter == "early-exit"]
         assert drafted

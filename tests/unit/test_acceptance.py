@@ -1,11 +1,16 @@
-"""What passes teach of acceptance: only children that verification reached count, and they outweigh the prior."""
+"""What passes teach of acceptance: only children that verification reached count, and they outweigh the prior.
+
+Of copies every token of an answer tells, by the kind of the source and the length of the passage.
+"""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 
-from localspec.acceptance import RANKS, Acceptance, prior
+from localspec.acceptance import COPIED, LEVELS, RANKS, Acceptance, CopyAcceptance, CopyKind, level, prior
 from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.protocols import Plan
 
@@ -83,3 +88,83 @@ def test_the_vector_is_a_law_that_follows_now_and_then() -> None:
     assert len(vectors) == 4  # the usual one, and those after 16, 48 and 112 passes
     assert all(0.0 < sum(vector) <= 1.01 and min(vector) >= 0.0 for vector in vectors)
     assert acceptance.vector[0] > 0.95
+
+
+def test_a_copy_is_as_likely_as_was_fitted_until_something_is_learned() -> None:
+    """Longer passages promise more, and one of several continuations less than the only one."""
+    known = CopyAcceptance()
+    for kind in CopyKind:
+        found = [known.chance(kind, length) for length in range(300)]
+        assert found == [COPIED[kind.value][level(length)] for length in range(300)]
+    assert known.chance(CopyKind.DIVIDED, 20) < known.chance(CopyKind.ONLY, 20)
+
+
+@pytest.mark.parametrize("kind", CopyKind)
+def test_what_copies_come_to_outweighs_what_was_fitted(kind: CopyKind) -> None:
+    """Of its own kind and length alone; lengths of one level are one."""
+    known, fitted = CopyAcceptance(), CopyAcceptance()
+    rng = np.random.default_rng(0)
+    for _ in range(3000):
+        known.observe(kind, 9, bool(rng.random() < 0.3))
+    assert known.chance(kind, 9) == pytest.approx(0.3, abs=0.07)
+    assert known.chance(kind, 15) == known.chance(kind, 9)
+    others = [(one, length) for one in CopyKind for length in (0, 7, 9, 16, 500) if (one, length) != (kind, 9)]
+    assert [known.chance(*one) for one in others] == [fitted.chance(*one) for one in others]
+
+
+def test_a_few_copies_teach_little() -> None:
+    known, fitted = CopyAcceptance(), CopyAcceptance().chance(CopyKind.ONLY, 9)
+    known.observe(CopyKind.ONLY, 9, is_right=False)
+    assert 0.9 * fitted < known.chance(CopyKind.ONLY, 9) < fitted
+
+
+@pytest.mark.parametrize("kind", CopyKind)
+@pytest.mark.parametrize("length", [0, 1, 6, 250, 700])
+def test_the_chances_of_a_copy_are_those_of_its_tokens(kind: CopyKind, length: int) -> None:
+    """A passage grows with every token that is right; after the first, one continuation was chosen."""
+    known = CopyAcceptance()
+    rng = np.random.default_rng(1)
+    for _ in range(500):
+        known.observe(CopyKind(int(rng.integers(3))), int(rng.integers(300)), bool(rng.random() < 0.7))
+    later = CopyKind.ONLY if kind is CopyKind.DIVIDED else kind
+    one_by_one = [known.chance(later if n else kind, length + n) for n in range(20)]
+    assert known.chances(kind, length, 20).tolist() == one_by_one
+    assert known.chances(kind, length, 0).tolist() == []
+
+
+def test_what_copies_taught_travels() -> None:
+    known = CopyAcceptance()
+    rng = np.random.default_rng(2)
+    for _ in range(500):
+        known.observe(CopyKind(int(rng.integers(3))), int(rng.integers(300)), bool(rng.random() < 0.7))
+    again = CopyAcceptance.from_wire(json.loads(json.dumps(known.to_wire())))
+    for kind in CopyKind:
+        assert again.chances(kind, 0, 300).tolist() == pytest.approx(known.chances(kind, 0, 300).tolist())
+    again.observe(CopyKind.ONLY, 9, is_right=False)
+    known.observe(CopyKind.ONLY, 9, is_right=False)
+    assert again.chance(CopyKind.ONLY, 9) == pytest.approx(known.chance(CopyKind.ONLY, 9))
+
+
+EMPTY = [[0.0] * LEVELS] * len(CopyKind)
+FULL = [[1.0] * LEVELS] * len(CopyKind)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"seen": EMPTY},
+        {"seen": EMPTY, "right": FULL},
+        {"seen": FULL, "right": [[-1.0] * LEVELS] * len(CopyKind)},
+        {"seen": FULL[1:], "right": EMPTY[1:]},
+        {"seen": FULL, "right": [[float("nan")] * LEVELS] * len(CopyKind)},
+        {"seen": [[float("inf")] * LEVELS] * len(CopyKind), "right": EMPTY},
+        {"seen": [["many"] * LEVELS] * len(CopyKind), "right": EMPTY},
+        {"seen": [[1.0], [1.0, 2.0]], "right": EMPTY},
+        {"seen": None, "right": None},
+    ],
+    ids=str,
+)
+def test_damaged_knowledge_of_copies_is_refused(damaged: dict[str, object]) -> None:
+    CopyAcceptance.from_wire({"seen": FULL, "right": EMPTY})
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        CopyAcceptance.from_wire(damaged)

@@ -10,10 +10,9 @@ from itertools import product
 
 import pytest
 
-from localspec.axes import MAX_LEAVES, Axes, resolve_axes
+from localspec.axes import LONGEST, MAX_LEAVES, Axes, resolve_axes
 from localspec.config import Speculation
 from localspec.control import LENGTHS
-from localspec.control.auto import LONGEST
 from localspec.draft import Draw
 from localspec.errors import UsageError
 from localspec.methods import METHODS, describe, resolve

@@ -10,7 +10,7 @@ import pytest
 from localspec.chooser import SeededChooser
 from localspec.config import Sampling
 from localspec.context import Context, Finish, Vocabulary
-from localspec.control.fixed import Fixed
+from localspec.control.lengths import Fixed
 from localspec.draft import Draw, Source, Step
 from localspec.engine import Engine
 from localspec.methods.draft_model import DraftModel

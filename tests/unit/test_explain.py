@@ -56,6 +56,8 @@ def test_papers() -> None:
     """Every paper that a module names, the method's own first; a neighbour's does not count."""
     papers = {(page.facts.axis, page.facts.name): page.facts.papers for page in EVERY}
     assert papers["method", "early-exit"] == ("2404.16710", "2309.08168")
+    assert papers["length", "adaptive"] == ("2309.08168",)
+    assert papers["length", "aimd"] == papers["length", "margin"] == ()
     assert papers["tree", "sequoia"] == ("2402.12374",)
     assert papers["tree", "chain"] == papers["method", "plain"] == ()
 

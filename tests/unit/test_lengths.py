@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control import LENGTHS
-from localspec.control.adaptive import Adaptive
-from localspec.control.gates import Confidence, Entropy, Gate, Margin
+from localspec.control.lengths import Adaptive, Confidence, Entropy, Fixed, Gate, Margin
 from localspec.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.errors import UsageError
 from localspec.law import Law
@@ -58,6 +57,16 @@ def law(*probs: float) -> Law:
 
 def go_on(controller: Controller, of: Law, chance: float = 1.0) -> bool:
     return controller.plan(Text(), ROOM).go_on(Growth(of, 0, 0, chance))
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+def test_a_fixed_plan_is_its_shape_within_the_room(nodes: int, depth: int, room_depth: int, room_nodes: int) -> None:
+    """Never more than asked, never more than fits, and no nodes without levels."""
+    plan = Fixed("d", Shape(nodes, depth, 1), Draw.IID).plan(Text(), Room(room_depth, room_nodes))
+    assert plan.max_depth == min(depth, room_depth)
+    assert plan.max_nodes == (min(nodes, room_nodes) if plan.max_depth else 0)
+    assert (plan.drafter, plan.draw, plan.is_probe) == ("d", Draw.IID, False)
+    assert str(nodes) in plan.why
 
 
 def test_aimd_follows_the_guide() -> None:

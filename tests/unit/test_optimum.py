@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from localspec.control.account import EPS
+from localspec.tuning import EPS
 from scripts.optimum import Length, optimum
 
 PAIR = (Length(1.75, (0.25, 0.75)), Length(2.5, (0.25, 0.125, 0.125, 0.5)))

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from localspec.acceptance import Acceptance
-from localspec.control.auto import Auto
-from localspec.control.cost import Costs, DraftCosts
-from localspec.control.row_costs import RowCosts
+from localspec.control.auto import Auto, Chains
+from localspec.control.prices import Prices
 from localspec.draft import Draw, Times
 from localspec.protocols import Plan, Room, Shape
 from tests.unit.simulated import World, drafted, step_of
@@ -93,26 +92,32 @@ def answer(
     return seconds
 
 
+def planner(prices: Prices, acceptance: Acceptance, reader: Reader) -> Auto:
+    """Return the planner of an answer with a draft model, whose prompt the target read."""
+    chains = Chains("draft-model", prices, acceptance, Shape(16, 16, 1), Draw.IID, reader)
+    auto = Auto(prices, [chains], "draft-model")
+    auto.credit_reading(PROMPT * prices.of(16) / 16)
+    return auto
+
+
 def ratios(rows: Callable[[int], float], draft_cost: float, read: float, means: Sequence[float]) -> list[float]:
     """Return how fast the answers of a chat are, plain decoding being 1: each has a text of its own to read."""
-    costs = Costs(RowCosts({n: rows(n) for n in (1, 2, 3, 4, 5, 6, 8, 12, 16)}), DraftCosts(draft_cost), read)
+    prices = Prices({n: rows(n) for n in (1, 2, 3, 4, 5, 6, 8, 12, 16)}, draft_cost, read)
     acceptance, found = Acceptance(Draw.IID), []
     for seed, mean in enumerate(means):
         reader = Reader()
-        auto = Auto(costs, acceptance, Shape(16, 16, 1), Draw.IID, name="draft-model", reader=reader)
+        auto = planner(prices, acceptance, reader)
         found.append(ANSWER / answer(auto, reader, draft_cost, mean, seed, rows, read))
     return found
 
 
 def ratio(draft_cost: float, mean: float, seed: int) -> float:
     """Return how fast the second answer of a pair is, plain decoding being 1; the first one taught the costs."""
-    costs = Costs(
-        RowCosts({rows: two_cores(rows) for rows in (1, 2, 3, 4, 5, 8, 16)}), DraftCosts(draft_cost / 2), READ
-    )
+    prices = Prices({rows: two_cores(rows) for rows in (1, 2, 3, 4, 5, 8, 16)}, draft_cost / 2, READ)
     acceptance = Acceptance(Draw.IID)
     for number in (seed + 50, seed):
         reader = Reader()
-        auto = Auto(costs, acceptance, Shape(16, 16, 1), Draw.IID, name="draft-model", reader=reader)
+        auto = planner(prices, acceptance, reader)
         seconds = answer(auto, reader, draft_cost, mean, number)
     clock = Clock(seed + 2000)
     return sum(clock.seconds(1) for _ in range(ANSWER)) / seconds
@@ -154,9 +159,9 @@ def test_a_draft_model_is_not_given_up_for_ever(
 @pytest.mark.parametrize(("n", "is_drafted"), [(8, False), (31, False), (512, True)])
 def test_a_few_tokens_do_not_pay_for_reading_a_long_prompt(n: int, is_drafted: bool) -> None:
     """A quarter of what the target took to read it, so next to nothing of that is charged: 24 plain passes."""
-    costs = Costs(RowCosts({rows: two_cores(rows) for rows in STEPS}), DraftCosts(0.02), 0.006)
-    auto = Auto(costs, Acceptance(Draw.IID), Shape(16, 16, 1), Draw.IID, name="draft-model", reader=Reader())
+    prices = Prices({rows: two_cores(rows) for rows in STEPS}, 0.02, 0.006)
+    auto = planner(prices, Acceptance(Draw.IID), Reader())
+    auto.credit_reading(4000 * STEPS[8] / 8)
     text = Text()
     text.position = 4000
-    costs.at(text.position).add({rows: two_cores(rows) for rows in STEPS})
     assert (auto.plan(text, Room(n - 1, 64)).max_nodes > 0) == is_drafted

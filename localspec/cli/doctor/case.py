@@ -9,7 +9,7 @@ from typing import Any
 from localspec.bench.diagnosis import Evidence
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.staircase import by_rows
-from localspec.control.row_costs import RowCosts, lone_rows
+from localspec.control.prices import Prices, lone_rows
 from localspec.events import Loaded
 from localspec.models.gguf.anatomy import Anatomy
 
@@ -37,11 +37,11 @@ class Case:
         return by_rows(self.survey["target"]["ms"])
 
     @property
-    def costs(self) -> RowCosts:
+    def costs(self) -> Prices:
         """The same as decoding pays it: early in a text a token alone is given more rows where those take less time."""
         times, profile = self.target, self.survey["profile"]
         lone = profile["lone"] if profile["ms"] else lone_rows({rows: ms / 1e3 for rows, ms in times.items()})
-        return RowCosts({**times, 1: times.get(lone, times[1])})
+        return Prices({**times, 1: times.get(lone, times[1])})
 
     @property
     def has_rows(self) -> bool:

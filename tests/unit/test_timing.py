@@ -8,20 +8,23 @@ from typing import Any
 
 import pytest
 
-from localspec.control.calibrate import (
+from localspec.control.prices import SIZES, Prices
+from localspec.control.timing import (
     NARROW,
     ORDER,
     READ,
-    TAKES,
-    calibrate,
-    calibrate_more,
-    is_worth_more,
+    ROUNDS,
+    WIDTHS,
+    Survey,
+    Times,
+    add_prices,
+    first_prices,
+    misses_widths,
+    prices_of,
+    time_model,
 )
-from localspec.control.cost import Costs
-from localspec.control.row_costs import SIZES, RowCosts
-from localspec.control.staircase import stairs
-from localspec.control.survey import ROUNDS, Survey, Times, costs, time_model
 from localspec.protocols import Cancelled, Traits
+from localspec.tuning import BUDGET
 
 
 class Machine:
@@ -64,6 +67,9 @@ def never() -> bool:
     return False
 
 
+POSSIBLE = [rows for rows in SIZES if rows <= 64]  # of the machine above
+
+
 def finished(timing: Generator[float, None, Times]) -> Times:
     """Return what a timing comes to; its progress never falls."""
     shares = []
@@ -76,17 +82,22 @@ def finished(timing: Generator[float, None, Times]) -> Times:
             return times
 
 
-@pytest.mark.parametrize(("pace", "least"), [(0.01, len(SIZES)), (1.0, 5), (100.0, 2)])
+def measured(machine: Machine, draft: Machine | None = None, budget: float = BUDGET) -> Prices:
+    """Return what a first measurement finds, both models being timed by the same clock."""
+    clock = machine.clock if draft is None else lambda: machine.now + draft.now
+    return first_prices(machine, draft, clock, never, budget)
+
+
+@pytest.mark.parametrize(("pace", "least"), [(0.01, len(POSSIBLE)), (1.0, 5), (100.0, WIDTHS)])
 def test_a_first_measurement_keeps_its_budget(pace: float, least: int) -> None:
-    """Narrow widths first, as many as fit; the last pass may end late, and two are always taken."""
+    """The most telling widths come first, as many as fit; the last one may end late, and two are always taken."""
     machine = Machine(lambda rows: pace * line(rows))
-    found = calibrate(machine, None, machine.clock, budget=0.5).target.measured()
-    assert set(found) == set(ORDER[: len(found)])
+    found = measured(machine).measured()
+    assert list(found) == sorted([rows for rows in ORDER if rows in POSSIBLE][: len(found)])
     assert len(found) >= least
-    assert len(found) == len(SIZES) or machine.now >= 0.5
-    assert machine.now <= max(0.5, pace * 2 * line(1)) + pace * (line(1) + 2 * line(max(found))) + 1e-9
-    for rows, seconds in found.items():
-        assert seconds == pytest.approx(pace * line(rows))
+    first, last = pace * line(1), 2 * pace * line(max(found))  # the first is for the weights, and no part of it
+    assert machine.now <= max(BUDGET, 2 * first) + first + last + 1e-9
+    assert found == pytest.approx({rows: pace * line(rows) for rows in found})
 
 
 def test_the_first_take_of_a_width_does_not_count() -> None:
@@ -96,57 +107,45 @@ def test_the_first_take_of_a_width_does_not_count() -> None:
         seen.append(rows)
         return 1e-6 if seen.count(rows) == 1 else 1e-3  # as if laying out the graph had been free
 
-    machine = Machine(warming_up)
-    found = calibrate(machine, None, machine.clock).target
-    assert found.of(1) == 1e-3
-    assert machine.widths.count(8) == TAKES
+    assert measured(Machine(warming_up)).measured() == pytest.approx(dict.fromkeys(POSSIBLE, 1e-3))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_that_may_stand_for_one_are_timed_in_turns_with_it(seed: int) -> None:
-    """Passes scatter by as much as the two differ: a look at each tells them apart only now and then."""
+def test_rows_that_may_stand_for_one_are_told_from_it(seed: int) -> None:
+    """Passes scatter by as much as the two differ: the fastest of several rounds tells them apart."""
     noise = random.Random(seed)
-    machine = Machine(lambda rows: 0.01 * (0.92 if rows == 4 else 1.0 + 0.3 * (rows - 1)) * noise.uniform(1.0, 1.06))
-    assert calibrate(machine, None, machine.clock).lone == 4
-    assert machine.now < 1.2, "half a second for the widths, half a second for the two"
-
-
-def test_one_row_without_a_rival_is_timed_no_further() -> None:
-    machine = Machine(lambda rows: 0.1 * rows)
-    assert calibrate(machine, None, machine.clock).lone == 1
-    assert machine.widths.count(1) == 1 + TAKES
+    machine = Machine(lambda rows: 0.002 * (0.92 if rows == 4 else 1.0 + 0.02 * (rows - 1)) * noise.uniform(1.0, 1.03))
+    found = measured(machine)
+    assert found.lone == 4
+    assert found.plain == pytest.approx(0.92 * 0.002, rel=0.02), "what a plain pass takes is what it takes with them"
 
 
 def test_what_is_missing_is_measured_at_later_loads() -> None:
-    """Within the budget each time, until all narrow widths are known; what is known stays."""
+    """About within the budget each time, until all narrow widths are known; what is known stays."""
     machine = Machine(lambda rows: 8 * line(rows))
-    costs = calibrate(machine, None, machine.clock)
-    before = costs.target.measured()
-    assert is_worth_more(costs)
-    for _ in range(9):
-        if is_worth_more(costs):
-            calibrate_more(machine, costs, machine.clock)
-    assert not is_worth_more(costs)
-    found = costs.target.measured()
-    assert found.keys() >= set(range(1, NARROW + 1))
-    assert {rows: found[rows] for rows in before} == before
-    for rows, seconds in found.items():
-        assert seconds == pytest.approx(8 * line(rows))
+    prices = measured(machine)
+    before = prices.measured()
+    assert misses_widths(prices)
+    loads = 0
+    while misses_widths(prices) and loads < 20:
+        began = machine.now
+        add_prices(machine, prices, machine.clock, never)
+        assert machine.now - began <= BUDGET + 8 * (line(1) + 2 * line(max(prices.measured())))
+        loads += 1
+    assert 1 < loads < 20
+    found = prices.measured()
+    assert found.keys() >= {rows for rows in SIZES if rows <= NARROW} | before.keys()
+    assert found == pytest.approx({rows: 8 * line(rows) for rows in found})
 
 
 def test_a_slow_model_is_not_made_to_wait_again() -> None:
-    machine = Machine(lambda rows: 100 * line(rows))
-    assert not is_worth_more(calibrate(machine, None, machine.clock))
+    assert not misses_widths(measured(Machine(lambda rows: 100 * line(rows))))
 
 
 def test_one_width_alone_is_not_left_at_that() -> None:
-    """As earlier versions left a slow model: a row costs a pass then, and nothing would ever be drafted."""
-    machine = Machine(lambda rows: 100 * line(rows))
-    costs = Costs(RowCosts({1: 100 * line(1)}))
-    assert is_worth_more(costs)
-    calibrate_more(machine, costs, machine.clock)
-    assert costs.target.of(4) == pytest.approx(100 * line(4))
-    assert not is_worth_more(costs)
+    """A row would cost a pass then, and nothing would ever be drafted."""
+    assert misses_widths(Prices({1: 100 * line(1)}))
+    assert misses_widths(Prices())
 
 
 def test_weights_that_come_from_the_disk_use_up_no_budget() -> None:
@@ -157,38 +156,36 @@ def test_weights_that_come_from_the_disk_use_up_no_budget() -> None:
         seen.append(rows)
         return 60.0 if len(seen) == 1 else line(rows)
 
-    machine = Machine(cold)
-    found = calibrate(machine, None, machine.clock).target.measured()
-    assert found == {rows: pytest.approx(line(rows)) for rows in found}
+    found = measured(Machine(cold)).measured()
+    assert found == pytest.approx({rows: line(rows) for rows in found})
     assert len(found) > 5
+
+
+def test_a_first_measurement_ends_between_passes_when_it_is_cancelled() -> None:
+    machine = Machine(line)
+    with pytest.raises(Cancelled):
+        first_prices(machine, None, machine.clock, lambda: len(machine.widths) >= 5)
+    assert len(machine.widths) == 5
 
 
 @pytest.mark.parametrize("pace", [0.001, 10.0])
 def test_a_draft_is_measured_too(pace: float) -> None:
     """Both widths whatever they take: were reading as dear as drafting, no long prompt would ever have a draft."""
-    target, draft = Machine(line), Machine(lambda rows: pace * line(rows))
-    found = calibrate(target, draft, lambda: target.now + draft.now)
-    assert found.draft.of(1) == pytest.approx(pace * line(1))
-    assert found.read == pytest.approx(pace * line(READ) / READ)
+    found = measured(Machine(line), Machine(lambda rows: pace * line(rows)))
+    assert found.draft.value == pytest.approx(pace * line(1))
+    assert found.read.value == pytest.approx(pace * line(READ) / READ)
 
 
 def test_a_survey_times_every_width_empty_and_deep() -> None:
     machine = Machine(line, deeper=0.001)
     found = finished(time_model(machine, SIZES, (100.0, 100.0), machine.clock, never))
-    assert found.empty == {rows: pytest.approx(line(rows)) for rows in SIZES}
-    assert found.position == machine.traits.n_ctx - max(SIZES)
+    assert found.empty == {rows: pytest.approx(line(rows)) for rows in POSSIBLE}
+    assert found.position == machine.traits.n_ctx - max(POSSIBLE)
     grown = 1.0 + 0.001 * found.position
-    assert found.deep == {rows: pytest.approx(grown * line(rows)) for rows in SIZES}
+    assert found.deep == {rows: pytest.approx(grown * line(rows)) for rows in POSSIBLE}
     assert machine.length == machine.n_open == 0
-    assert machine.widths.count(1) == 2 * 2 * ROUNDS
-    assert costs(found, None).target.measured() == found.empty
-
-
-def test_only_what_was_timed_in_a_long_text_is_kept_of_one() -> None:
-    """The prices of an empty context, written down for others, would make a cliff where they begin."""
-    found = costs(Times({1: 0.05, 4: 0.06, 9: 0.13}, {1: 0.06, 4: 0.1}, position=1500), None)
-    assert found.by_length[1024].measured() == {1: 0.06, 4: 0.1}
-    assert found.target.measured() == {1: 0.05, 4: 0.06, 9: 0.13}
+    assert machine.widths.count(1) == 2 * (2 * ROUNDS + 1), "in rounds, twice in each, after one that warms up"
+    assert prices_of(found.empty, None).measured() == pytest.approx(found.empty)
 
 
 def test_widths_are_timed_in_rounds() -> None:
@@ -250,23 +247,3 @@ def test_a_survey_travels() -> None:
     asked = Survey(3.0, (1, 2), is_deep=False, is_kept=True)
     wire = {"seconds": 3.0, "sizes": [1, 2], "is_deep": False, "is_kept": True, "least": 1}
     assert Survey.from_wire(wire) == asked
-
-
-COSTS = {
-    "a line": (lambda rows: 1.0 * rows, [], []),
-    "a kernel for nine": (lambda rows: 1 + 0.02 * rows if rows <= 8 else 2.5 + 0.02 * rows, [9], range(2, 8)),
-    "two rows": (lambda rows: 1.0 if rows == 1 else 1.81 + 0.01 * rows, [2], range(3, 64)),
-    "flat": (lambda rows: 1.0, [], range(2, 64)),
-    "falling": (lambda rows: 2.0 - 0.01 * rows, [], range(2, 64)),
-}
-
-
-@pytest.mark.parametrize(("cost", "cliffs", "free"), COSTS.values(), ids=COSTS)
-def test_stairs(cost: Callable[[int], float], cliffs: list[int], free: range) -> None:
-    """A cliff stands out of the slope; rows are free where they cost next to nothing; a straight line has neither."""
-    found = stairs({rows: cost(rows) for rows in SIZES})
-    assert [one.rows for one in found] == list(SIZES[1:])
-    assert [one.rows for one in found if one.is_cliff] == cliffs
-    assert {one.rows for one in found if one.is_free} >= set(free) & set(SIZES)
-    assert not any(one.is_free and one.is_cliff for one in found)
-    assert all(one.ratio == pytest.approx(cost(one.rows) / cost(one.before)) for one in found)

@@ -1,15 +1,18 @@
-"""Controllers: plans within the room, and measuring passes when they are due. (The loss account: test_guard.py.)"""
+"""When a pass is plain to measure plain decoding, and which measurements an answer goes on with."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from localspec.control.fixed import Fixed
-from localspec.control.probe import AGAIN, EVERY, FIRST, KEPT, NEAR, RECENT, Probes, Probing
+from localspec.acceptance import Acceptance
+from localspec.control.lengths import Fixed
+from localspec.control.schedule import Baselines, Probing
 from localspec.draft import Draft, Draw, Source, Step, Times
 from localspec.protocols import Controller, History, Plan, Room, Shape
+from localspec.tuning import AGAIN, BASELINE, EVERY, NEAR, RECENT
 
+EARLY = list(range(BASELINE))
+LATER = [AGAIN, AGAIN + 1, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
 ROOMY = Room(depth=99, nodes=99)
 
 
@@ -27,26 +30,16 @@ def observe(controller: Controller, plan: Plan) -> None:
     controller.observe(Step(draft, verdict, (2,), (Source.PLAIN,), (0,), 1, Times(), plan), 0.1)
 
 
-@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
-def test_a_fixed_plan_is_its_shape_within_the_room(nodes: int, depth: int, room_depth: int, room_nodes: int) -> None:
-    """Never more than asked, never more than fits, and no nodes without levels."""
-    plan = Fixed("d", Shape(nodes, depth, 1), Draw.IID).plan(Text(), Room(room_depth, room_nodes))
-    assert plan.max_depth == min(depth, room_depth)
-    assert plan.max_nodes == (min(nodes, room_nodes) if plan.max_depth else 0)
-    assert (plan.drafter, plan.draw, plan.is_probe) == ("d", Draw.IID, False)
-    assert str(nodes) in plan.why
-
-
 def test_measuring_passes_come_early_and_then_every_so_often() -> None:
     """The plain ones come early and two in every EVERY; only one that follows a plain pass is a measurement."""
     plain, probes = measuring(is_known=False)
-    assert plain == [*FIRST, *AGAIN, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
+    assert plain == [*EARLY, *LATER]
     assert sum(index < 4 for index in probes) >= 2  # a short answer has a baseline too
 
 
 def test_a_baseline_that_is_known_is_only_renewed() -> None:
     plain, _ = measuring(is_known=True)
-    assert plain == [*AGAIN, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
+    assert plain == LATER
 
 
 def measuring(*, is_known: bool) -> tuple[list[int], list[int]]:
@@ -69,24 +62,24 @@ def measuring(*, is_known: bool) -> tuple[list[int], list[int]]:
     return plain, probes
 
 
-def test_probes_are_kept_for_answers_that_follow_soon_at_about_their_depth() -> None:
+def test_baselines_are_kept_for_answers_that_follow_soon_at_about_their_length() -> None:
     now = [0.0]
-    probes = Probes(lambda: now[0])
-    probes.add(60.0, 200)
-    assert probes.near(200) == []  # one is no baseline
-    probes.add(61.0, 201)
-    assert [one.ms for one in probes.near(200)] == [60.0, 61.0]
-    assert probes.near(201 + NEAR + 1) == probes.near(200 - NEAR - 2) == []
-    for n in range(KEPT):
-        probes.add(float(n), 1000)
-    assert probes.near(200) == []
-    assert len(probes.near(1250)) == KEPT
+    baselines = Baselines(lambda: now[0], most=32)
+    baselines.add(60.0, 200)
+    assert baselines.near(200) == []  # one is no baseline
+    baselines.add(61.0, 201)
+    assert [one.ms for one in baselines.near(200)] == [60.0, 61.0]
+    assert baselines.near(201 + NEAR + 1) == baselines.near(200 - NEAR - 2) == []
+    for n in range(32):
+        baselines.add(float(n), 1000)
+    assert baselines.near(200) == []
+    assert len(baselines.near(1250)) == 32
     now[0] = RECENT + 1
-    assert probes.near(1000) == []
+    assert baselines.near(1000) == []
 
 
 def test_nothing_is_thought_of_in_a_measuring_pass() -> None:
-    """A trial that is due would be forgone, and the next one put off."""
+    """An exploring draft that is due would be forgone, and the next one put off."""
     rooms = []
 
     class Inner(Fixed):
@@ -97,7 +90,7 @@ def test_nothing_is_thought_of_in_a_measuring_pass() -> None:
     controller = Probing(Inner("d", Shape(2, 2, 1), Draw.IID))
     for _ in range(EVERY + 3):
         observe(controller, controller.plan(Text(), ROOMY))
-    assert [n for n, room in enumerate(rooms) if room == Room(0, 0)] == [*FIRST, *AGAIN, EVERY, EVERY + 1]
+    assert [n for n, room in enumerate(rooms) if room == Room(0, 0)] == [*EARLY, AGAIN, AGAIN + 1, EVERY, EVERY + 1]
     assert {*rooms} == {Room(0, 0), ROOMY}
 
 
@@ -113,3 +106,27 @@ def test_the_inner_controller_sees_every_pass() -> None:
     for _ in range(4):
         observe(controller, controller.plan(Text(), ROOMY))
     assert seen == [False, True, True, False]
+
+
+def test_all_passes_teach_what_is_accepted() -> None:
+    """Plans carry what is known, so that policies of trees go by it."""
+    known = Acceptance(Draw.IID)
+    controller = Probing(Fixed("d", Shape(2, 2, 1), Draw.IID), known)
+    for _ in range(BASELINE + 2):
+        plan = controller.plan(Text(), ROOMY)
+        assert plan.learned is known
+        observe(controller, plan)
+    assert known.n_passes == 2, "plain passes teach nothing"
+    assert Probing(Fixed("d", Shape(2, 2, 1), Draw.IID)).plan(Text(), ROOMY).learned is None
+
+
+@pytest.mark.parametrize("room", [Room(0, 0), Room(0, 5)])
+def test_the_end_of_a_text_measures_plain_decoding_too(room: Room) -> None:
+    """Where there is no room for a draft, the pass after a plain one is a measurement."""
+    controller = Probing(Fixed("d", Shape(2, 2, 1), Draw.IID), is_known=True)
+    found = []
+    for _ in range(3):
+        plan = controller.plan(Text(), room)
+        found.append(plan.is_probe)
+        observe(controller, plan)
+    assert found == [False, True, True]

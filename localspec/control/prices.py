@@ -1,0 +1,213 @@
+"""What passes cost on this machine, in seconds: measured at load, corrected by every pass.
+
+    price(rows) = plain x ratio[rows]
+
+`plain` is the second fastest of the last five plain passes; `ratio` is one table by rows, for the cost of a pass is a
+staircase: four rows can cost less than two. A machine that changes pace, and a text that grows, move all prices through
+`plain` alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from localspec.tuning import CLAMP, DOUBT, FASTER, NEW, PADDED, PADDING, SHORT, WORTH
+
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128)  # rows that are timed
+MOST = 128  # rows of a pass
+WELL_KNOWN = 3  # passes of a width; one that was timed counts as many
+
+
+class Average:
+    """A moving average. `seen` counts what it was made of: the first few count alike, then the newest NEW."""
+
+    def __init__(self, value: float = 0.0, seen: int = 0) -> None:
+        self.value = value
+        self.seen = seen
+
+    def observe(self, value: float) -> None:
+        """Take one more value, at most CLAMP times what is known."""
+        if self.value > 0.0:
+            value = min(value, CLAMP * self.value)
+        self.seen += 1
+        self.value += max(NEW, 1.0 / self.seen) * (value - self.value)
+
+    def follow(self, value: float) -> None:
+        """Take one more value as it is: of what may be negative no limit is known."""
+        self.seen += 1
+        self.value += max(WORTH, 1.0 / self.seen) * (value - self.value)
+
+
+class Prices:
+    """Seconds of the target's passes by rows, of a draft token, and of reading one token into the draft model.
+
+    `rows` are seconds measured just now in an empty context, 1 among them or nothing; `lone` is how many rows a pass of
+    one token has early in a context, and `rows[1]` its seconds. `calibrated` is when somebody asked for a measurement,
+    in seconds since 1970.
+    """
+
+    def __init__(
+        self, rows: Mapping[int, float] | None = None, draft: float = 0.0, read: float = 0.0, lone: int = 1
+    ) -> None:
+        self.draft = Average(draft, draft > 0.0)
+        self.read = Average(read, read > 0.0)
+        self.lone = lone
+        self.calibrated = 0.0
+        self._ratios: dict[int, Average] = {}
+        self._known: list[int] = []
+        self._plain: deque[float] = deque(maxlen=5)
+        self.renew(rows or {})
+
+    @property
+    def plain(self) -> float:
+        """Seconds of a plain pass, its sampling included.
+
+        Of the last five the second fastest, of two the faster: by a price too high every draft would seem to gain.
+        """
+        return sorted(self._plain)[len(self._plain) // 3]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a plain pass was measured: without one nothing can be compared."""
+        return bool(self._plain)
+
+    def measured(self) -> dict[int, float]:
+        """Return seconds by rows as of now."""
+        return {rows: self.of(rows) for rows in self._known} if self.is_known else {}
+
+    def renew(self, rows: Mapping[int, float]) -> None:
+        """Take seconds by rows that were measured just now, those of one row among them or known already."""
+        if 1 in rows:
+            self._plain.clear()
+            self._plain.append(rows[1])
+        if rows:
+            one = rows.get(1, self.plain)
+            self._ratios |= {n: Average(seconds / one, WELL_KNOWN) for n, seconds in rows.items()}
+        self._changed()
+
+    def of(self, rows: int) -> float:
+        """Return the expected seconds of a pass of `rows`, at most MOST."""
+        return self.plain * self.ratio(rows)
+
+    def ratio(self, rows: int) -> float:
+        """Return the price of `rows` in plain passes."""
+        return float(self._table[0][rows])
+
+    def beyond(self, n: int) -> NDArray[np.float64]:
+        """Return the seconds beyond a plain pass of passes that verify 1 to `n` tokens, padded where that gains."""
+        return self.plain * (self._table[1][2 : n + 2] - 1.0)
+
+    @property
+    def least(self) -> float:
+        """Seconds of a drafted token in the cheapest pass there is: no token less likely than its price pays."""
+        return self.plain * self._least
+
+    @cached_property
+    def _least(self) -> float:
+        return float(((self._table[1][2:] - 1.0) / np.arange(1, MOST)).min())
+
+    def worst(self, n: int) -> NDArray[np.float64]:
+        """Return the seconds beyond a plain pass that such passes may cost before they are begun."""
+        return self.plain * (DOUBT * self._table[1][2 : n + 2] - 1.0)
+
+    def padded(self, rows: int) -> int:
+        """Return how many rows a pass of `rows` should have: as many, or a few more where those cost less."""
+        full, cheapest = self._table
+        if rows <= 1 or cheapest[rows] == full[rows]:
+            return rows
+        return min((n for n in self._known if rows < n <= rows + PADDING), key=lambda n: float(full[n]))
+
+    @cached_property
+    def _table(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Prices of 0 to MOST rows in plain passes: as they are, and with padding where that gains.
+
+        Between widths that are known they lie on the line that joins these. Beyond the widest that is known the last
+        slope goes on; where one width is known, a row costs a plain pass.
+        """
+        known = [(n, self._ratios[n].value) for n in self._known] or [(1, 1.0)]
+        last, high = known[-1]
+        first, low = next(((n, ratio) for n, ratio in reversed(known) if n <= last // 2), (0, 0.0))
+        slope = max((high - low) / (last - first), 0.0)
+        rows, ratios = zip((0, 0.0), *known, (MOST + 1, high + slope * (MOST + 1 - last)), strict=True)
+        full = np.interp(np.arange(MOST + 1), rows, ratios)
+        measured = np.full(MOST + 1 + PADDING, np.inf)
+        measured[self._known] = full[self._known]
+        wider = sliding_window_view(measured[1:], PADDING).min(axis=1)[: MOST + 1]  # of row n: n + 1 to n + PADDING
+        cheapest = np.where(wider < PADDED * full, wider, full)
+        cheapest[:2] = full[:2]
+        return full, cheapest
+
+    def observe_plain(self, seconds: float) -> None:
+        """Learn from a plain pass that followed another: llama.cpp prepares its graph anew when the width changes."""
+        if self.is_known:
+            seconds = min(seconds, CLAMP * self.plain)
+        self._plain.append(seconds)
+        if 1 not in self._ratios:
+            self.renew({1: seconds})
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Learn from a pass of several rows.
+
+        One that takes far less than its price shows a faster machine: then a plain pass takes less, too.
+        """
+        known = self._ratios.setdefault(rows, Average())
+        if known.seen >= WELL_KNOWN and seconds * FASTER < known.value * self.plain:
+            self._plain.clear()
+            self._plain.append(seconds / known.value)
+        self._ratios[rows].observe(seconds / self.plain)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Forget what was made of the ratios."""
+        self._known = sorted(self._ratios)
+        self.__dict__.pop("_table", None)
+        self.__dict__.pop("_least", None)
+
+    def complete(self, other: Prices) -> None:
+        """Take the widths that only another process knows."""
+        if not self.is_known:
+            self._plain.extend(other._plain)
+        self._ratios = {**other._ratios, **self._ratios}
+        self._changed()
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        rows = {str(n): seconds for n, seconds in self.measured().items() if self._ratios[n].seen > 1}
+        one = {"draft": self.draft.value, "read": self.read.value, "lone": self.lone, "calibrated": self.calibrated}
+        return {"rows": rows, **one}
+
+    @staticmethod
+    def from_wire(wire: Any) -> Prices:
+        """Rebuild what `to_wire` returned; raises KeyError, TypeError or ValueError for anything else."""
+        rows = {int(n): _seconds(seconds) for n, seconds in wire["rows"].items()}
+        lone = wire["lone"]
+        are_rows = min(rows, default=0) == 1 and max(rows) <= MOST and all(rows.values())
+        if not are_rows or not isinstance(lone, int) or not 1 <= lone <= 1 + PADDING:
+            raise ValueError("not the prices of a machine")
+        prices = Prices(rows, _seconds(wire["draft"]), _seconds(wire["read"]), lone)
+        prices.calibrated = _seconds(wire["calibrated"])
+        return prices
+
+
+def lone_rows(seconds: Mapping[int, float], share: float = PADDED) -> int:
+    """Return how many rows a pass of one token should have, by seconds by rows: mostly one.
+
+    Where a kernel takes weights four rows at a time, four rows can take less than `share` of the time of one.
+    """
+    rival = min((rows for rows in seconds if 1 < rows <= 1 + PADDING), key=seconds.__getitem__, default=1)
+    return rival if seconds[1] >= SHORT and seconds[rival] < share * seconds[1] else 1
+
+
+def _seconds(value: object) -> float:
+    seconds = float(str(value))
+    if not 0.0 <= seconds < math.inf:
+        raise ValueError(f"{value} is no time")
+    return seconds

@@ -1,0 +1,73 @@
+"""When a pass is plain to measure plain decoding, and which measurements an answer goes on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from localspec.acceptance import Acceptance
+from localspec.draft import Step
+from localspec.protocols import Clock, Controller, History, Plan, Room
+from localspec.tuning import AGAIN, BASELINE, EVERY, NEAR, RECENT
+
+
+class Probing:
+    """Another controller's plans, with plain passes early, unless the baseline `is_known`, and then every so often.
+
+    A plain pass that follows a plain one measures plain decoding: after a pass of another width llama.cpp lays its
+    graph out anew. Such a plan says so (`is_probe`). `acceptance`, if there is one, learns from all passes, and
+    policies of trees go by it.
+    """
+
+    def __init__(self, inner: Controller, acceptance: Acceptance | None = None, *, is_known: bool = False) -> None:
+        self._inner = inner
+        self._acceptance = acceptance
+        self._early = 0 if is_known else BASELINE
+        self._passes = 0
+        self._follows_plain = False
+
+    def plan(self, history: History, room: Room) -> Plan:
+        """Return the inner plan, emptied when a measurement is due."""
+        passes = self._passes
+        is_due = passes < self._early or passes - AGAIN in (0, 1) or (passes >= EVERY and passes % EVERY < 2)
+        plan = self._inner.plan(history, Room(0, 0) if is_due else room)
+        if is_due:
+            plan = replace(plan, max_nodes=0, max_depth=0, why="measures plain decoding")
+        if plan.max_nodes == 0 and self._follows_plain:
+            plan = replace(plan, is_probe=True)
+        return plan if self._acceptance is None else replace(plan, learned=self._acceptance)
+
+    def observe(self, step: Step, seconds: float) -> None:
+        """Count the pass and let the inner controller see it."""
+        if self._acceptance is not None:
+            self._acceptance.observe(step)
+        self._passes += 1
+        self._follows_plain = len(step.draft) == 0 and not step.drafter
+        self._inner.observe(step, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A plain pass of `ms` milliseconds with `ctx` tokens in the context; `at` is the clock's time in seconds."""
+
+    ms: float
+    ctx: int
+    at: float
+
+
+class Baselines:
+    """The latest measurements of plain decoding in a session."""
+
+    def __init__(self, clock: Clock, most: int = 32) -> None:
+        self._clock = clock
+        self._most = most
+        self._kept: list[Baseline] = []
+
+    def add(self, ms: float, ctx: int) -> None:
+        """Keep a measurement made now."""
+        self._kept = [*self._kept[1 - self._most :], Baseline(ms, ctx, self._clock())]
+
+    def near(self, ctx: int) -> list[Baseline]:
+        """Return those that say what a plain pass costs after `ctx` tokens; fewer than two are none."""
+        now, reach = self._clock(), max(NEAR, ctx // 4)
+        found = [one for one in self._kept if now - one.at <= RECENT and abs(one.ctx - ctx) <= reach]
+        return found if len(found) > 1 else []
