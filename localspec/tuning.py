@@ -1,4 +1,7 @@
-"""Every tuned number of the planner, with its unit and what it is for; in brackets the tests that fail without it."""
+"""The tuned numbers of the planner, with unit and purpose; in brackets the tests that hold them.
+
+Sizes that belong to one algorithm stand beside it: in methods/copy.py, control/timing.py, value.py, prices.py, auto.py.
+"""
 
 # The loss account (account.py). [test_account, the bound in test_auto]
 EPS = 0.02  # share of the time that drafting may lose

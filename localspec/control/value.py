@@ -1,6 +1,6 @@
 """What a draft is worth: the one value function, and the rules that end a chain by it.
 
-    value = expected accepted tokens - lambda x (seconds of the pass beyond a plain one)
+    value = expected accepted tokens - scatter - lambda x (seconds of the pass beyond a plain one)
 
 lambda is the value of time in tokens per second, the best rate there is: maximising tokens per second is maximising
 tokens - lambda x seconds (Dinkelbach 1967). What a pass brings scatters, and a loss can leave nothing to draft with; a
