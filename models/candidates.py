@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localspec.config import cache_folder
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, ResourceError
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -24,6 +23,7 @@ from localspec.models.hub.problems import translated
 from localspec.models.hub.remote import SHA256, Hub
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair
+from localspec.settings.request import cache_folder
 
 MAX_RATIO = 0.5  # of the target's bytes: a larger draft cannot pay
 FIRST_LOOK = 4 << 20  # bytes of a header fetched at first; vocabularies of 250 000 tokens take about 12 MB

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localspec.config import config_folder
 from localspec.errors import UsageError
 from localspec.models.catalog_file import Model, Pair, mistake, read_catalog
 from localspec.models.gguf.text import shown
 from localspec.models.names import Alias, DraftChoice, ModelName, PairName
+from localspec.settings.request import config_folder
 
 BUILTIN = Path(__file__).with_name("catalog.toml")
 

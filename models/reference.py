@@ -5,9 +5,9 @@ The name on screen need not be one: of a file it has the last part alone.
 
 from __future__ import annotations
 
-from localspec.config import LoadSettings
 from localspec.errors import LocalspecError
 from localspec.models.store import parse_pair
+from localspec.settings.request import LoadSettings
 
 
 def reference(settings: LoadSettings) -> str:

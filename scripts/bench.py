@@ -23,18 +23,18 @@ from make_random_gguf import Shape, write_random_gguf
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
-from localspec.context import Context, Vocabulary
 from localspec.control.lengths import Fixed
-from localspec.draft import Draw
-from localspec.engine import Engine
+from localspec.engine.context import Context, Vocabulary
+from localspec.engine.draft import Draw
+from localspec.engine.loop import Engine
+from localspec.engine.protocols import Drafter, Verifier
+from localspec.engine.protocols import Shape as TreeShape
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
 from localspec.methods import resolve
 from localspec.methods.draft_model import DraftModel
 from localspec.methods.plain import Plain
-from localspec.protocols import Drafter, Verifier
-from localspec.protocols import Shape as TreeShape
-from localspec.sampling import Sampler
+from localspec.settings.request import Sampling
 from localspec.trees.static import Chain
 from localspec.verify import VERIFIERS
 from localspec.verify.match import Match

@@ -24,18 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from localspec import events
-from localspec.acceptance import CopyAcceptance
 from localspec.bench.suites import choose, load_suite
-from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.control.auto import MOST_DRAFTED, Auto, Copies
 from localspec.control.prices import Prices
 from localspec.control.schedule import Probing
-from localspec.draft import Draft, Source, Step, Times, Verdict
+from localspec.engine import events
+from localspec.engine.acceptance import CopyAcceptance
+from localspec.engine.draft import Draft, Source, Step, Times, Verdict
+from localspec.engine.protocols import Plan, Room
 from localspec.methods import Parts
 from localspec.methods.copy import Copy
-from localspec.protocols import Plan, Room
-from localspec.session import Session
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 
 PLAIN = 0.03  # seconds of a plain pass
 Answer = dict[str, Any]

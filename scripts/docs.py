@@ -1,6 +1,6 @@
 """Write the generated pages from the program itself; with --check, say whether what is there is up to date.
 
-docs/cli.md are the help texts, docs/methods.md the methods with what was measured of them, localspec/pages/bias.json
+docs/cli.md are the help texts, docs/methods.md the methods with what was measured of them, localspec/ui/pages/bias.json
 the bias of lossy rules as tests/exact pins it. Nothing is typed twice: `scripts/check` runs this with --check.
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 import click
 import methods_page
 
-from localspec.axes import resolve_axes
 from localspec.cli.app import cli
-from localspec.config import Speculation
 from localspec.errors import UsageError
+from localspec.settings.request import Speculation
+from localspec.speculation.resolve import resolve_axes
 from localspec.verify import VERIFIERS
 
 ROOT = Path(__file__).parent.parent
@@ -80,7 +80,7 @@ def bias() -> str:
 def main() -> None:
     """Write the pages, or compare them. The bias goes first: methods.md tells it."""
     for path, make in (
-        ("localspec/pages/bias.json", bias),
+        ("localspec/ui/pages/bias.json", bias),
         ("docs/cli.md", page),
         ("docs/methods.md", methods_page.page),
     ):

@@ -44,9 +44,9 @@ from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite
 from localspec.bench.summary import rates
 from localspec.bench.table import piped
-from localspec.config import LoadSettings, Request, Sampling, Speculation
-from localspec.stats import Stats
-from localspec.worker import Worker
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
 
 PLAIN = "plain"
 DRAFTS = {"distilled": "draft.gguf", "150M": "draft-150m.gguf", "hostile": "hostile.gguf", "no draft": None}

@@ -1,6 +1,7 @@
 """docs/methods.md: every method, tree policy, length rule and verifier, and what scripts/methods_table measured.
 
-Everything comes from the declarations, from localspec/pages and from docs/methods-table.json; nothing is measured here.
+Everything comes from the declarations, from localspec/ui/pages and from docs/methods-table.json. Nothing is measured
+here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from localspec.explain import AXES, Facts, Page, pages, spelled
+from localspec.ui.explain import AXES, Facts, Page, pages, spelled
 
 TABLE = Path(__file__).parent.parent / "docs" / "methods-table.json"
 MADE = "Made by `scripts/docs.py` from the program; do not edit. `localspec explain NAME` tells it in the terminal."

@@ -30,17 +30,17 @@ import methods_page
 import numpy as np
 
 import docs
-from localspec.axes import MAX_LEAVES, Axes, resolve_axes
-from localspec.config import LoadSettings, Request, Sampling, Speculation
-from localspec.draft import Draw
+from localspec.engine.draft import Draw
+from localspec.engine.events import Committed
 from localspec.errors import UsageError
-from localspec.events import Committed
 from localspec.methods import METHODS, describe, resolve
-from localspec.options import read_options
-from localspec.session import Session
-from localspec.stats import Stats
+from localspec.session.session import Session
+from localspec.settings.method_options import read_options
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.speculation.resolve import MAX_LEAVES, Axes, resolve_axes
 from localspec.trees import TREES
 from localspec.trees.static import Static
+from localspec.ui.stats import Stats
 
 OPENINGS = (
     "Once upon a time there was a king who had",

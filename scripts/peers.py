@@ -51,12 +51,12 @@ from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite
 from localspec.bench.summary import Row, rates, rows
 from localspec.bench.table import piped
-from localspec.config import LoadSettings, Request, cache_folder
 from localspec.errors import LocalspecError
-from localspec.faces.files import write_whole
 from localspec.models.store import parse_pair
-from localspec.stats import Stats
-from localspec.worker import Worker
+from localspec.settings.request import LoadSettings, Request, cache_folder
+from localspec.ui.files import write_whole
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
 
 Wire = dict[str, Any]
 MOST = 2**31

@@ -29,14 +29,14 @@ from typing import Any
 import numpy as np
 from optimum import Length, optimum
 
-from localspec import events
-from localspec.axes import LONGEST
 from localspec.bench.suites import choose, load_suite
-from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control import account
-from localspec.profiles import Profile
-from localspec.session import Session
-from localspec.steering import Steering
+from localspec.control.profile import Profile
+from localspec.engine import events
+from localspec.session.controllers import Steering
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.speculation.resolve import LONGEST
 
 UNIT = 0.03  # seconds of a plain pass: long enough for everything that short ones go without
 BATCH = 8  # rows that the draft model reads as long as one

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from make_scaled_pair import add_target_options, scaled_target
 
-from localspec.config import LoadSettings, Request, Sampling
 from localspec.conversations.store import Store
+from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.tui.app import LocalspecApp
 from localspec.tui.bridge import Bridge
 from localspec.tui.desk import Desk
 from localspec.tui.dialogue import Dialogue
 from localspec.tui.keeper import Keeper
-from localspec.worker import Worker
+from localspec.worker.client import Worker
 
 ROOT = Path(__file__).parent.parent
 SIZE = (120, 36)

@@ -13,11 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.events import Event, Paste
 from textual.screen import Screen
 
-from localspec.config import typed_path
 from localspec.errors import LocalspecError
-from localspec.faces.editor import edited, left_to_it
 from localspec.sanitize import sanitize
-from localspec.setting import Setting
+from localspec.settings.request import typed_path
+from localspec.settings.setting import Setting
 from localspec.tui.clipboard import taken
 from localspec.tui.commands import attach, detach
 from localspec.tui.desk import Desk
@@ -28,6 +27,7 @@ from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
+from localspec.ui.editor import edited, left_to_it
 
 WIDTHS = ((0, "-mini"), (30, "-tiny"), (60, "-narrow"), (72, "-small"), (100, "-wide"))  # columns and CSS class
 HEIGHTS = ((0, "-low"), (8, "-flat"), (16, "-tall"))

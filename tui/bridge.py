@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from localspec.config import LoadSettings, Request
+from localspec.engine.events import Event, Finished, Loaded, Warned
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError
-from localspec.events import Event, Finished, Loaded, Warned
+from localspec.settings.request import LoadSettings, Request
 
 
 class Engine(Protocol):
-    """What is used of `localspec.worker.Worker`."""
+    """What is used of `localspec.worker.client.Worker`."""
 
     @property
     def pid(self) -> int | None:

@@ -9,7 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Input, TextArea
 from textual.widgets.input import Selection
 
-from localspec.faces.clipboard import by_program
+from localspec.ui.clipboard import by_program
 
 
 def copy(app: App[Any], text: str) -> str:

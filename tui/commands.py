@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from localspec.attachment import Attachment
-from localspec.config import typed_path
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import USER
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
-from localspec.faces.inputs import MAX_FILE, Inputs
-from localspec.faces.summary import table
-from localspec.faces.tuning import SETTINGS, changed, shown
-from localspec.faces.values import text_or_file
 from localspec.sanitize import one_line
-from localspec.slash import looked_up
+from localspec.settings.request import typed_path
 from localspec.tui.talk import Talk
+from localspec.ui.inputs import MAX_FILE, Inputs
+from localspec.ui.slash import looked_up
+from localspec.ui.summary import table
+from localspec.ui.tuning import SETTINGS, changed, shown
+from localspec.ui.values import text_or_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from localspec.attachment import Attachment
-from localspec.config import LoadSettings, Request, Speculation
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import ASSISTANT, USER
+from localspec.engine.events import Committed, Finished, Loaded
 from localspec.errors import LocalspecError
-from localspec.events import Committed, Finished, Loaded
-from localspec.faces.result import result
-from localspec.faces.values import check
 from localspec.models.reference import reference
+from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.tui.bridge import Arrived, Bridge, Ended
 from localspec.tui.dialogue import Dialogue, Entry
 from localspec.tui.keeper import Keeper
 from localspec.tui.trace import Trace
+from localspec.ui.result import result
+from localspec.ui.values import check
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from localspec.attachment import Attachment, fenced
-from localspec.config import Message
+from localspec.conversations.attachment import Attachment, fenced
 from localspec.conversations.records import ASSISTANT, INTERRUPTED, USER
 from localspec.conversations.records import Message as Kept
+from localspec.settings.request import Message
 
 _STATES = {INTERRUPTED: "interrupted", "timeout": "interrupted", "error": "failed", None: "interrupted"}
 

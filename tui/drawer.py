@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from localspec.faces.pulling import duration, gigabytes, label
 from localspec.sanitize import sanitize
 from localspec.tui.downloads import Download
+from localspec.ui.pulling import duration, gigabytes, label
 
 BAR = 20  # cells
 NAME = 28  # cells of a file's name, where there is room

@@ -9,7 +9,7 @@ from pathlib import Path
 from localspec.conversations.export import markdown, page, to_wire
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
-from localspec.faces.files import write_whole
+from localspec.ui.files import write_whole
 
 KINDS = (".md", ".html", ".json")
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from localspec.events import Loaded
-from localspec.faces.summary import interval, is_slower, percent, plain_rate, standing
-from localspec.faces.summary import verdict as verdict_of
+from localspec.engine.events import Loaded
 from localspec.sanitize import sanitize
-from localspec.stats import Stats
 from localspec.tui.trace import Trace
+from localspec.ui.stats import Stats
+from localspec.ui.summary import interval, is_slower, percent, plain_rate, standing
+from localspec.ui.summary import verdict as verdict_of
 
 Part = tuple[str, str]  # text and style
 POSITIONS = 8  # levels of the draft that get a bar

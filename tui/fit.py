@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.errors import LocalspecError
-from localspec.faces.ask import ask
+from localspec.ui.ask import ask
 
 BESIDE = 1.15  # of the weights: caches and buffers
 LEAST = 200_000_000  # bytes of them

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from localspec.config import Request
-from localspec.configuration import assign, read_configuration, remove
-from localspec.faces.tuning import changed, shown
-from localspec.setting import Origin, Setting
+from localspec.settings.config_file import assign, read_configuration, remove
+from localspec.settings.request import Request
+from localspec.settings.setting import Origin, Setting
 from localspec.tui.desk import Desk
+from localspec.ui.tuning import changed, shown
 
 SPECULATION = ("method", "tree", "draft-tokens", "length", "verify", "option", "approximate", "draft-temp")
 SAMPLING = (

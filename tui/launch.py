@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from localspec.config import LoadSettings, Message, Request
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.models.reference import reference
-from localspec.setting import Setting
+from localspec.settings.request import LoadSettings, Message, Request
+from localspec.settings.setting import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.background import is_dark
 from localspec.tui.bridge import Bridge, Engine

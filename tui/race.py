@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from localspec.bench.answers import Answer
 from localspec.bench.race import Race, race
-from localspec.config import Request
+from localspec.engine.events import Event
 from localspec.errors import LocalspecError
-from localspec.events import Event
-from localspec.stats import Stats
-from localspec.worker import Worker
+from localspec.settings.request import Request
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from localspec.sanitize import sanitize
-from localspec.setting import Setting
+from localspec.settings.setting import Setting
 from localspec.tui.desk import Desk
 from localspec.tui.face import Face
 from localspec.tui.form import Form

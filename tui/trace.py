@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from localspec.config import LoadSettings, Request
-from localspec.events import Committed, Event, Finished, Loaded
-from localspec.faces.provenance import Provenance
+from localspec.engine.events import Committed, Event, Finished, Loaded
 from localspec.sanitize import Sanitizer
-from localspec.stats import Stats
+from localspec.settings.request import LoadSettings, Request
 from localspec.tui.meter import Meter
+from localspec.ui.provenance import Provenance
+from localspec.ui.stats import Stats
 
 COPIERS = ("copy", "suffix", "prompt-lookup", "ngram-cache")  # they draft what the text said before
 EARLY = ("early-exit", "lookahead")  # the target drafts for itself

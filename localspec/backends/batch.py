@@ -9,8 +9,8 @@ import numpy as np
 
 from localspec.backends.cells import Growth
 from localspec.backends.lib import api
-from localspec.draft import Mask
-from localspec.law import Ids
+from localspec.engine.distribution import Ids
+from localspec.engine.draft import Mask
 
 
 class Batch:

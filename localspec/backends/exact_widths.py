@@ -10,8 +10,8 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from localspec.law import Ids
-from localspec.protocols import Backend, Cancel, Cancelled, Logits
+from localspec.engine.distribution import Ids
+from localspec.engine.protocols import Backend, Cancel, Cancelled, Logits
 
 WIDEST = 16  # rows: the longest chain that is drafted by default fits
 DEPTHS = (8, 250, 600)  # tokens before the first row: llama.cpp attends in another way from 257 tokens on

@@ -17,14 +17,16 @@ from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import Cells, Copy, Remove, common_prefix
 from localspec.backends.context import MAX_OUTPUTS, kv_bytes, with_attention
+from localspec.backends.growing_context import Room
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
-from localspec.backends.room import Room
 from localspec.backends.rows import LlamaRows, RowBuffer
 from localspec.backends.threads import settle_threads
-from localspec.draft import Mask, Nodes
+from localspec.engine.distribution import Ids
+from localspec.engine.draft import Mask, Nodes
+from localspec.engine.protocols import Cancel, Cancelled, Tokens, Traits
 from localspec.errors import (
     IncompatibleError,
     InternalError,
@@ -33,8 +35,6 @@ from localspec.errors import (
     ResourceError,
     tells_out_of_memory,
 )
-from localspec.law import Ids
-from localspec.protocols import Cancel, Cancelled, Tokens, Traits
 
 __all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Progress", "Special", "build_info"]
 

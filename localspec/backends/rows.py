@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from localspec.backends.lib import logits_address
-from localspec.draft import Mask
-from localspec.law import Ids
-from localspec.protocols import Logits
+from localspec.engine.distribution import Ids
+from localspec.engine.draft import Mask
+from localspec.engine.protocols import Logits
 
 
 @dataclass(slots=True)

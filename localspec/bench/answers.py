@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from localspec.config import Request, Speculation
 from localspec.control.timing import Survey
-from localspec.events import Committed, Event, Finished, Inspected, Loading
+from localspec.engine.events import Committed, Event, Finished, Inspected, Loading
 from localspec.lossless.questions import ForkQuestion, Question
-from localspec.stats import Stats
-from localspec.worker import Worker
+from localspec.settings.request import Request, Speculation
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
 
 PLAIN = Speculation(method="plain")
 
@@ -80,7 +80,7 @@ def inspect(worker: Worker, question: Question) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What a survey found, as `localspec.surveying` tells it."""
+    """What a survey found, as `localspec.session.calibration` tells it."""
 
     content: dict[str, Any]
 

@@ -15,11 +15,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from localspec.axes import resolve_axes
-from localspec.config import Speculation
 from localspec.errors import UsageError
 from localspec.methods import registered
-from localspec.options import whole
+from localspec.settings.method_options import whole
+from localspec.settings.request import Speculation
+from localspec.speculation.resolve import resolve_axes
 from localspec.trees import TREES
 
 PLAIN = "plain"

@@ -13,11 +13,11 @@ from typing import Any
 from localspec.bench.answers import Answer, Surveyed, ask, survey
 from localspec.bench.race import Race, race
 from localspec.bench.suites import Prompt, choose, load_suite
-from localspec.config import Message, Request, Sampling, Speculation
 from localspec.control.prices import Prices
 from localspec.control.timing import Survey
 from localspec.errors import IncompatibleError
-from localspec.worker import Worker
+from localspec.settings.request import Message, Request, Sampling, Speculation
+from localspec.worker.client import Worker
 
 TEMPERATURE = 0.8
 CHAIN = Speculation(method="draft-model", k=4, verify="token")  # `token`: acceptance as the papers define it

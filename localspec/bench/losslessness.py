@@ -20,11 +20,11 @@ from typing import Any
 
 from localspec.bench.answers import PLAIN, Same, ask, compare_answers, inspect
 from localspec.bench.suites import Prompt
-from localspec.config import Request, Speculation
 from localspec.errors import PromptTooLongError, UsageError
 from localspec.lossless.chi_square import POWER, detectable, survival
 from localspec.lossless.questions import LawQuestion
-from localspec.worker import Worker
+from localspec.settings.request import Request, Speculation
+from localspec.worker.client import Worker
 
 ERROR = 1e-4  # of the whole law check: how often a right rule would fail it
 TOGETHER = ERROR / 4  # of all texts together, whose statistic is above this by chance up to twice as often

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.bench.schedule import Cell
-from localspec.stats import Stats
+from localspec.ui.stats import Stats
 
 Wire = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The counts and milliseconds of one answer (definitions: `localspec.stats`).
+    """The counts and milliseconds of one answer (definitions: `localspec.ui.stats`).
 
     `decoded` tokens took `decode_ms`: neither the prompt nor the token it yields, but the draft model's own reading of
     the prompt. `total_ms` is the wall clock from request to end. `joules` is everything the machine's meter counted.

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from localspec.events import Loaded, ModelFacts
+from localspec.engine.events import Loaded, ModelFacts
 
 Wire = dict[str, Any]
 CPUINFO, MEMINFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")

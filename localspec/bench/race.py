@@ -13,9 +13,9 @@ from typing import Any
 
 from localspec.bench.answers import PLAIN, Answer, Same, ask, compare_answers
 from localspec.bench.statistics import Interval, median_interval
-from localspec.config import Request
-from localspec.events import Started
-from localspec.worker import Worker
+from localspec.engine.events import Started
+from localspec.settings.request import Request
+from localspec.worker.client import Worker
 
 WARM_UP = 8  # tokens
 EVEN = 0.02  # ratios nearer to 1 are no difference

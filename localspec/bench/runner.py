@@ -15,10 +15,10 @@ from localspec.bench.energy import Meter
 from localspec.bench.measurement import Measurement, measured
 from localspec.bench.schedule import Cell, schedule
 from localspec.bench.suites import Suite
-from localspec.config import Message, Request, Sampling
 from localspec.errors import IncompatibleError, NotFoundError, PromptTooLongError, ResourceError, UsageError
-from localspec.stats import Stats
-from localspec.worker import Worker
+from localspec.settings.request import Message, Request, Sampling
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
 
 WARM_UP = 8  # tokens
 REFUSALS = (IncompatibleError, UsageError, NotFoundError, ResourceError)  # of an engine that goes on

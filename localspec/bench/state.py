@@ -15,7 +15,7 @@ from typing import Any
 
 from localspec.bench.measurement import Measurement, from_wire
 from localspec.errors import ResourceError
-from localspec.faces.files import write_whole
+from localspec.ui.files import write_whole
 
 
 def fingerprint(what: dict[str, Any]) -> str:

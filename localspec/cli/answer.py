@@ -9,11 +9,11 @@ from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.output import Sink
 from localspec.cli.signals import Stop, deferred
-from localspec.config import LoadSettings, Request
-from localspec.events import Committed, Event, Finished, Loaded, Loading, Started, Warned
-from localspec.faces.summary import is_slower, live_line, plans, stats_line, verdict
-from localspec.stats import Stats
-from localspec.worker import Worker
+from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Started, Warned
+from localspec.settings.request import LoadSettings, Request
+from localspec.ui.stats import Stats
+from localspec.ui.summary import is_slower, live_line, plans, stats_line, verdict
+from localspec.worker.client import Worker
 
 
 def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, console: Console, stop: Stop) -> None:

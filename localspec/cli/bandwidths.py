@@ -8,11 +8,11 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.version import ask_engine
-from localspec.config import cache_folder
 from localspec.errors import ResourceError
-from localspec.faces.ask import ask_lines
 from localspec.models.plan.calibration import Calibration, Figure, store
 from localspec.sanitize import one_line
+from localspec.settings.request import cache_folder
+from localspec.ui.ask import ask_lines
 
 _IMPORTS = "import dataclasses\nfrom localspec.backends.bandwidth import measure"
 

@@ -25,9 +25,9 @@ from localspec.cli.options import model_options, report_options
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, promised_settings
-from localspec.config import Sampling, typed_path
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
+from localspec.settings.request import Sampling, typed_path
 
 MEASURED, OUTPUT = "Measurement", "Output"
 COMPARES = ("words", "json_file", "quiet", "color")

@@ -23,15 +23,15 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.config import LoadSettings, cache_folder
 from localspec.control.timing import Survey
+from localspec.engine.events import Loaded, Loading
 from localspec.errors import LocalspecError
-from localspec.events import Loaded, Loading
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
-from localspec.worker import Worker
+from localspec.settings.request import LoadSettings, cache_folder
+from localspec.worker.client import Worker
 
 BAR = 20  # characters
 PASSES = Survey(seconds=1.5, is_deep=False)  # after the answers

@@ -22,11 +22,11 @@ from localspec.cli.params import Command, Positive, option
 from localspec.cli.settings import open_worker, promised_settings
 from localspec.cli.signals import leave_at_once, stopping
 from localspec.cli.staircase import staircase
-from localspec.config import LoadSettings
 from localspec.control.timing import Survey
 from localspec.errors import UsageError
-from localspec.faces.values import servers
 from localspec.sanitize import one_line
+from localspec.settings.request import LoadSettings
+from localspec.ui.values import servers
 
 SCHEMA = "localspec.calibration/1"
 OUTPUT = "Output"

@@ -26,7 +26,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, promised_settings, request_settings, system_message
-from localspec.config import LoadSettings
+from localspec.settings.request import LoadSettings
 
 
 @click.command(cls=Command)

@@ -11,7 +11,7 @@ import sys
 
 from localspec.cli.console import is_dumb, is_terminal, write_out
 from localspec.errors import NotFoundError
-from localspec.faces.clipboard import by_program
+from localspec.ui.clipboard import by_program
 
 LONGEST = 100_000  # bytes; more a terminal may drop
 

@@ -16,7 +16,6 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import IncompatibleError, LocalspecError, UsageError
-from localspec.faces.pulling import gigabytes
 from localspec.models.candidates import Candidate, local_candidates, look, remote_candidate, remote_info
 from localspec.models.catalog import Catalog, load_catalog
 from localspec.models.catalog_file import Model
@@ -28,6 +27,7 @@ from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairN
 from localspec.models.pairs import PairReport, check_pair
 from localspec.models.store import NotCachedError, expand, locate
 from localspec.sanitize import one_line
+from localspec.ui.pulling import gigabytes
 
 _WORDS = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?b?")
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from localspec.config import conversations_file
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
+from localspec.settings.request import conversations_file
 
 RECENT = 50  # conversations to choose from
 VARIABLE = "_LOCALSPEC_COMPLETE"  # click's scheme: the shell calls localspec with it
@@ -30,7 +30,7 @@ def pair_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 def axis_entries(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names on all axes that begin with what was typed."""
-    from localspec.registers import axis_names
+    from localspec.speculation.registry import axis_names
 
     names = {name for axis in ("method", "tree", "length", "verify") for name in axis_names(axis)} - {"auto"}
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

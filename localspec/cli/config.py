@@ -18,10 +18,10 @@ from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.described import check_file, described, read_words, settings_of
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.configuration import Key, assign, config_file, read_configuration, remove
 from localspec.errors import DeclinedError, NotFoundError, ResourceError, UsageError
 from localspec.sanitize import one_line
-from localspec.setting import Setting, spelled
+from localspec.settings.config_file import Key, assign, config_file, read_configuration, remove
+from localspec.settings.setting import Setting, spelled
 
 
 def _keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

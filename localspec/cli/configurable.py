@@ -9,9 +9,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from localspec.configuration import Key
 from localspec.errors import LocalspecError
-from localspec.setting import Kind
+from localspec.settings.config_file import Key
+from localspec.settings.setting import Kind
 
 Check = Callable[[Any], object]
 Names = Callable[[], Iterable[str]]

@@ -12,15 +12,15 @@ import click
 from click.core import ParameterSource
 
 from localspec.cli.configurable import Configurable, options_of, path_of
-from localspec.configuration import Configuration, Entry, Key, read_configuration
 from localspec.errors import LocalspecError, UsageError
-from localspec.setting import Kind, Origin
+from localspec.settings.config_file import Configuration, Entry, Key, read_configuration
+from localspec.settings.setting import Kind, Origin
 
 # What a person should say each time: what removes, replaces or downloads unasked, and what only a program reads.
 ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
 WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on any file
 TOLERANT = frozenset({("doctor",)})  # which tells what is wrong with it
-_FOUND = "localspec.configuration"  # where a context keeps what was read
+_FOUND = "localspec.settings.config_file"  # where a context keeps what was read
 _NOUNS: dict[Kind, str] = {
     "switch": "true or false",
     "integer": "an integer",

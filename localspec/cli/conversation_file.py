@@ -11,7 +11,7 @@ from typing import Any
 
 from localspec.conversations.records import USER, Message
 from localspec.errors import IntegrityError, NotFoundError, UsageError
-from localspec.faces.files import write_whole
+from localspec.ui.files import write_whole
 
 SCHEMA = "localspec.chat/1"
 MAX_FILE = 64 << 20  # bytes; a longer conversation fits no context

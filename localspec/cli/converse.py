@@ -12,11 +12,11 @@ from localspec.cli.listing import YOU, about, count
 from localspec.cli.signals import INTERRUPTED
 from localspec.cli.slash.table import is_command, literal, obey
 from localspec.cli.talk import Chat
-from localspec.config import LoadSettings, Request
 from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.errors import LocalspecError
-from localspec.worker import Worker
+from localspec.settings.request import LoadSettings, Request
+from localspec.worker.client import Worker
 
 
 def line_chat(

@@ -18,9 +18,9 @@ from localspec.cli.app import cli, commands
 from localspec.cli.configurable import Configurable, options_of
 from localspec.cli.configured import ONCE, given, option_at, origin
 from localspec.cli.params import Command
-from localspec.configuration import Key, read_configuration
 from localspec.errors import LocalspecError, UsageError
-from localspec.setting import Setting
+from localspec.settings.config_file import Key, read_configuration
+from localspec.settings.setting import Setting
 
 GENERAL = ("run", "chat")  # whose options are shown where no command is named
 

@@ -21,15 +21,15 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.config import LoadSettings, Request, Sampling, Speculation, cache_folder
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
-from localspec.faces.inputs import MAX_FILE, read_regular
 from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.store import find_model
-from localspec.stats import Stats
-from localspec.worker import Worker
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation, cache_folder
+from localspec.ui.inputs import MAX_FILE, read_regular
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
 
 OPENINGS = (
     "Once upon a time there was a king",

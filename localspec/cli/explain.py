@@ -11,8 +11,8 @@ from localspec.cli.complete import axis_entries
 from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.explain import Facts, Page, spelled
-from localspec.explain import explain as pages_of
+from localspec.ui.explain import Facts, Page, spelled
+from localspec.ui.explain import explain as pages_of
 
 WIDTH = 88
 KINDS = {"method": "drafting method", "tree": "tree policy", "length": "length rule", "verify": "verifier"}

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.settings import Promised, load_settings
-from localspec.config import LoadSettings
 from localspec.errors import DeclinedError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.store import NotCachedError, PairRef, expand, locate
 from localspec.sanitize import one_line
+from localspec.settings.request import LoadSettings
 
 if TYPE_CHECKING:
     from localspec.models.pull import PullPlan
@@ -105,7 +105,7 @@ def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
     """Ask whether to download. Raises DeclinedError, with the hint, for a no, and where there is nobody to ask."""
     if values["yes"] or not plan.missing:
         return
-    from localspec.faces.pulling import gigabytes
+    from localspec.ui.pulling import gigabytes
 
     names = " + ".join(one_line(str(name)) for name in plan.names)
     what = f"{gigabytes(plan.missing)} for {names}"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from localspec.cli.console import is_terminal
-from localspec.config import state_folder
 from localspec.errors import PromptTooLongError
+from localspec.settings.request import state_folder
 
 QUOTES = '"""'
 MAX_LINE = 1 << 24  # characters; more is no message but a mistake

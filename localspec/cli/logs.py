@@ -15,12 +15,12 @@ from localspec.cli.logs_export import exported, write_export
 from localspec.cli.opened import kept_store
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.config import conversations_file, typed_path
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.sanitize import one_line
+from localspec.settings.request import conversations_file, typed_path
 
 N = 20
 _OUTPUT = "Output"

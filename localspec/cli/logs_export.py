@@ -9,7 +9,7 @@ from pathlib import Path
 from localspec.conversations.export import FORMATS, markdown, page, to_wire
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
-from localspec.faces.files import write_whole
+from localspec.ui.files import write_whole
 
 
 def exported(store: Store, conversation: str, leaf: int | None, form: str) -> str:

@@ -13,7 +13,6 @@ from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import DeclinedError, NotFoundError, UsageError
-from localspec.faces.pulling import gigabytes
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remove import Removal, plan_removal
@@ -22,6 +21,7 @@ from localspec.models.names import DraftChoice, HubName, parse
 from localspec.models.shelf import whole_models
 from localspec.models.store import expand
 from localspec.sanitize import one_line
+from localspec.ui.pulling import gigabytes
 
 
 @click.command("ls", cls=Command)

@@ -5,7 +5,7 @@ The marks carry the meaning, the colour only helps.
 
 from __future__ import annotations
 
-from localspec.faces.provenance import Span
+from localspec.ui.provenance import Span
 
 _GREEN, _RESET = "\x1b[32m", "\x1b[0m"
 

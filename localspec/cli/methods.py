@@ -7,7 +7,7 @@ import click
 from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.explain import AXES, Facts, facts, spelled
+from localspec.ui.explain import AXES, Facts, facts, spelled
 
 
 @click.command(cls=Command)

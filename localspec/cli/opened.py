@@ -9,12 +9,12 @@ from typing import Any
 
 from localspec.cli.console import Console
 from localspec.cli.named import with_pair_of_conversation
-from localspec.config import LoadSettings, conversations_file
 from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
 from localspec.models.reference import reference
+from localspec.settings.request import LoadSettings, conversations_file
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import click
 
 from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.params import F, Positive, option, stacked
-from localspec.config import Request, Sampling, Speculation
-from localspec.faces.values import draft_length, key_value, layers_on, servers, token_bias, unescape
-from localspec.registers import axis_names
+from localspec.settings.request import Request, Sampling, Speculation
+from localspec.speculation.registry import axis_names
+from localspec.ui.values import draft_length, key_value, layers_on, servers, token_bias, unescape
 
 AXES = "Speculation (the four axes; see: localspec methods)"
 _INT = click.IntRange(1, 2**31 - 1)
@@ -167,7 +167,7 @@ def _speculation() -> list[Any]:
 def _axis(name: str, default: str, **more: Any) -> Any:
     def check(spelling: str) -> None:
         if spelling != default:
-            from localspec.axes import check_axis  # late: it brings numpy, and the defaults are right
+            from localspec.speculation.resolve import check_axis  # late: it brings numpy, and the defaults are right
 
             check_axis(name, spelling)
 

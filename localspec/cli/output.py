@@ -14,12 +14,12 @@ from localspec.cli.live import Live
 from localspec.cli.marks import marked
 from localspec.cli.sentences import Sentences
 from localspec.cli.signals import INTERRUPTED, TIMED_OUT
-from localspec.config import LoadSettings, Request
-from localspec.events import Committed, Event, Finished
-from localspec.faces.provenance import Provenance, Span
-from localspec.faces.result import result
+from localspec.engine.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
-from localspec.stats import Stats
+from localspec.settings.request import LoadSettings, Request
+from localspec.ui.provenance import Provenance, Span
+from localspec.ui.result import result
+from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
     from localspec.conversations.current import Current

@@ -12,10 +12,7 @@ from localspec.cli.named import model_and_draft, with_pair
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.sizes import read_size, size
-from localspec.config import cache_folder
 from localspec.errors import UsageError
-from localspec.faces.ask import ask
-from localspec.faces.values import servers
 from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -27,6 +24,9 @@ from localspec.models.plan.machine import CPU, DISK, Device, Machine, Rates, fla
 from localspec.models.plan.search import ACCEPTANCE, Models, Plan, Wish, alternatives
 from localspec.models.store import parse_pair
 from localspec.sanitize import one_line
+from localspec.settings.request import cache_folder
+from localspec.ui.ask import ask
+from localspec.ui.values import servers
 
 IMPORTS = "from localspec.backends.survey import survey"
 _PLAN, _MACHINE = "Plan", "Machine (the one it runs on, unless some of these describe another)"

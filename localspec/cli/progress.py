@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from localspec.cli.console import Console
-from localspec.faces.pulling import duration, gigabytes, label
 from localspec.models.pull import Pull
+from localspec.ui.pulling import duration, gigabytes, label
 
 STEP = 0.1  # of all bytes between two lines
 QUIET = 15.0  # seconds after which a line comes anyway

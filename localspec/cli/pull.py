@@ -14,13 +14,13 @@ from localspec.cli.fetch import ask, carry_out, hub_names, is_attended, is_offli
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
-from localspec.faces.pulling import gigabytes
 from localspec.models.hub.cache import Cache
 from localspec.models.names import HubName
 from localspec.models.pairs import require_fit
 from localspec.models.pull import Item, PullPlan
 from localspec.models.store import expand, locate
 from localspec.sanitize import one_line
+from localspec.ui.pulling import gigabytes
 
 
 @click.command(cls=Command)

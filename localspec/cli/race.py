@@ -29,12 +29,12 @@ from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, promised_settings, request_settings, stdin_limit, system_message
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.config import Message, Request
 from localspec.errors import UsageError
-from localspec.faces.inputs import Inputs, read_prompt
-from localspec.faces.summary import live_line, percent
 from localspec.sanitize import sanitize
-from localspec.worker import Worker
+from localspec.settings.request import Message, Request
+from localspec.ui.inputs import Inputs, read_prompt
+from localspec.ui.summary import live_line, percent
+from localspec.worker.client import Worker
 
 OUTPUT = "Output"
 N = 128  # tokens, without -n

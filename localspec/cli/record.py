@@ -6,7 +6,7 @@ from typing import Any
 
 from localspec.conversations.current import Current
 from localspec.conversations.records import ASSISTANT
-from localspec.events import Committed, Event, Finished
+from localspec.engine.events import Committed, Event, Finished
 
 
 class Record:

@@ -8,8 +8,8 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.sizes import size
-from localspec.faces.ask import ask_lines
 from localspec.sanitize import one_line
+from localspec.ui.ask import ask_lines
 
 LOOPBACK = ("127.0.0.1", "localhost")
 _IMPORTS = "from localspec.backends.rpc import serving"

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from localspec.attachment import Attachment
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
@@ -38,15 +37,16 @@ from localspec.cli.settings import (
 )
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.cli.stream import EventsSink
-from localspec.config import LoadSettings, Request
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.current import Current
 from localspec.conversations.store import Store
+from localspec.engine.events import Event, Finished, Started, Warned
 from localspec.errors import UsageError
-from localspec.events import Event, Finished, Started, Warned
-from localspec.faces.inputs import Inputs, prompt_of, read_parts
-from localspec.faces.result import result
-from localspec.stats import Stats
-from localspec.worker import Worker
+from localspec.settings.request import LoadSettings, Request
+from localspec.ui.inputs import Inputs, prompt_of, read_parts
+from localspec.ui.result import result
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from localspec.cli.named import model_and_draft
-from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
-from localspec.faces.inputs import MAX_FILE
-from localspec.faces.values import (
+from localspec.models.names import DraftChoice
+from localspec.models.store import NotCachedError, PairRef, parse_pair
+from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
+from localspec.ui.inputs import MAX_FILE
+from localspec.ui.values import (
     check,
     draft_length,
     key_value,
@@ -22,9 +24,7 @@ from localspec.faces.values import (
     token_bias,
     unescape,
 )
-from localspec.models.names import DraftChoice
-from localspec.models.store import NotCachedError, PairRef, parse_pair
-from localspec.worker import Worker
+from localspec.worker.client import Worker
 
 Values = Mapping[str, Any]  # what click collected, by parameter name
 Promised = tuple[LoadSettings, NotCachedError | None]  # how to load a pair, and what of it has to be pulled first
@@ -131,6 +131,6 @@ def speculation(values: Values) -> Speculation:
 
 
 def _template(text: str) -> str:
-    from localspec.chat_template import load_template  # brings jinja2, which nothing else here needs
+    from localspec.prompt.chat_template import load_template  # brings jinja2, which nothing else here needs
 
     return load_template(text.removeprefix("@"))

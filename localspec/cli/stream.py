@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.cli.live import Live
 from localspec.cli.output import Wire, write_json
-from localspec.config import LoadSettings, Request
-from localspec.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
-from localspec.faces.result import params, result
-from localspec.stats import Stats
+from localspec.engine.events import Committed, Event, Loading, Piece, Prefilled, Probed, Warned
+from localspec.settings.request import LoadSettings, Request
+from localspec.ui.result import params, result
+from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
     from localspec.conversations.current import Current

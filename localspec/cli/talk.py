@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from localspec.attachment import Attachment
 from localspec.bench.race import Race
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
@@ -16,13 +15,14 @@ from localspec.cli.output import TextSink
 from localspec.cli.race import N, shown_race
 from localspec.cli.record import Record
 from localspec.cli.signals import Stop, stopping
-from localspec.config import LoadSettings, Request
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.current import Current
 from localspec.conversations.sending import to_send
-from localspec.events import Event, Finished
-from localspec.faces.result import result
-from localspec.stats import Stats
-from localspec.worker import Worker
+from localspec.engine.events import Event, Finished
+from localspec.settings.request import LoadSettings, Request
+from localspec.ui.result import result
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
 
 
 class Chat:

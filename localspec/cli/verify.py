@@ -21,11 +21,11 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, promised_settings, sampling, speculation
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.config import LoadSettings, Request, Speculation
 from localspec.errors import LocalspecError, UsageError
-from localspec.faces.values import check
 from localspec.sanitize import one_line
-from localspec.worker import Worker
+from localspec.settings.request import LoadSettings, Request, Speculation
+from localspec.ui.values import check
+from localspec.worker.client import Worker
 
 MISMATCH = 10
 SCHEMA = "localspec.verify/1"

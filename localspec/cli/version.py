@@ -6,7 +6,7 @@ import dataclasses
 from importlib import metadata
 
 from localspec import __version__
-from localspec.faces.ask import Unanswered, ask
+from localspec.ui.ask import Unanswered, ask
 
 _IMPORTS = "import dataclasses\nfrom localspec.backends.build import build_info"
 

@@ -18,12 +18,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.acceptance import Acceptance
 from localspec.control.account import LossAccount
 from localspec.control.prices import MOST, Average, Prices
 from localspec.control.value import Candidate, Now, StopRule
-from localspec.draft import Draw, Step
-from localspec.protocols import Controller, History, Plan, Room, Shape
+from localspec.engine.acceptance import Acceptance
+from localspec.engine.draft import Draw, Step
+from localspec.engine.protocols import Controller, History, Plan, Room, Shape
 from localspec.tuning import CLAMP, DISCOUNT, EPS, EXPLORING, HORIZON, READING
 
 CATCHING_UP = 8  # tokens that a draft model reads as part of any draft; more are priced by themselves

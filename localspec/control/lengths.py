@@ -13,10 +13,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from localspec.draft import Draw, Step
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draw, Step
+from localspec.engine.protocols import Growth, History, Plan, Room, Shape
 from localspec.errors import UsageError
-from localspec.law import Law
-from localspec.protocols import Growth, History, Plan, Room, Shape
 
 START, LOWEST, HIGHEST = 6, 3, 12  # tokens, of `aimd`
 GOOD, BAD = 0.8, 0.4

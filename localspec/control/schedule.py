@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from localspec.acceptance import Acceptance
-from localspec.draft import Step
-from localspec.protocols import Clock, Controller, History, Plan, Room
+from localspec.engine.acceptance import Acceptance
+from localspec.engine.draft import Step
+from localspec.engine.protocols import Clock, Controller, History, Plan, Room
 from localspec.tuning import AGAIN, BASELINE, EVERY, NEAR, RECENT
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from localspec.control.prices import SIZES, Prices, lone_rows
-from localspec.protocols import Backend, Cancel, Cancelled, Clock
+from localspec.engine.protocols import Backend, Cancel, Cancelled, Clock
 from localspec.tuning import BUDGET
 
 WIDTHS = 2  # measured whatever they take: from one alone nothing follows about drafts, nor about a draft's reading

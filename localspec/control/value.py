@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.acceptance import Acceptance
 from localspec.control.prices import Prices
-from localspec.protocols import Growth, History, Plan, Room
+from localspec.engine.acceptance import Acceptance
+from localspec.engine.protocols import Growth, History, Plan, Room
 from localspec.tuning import DOUBT
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from localspec.attachment import Attachment
-from localspec.config import Message as Sent
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import USER, Conversation, Message
 from localspec.conversations.sending import to_send
 from localspec.conversations.store import Store
+from localspec.settings.request import Message as Sent
 
 
 class Current:

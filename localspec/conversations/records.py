@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.attachment import Attachment, with_attachments
+from localspec.conversations.attachment import Attachment, with_attachments
 
 USER, ASSISTANT = "user", "assistant"
 SENT = "sent"  # the finish of what a person wrote, which is complete at once

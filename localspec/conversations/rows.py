@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 
-from localspec.attachment import Attachment
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import INTERRUPTED, Conversation, Message
 
 TITLE = 60  # characters of a title that was taken from a message

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from localspec.config import Message as Sent
 from localspec.conversations.records import ASSISTANT, USER, Message
+from localspec.settings.request import Message as Sent
 
 
 def to_send(path: Sequence[Message], system: str | None, content: str) -> tuple[Sent, ...]:

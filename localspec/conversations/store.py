@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from localspec.attachment import Attachment
 from localspec.conversations import rows, search
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.file import File
 from localspec.conversations.identity import new_id
 from localspec.conversations.records import ASSISTANT, SENT, USER, Conversation, Hit, Message

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
-from localspec.protocols import Backend, Cancel, Cancelled, Logits
-from localspec.sampling import Sampler
+from localspec.engine.protocols import Backend, Cancel, Cancelled, Logits
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
+from localspec.settings.request import Sampling
 
 FACTOR = 4  # times the measured drift: twice for either of two tokens, since other texts drift by other amounts
 SMALLEST, GREATEST = 2.0**-20, 2.0**10  # logits between which a margin is looked for

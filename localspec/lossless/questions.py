@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from localspec.axes import Axes
-from localspec.config import Request, request_from_wire
-from localspec.draft import Draw
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import Backend, Cancel, Room
+from localspec.engine.sampling import Sampler
+from localspec.lossless.distribution_check import Rule, try_rule
 from localspec.lossless.fork import explain
-from localspec.lossless.law_test import Rule, try_rule
 from localspec.lossless.recorded import DEPTH, WIDTH, Laws, record
-from localspec.protocols import Backend, Cancel, Room
-from localspec.sampling import Sampler
+from localspec.settings.request import Request, request_from_wire
+from localspec.speculation.resolve import Axes
 
 Wire = dict[str, Any]
 

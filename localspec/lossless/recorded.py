@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from localspec.draft import Draft
-from localspec.law import Law
-from localspec.protocols import Backend, Cancel, Path, Rows
-from localspec.sampling import Sampler
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draft
+from localspec.engine.protocols import Backend, Cancel, Path, Rows
+from localspec.engine.sampling import Sampler
 
 WIDTH, DEPTH = 3, 3  # tokens of a path's law that are followed, levels that are evaluated: 39 rows
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from localspec.options import Option, Value
+from localspec.settings.method_options import Option, Value
 
 if TYPE_CHECKING:  # the register is read by every command, which need not wait for numpy
-    from localspec.protocols import Backend, Cancel, TreePolicy
-    from localspec.sampling import Sampler
+    from localspec.engine.protocols import Backend, Cancel, TreePolicy
+    from localspec.engine.sampling import Sampler
 
 METHODS: dict[str, str] = {
     "plain": "localspec.methods.plain:Plain",

@@ -16,11 +16,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.acceptance import CopyAcceptance, CopyKind
-from localspec.draft import Draft
-from localspec.lookup import Guess, LookupDrafter, chain
+from localspec.engine.acceptance import CopyAcceptance, CopyKind
+from localspec.engine.draft import Draft
+from localspec.engine.protocols import History, Plan
 from localspec.methods import MethodInfo, Parts
-from localspec.protocols import History, Plan
+from localspec.methods._lookup import Guess, LookupDrafter, chain
 
 KEY = 3  # tokens by which passages are looked up; shorter ones where those are new
 PLACES = 16  # the latest ones that are compared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from localspec.methods import MethodInfo
-from localspec.model_drafter import ModelDrafter
+from localspec.methods._model import ModelDrafter
 
 
 class DraftModel(ModelDrafter):

@@ -19,8 +19,8 @@ from typing import ClassVar
 
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo
-from localspec.model_drafter import ModelDrafter
-from localspec.options import Option, Value, whole
+from localspec.methods._model import ModelDrafter
+from localspec.settings.method_options import Option, Value, whole
 
 SHARE = 4  # by default the draft has one of this many layers
 

@@ -17,12 +17,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from localspec.draft import Draft, Draw, Step
-from localspec.jacobi import Window
+from localspec.engine.draft import Draft, Draw, Step
+from localspec.engine.protocols import Chooser, History, Path, Plan, Rows, Shape
 from localspec.methods import MethodInfo, Parts
-from localspec.ngram_pool import NgramPool
-from localspec.options import Option, Value
-from localspec.protocols import Chooser, History, Path, Plan, Rows, Shape
+from localspec.methods._jacobi import Window
+from localspec.methods._ngram_pool import NgramPool
+from localspec.settings.method_options import Option, Value
 
 RECENT = 64  # tokens of the text that fill cells for which nothing has been predicted
 

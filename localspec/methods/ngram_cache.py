@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from localspec.config import typed_path
-from localspec.draft import Draft, Step
-from localspec.lookup import Guess, LookupDrafter, chain
+from localspec.engine.draft import Draft, Step
+from localspec.engine.protocols import History, Plan, Rows
 from localspec.methods import MethodInfo, Parts
-from localspec.ngram_file import NgramFile
-from localspec.options import Option
-from localspec.protocols import History, Plan, Rows
+from localspec.methods._lookup import Guess, LookupDrafter, chain
+from localspec.methods._ngram_file import NgramFile
+from localspec.settings.method_options import Option
+from localspec.settings.request import typed_path
 
 
 class NgramCache(LookupDrafter):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from localspec.draft import Draft, Step
+from localspec.engine.draft import Draft, Step
+from localspec.engine.protocols import Chooser, History, Plan, Rows
 from localspec.methods import MethodInfo, Parts
-from localspec.protocols import Chooser, History, Plan, Rows
 
 
 class Plain:

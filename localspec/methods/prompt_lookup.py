@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from localspec.draft import Draft
+from localspec.engine.draft import Draft
+from localspec.engine.protocols import Plan, Shape
 from localspec.errors import UsageError
-from localspec.lookup import Guess, LookupDrafter, chain
 from localspec.methods import MethodInfo, Parts
-from localspec.options import Option, Value
-from localspec.protocols import Plan, Shape
+from localspec.methods._lookup import Guess, LookupDrafter, chain
+from localspec.settings.method_options import Option, Value
 
 
 class PromptLookup(LookupDrafter):

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import ClassVar, NamedTuple
 
-from localspec.draft import Draft
-from localspec.lookup import LookupDrafter, may_go_on
+from localspec.engine.draft import Draft
+from localspec.engine.protocols import Plan, Shape
 from localspec.methods import MethodInfo, Parts
-from localspec.options import Option, Value
-from localspec.protocols import Plan, Shape
-from localspec.suffix_automaton import Match, SuffixAutomaton
+from localspec.methods._lookup import LookupDrafter, may_go_on
+from localspec.methods._suffix_automaton import Match, SuffixAutomaton
+from localspec.settings.method_options import Option, Value
 
 LEAVES = 8  # each is a sequence of the target's cache, to be topped up before it can branch
 REACH = 33  # contexts of up to 32 tokens, and what follows them

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
-from localspec.options import Option, Value, read_words, whole
+from localspec.settings.method_options import Option, Value, read_words, whole
 
 MAX_NODES = 127  # of a draft: one decode gives 128 rows, and the first is the pending token's
 TREE_NODES = 16  # of a tree that nobody gave a size: what suits a chain is too little to branch

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw
-from localspec.law import TINY, Law
-from localspec.options import Option
-from localspec.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.distribution import TINY, Law
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.settings.method_options import Option
 from localspec.trees.argument import MAX_LEAVES, budget, read_argument
 from localspec.trees.seedling import Seedling
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from localspec.draft import Draft, Draw
-from localspec.law import Law
-from localspec.options import Option
-from localspec.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.settings.method_options import Option
 from localspec.trees.argument import MAX_LEAVES, budget, read_argument
 from localspec.trees.seedling import Seedling
 

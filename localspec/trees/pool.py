@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from localspec.draft import Draft, Draw
-from localspec.protocols import Chooser, Growth, LawSource, Path, Plan
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Chooser, Growth, LawSource, Path, Plan
 from localspec.trees.argument import MAX_LEAVES
 from localspec.trees.seedling import draw
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import tee
 
-from localspec.draft import Draft, Draw
-from localspec.law import TINY, Law
-from localspec.protocols import Chooser, Growth, Path, Plan
+from localspec.engine.distribution import TINY, Law
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Chooser, Growth, Path, Plan
 from localspec.trees.argument import MAX_LEAVES
 
 OPEN = (Draw.FIXED, Draw.COUPLED)  # ways of drawing whose tokens may be looked at before it is decided to draft them

@@ -19,10 +19,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.draft import Draft, Draw, Nodes
+from localspec.engine.draft import Draft, Draw, Nodes
+from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
 from localspec.errors import UsageError
-from localspec.options import Option
-from localspec.protocols import Chooser, LawSource, Plan, Shape
+from localspec.settings.method_options import Option
 from localspec.trees.argument import MAX_LEAVES, MAX_NODES, budget, read_argument
 from localspec.trees.seedling import Seedling
 

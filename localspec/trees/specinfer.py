@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw
-from localspec.protocols import Chooser, LawSource, Plan
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Chooser, LawSource, Plan
 from localspec.trees.static import Static
 
 

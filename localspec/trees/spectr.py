@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw
-from localspec.options import Option
-from localspec.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.settings.method_options import Option
 from localspec.trees.argument import MAX_LEAVES, budget, read_argument
 from localspec.trees.static import Static
 

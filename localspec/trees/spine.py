@@ -18,8 +18,8 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw
-from localspec.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
 from localspec.trees.argument import MAX_LEAVES
 from localspec.trees.seedling import Drawn, Seedling, draw
 from localspec.trees.static import extend

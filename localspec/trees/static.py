@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from localspec.draft import Draft, Draw
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
 from localspec.errors import UsageError
-from localspec.protocols import Chooser, LawSource, Plan, Shape
 from localspec.trees.seedling import Seedling
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw, Verdict
-from localspec.law import Law, residual
-from localspec.protocols import Chooser, Laws
+from localspec.engine.distribution import Law, residual
+from localspec.engine.draft import Draft, Draw, Verdict
+from localspec.engine.protocols import Chooser, Laws
 
 
 class Block:

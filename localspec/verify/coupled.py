@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw, Verdict
-from localspec.protocols import Chooser, Laws
+from localspec.engine.draft import Draft, Draw, Verdict
+from localspec.engine.protocols import Chooser, Laws
 from localspec.verify.match import follow
 
 

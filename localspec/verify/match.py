@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw, Verdict
-from localspec.protocols import Chooser, Laws
+from localspec.engine.draft import Draft, Draw, Verdict
+from localspec.engine.protocols import Chooser, Laws
 
 
 class Match:

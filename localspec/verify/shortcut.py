@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw, Verdict
-from localspec.options import Option
-from localspec.protocols import Chooser, Laws
+from localspec.engine.draft import Draft, Draw, Verdict
+from localspec.engine.protocols import Chooser, Laws
+from localspec.settings.method_options import Option
 
 
 class Shortcut:

@@ -18,10 +18,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from localspec.draft import Draft, Draw, Verdict
-from localspec.law import TINY, Law, Probs
-from localspec.options import Option
-from localspec.protocols import Chooser, Laws
+from localspec.engine.distribution import TINY, Law, Probs
+from localspec.engine.draft import Draft, Draw, Verdict
+from localspec.engine.protocols import Chooser, Laws
+from localspec.settings.method_options import Option
 
 HALVINGS = 40  # of [1, k]: rho to 1e-11
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw, Verdict
-from localspec.law import residual
-from localspec.protocols import Chooser, Laws
+from localspec.engine.distribution import residual
+from localspec.engine.draft import Draft, Draw, Verdict
+from localspec.engine.protocols import Chooser, Laws
 
 
 class Traversal:

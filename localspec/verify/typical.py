@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from localspec.draft import Draft, Draw, Verdict
-from localspec.law import Law
-from localspec.options import Option
-from localspec.protocols import Chooser, Laws
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draft, Draw, Verdict
+from localspec.engine.protocols import Chooser, Laws
+from localspec.settings.method_options import Option
 
 
 class Typical:

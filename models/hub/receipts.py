@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from localspec.config import state_folder
 from localspec.models.hub.partial import hash_of
+from localspec.settings.request import state_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from typing import Any
 from localspec.bench.measurement import Measurement, hashed
 from localspec.bench.runner import WARM_UP
 from localspec.bench.schedule import Cell
-from localspec.config import Request
-from localspec.worker import FRAME
+from localspec.settings.request import Request
+from localspec.worker.client import FRAME
 
 START = 300.0  # seconds for a model to load
 EVENT = b"data: "

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.engine.events import Inspected
 from localspec.errors import UsageError
-from localspec.events import Inspected
 from localspec.lossless.questions import ForkQuestion, LawQuestion
-from localspec.session import Session
-from localspec.stats import Stats
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.ui.stats import Stats
 from tests.integration import pair
 
 REQUEST = Request(prompt="Once upon a time there was a king who had", max_tokens=24, sampling=Sampling(temperature=0.0))

@@ -94,7 +94,12 @@ def test_what_makes_and_measures_is_one_state_and_another_model_is_another(tmp_p
     """Answers of both would stand in one table; files made again with the same bytes are the same."""
     root = Path(__file__).parents[2]
     found = code()
-    for name in ("localspec/engine.py", "models/plan/search.py", "scripts/matrix.py", "scripts/make_scaled_pair.py"):
+    for name in (
+        "localspec/engine/loop.py",
+        "models/plan/search.py",
+        "scripts/matrix.py",
+        "scripts/make_scaled_pair.py",
+    ):
         assert root / name in found, name
     model, hashes = tmp_path / "draft.gguf", Hashes(tmp_path / "sha256.json")
     seen = []

@@ -18,7 +18,7 @@ from localspec.bench.measurement import Measurement
 from localspec.bench.runner import WARM_UP, Job
 from localspec.bench.schedule import Cell
 from localspec.bench.suites import Prompt, Suite
-from localspec.config import LoadSettings, Request
+from localspec.settings.request import LoadSettings, Request
 from scripts import peers
 from scripts.llama_peers.bare import Bench
 from scripts.llama_peers.build import Peers, features

@@ -8,14 +8,14 @@ from typing import cast
 
 import pytest
 
-from localspec.axes import resolve_axes
 from localspec.bench.diagnosis import Examination, Templates
 from localspec.bench.race import Race, judged, race
 from localspec.bench.statistics import Interval
-from localspec.config import Request, Sampling, Speculation
 from localspec.control.timing import Survey
-from localspec.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
-from localspec.worker import Worker
+from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
+from localspec.settings.request import Request, Sampling, Speculation
+from localspec.speculation.resolve import resolve_axes
+from localspec.worker.client import Worker
 
 
 class Answering:

@@ -14,7 +14,7 @@ from localspec.cli import bench_run
 from localspec.cli.bench_run import measure
 from localspec.cli.console import Console
 from localspec.cli.signals import INTERRUPTED
-from localspec.config import LoadSettings
+from localspec.settings.request import LoadSettings
 from tests.cli.harness import PAIR, needs_pair
 
 

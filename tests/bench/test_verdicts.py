@@ -14,8 +14,8 @@ from localspec.bench.answers import Same
 from localspec.bench.losslessness import Check, Verification
 from localspec.bench.suites import Prompt
 from localspec.cli.entry import outcome
-from localspec.config import Request
 from localspec.errors import PromptTooLongError, UsageError, WorkerDiedError
+from localspec.settings.request import Request
 from tests.cli.harness import needs_pair
 
 PASSED = Check("coupled", True, "1 of 1", (), {})

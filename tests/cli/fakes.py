@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localspec.config import LoadSettings, Request
-from localspec.errors import LocalspecError, PromptTooLongError, WorkerDiedError
-from localspec.events import (
+from localspec.engine.events import (
     Committed,
     Event,
     Finished,
@@ -28,6 +26,8 @@ from localspec.events import (
     StepMs,
     Warned,
 )
+from localspec.errors import LocalspecError, PromptTooLongError, WorkerDiedError
+from localspec.settings.request import LoadSettings, Request
 
 K = 4
 

@@ -11,10 +11,10 @@ from localspec.cli.console import Console
 from localspec.cli.converse import converse
 from localspec.cli.lines import Lines
 from localspec.cli.talk import Chat
-from localspec.config import LoadSettings, Request
 from localspec.conversations.current import Current
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
+from localspec.settings.request import LoadSettings, Request
 from tests.cli.fakes import FakeWorker
 
 ANSWER = "Once upon a time there was a king."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.errors import UsageError
-from localspec.faces.ask import Unanswered, ask, ask_lines
+from localspec.ui.ask import Unanswered, ask, ask_lines
 
 NOISE = "import sys\nprint('a library says hello')\nprint('{\"json\": 1}')\nsys.stderr.write('and more\\n')"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError
-from localspec.loading import load_model, look_at
+from localspec.session.loading import load_model, look_at
 from tests.cli.harness import REAL, TIMEOUT, assert_one_line, environment
 from tests.cli.sandbox import Sandbox
 from tests.integration.gguf_models import EXACT, random_gguf

@@ -17,11 +17,11 @@ from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import causes
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.pair import verdict
-from localspec.config import Request
 from localspec.control.prices import SIZES, Prices
-from localspec.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs
+from localspec.engine.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs
 from localspec.models.gguf.anatomy import Anatomy, Layer
-from localspec.stats import Stats
+from localspec.settings.request import Request
+from localspec.ui.stats import Stats
 
 TARGET = ModelFacts("/t.gguf", 4_000_000_000, "llama", "Q4_0", 7_000_000_000, 100, 32, 1, ("CPU",))
 DRAFT = replace(TARGET, path="/d.gguf", bytes=400_000_000, n_params=700_000_000)

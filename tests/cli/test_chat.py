@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.config import Message, Request, Sampling
 from localspec.errors import WorkerDiedError
+from localspec.settings.request import Message, Request, Sampling
 from tests.cli.harness import FAKE, REAL, Terminal, localspec, needs_pair
 from tests.cli.talking import ANSWER, Talk
 

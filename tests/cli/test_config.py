@@ -20,10 +20,10 @@ from localspec.cli.configurable import options_of
 from localspec.cli.configured import ONCE
 from localspec.cli.described import described
 from localspec.cli.entry import outcome
-from localspec.config import conversations_file
-from localspec.configuration import config_file
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
+from localspec.settings.config_file import config_file
+from localspec.settings.request import conversations_file
 from tests.cli.harness import FAKE, ROOT, assert_one_line, environment, localspec
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from localspec.attachment import Attachment, fenced
+from localspec.conversations.attachment import Attachment, fenced
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
-from localspec.faces.inputs import Inputs, compose, read_parts, read_prompt
-from localspec.faces.values import unescape
+from localspec.ui.inputs import Inputs, compose, read_parts, read_prompt
+from localspec.ui.values import unescape
 
 
 def test_words_alone() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from localspec.attachment import Attachment
 from localspec.cli.app import call
 from localspec.cli.console import Console
-from localspec.config import conversations_file
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
+from localspec.settings.request import conversations_file
 from tests.cli.harness import FAKE, assert_one_line, localspec
 
 # What a model may say to the terminal or the browser of whoever reads it later.

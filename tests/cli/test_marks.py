@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.cli.marks import marked
-from localspec.events import Committed, Piece, StepMs
-from localspec.faces.provenance import Provenance, Span
+from localspec.engine.events import Committed, Piece, StepMs
+from localspec.ui.provenance import Provenance, Span
 
 
 def event(text: str, *pieces: tuple[str, str]) -> Committed:

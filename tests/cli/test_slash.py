@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.slash.table import ALIASES, COMMANDS
-from localspec.config import LoadSettings, Request, Sampling
 from localspec.conversations.store import Store
 from localspec.errors import WorkerDiedError
+from localspec.settings.request import LoadSettings, Request, Sampling
 from tests.cli.talking import ANSWER, Talk
 
 

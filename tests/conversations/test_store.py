@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.attachment import Attachment
 from localspec.conversations import search
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.identity import LENGTH, as_typed, new_id
 from localspec.conversations.records import Message
 from localspec.conversations.sending import to_send

@@ -13,16 +13,27 @@ from functools import cache
 
 import numpy as np
 
-from localspec.config import Sampling
-from localspec.context import Context, Vocabulary
 from localspec.control.lengths import Fixed
-from localspec.draft import Draw, Step
-from localspec.engine import Engine
-from localspec.enumeration import enumerate_branches
+from localspec.engine.context import Context, Vocabulary
+from localspec.engine.draft import Draw, Step
+from localspec.engine.loop import Engine
+from localspec.engine.protocols import (
+    Chooser,
+    Controller,
+    Drafter,
+    Growth,
+    History,
+    Plan,
+    Room,
+    Shape,
+    TreePolicy,
+    Verifier,
+)
+from localspec.engine.sampling import Sampler
 from localspec.methods.draft_model import DraftModel
-from localspec.protocols import Chooser, Controller, Drafter, Growth, History, Plan, Room, Shape, TreePolicy, Verifier
-from localspec.sampling import Sampler
-from localspec.testing import TableBackend, random_table
+from localspec.settings.request import Sampling
+from localspec.testing.contract import TableBackend, random_table
+from localspec.testing.enumeration import enumerate_branches
 from localspec.trees.static import Chain
 from tests.exact.reference import reference_law
 

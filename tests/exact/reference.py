@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.config import Sampling
+from localspec.settings.request import Sampling
 
 
 def reference_law(

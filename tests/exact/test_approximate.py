@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from localspec.axes import resolve_axes
-from localspec.config import Speculation
-from localspec.draft import Draw
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import TreePolicy, Verifier
 from localspec.errors import UsageError
-from localspec.protocols import TreePolicy, Verifier
+from localspec.settings.request import Speculation
+from localspec.speculation.resolve import resolve_axes
 from localspec.trees.static import Chain, Static
 from localspec.verify.shortcut import Shortcut
 from localspec.verify.token import Token

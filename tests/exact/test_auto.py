@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.acceptance import Acceptance
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
 from localspec.control.auto import Auto, Chains, Copies
 from localspec.control.prices import Prices
-from localspec.draft import Draw, Step, Times
+from localspec.engine.acceptance import Acceptance
+from localspec.engine.draft import Draw, Step, Times
+from localspec.engine.protocols import Controller, Drafter, History, Plan, Room, Shape, Verifier
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
 from localspec.methods import Parts
 from localspec.methods.copy import Copy
-from localspec.protocols import Controller, Drafter, History, Plan, Room, Shape, Verifier
-from localspec.sampling import Sampler
+from localspec.settings.request import Sampling
 from localspec.trees.spine import Spine
 from localspec.trees.static import Chain
 from localspec.verify.block import Block

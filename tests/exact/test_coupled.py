@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
-from localspec.draft import Draft, Draw, Step, Verdict
-from localspec.law import Law
-from localspec.protocols import Chooser, Controller, Drafter, History, Laws, Plan, Room, Rows, Verifier
-from localspec.sampling import Sampler
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draft, Draw, Step, Verdict
+from localspec.engine.protocols import Chooser, Controller, Drafter, History, Laws, Plan, Room, Rows, Verifier
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
+from localspec.settings.request import Sampling
 from localspec.trees.spine import Spine
 from localspec.trees.static import Static
 from localspec.verify.coupled import Coupled

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.config import Sampling
 from localspec.control.schedule import Probing
-from localspec.draft import Draw, Source
-from localspec.protocols import Growth
-from localspec.testing import random_table
+from localspec.engine.draft import Draw, Source
+from localspec.engine.protocols import Growth
+from localspec.settings.request import Sampling
+from localspec.testing.contract import random_table
 from localspec.trees.static import Static
 from localspec.verify.block import Block
 from localspec.verify.match import Match

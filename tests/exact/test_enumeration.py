@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from localspec.config import Sampling
-from localspec.draft import Draw
-from localspec.protocols import Verifier
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import Verifier
+from localspec.settings.request import Sampling
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import Block
 from localspec.verify.match import Match

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.draft import Draw, Step
+from localspec.engine.draft import Draw, Step
 from localspec.trees.static import Static
 from localspec.verify.block import Block
 from localspec.verify.match import Match

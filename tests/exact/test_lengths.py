@@ -11,12 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.config import Sampling
 from localspec.control import LENGTHS
 from localspec.control.lengths import Aimd
-from localspec.draft import Draft, Draw, Step
-from localspec.methods import resolve
-from localspec.protocols import (
+from localspec.engine.draft import Draft, Draw, Step
+from localspec.engine.protocols import (
     Chooser,
     Controller,
     History,
@@ -27,6 +25,8 @@ from localspec.protocols import (
     TreePolicy,
     Verifier,
 )
+from localspec.methods import resolve
+from localspec.settings.request import Sampling
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import Block
 from localspec.verify.token import Token

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
-from localspec.draft import Draft, Draw, Step, Verdict
+from localspec.engine.draft import Draft, Draw, Step, Verdict
+from localspec.engine.protocols import Chooser, History, Laws, Plan, Rows, Verifier
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
 from localspec.methods import Parts
 from localspec.methods.lookahead import Lookahead
-from localspec.protocols import Chooser, History, Laws, Plan, Rows, Verifier
-from localspec.sampling import Sampler
+from localspec.settings.request import Sampling
 from localspec.trees.static import Chain
 from localspec.verify.coupled import Coupled
 from localspec.verify.match import Match

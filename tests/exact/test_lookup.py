@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.config import Sampling
-from localspec.draft import Draw, Step
+from localspec.engine.draft import Draw, Step
+from localspec.engine.protocols import Chooser, Drafter, Growth, History, Plan, Rows, Verifier
+from localspec.engine.sampling import Sampler
 from localspec.methods import METHODS, Parts, resolve
-from localspec.options import Value
-from localspec.protocols import Chooser, Drafter, Growth, History, Plan, Rows, Verifier
-from localspec.sampling import Sampler
-from localspec.testing import random_table
+from localspec.settings.method_options import Value
+from localspec.settings.request import Sampling
+from localspec.testing.contract import random_table
 from localspec.trees.static import Chain
 from localspec.verify.block import Block
 from localspec.verify.match import Match

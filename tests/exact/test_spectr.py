@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.draft import Draw
+from localspec.engine.draft import Draw
 from localspec.methods import resolve
 from localspec.trees.spectr import SpecTr as Drafts
 from localspec.trees.static import Static

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from localspec import acceptance
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
 from localspec.control.schedule import Probing
-from localspec.draft import Draft, Draw
-from localspec.law import Law
-from localspec.protocols import Chooser, LawSource, TreePolicy, Verifier
-from localspec.sampling import Sampler
+from localspec.engine import acceptance
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Chooser, LawSource, TreePolicy, Verifier
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
+from localspec.settings.request import Sampling
 from localspec.trees.dyspec import DySpec, DySpecLayered
 from localspec.trees.eagle2 import Eagle2
 from localspec.trees.opt_tree import OptTree

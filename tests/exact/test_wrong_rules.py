@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from localspec.draft import Draft, Draw
-from localspec.law import Law
-from localspec.protocols import Rows
-from localspec.sampling import Sampler, TargetLaws
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import Rows
+from localspec.engine.sampling import Sampler, TargetLaws
 from localspec.trees.static import Static
 from localspec.verify.block import Block
 from localspec.verify.token import Token
@@ -110,5 +110,5 @@ def test_penalties_must_see_the_drafted_tokens(monkeypatch: pytest.MonkeyPatch) 
 
     setup = Setup(Block(), sampling=replace(OPEN, repeat_penalty=1.5, presence_penalty=0.5), max_tokens=3)
     assert worst(answers(setup), target_answers(setup)) < EXACT
-    monkeypatch.setattr("localspec.engine.TargetLaws", Forgetful)
+    monkeypatch.setattr("localspec.engine.loop.TargetLaws", Forgetful)
     assert total_variation(answers(setup), target_answers(setup)) > 0.01

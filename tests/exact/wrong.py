@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from localspec.draft import Draft, Draw, Verdict
-from localspec.law import Law, residual
-from localspec.protocols import Chooser, Laws, LawSource, Plan, Shape, TreePolicy
+from localspec.engine.distribution import Law, residual
+from localspec.engine.draft import Draft, Draw, Verdict
+from localspec.engine.protocols import Chooser, Laws, LawSource, Plan, Shape, TreePolicy
 
 Accept = Callable[[Law, Law, int], float]
 Correct = Callable[[Law, Law, int], Law]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from localspec.draft import Draft, Step
-from localspec.protocols import Chooser, History, Plan, Rows
+from localspec.engine.draft import Draft, Step
+from localspec.engine.protocols import Chooser, History, Plan, Rows
 
 
 class Adversary:

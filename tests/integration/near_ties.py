@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.config import Sampling
 from localspec.lossless.fork import margin
+from localspec.settings.request import Sampling
 
 
 def drift(target: LlamaBackend, tokens: list[int], n_rows: int) -> float:

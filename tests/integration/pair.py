@@ -16,15 +16,15 @@ from typing import Any
 
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
-from localspec.context import Context, Vocabulary
 from localspec.control.lengths import Fixed
-from localspec.draft import Draw, Step
-from localspec.engine import Engine
+from localspec.engine.context import Context, Vocabulary
+from localspec.engine.draft import Draw, Step
+from localspec.engine.loop import Engine
+from localspec.engine.protocols import Chooser, Controller, Drafter, History, Plan, Room, Shape, Verifier
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
 from localspec.methods.plain import Plain
-from localspec.protocols import Chooser, Controller, Drafter, History, Plan, Room, Shape, Verifier
-from localspec.sampling import Sampler
+from localspec.settings.request import Sampling
 from localspec.verify.match import Match
 from tests.integration.near_ties import assert_same_text
 

@@ -10,8 +10,8 @@ import pytest
 from localspec.backends import llama_cpp
 from localspec.backends.batch import Batch
 from localspec.backends.llama_cpp import EARLY, LlamaBackend, LoadOptions, Model
+from localspec.engine.protocols import Cancelled
 from localspec.errors import PromptTooLongError, ResourceError
-from localspec.protocols import Cancelled
 from tests.integration.gguf_models import TREES, never, path_to
 
 NOISE = 1e-3

@@ -13,6 +13,7 @@ import pytest
 from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model, build_info
 from localspec.backends.log import LOG
 from localspec.backends.options import Placement
+from localspec.engine.protocols import Cancelled
 from localspec.errors import (
     IncompatibleError,
     IntegrityError,
@@ -22,8 +23,7 @@ from localspec.errors import (
     ResourceError,
     UsageError,
 )
-from localspec.loading import Loaded, load_model, look_at
-from localspec.protocols import Cancelled
+from localspec.session.loading import Loaded, load_model, look_at
 from scripts.make_random_gguf import Shape
 from tests.integration.gguf_models import EXACT, JAMBA, MAMBA, SLIDING, STORYTELLER, TINY, never, random_gguf
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend, Model
-from localspec.protocols import Cancelled
+from localspec.engine.protocols import Cancelled
 from tests.integration.gguf_models import EXACT, MAMBA, SLIDING, TREES, never, path_to, random_gguf
 
 NOISE = 1e-3

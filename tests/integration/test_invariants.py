@@ -10,11 +10,11 @@ import pytest
 
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.config import Sampling
-from localspec.draft import Draft, Draw, Source, Step
+from localspec.engine.draft import Draft, Draw, Source, Step
+from localspec.engine.protocols import Chooser, History, Plan, Rows, Shape
+from localspec.engine.sampling import Sampler
 from localspec.methods.draft_model import DraftModel
-from localspec.protocols import Chooser, History, Plan, Rows, Shape
-from localspec.sampling import Sampler
+from localspec.settings.request import Sampling
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import Block
 from localspec.verify.match import Match

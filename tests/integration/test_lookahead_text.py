@@ -10,13 +10,13 @@ import pytest
 
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.config import Sampling
-from localspec.draft import Draft, Draw, Step
+from localspec.engine.draft import Draft, Draw, Step
+from localspec.engine.protocols import Chooser, History, Plan, Rows, Verifier
+from localspec.engine.sampling import Sampler
 from localspec.methods import Parts
 from localspec.methods.lookahead import Lookahead
-from localspec.options import Value
-from localspec.protocols import Chooser, History, Plan, Rows, Verifier
-from localspec.sampling import Sampler
+from localspec.settings.method_options import Value
+from localspec.settings.request import Sampling
 from localspec.trees.static import Chain
 from localspec.verify.coupled import Coupled
 from localspec.verify.match import Match

@@ -9,12 +9,12 @@ import pytest
 
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.config import Sampling
-from localspec.draft import Draft, Draw, Step
+from localspec.engine.draft import Draft, Draw, Step
+from localspec.engine.protocols import Chooser, Drafter, History, Plan, Rows, Shape
+from localspec.engine.sampling import Sampler
 from localspec.methods import METHODS, Parts, resolve
-from localspec.options import Value
-from localspec.protocols import Chooser, Drafter, History, Plan, Rows, Shape
-from localspec.sampling import Sampler
+from localspec.settings.method_options import Value
+from localspec.settings.request import Sampling
 from localspec.trees.static import Chain
 from localspec.verify.block import Block
 from localspec.verify.coupled import Coupled

@@ -9,8 +9,8 @@ import gguf
 import pytest
 
 from localspec.backends.llama_cpp import Model
-from localspec.config import Message, Request
-from localspec.prompt import special_texts, tokenise
+from localspec.prompt.prompt import special_texts, tokenise
+from localspec.settings.request import Message, Request
 from tests.integration.gguf_models import EXACT, TINY, random_gguf
 
 HARMONY = ("<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>")  # llama.cpp knows them

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec import events
 from localspec.backends.exact_widths import exact_widths
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
-from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
+from localspec.engine import events
+from localspec.engine.protocols import Cancelled
 from localspec.errors import UsageError
-from localspec.protocols import Cancelled
-from localspec.session import Session
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from tests.integration import pair
 
 FLASH = LoadOptions(n_ctx=1024, threads=2, flash_attn="on")
@@ -172,7 +172,7 @@ def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     first = opened(pair.TARGET, pair.DRAFT, ctx=512)
     widths = first._widths
     first.close()
-    monkeypatch.setattr("localspec.surveying.exact_widths", None)
+    monkeypatch.setattr("localspec.session.calibration.exact_widths", None)
     for draft in (pair.DRAFT, None):
         again = opened(pair.TARGET, draft, ctx=512)
         assert again._widths == widths

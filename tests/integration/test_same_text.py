@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.config import Sampling
-from localspec.draft import Draw
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import Drafter, Shape, Verifier
+from localspec.engine.sampling import Sampler
 from localspec.methods import resolve
 from localspec.methods.draft_model import DraftModel
-from localspec.protocols import Drafter, Shape, Verifier
-from localspec.sampling import Sampler
+from localspec.settings.request import Sampling
 from localspec.trees.static import Chain, Static
 from localspec.verify import VERIFIERS
 from localspec.verify.coupled import Coupled

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from localspec.backends.lib import api
-from localspec.config import Sampling
-from localspec.sampling import Sampler
+from localspec.engine.sampling import Sampler
+from localspec.settings.request import Sampling
 from tests.exact.reference import adjusted, softmax
 from tests.integration import pair
 

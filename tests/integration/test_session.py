@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from localspec import events
-from localspec import session as session_module
 from localspec.backends.options import LoadOptions
-from localspec.config import LoadSettings, Request, Sampling, Speculation
+from localspec.engine import events
+from localspec.engine.protocols import Cancel
 from localspec.errors import IntegrityError, InternalError, PromptTooLongError, UsageError
-from localspec.placing import Looked
-from localspec.protocols import Cancel
-from localspec.session import Session
+from localspec.session import session as session_module
+from localspec.session.placement import Looked
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.integration import pair
 

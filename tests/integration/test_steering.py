@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from localspec import events
-from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control.prices import Prices
 from localspec.control.timing import prices_of
-from localspec.draft import Draw
+from localspec.engine import events
+from localspec.engine.draft import Draw
 from localspec.lossless.questions import ForkQuestion
-from localspec.session import Session
-from localspec.steering import COPY
+from localspec.session.controllers import COPY
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.tuning import SHORT
 from tests.integration.gguf_models import MAMBA, TINY, Shape, random_gguf
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec import events
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control.prices import SIZES
+from localspec.control.profile import Profile
 from localspec.control.timing import Survey, first_prices
-from localspec.profiles import Profile
-from localspec.protocols import Cancelled
-from localspec.session import Session
-from localspec.surveying import survey_pair
+from localspec.engine import events
+from localspec.engine.protocols import Cancelled
+from localspec.session.calibration import survey_pair
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
 from tests.integration.gguf_models import MAMBA, random_gguf
 

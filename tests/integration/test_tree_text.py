@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
-from localspec.context import Context, Vocabulary
-from localspec.draft import Draw
+from localspec.engine.context import Context, Vocabulary
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import Plan, Shape, TreePolicy, Verifier
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
 from localspec.methods import resolve
 from localspec.methods.draft_model import DraftModel
-from localspec.protocols import Plan, Shape, TreePolicy, Verifier
-from localspec.sampling import Sampler
+from localspec.settings.request import Sampling
 from localspec.trees import TREES
 from localspec.verify import VERIFIERS
 from localspec.verify.coupled import Coupled

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from localspec import events
-from localspec.config import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.conversations.current import Current
 from localspec.conversations.records import ASSISTANT
 from localspec.conversations.store import Store
+from localspec.engine import events
+from localspec.engine.protocols import Cancelled
 from localspec.errors import PromptTooLongError
-from localspec.protocols import Cancelled
-from localspec.session import Session
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from tests.integration import pair
 
 K = 3

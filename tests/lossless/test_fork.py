@@ -10,11 +10,11 @@ import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
 from localspec.lossless.fork import FACTOR, explain, margin, replay
-from localspec.sampling import Sampler
-from localspec.testing import TableBackend, random_table
+from localspec.settings.request import Sampling
+from localspec.testing.contract import TableBackend, random_table
 from tests.integration import pair
 
 GREEDY = Sampling(temperature=0.0)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.config import Message, Request, Sampling, Speculation
 from localspec.errors import WorkerDiedError
 from localspec.lossless.questions import ForkQuestion, LawQuestion, Subject, answer, from_wire, to_wire
-from localspec.worker import Worker
+from localspec.settings.request import Message, Request, Sampling, Speculation
+from localspec.worker.client import Worker
 
 TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple)
 REQUESTS = st.sampled_from(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from localspec.backends import cpus
-from localspec.config import LoadSettings, Request, Speculation
-from localspec.events import Loaded
-from localspec.worker import Worker
+from localspec.engine.events import Loaded
+from localspec.settings.request import LoadSettings, Request, Speculation
+from localspec.worker.client import Worker
 from tests.machine.test_worker_kill import SETTINGS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has affinity masks")

@@ -12,11 +12,11 @@ import pytest
 
 from localspec.backends.devices import Device, offloading
 from localspec.backends.options import LoadOptions
-from localspec.config import LoadSettings
-from localspec.loading import look_at
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
-from localspec.placing import Looked, first_step
+from localspec.session.loading import look_at
+from localspec.session.placement import Looked, first_step
+from localspec.settings.request import LoadSettings
 from tests.integration import pair
 from tests.machine.servers import ROOT
 from tests.models.hollow import Hollow, write
@@ -25,10 +25,10 @@ from tests.models.hollow import Hollow, write
 # the process may take address space for the second, not for the first; a thread's arena of malloc takes up to 128 MB.
 TIGHT = """
 import json, resource, sys
-from localspec import events
-from localspec.config import LoadSettings
+from localspec.engine import events
+from localspec.settings.request import LoadSettings
 from localspec.errors import ResourceError
-from localspec.session import Session
+from localspec.session.session import Session
 path, ctx = sys.argv[1], json.loads(sys.argv[2])
 session = Session(lambda: False)
 list(session.load(LoadSettings(path, threads=1, ctx=1024)))
@@ -76,8 +76,8 @@ def test_a_context_that_was_asked_for_is_not(wide: Path) -> None:
 def test_without_devices_nothing_is_planned() -> None:
     """And nothing that planning needs is imported: a start on the CPU takes as long as before."""
     code = (
-        "import sys, localspec.session\n"
-        "from localspec.session import Session\nfrom localspec.config import LoadSettings\n"
+        "import sys, localspec.session.session\n"
+        "from localspec.session.session import Session\nfrom localspec.settings.request import LoadSettings\n"
         f"list(Session(lambda: False).load(LoadSettings({str(pair.TARGET)!r}, threads=1, gpu='off')))\n"
         "assert not [name for name in sys.modules if name.startswith('localspec.models.plan')]"
     )
@@ -93,7 +93,7 @@ def test_a_model_larger_than_the_memory_stays_in_its_file(
     monkeypatch: pytest.MonkeyPatch, available: int | None, repack: bool | None
 ) -> None:
     """Rearranged weights are a copy, which the kernel cannot drop and read again."""
-    monkeypatch.setattr("localspec.placing.available_memory", lambda: available)
+    monkeypatch.setattr("localspec.session.placement.available_memory", lambda: available)
     header = read_model(pair.TARGET)
     step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), Looked(header, model_info(header)), None)
     assert step.target.repack is repack
@@ -117,7 +117,7 @@ def test_what_is_kept_beside_the_weights_counts_too(
     monkeypatch: pytest.MonkeyPatch, hollow: tuple[Looked, Looked], has_draft: bool, available: float, is_paged: bool
 ) -> None:
     """Each file fits; what nothing is left for is copied all the same, and the system ends the process."""
-    monkeypatch.setattr("localspec.placing.available_memory", lambda: int(available))
+    monkeypatch.setattr("localspec.session.placement.available_memory", lambda: int(available))
     target, draft = hollow
     settings = LoadSettings(str(target.info.path), ctx=4096, gpu="off", draft_gpu="off")
     step = first_step(settings, target, draft if has_draft else None)
@@ -144,8 +144,8 @@ def test_a_draft_with_a_place_of_its_own_is_planned_with_the_target(
 ) -> None:
     """On a device that has no room for both, the target takes what the draft leaves."""
     found = (Device("CUDA0", "", True, 3 * 10**9), Device("CPU", "", False, 0))
-    monkeypatch.setattr("localspec.placing.devices", lambda: found)
-    monkeypatch.setattr("localspec.placing.available_memory", lambda: 64 * 10**9)
+    monkeypatch.setattr("localspec.session.placement.devices", lambda: found)
+    monkeypatch.setattr("localspec.session.placement.available_memory", lambda: 64 * 10**9)
     target, draft = hollow
     settings = LoadSettings(str(target.info.path), str(draft.info.path), ctx=4096, draft_gpu=asked)
     step = first_step(settings, target, draft)
@@ -161,8 +161,8 @@ def test_a_draft_with_a_place_of_its_own_is_planned_with_the_target(
 def test_a_draft_whose_place_has_no_room_is_left_out(
     monkeypatch: pytest.MonkeyPatch, hollow: tuple[Looked, Looked]
 ) -> None:
-    monkeypatch.setattr("localspec.placing.devices", lambda: (Device("CUDA0", "", True, 3 * 10**8),))
-    monkeypatch.setattr("localspec.placing.available_memory", lambda: 64 * 10**9)
+    monkeypatch.setattr("localspec.session.placement.devices", lambda: (Device("CUDA0", "", True, 3 * 10**8),))
+    monkeypatch.setattr("localspec.session.placement.available_memory", lambda: 64 * 10**9)
     target, draft = hollow
     step = first_step(LoadSettings(str(target.info.path), str(draft.info.path), draft_gpu="all"), target, draft)
     assert step.draft is None

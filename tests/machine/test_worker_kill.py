@@ -14,10 +14,10 @@ from importlib.resources import files
 
 import pytest
 
-from localspec.config import LoadSettings, Request, Speculation
+from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Prefilled, Started
 from localspec.errors import NotFoundError, WorkerDiedError
-from localspec.events import Committed, Event, Finished, Loaded, Loading, Prefilled, Started
-from localspec.worker import Worker
+from localspec.settings.request import LoadSettings, Request, Speculation
+from localspec.worker.client import Worker
 
 STORYTELLER = files("localspec.models") / "storyteller"
 SETTINGS = LoadSettings(target=str(STORYTELLER / "target-q8_0.gguf"), draft=str(STORYTELLER / "draft-q8_0.gguf"))
@@ -127,8 +127,8 @@ def test_errors_of_the_session_arrive(worker: Worker) -> None:
 def test_the_child_goes_when_its_parent_is_killed() -> None:
     code = (
         "import sys, time\n"
-        "from localspec.config import LoadSettings\n"
-        "from localspec.worker import Worker\n"
+        "from localspec.settings.request import LoadSettings\n"
+        "from localspec.worker.client import Worker\n"
         "worker = Worker()\n"
         "list(worker.load(LoadSettings(target=sys.argv[1])))\n"
         "print(worker.pid, flush=True)\n"

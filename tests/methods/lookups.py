@@ -8,17 +8,17 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
 from localspec.control.lengths import Fixed
-from localspec.draft import Draft, Draw, Step
-from localspec.engine import Engine
-from localspec.lookup import LookupDrafter
+from localspec.engine.draft import Draft, Draw, Step
+from localspec.engine.loop import Engine
+from localspec.engine.protocols import Growth, Plan, Shape, TreePolicy, always
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
 from localspec.methods import METHODS, Parts, resolve
-from localspec.options import Value
-from localspec.protocols import Growth, Plan, Shape, TreePolicy, always
-from localspec.sampling import Sampler
-from localspec.testing import DrafterContract, Limits, Subject, Table, TableBackend
+from localspec.methods._lookup import LookupDrafter
+from localspec.settings.method_options import Value
+from localspec.settings.request import Sampling
+from localspec.testing.contract import DrafterContract, Limits, Subject, Table, TableBackend
 from localspec.trees.static import Chain
 from localspec.verify.match import Match
 

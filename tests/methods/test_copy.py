@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from localspec.acceptance import CopyAcceptance, CopyKind
-from localspec.axes import resolve_axes
-from localspec.config import Speculation
+from localspec.engine.acceptance import CopyAcceptance, CopyKind
 from localspec.errors import UsageError
 from localspec.methods.copy import LONGEST, PLACES, Copy
+from localspec.settings.request import Speculation
+from localspec.speculation.resolve import resolve_axes
 from tests.methods.lookups import FREE, LookupContract, drafted
 
 PASSAGE = list(range(100, 160))

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling
-from localspec.draft import Draw, Source, Step
-from localspec.law import Law
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draw, Source, Step
+from localspec.engine.protocols import Growth, Plan, Rows, TreePolicy
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
 from localspec.methods import Parts
 from localspec.methods.draft_model import DraftModel
-from localspec.protocols import Growth, Plan, Rows, TreePolicy
-from localspec.sampling import Sampler
-from localspec.testing import DrafterContract, Limits, Subject, Table, TableBackend, random_table
+from localspec.settings.request import Sampling
+from localspec.testing.contract import DrafterContract, Limits, Subject, Table, TableBackend, random_table
 from localspec.trees.eagle2 import Eagle2
 from localspec.trees.static import Chain, Static
 

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from localspec import events
-from localspec.axes import resolve_axes
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.config import LoadSettings, Request, Sampling, Speculation
-from localspec.draft import Draw
+from localspec.engine import events
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import Drafter, Shape, TreePolicy
+from localspec.engine.sampling import Sampler
 from localspec.errors import IncompatibleError, LocalspecError, UsageError
 from localspec.methods.early_exit import EarlyExit
 from localspec.models.early_exit import Exits, Layers, Tuned
 from localspec.models.exit_files import KEPT
 from localspec.models.gguf.header import read_header
-from localspec.protocols import Drafter, Shape, TreePolicy
-from localspec.sampling import Sampler
-from localspec.session import Session
-from localspec.testing import DrafterContract, Subject, Table, TableBackend, random_table
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.speculation.resolve import resolve_axes
+from localspec.testing.contract import DrafterContract, Subject, Table, TableBackend, random_table
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import Block
 from localspec.verify.coupled import Coupled

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from localspec import events
-from localspec.axes import resolve_axes
-from localspec.config import LoadSettings, Request, Sampling, Speculation
 from localspec.control.prices import Prices
-from localspec.deriving import NO_ROOM
+from localspec.engine import events
 from localspec.models.early_exit import Exits, Tuned
 from localspec.models.gguf.header import read_header
-from localspec.session import Session
+from localspec.session.early_exit import NO_ROOM
+from localspec.session.session import Session
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.speculation.resolve import resolve_axes
 from tests.integration import pair
 from tests.integration.pair import GREEDY
 
@@ -132,7 +132,7 @@ def test_where_it_is_not_taken(exits: Exits, case: str, expected: str) -> None:
 def test_without_memory_for_it(exits: Exits, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found out before anything is loaded, and said."""
     tune(exits, 1.3)
-    monkeypatch.setattr("localspec.placing.available_memory", lambda: pair.TARGET.stat().st_size)
+    monkeypatch.setattr("localspec.session.placement.available_memory", lambda: pair.TARGET.stat().st_size)
     with session() as (opened, warnings):
         assert NO_ROOM in warnings
         assert method(answer(opened, n=2)) == "plain"

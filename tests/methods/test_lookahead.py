@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.axes import MAX_LEAVES, resolve_axes
-from localspec.chooser import SeededChooser
-from localspec.config import Sampling, Speculation
-from localspec.draft import Draft, Draw, Step
-from localspec.engine import Engine
+from localspec.engine.draft import Draft, Draw, Step
+from localspec.engine.loop import Engine
+from localspec.engine.protocols import Plan, Rows, Shape, TreePolicy
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.methods import Parts
+from localspec.methods._ngram_pool import NgramPool
 from localspec.methods.lookahead import Lookahead
-from localspec.ngram_pool import NgramPool
-from localspec.options import Value
-from localspec.protocols import Plan, Rows, Shape, TreePolicy
-from localspec.sampling import Sampler
-from localspec.testing import DrafterContract, Limits, Scripted, Subject, Table, TableBackend, random_table
+from localspec.settings.method_options import Value
+from localspec.settings.request import Sampling, Speculation
+from localspec.speculation.resolve import MAX_LEAVES, resolve_axes
+from localspec.testing.contract import DrafterContract, Limits, Scripted, Subject, Table, TableBackend, random_table
 from localspec.trees.static import Chain
 from localspec.verify.match import Match
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
-from localspec import ngram_file
+from localspec.engine.protocols import Growth
 from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, UsageError
-from localspec.ngram_file import HEADER, MAGIC, NgramFile
-from localspec.protocols import Growth
+from localspec.methods import _ngram_file as ngram_file
+from localspec.methods._ngram_file import HEADER, MAGIC, NgramFile
 from tests.methods.lookups import LookupContract, drafted, propose, replay
 
 V = 100

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from localspec.chooser import SeededChooser
+from localspec.engine.protocols import Plan, TreePolicy
+from localspec.engine.randomness import SeededChooser
 from localspec.methods.plain import Plain
-from localspec.protocols import Plan, TreePolicy
-from localspec.testing import DrafterContract, Limits, Subject, Table
+from localspec.testing.contract import DrafterContract, Limits, Subject, Table
 
 
 class TestPlain(DrafterContract):

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pytest
 
-from localspec.axes import resolve_axes
-from localspec.config import Speculation
 from localspec.errors import UsageError
+from localspec.settings.request import Speculation
+from localspec.speculation.resolve import resolve_axes
 from tests.methods.lookups import LookupContract, drafted
 
 

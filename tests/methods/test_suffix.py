@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from localspec.axes import resolve_axes
-from localspec.config import Speculation
-from localspec.draft import Draft
+from localspec.engine.draft import Draft
+from localspec.engine.protocols import Growth
 from localspec.errors import UsageError
 from localspec.methods.suffix import LEAVES
-from localspec.protocols import Growth
+from localspec.settings.request import Speculation
+from localspec.speculation.resolve import resolve_axes
 from tests.methods.lookups import LookupContract, drafted, propose
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from localspec.config import LoadSettings, Request
 from localspec.conversations.store import Store
+from localspec.engine.events import Event, Finished, Inspected, Prefilled, Started
 from localspec.errors import LocalspecError
-from localspec.events import Event, Finished, Inspected, Prefilled, Started
 from localspec.models.store import parse_pair
-from localspec.setting import Setting
+from localspec.settings.request import LoadSettings, Request
+from localspec.settings.setting import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.bridge import Bridge, Engine
 from localspec.tui.desk import Desk

@@ -13,10 +13,10 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from localspec.config import LoadSettings, Request
 from localspec.conversations.store import Store
+from localspec.engine.events import Committed, Event, Finished, Piece
 from localspec.errors import LocalspecError
-from localspec.events import Committed, Event, Finished, Piece
+from localspec.settings.request import LoadSettings, Request
 from localspec.tui.app import LocalspecApp
 from localspec.tui.bridge import Bridge
 from localspec.tui.desk import Desk

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.config import Request
+from localspec.engine.events import Event, Finished, Loaded, Warned
 from localspec.errors import InternalError, UsageError
-from localspec.events import Event, Finished, Loaded, Warned
+from localspec.settings.request import Request
 from localspec.tui.bridge import Arrived, Bridge, Ended
 from tests.tui.scripted import PATIENCE, SETTINGS, ScriptedWorker
 

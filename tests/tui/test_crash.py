@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Button
 
-from localspec.config import LoadSettings
 from localspec.errors import IntegrityError, NotFoundError, UsageError, WorkerDiedError
+from localspec.settings.request import LoadSettings
 from localspec.tui.bridge import Bridge
 from localspec.tui.widgets.card import ErrorCard
 from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, say_until_held, shown, until

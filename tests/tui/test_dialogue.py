@@ -12,8 +12,8 @@ import pytest
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
-from localspec.faces.editor import edited
 from localspec.tui.dialogue import Dialogue, Entry
+from localspec.ui.editor import edited
 
 
 def talked(*texts: str, system: str | None = None) -> Dialogue:

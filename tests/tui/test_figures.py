@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.events import Committed, Finished, Probed, Started
-from localspec.faces.summary import stats_line, table
-from localspec.stats import Stats
+from localspec.engine.events import Committed, Finished, Probed, Started
 from localspec.tui.figures import pane, strip, verdict
 from localspec.tui.meter import Meter
 from localspec.tui.thinking import Thought, split
 from localspec.tui.trace import Trace
+from localspec.ui.stats import Stats
+from localspec.ui.summary import stats_line, table
 from tests.cli.fakes import committed
 from tests.tui.scripted import SETTINGS, ScriptedWorker, ask, opened, until
 

@@ -8,9 +8,9 @@ import pytest
 from textual import events
 from textual.widgets import Input
 
-from localspec.attachment import Attachment
-from localspec.config import LoadSettings
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
+from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.race import RaceScreen

@@ -19,7 +19,7 @@ from localspec.models.user_catalog import add
 from localspec.tui.app import LocalspecApp
 from localspec.tui.fit import Fit, Memory, fit
 from localspec.tui.screens.pairs import PairsScreen
-from localspec.worker import Worker
+from localspec.worker.client import Worker
 from tests.cli.harness import PAIR as STORYTELLER
 from tests.cli.harness import needs_pair
 from tests.hub.models import DRAFT, TARGET, whole

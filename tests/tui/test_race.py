@@ -8,13 +8,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from localspec.bench.answers import Answer
-from localspec.config import Request, Sampling, Speculation
 from localspec.errors import WorkerDiedError
+from localspec.settings.request import Request, Sampling, Speculation
 from localspec.tui.app import LocalspecApp
 from localspec.tui.race import Lane, Moment, Running
 from localspec.tui.screens.race import RaceScreen
 from localspec.tui.widgets.composer import Composer
-from localspec.worker import Worker
+from localspec.worker.client import Worker
 from tests.cli.harness import needs_pair
 from tests.tui.desks import WORDS, ScriptedEngine, app_of, opened, shown, until
 

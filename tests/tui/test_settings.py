@@ -11,9 +11,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from localspec.cli.described import described
-from localspec.config import Request
-from localspec.configuration import config_file
 from localspec.errors import UsageError
+from localspec.settings.config_file import config_file
+from localspec.settings.request import Request
 from localspec.tui.app import LocalspecApp
 from localspec.tui.form import HERE, Form
 from localspec.tui.screens.settings import Field, SettingsScreen

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
-from localspec.config import Sampling
 from localspec.errors import PromptTooLongError
+from localspec.settings.request import Sampling
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import ErrorCard, Note
-from localspec.worker import Worker
+from localspec.worker.client import Worker
 from tests.cli.harness import needs_pair
 from tests.tui.desks import app_of as real
 from tests.tui.desks import opened as real_opened

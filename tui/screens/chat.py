@@ -13,8 +13,8 @@ from textual.content import Content
 from textual.widgets import Footer, Static
 
 from localspec.conversations.records import USER
+from localspec.engine.events import Loaded, Loading, Prefilled, Started, Warned
 from localspec.errors import LocalspecError
-from localspec.events import Loaded, Loading, Prefilled, Started, Warned
 from localspec.sanitize import sanitize
 from localspec.tui import figures
 from localspec.tui.bridge import Arrived, Ended

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
-from localspec.events import Committed
+from localspec.engine.events import Committed
 from localspec.sanitize import sanitize
 from localspec.tui.trace import Trace
 

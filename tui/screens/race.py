@@ -13,16 +13,16 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
-from localspec.config import Message, Request
-from localspec.faces.summary import percent
 from localspec.sanitize import one_line, sanitize
+from localspec.settings.request import Message, Request
 from localspec.tui.bridge import Ended
 from localspec.tui.desk import Desk
 from localspec.tui.race import Running
 from localspec.tui.shared import Shared
 from localspec.tui.widgets.card import card
 from localspec.tui.widgets.line import Line
-from localspec.worker import Worker
+from localspec.ui.summary import percent
+from localspec.worker.client import Worker
 
 N = 128  # tokens, where the settings name no number
 MANY = 6  # rounds: the fewest that give an interval

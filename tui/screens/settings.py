@@ -14,9 +14,9 @@ from textual.screen import Screen
 from textual.suggester import SuggestFromList
 from textual.widgets import Footer, Input, Static
 
-from localspec.configuration import config_file
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
+from localspec.settings.config_file import config_file
 from localspec.tui.form import THEME, Form
 from localspec.tui.shared import Shared
 from localspec.tui.themes import DARK, LIGHT

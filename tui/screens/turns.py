@@ -8,7 +8,6 @@ from textual import on
 
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError
-from localspec.slash import is_command, literal
 from localspec.tui.clipboard import copy
 from localspec.tui.commands import obey
 from localspec.tui.desk import Desk
@@ -16,6 +15,7 @@ from localspec.tui.dialogue import Dialogue, Entry
 from localspec.tui.talk import Talk, in_turn
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
+from localspec.ui.slash import is_command, literal
 
 BUSY = "an answer is being written; Esc stops it"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textual.content import Content
 from textual.widgets import Static
 
-from localspec.events import Loaded
+from localspec.engine.events import Loaded
 from localspec.sanitize import sanitize
 
 METER = 8  # cells of the context's bar

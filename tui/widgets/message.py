@@ -14,13 +14,13 @@ from textual.message import Message
 from textual.widgets import Static
 
 from localspec.conversations.records import USER
-from localspec.faces.summary import is_slower, stats_line
 from localspec.sanitize import sanitize
 from localspec.tui.dialogue import Entry
 from localspec.tui.provenance import View, legend, marked
 from localspec.tui.thinking import Thought, split
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import Reply
+from localspec.ui.summary import is_slower, stats_line
 
 FOLDED = 16  # lines of a user's message that are shown
 LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes

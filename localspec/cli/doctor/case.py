@@ -10,7 +10,7 @@ from localspec.bench.diagnosis import Evidence
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.staircase import by_rows
 from localspec.control.prices import Prices, lone_rows
-from localspec.events import Loaded
+from localspec.engine.events import Loaded
 from localspec.models.gguf.anatomy import Anatomy
 
 SHORT = 5  # rows: the pending token and four drafted

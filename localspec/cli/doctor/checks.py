@@ -19,12 +19,12 @@ from localspec.cli.described import check_file
 from localspec.cli.doctor.gpus import INTEGRATED, Gpu, gpus, unused
 from localspec.cli.doctor.rebuild import backend_for, missing_compiler, rebuild_line
 from localspec.cli.sizes import size
-from localspec.config import cache_folder
-from localspec.configuration import config_file, read_configuration
 from localspec.errors import LocalspecError, UsageError
-from localspec.faces.ask import Unanswered, ask
 from localspec.models.hub.cache import Cache
 from localspec.models.plan import calibration
+from localspec.settings.config_file import config_file, read_configuration
+from localspec.settings.request import cache_folder
+from localspec.ui.ask import Unanswered, ask
 
 IMPORTS = "from localspec.backends.survey import survey"
 LITTLE_DISK = 10e9  # bytes: about one pair of models

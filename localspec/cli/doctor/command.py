@@ -17,7 +17,7 @@ from localspec.cli.options import pair_options, report_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, Positive, option
 from localspec.errors import UsageError
-from localspec.faces.values import servers
+from localspec.ui.values import servers
 
 OUTPUT = "Output"
 WITHOUT_PAIR = {"rpc", "as_json", "quiet", "color"}

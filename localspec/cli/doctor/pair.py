@@ -18,13 +18,13 @@ from localspec.cli.live import Live
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.settings import open_worker
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.config import LoadSettings
-from localspec.events import Loaded, Warned
+from localspec.engine.events import Loaded, Warned
 from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line
-from localspec.worker import Worker
+from localspec.settings.request import LoadSettings
+from localspec.worker.client import Worker
 
 SCHEMA = "localspec.doctor/1"
 DECIDES = "localspec bench PAIR --methods plain,auto"  # with several prompts, and an interval

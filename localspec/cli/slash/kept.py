@@ -10,11 +10,11 @@ from localspec.cli.conversation_file import Saved, load, save, turns
 from localspec.cli.listing import about, count, hits, rows
 from localspec.cli.logs_export import write_export
 from localspec.cli.talk import Chat
-from localspec.config import typed_path
 from localspec.conversations.records import ASSISTANT, Conversation
 from localspec.errors import UsageError
-from localspec.options import whole
 from localspec.sanitize import one_line
+from localspec.settings.method_options import whole
+from localspec.settings.request import typed_path
 
 N = 20  # conversations of a list
 

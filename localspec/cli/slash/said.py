@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 import sys
 
-from localspec.attachment import Attachment
 from localspec.cli.clipboard import copy
 from localspec.cli.console import is_terminal, write_out
 from localspec.cli.listing import count, said, short
 from localspec.cli.talk import Chat
-from localspec.config import typed_path
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import ASSISTANT, Message
 from localspec.errors import UsageError
-from localspec.faces.editor import edited, left_to_it
-from localspec.faces.inputs import MAX_FILE, Inputs
-from localspec.options import whole
+from localspec.settings.method_options import whole
+from localspec.settings.request import typed_path
+from localspec.ui.editor import edited, left_to_it
+from localspec.ui.inputs import MAX_FILE, Inputs
 
 _BLOCK = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
 

@@ -8,11 +8,11 @@ from localspec.cli.console import write_out
 from localspec.cli.race import figures
 from localspec.cli.talk import Chat
 from localspec.errors import UsageError
-from localspec.faces.summary import table
-from localspec.faces.tuning import SETTINGS, changed, shown
-from localspec.faces.values import check, text_or_file
 from localspec.models.reference import reference, target_reference
 from localspec.sanitize import one_line
+from localspec.ui.summary import table
+from localspec.ui.tuning import SETTINGS, changed, shown
+from localspec.ui.values import check, text_or_file
 
 
 def show_stats(chat: Chat, _argument: str) -> None:

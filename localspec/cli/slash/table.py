@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from localspec import slash
 from localspec.cli.console import write_out
 from localspec.cli.slash import kept, said, settings
 from localspec.cli.talk import Chat
+from localspec.ui import slash
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,149 @@
+"""What was measured of a pair on this machine, kept from one run to the next: costs of passes, acceptance of drafts.
+
+One small JSON file for each pair, device, thread count, cache type and build of llama.cpp, in the cache folder. A file
+that cannot be read or written is done without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localspec.control.prices import Prices
+from localspec.engine.acceptance import Acceptance, CopyAcceptance
+from localspec.engine.draft import Draw
+
+VERSION = 7
+ENDS = 1 << 20  # bytes of a model file that identify it, from its start and from its end
+
+
+def fingerprint(path: Path) -> str:
+    """Return what tells a model file from others without reading all of it: its size, beginning and end, hashed."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(ENDS)
+        file.seek(max(0, size - ENDS))
+        return hashlib.sha256(str(size).encode() + start + file.read()).hexdigest()
+
+
+@dataclass(slots=True)
+class Profile:
+    """Prices (None: not measured yet), acceptance by drafter and rule, and by temperature of copies; kept in `file`.
+
+    `exact_widths` are the target's, for --reproducible (None: not measured yet).
+
+    Several processes may keep one. What another wrote meanwhile is taken up where nothing is known here, and all of it
+    where somebody calibrated; of what both learned, the last to save tells what holds now.
+    """
+
+    file: Path
+    prices: Prices | None = None
+    acceptance: dict[str, Acceptance] = field(default_factory=dict)
+    copies: dict[str, CopyAcceptance] = field(default_factory=dict)
+    exact_widths: tuple[int, ...] | None = None
+    _seen: int | None = None  # when the file was written that was last read or written here, in ns; None: there is none
+    _calibrated: float = 0.0  # what it said of when somebody calibrated
+
+    @staticmethod
+    def of(folder: Path, models: Sequence[Path], settings: Sequence[object]) -> Profile:
+        """Return what is known of `models` under `settings`, which together name the file."""
+        facts = [VERSION, *map(fingerprint, models), *map(str, settings)]
+        profile = Profile(folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json")
+        profile._read()
+        return profile
+
+    def accepted(self, key: str, draw: Draw) -> Acceptance:
+        """Return what is known of the drafts called `key`, which are drawn as `draw`."""
+        return self.acceptance.setdefault(key, Acceptance(draw))
+
+    def copied(self, key: str) -> CopyAcceptance:
+        """Return what is known of copies under `key`."""
+        return self.copies.setdefault(key, CopyAcceptance())
+
+    def renew(self, found: Prices) -> None:
+        """Take what was measured just now."""
+        if self.prices is None:
+            self.prices = found
+        else:
+            self.prices.renew(found.measured())
+            self.prices.draft, self.prices.read, self.prices.lone = found.draft, found.read, found.lone
+            self.prices.calibrated = found.calibrated or self.prices.calibrated
+
+    def told(self) -> dict[str, Any]:
+        """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token."""
+        prices = self.prices or Prices()
+        ms = [[rows, 1e3 * seconds] for rows, seconds in prices.measured().items()]
+        return {"file": str(self.file), "ms": ms, "lone": prices.lone}
+
+    def save(self) -> bool:
+        """Write the file whole or not at all; return whether that was possible."""
+        if self._changed() != self._seen:
+            self._take_up()
+        wire = {
+            "prices": None if self.prices is None or not self.prices.is_known else self.prices.to_wire(),
+            "acceptance": {key: one.to_wire() for key, one in self.acceptance.items()},
+            "copies": {key: one.to_wire() for key, one in self.copies.items()},
+            "exact_widths": self.exact_widths,
+        }
+        part = self.file.with_suffix(f".{os.getpid()}.part")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(wire), encoding="utf-8")
+            written = part.stat().st_mtime_ns  # before another process may write over it
+            part.replace(self.file)
+            self._seen, self._calibrated = written, 0.0 if self.prices is None else self.prices.calibrated
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            return False
+        return True
+
+    def _changed(self) -> int | None:
+        """Return when the file was last written, None where there is none."""
+        try:
+            return self.file.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def _take_up(self) -> None:
+        """Take what another process wrote: a calibration that is newer, and else what is not known here."""
+        other = Profile(self.file)
+        other._read()
+        if self.prices is None:
+            self.prices = other.prices
+        elif other.prices is not None and other.prices.calibrated not in (self._calibrated, self.prices.calibrated):
+            self.renew(other.prices)  # not by which is later: clocks are set back
+        elif other.prices is not None:
+            self.prices.complete(other.prices)
+        self.exact_widths = self.exact_widths or other.exact_widths
+        ours = {key: one for key, one in self.acceptance.items() if one.n_passes or key not in other.acceptance}
+        self.acceptance = {**other.acceptance, **ours}
+        copied = {key: one for key, one in self.copies.items() if one.n_tokens or key not in other.copies}
+        self.copies = {**other.copies, **copied}
+
+    def _read(self) -> None:
+        """Take what the file says, or nothing of it where it is not there or damaged."""
+        self._seen = self._changed()
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            wire = json.loads(self.file.read_text(encoding="utf-8"))
+            widths = _exact_widths(wire.get("exact_widths"))
+            known = {key: Acceptance.from_wire(one) for key, one in wire["acceptance"].items()}
+            copies = {key: CopyAcceptance.from_wire(one) for key, one in wire["copies"].items()}
+            self.prices = None if wire["prices"] is None else Prices.from_wire(wire["prices"])
+            self._calibrated = 0.0 if self.prices is None else self.prices.calibrated
+            self.acceptance, self.copies, self.exact_widths = known, copies, widths
+
+
+def _exact_widths(wire: Any) -> tuple[int, ...] | None:
+    """Read the widths 1 to m, None where there are none; raises ValueError or TypeError for anything else."""
+    if wire is None:
+        return None
+    if not wire or list(wire) != list(range(1, len(wire) + 1)):
+        raise ValueError(f"{wire!r} are no widths")
+    return tuple(wire)

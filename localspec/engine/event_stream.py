@@ -1,0 +1,85 @@
+"""One answer told as events: passes become Committed, tokens pieces of text, seconds milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from localspec.engine import peak_memory
+from localspec.engine.context import Context, Vocabulary
+from localspec.engine.draft import Step
+from localspec.engine.events import Committed, Event, Finished, Piece, Prefilled, StepMs
+from localspec.engine.loop import Engine
+
+
+def narrate(
+    engine: Engine, context: Context, vocabulary: Vocabulary, *, details: bool, began: float
+) -> Iterator[Event]:
+    """Run the engine to the end of the context and tell what happens; `began` is when the request came."""
+    peak_memory.reset()
+    first: float | None = None
+    evaluated = engine.target.evaluated
+    told = engine.clock()
+    prepare_ms = 1e3 * (told - began)
+    for index, step in enumerate(engine.generate(context)):
+        if index == 0:
+            cached = context.prompt_n - (engine.target.evaluated - evaluated)
+            yield Prefilled(context.prompt_n, cached, 1e3 * step.times.verify, prepare_ms)
+            first = engine.clock()
+        yield _committed(index, step, vocabulary, details=details)
+    assert context.finish is not None
+    now = engine.clock()
+    yield Finished(
+        reason=context.finish.value,
+        tail=context.tail(),
+        wall_ms=1e3 * (now - began),
+        ttft_ms=1e3 * ((first or now) - began),
+        peak_memory=peak_memory.of_process(),
+    )
+
+
+def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool) -> Committed:
+    """Tell one pass; number 0 is the token from the prompt's own last row, whose pass Prefilled has told."""
+    times, plan = step.times, step.plan
+    return Committed(
+        index=index,
+        position=step.position,
+        k=step.n_drafted,
+        depth=step.draft.depth,
+        n_accepted=step.n_accepted,
+        out=tuple(
+            Piece(token, _text(vocabulary, token), source.value)
+            for token, source in zip(step.tokens, step.sources, strict=True)
+        ),
+        text=step.text,
+        ms=StepMs(
+            draft=1e3 * times.draft,
+            verify=1e3 * times.verify if index else 0.0,
+            sample=1e3 * times.sample,
+            other=1e3 * times.other,
+        ),
+        is_probe=plan.is_probe,
+        why=plan.why,
+        expected_tokens=None if plan.expects is None else plan.expects[0],
+        expected_ms=None if plan.expects is None else 1e3 * plan.expects[1],
+        drafted=_drafted(step, vocabulary) if details else (),
+        drafter=step.drafter,
+        rows=1 + len(step.draft) if index else 0,
+        plain_ms=1e3 * (times.total - times.planning) if plan.is_probe else None,
+    )
+
+
+def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
+    """Return the draft tokens with the probability they were drawn with, marked accepted or rejected."""
+    draft, accepted = step.draft, set(step.kept)
+    pieces = []
+    for node in (1 + np.flatnonzero(~draft.scout[1:])).tolist():
+        token, law = int(draft.tokens[node]), draft.laws[node]
+        fate = "accepted" if node in accepted else "rejected"
+        pieces.append(Piece(token, _text(vocabulary, token), fate, None if law is None else law.prob(token)))
+    return tuple(pieces)
+
+
+def _text(vocabulary: Vocabulary, token: int) -> str:
+    return vocabulary.piece(token).decode("utf-8", "replace")

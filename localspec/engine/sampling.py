@@ -1,0 +1,202 @@
+"""From a row of logits to the law a token is drawn from: one pure function, used by plain decoding, by every
+verifier on target rows and by drafters on their own rows.
+
+The order is llama.cpp's default chain: logit bias, penalties, top-k, typical-p, top-p, min-p, temperature. Each filter
+after the penalties keeps a set of tokens; temperature comes last. Temperature 0 is the point mass on the most
+probable token that is left, so greedy decoding needs no code of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.engine.distribution import Ids, Law
+from localspec.engine.draft import Draft
+from localspec.engine.protocols import Logits, Rows
+from localspec.errors import BadLogitsError
+from localspec.settings.request import Sampling
+
+GROUPS = 16  # for each of the greatest entries that are looked for: so many that two are seldom in one group
+
+Gaps = NDArray[np.float64]  # [m]: the greatest logit of a row less a token's own
+Order = NDArray[np.intp]  # entries of a row, or of what was found in one
+
+
+class Sampler:
+    """The sampling settings as a function (row, history) -> Law; holds no state."""
+
+    def __init__(self, settings: Sampling, *, temperature: float | None = None) -> None:
+        self._settings = settings
+        self._temperature = settings.temperature if temperature is None else temperature
+        self._bias_ids = np.array([token for token, _ in settings.logit_bias], np.int32)
+        self._bias = np.array([bias for _, bias in settings.logit_bias], np.float32)
+        self.needs_history = settings.penalty_last_n != 0 and (
+            settings.repeat_penalty != 1.0 or settings.presence_penalty != 0.0 or settings.frequency_penalty != 0.0
+        )
+
+    def law(self, logits: Logits, history: Sequence[int] = (), *, with_belief: bool = False) -> Law:
+        """Return the law of the next token for the row `logits` [V] after the tokens `history`.
+
+        `with_belief` keeps the law at temperature 1 beside it: the same tokens, before temperature sharpens or
+        flattens what the model thinks of them.
+        """
+        row = self.adjusted(logits, history)
+        best, peak = _greatest(row)
+        if self._temperature == 0.0 and self._settings.typical_p >= 1.0 and not with_belief:
+            return Law.one_hot(best)  # no other filter can remove the most probable token
+        ids, gaps = self._support(row, peak)
+        law = _softmax(ids, gaps, self._temperature)
+        return replace(law, untempered=_softmax(ids, gaps, 1.0)) if with_belief and self._temperature != 1.0 else law
+
+    def _support(self, row: Logits, peak: float) -> tuple[Ids, Gaps]:
+        """Return the tokens that the filters leave, ascending, with their gaps; `peak` is the greatest logit."""
+        settings = self._settings
+        limit = settings.top_k if 0 < settings.top_k < row.size else None
+        total: float | None = None
+        if limit is not None:
+            candidates = _top_k(row, limit)
+        elif settings.typical_p >= 1.0 and settings.top_p >= 1.0 and settings.min_p <= 0.0:
+            return np.arange(row.size, dtype=np.int32), _gaps(row, peak)
+        else:
+            candidates, total = self._candidates(row, peak)
+        gaps = _gaps(row[candidates], peak)
+        order = gaps.argsort(kind="stable")[:limit]  # greatest logit first, the lower id first on ties
+        order = self._filter(order, gaps[order], total)
+        order.sort()
+        ids, gaps = candidates[order].astype(np.int32), gaps[order]
+        return ids, gaps if settings.typical_p >= 1.0 else gaps - gaps.min()  # the most probable token may be gone
+
+    def adjusted(self, logits: Logits, history: Sequence[int]) -> Logits:
+        """Apply bias and penalties to a copy; the row itself when there are none."""
+        if not self._bias_ids.size and not self.needs_history:
+            return logits
+        row = logits.copy()
+        if self._bias_ids.size:
+            known = self._bias_ids < row.size  # a draft may lack the target's last tokens
+            np.add.at(row, self._bias_ids[known], self._bias[known])  # the same token may be named twice
+        if self.needs_history:
+            self._penalise(row, history)
+        return row
+
+    def _penalise(self, row: Logits, history: Sequence[int]) -> None:
+        """Repeat, frequency and presence penalties over the last tokens (llama.cpp's `penalties` sampler)."""
+        settings = self._settings
+        last_n = settings.penalty_last_n
+        window = history if last_n < 0 else history[-last_n:]
+        if not len(window):
+            return
+        seen, counts = np.unique(np.asarray(window, np.int32), return_counts=True)
+        known = seen < row.size
+        seen, counts = seen[known], counts[known]
+        values = row[seen]
+        repeat = np.float32(settings.repeat_penalty)
+        values = np.where(values <= 0, values * repeat, values / repeat)
+        row[seen] = values - counts * np.float32(settings.frequency_penalty) - np.float32(settings.presence_penalty)
+
+    def _candidates(self, row: Logits, peak: float) -> tuple[Order, float | None]:
+        """Return ascending tokens among which are all that the filters leave of a whole vocabulary, found without
+        sorting it where the filters allow, and what `_filter` needs to know of the others.
+        """
+        settings = self._settings
+        if settings.typical_p < 1.0:
+            return np.arange(row.size), None
+        total = float(np.exp(-_gaps(row, peak)).sum())
+        if settings.min_p > 0.0:
+            # top-p and min-p both keep a head of the sorted row, so the shorter head is a head of min-p's.
+            return (row >= np.float32(peak + math.log(settings.min_p))).nonzero()[0], total
+        for k in (2048, row.size):  # a nucleus rarely needs more than the first; the second holds all
+            ids = _top_k(row, k)
+            if ids.size == row.size or np.exp(-_gaps(row[ids], peak)).sum() >= settings.top_p * total:
+                break
+        return ids, total
+
+    def _filter(self, order: Order, gaps: Gaps, total: float | None) -> Order:
+        """Return what typical-p, top-p and min-p leave of `order` [m], candidates by their ascending `gaps` [m].
+
+        `total` is the sum of exp(-gap) over the set that top-p looks at; None means over `gaps` itself.
+        """
+        settings = self._settings
+        if settings.typical_p < 1.0:
+            chosen = _typical(gaps, settings.typical_p)
+            order, gaps = order[chosen], gaps[chosen] - gaps[chosen[0]]
+        n = gaps.size
+        if settings.top_p < 1.0:
+            mass = np.exp(-gaps).cumsum()
+            n = min(n, int(mass.searchsorted(settings.top_p * (mass[-1] if total is None else total))) + 1)
+        if settings.min_p > 0.0:
+            n = min(n, int(gaps.searchsorted(-math.log(settings.min_p), side="right")))
+        return order[:n]
+
+
+class TargetLaws:
+    """The target's laws for the nodes of one draft, computed when first asked for (ALG 3.2: each sees its own path)."""
+
+    def __init__(self, sampler: Sampler, rows: Rows, draft: Draft, tokens: Sequence[int]) -> None:
+        self._sampler = sampler
+        self._rows = rows
+        self._draft = draft
+        self._tokens = tokens
+        self._laws: dict[int, Law] = {}
+
+    def __getitem__(self, node: int) -> Law:
+        law = self._laws.get(node)
+        if law is None:
+            history = [*self._tokens, *self._draft.path(node)] if self._sampler.needs_history else ()
+            law = self._laws[node] = self._sampler.law(self._rows.logits(node), history)
+        return law
+
+
+def _greatest(row: Logits) -> tuple[int, float]:
+    """Return the id of the greatest logit, the lowest id on ties, and it; NaN or all -inf is an engine failure."""
+    best = int(row.argmax())  # NumPy's argmax returns the first NaN if there is one
+    peak = float(row[best])
+    if not math.isfinite(peak):
+        raise BadLogitsError(
+            "the model produced logits that are not numbers",
+            hint="compare the file's hash with its publisher's: localspec show --sha256 MODEL",
+        )
+    return best, peak
+
+
+def _top_k(row: Logits, k: int) -> Order:
+    """Return a superset of the k greatest entries' ids, ascending, without sorting the row.
+
+    The k-th greatest of the maxima of many groups bounds the k-th greatest entry from below.
+    """
+    if k >= row.size:
+        return np.arange(row.size)
+    n = min(row.size, GROUPS * k)
+    maxima: Logits = np.maximum.reduce(row[: row.size // n * n].reshape(-1, n))
+    maxima.partition(n - k)
+    found: Order = (row >= maxima[n - k]).nonzero()[0]
+    return found
+
+
+def _gaps(logits: Logits, peak: float) -> Gaps:
+    """Return as float64 how far each logit is below the greatest."""
+    return peak - logits.astype(np.float64)
+
+
+def _typical(gaps: Gaps, typical_p: float) -> Order:
+    """Return which of the ascending `gaps` stay, in this order: tokens whose surprise is nearest the entropy, until
+    their mass exceeds `typical_p` (arXiv 2202.00666).
+    """
+    probs = np.exp(-gaps)
+    probs /= probs.sum()
+    surprise = -np.log(np.maximum(probs, np.finfo(np.float64).tiny))
+    entropy = float((probs * surprise).sum())
+    nearest = np.abs(surprise - entropy).argsort(kind="stable")
+    n = int(probs[nearest].cumsum().searchsorted(typical_p, side="right")) + 1
+    return np.sort(nearest[:n])
+
+
+def _softmax(ids: Ids, gaps: Gaps, temperature: float) -> Law:
+    """Return softmax(-gaps / temperature) on the ascending `ids`; temperature 0 keeps the greatest logit only."""
+    if temperature == 0.0:
+        return Law.one_hot(int(ids[gaps.argmin()]))
+    return Law.of(ids, np.exp(gaps / -temperature))

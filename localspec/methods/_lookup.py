@@ -1,0 +1,142 @@
+"""Drafters that read the text itself: they need no second model, and what they propose is never left to chance.
+
+Every node is a point mass, whatever the plan says of draws: the only law it can truthfully report (ALG M4, 3.8).
+Invariant: before a proposal every committed token has been learned, once, whoever drafted it; when a text goes back,
+only the method knows what of it can stay learned.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draft, Step
+from localspec.engine.protocols import Chooser, Growth, History, Plan, Rows, Shape, always
+from localspec.methods import MethodInfo, Parts
+from localspec.settings.method_options import Value
+
+
+class LookupDrafter(ABC):
+    """Follows the text; what it makes of it is `learn`, `forget` and `grow`."""
+
+    info: ClassVar[MethodInfo]
+
+    def __init__(self, parts: Parts) -> None:
+        """Take the defaults of `info` for options that are not given."""
+        defaults: dict[str, Value] = {option.name: option.default for option in self.info.options}
+        self.options: Mapping[str, Value] = defaults | dict(parts.options)
+        self.is_eog = parts.is_eog
+        self._text: list[int] = []
+        self._is_sure = False  # that the text now is `_text` and what follows it
+
+    @classmethod
+    def build(cls, parts: Parts) -> Self:
+        """Need nothing but the options and the tokens that end a text."""
+        return cls(parts)
+
+    @classmethod
+    def shape(cls, k: int, options: Mapping[str, Value]) -> Shape:
+        """Return a chain of `k` nodes."""
+        return Shape(nodes=k, depth=k, leaves=1)
+
+    def begin(self, history: History) -> None:
+        """Note that the text may be another one. The first proposal reads it: the first token is not kept waiting."""
+        self._is_sure = False
+
+    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+        """Read what is new, then propose what the text itself suggests."""
+        return self.offer(history, plan)
+
+    def offer(self, history: History, plan: Plan) -> Draft:
+        """Return what `propose` would: nothing of it is chance, so it may be looked at first."""
+        if plan.max_nodes <= 0 or plan.max_depth <= 0:
+            return Draft.root(history.tokens[-1])
+        self._read(history.tokens)
+        return self.grow(self._text, plan)
+
+    def unread(self, history: History) -> int:
+        """Return how many tokens of the text were not read yet, or have to be read again."""
+        self._settle(history.tokens)
+        return len(history.tokens) - len(self._text)
+
+    def read(self, history: History, most: int) -> None:
+        """Read at most `most` tokens more of the text."""
+        self._settle(history.tokens)
+        self._read(history.tokens[: len(self._text) + most])
+
+    def observe(self, step: Step, rows: Rows) -> None:  # noqa: B027 - a drafter may learn nothing from a pass
+        """Nothing to do: the next proposal reads the committed text."""
+
+    @abstractmethod
+    def learn(self, text: Sequence[int], start: int) -> None:
+        """Learn the tokens of `text` from `start` on, the last of which is pending."""
+
+    @abstractmethod
+    def forget(self, length: int) -> int:
+        """Meet a text that shares its first `length` tokens with the last one; return how many of it stay learned."""
+
+    @abstractmethod
+    def grow(self, text: Sequence[int], plan: Plan) -> Draft:
+        """Propose a draft within `plan`, which has room."""
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        """Make `_text` the text, and learn what is new in it."""
+        self._settle(tokens)
+        start = len(self._text)
+        self._text += tokens[start:]
+        self.learn(self._text, start)
+
+    def _settle(self, tokens: Sequence[int]) -> None:
+        """Make `_text` what is learned of a text that may be another one."""
+        if self._is_sure:
+            return
+        shared = common_prefix(self._text, tokens)
+        if shared < len(self._text):
+            del self._text[self.forget(shared) :]
+        self._is_sure = True
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return how many tokens `a` and `b` share from the start."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A token, with how often each token stood in its place: what a length rule may see of it."""
+
+    token: int
+    counts: Mapping[int, int]
+
+
+def chain(
+    pending: int, plan: Plan, guess: Callable[[Sequence[int]], Guess | None], is_eog: Callable[[int], bool]
+) -> Draft:
+    """Draft what `guess` says after the tokens drafted so far, until it knows nothing or the text ends."""
+    tokens: list[int] = []
+    shares = [1.0]
+    while len(tokens) < min(plan.max_nodes, plan.max_depth):
+        found = guess(tokens)
+        if found is None or not may_go_on(plan, found.counts, len(tokens), len(tokens), shares[-1]):
+            break
+        tokens.append(found.token)
+        shares.append(found.counts[found.token] / sum(found.counts.values()))
+        if is_eog(found.token):
+            break
+    return Draft.of([pending, *tokens], range(-1, len(tokens)), shares=shares)
+
+
+def may_go_on(plan: Plan, counts: Mapping[int, int], n_nodes: int, depth: int, chance: float) -> bool:
+    """Ask the plan's rule, which sees what followed so far as a law; without a rule there is no need to make one."""
+    return plan.go_on is always or plan.go_on(Growth(frequencies(counts), n_nodes, depth, chance))
+
+
+def frequencies(counts: Mapping[int, int]) -> Law:
+    """Return relative frequencies as a law."""
+    ids = sorted(counts)
+    return Law.of(np.array(ids, np.int32), np.array([counts[token] for token in ids], np.float64))

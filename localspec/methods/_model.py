@@ -1,0 +1,132 @@
+"""A small model drafts for a large one (Leviathan et al. arXiv 2211.17192, Chen et al. arXiv 2302.01318).
+
+Invariant: between passes the drafter's cache holds a prefix of the committed text, and no token is evaluated twice
+unless the text itself went back. What the drafter missed (the last draft token after full acceptance, passes it did
+not draft) is evaluated when it is next asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from localspec.engine.distribution import Law
+from localspec.engine.draft import Draft, Step
+from localspec.engine.protocols import Backend, Cancel, Chooser, History, Path, Plan, Rows, TreePolicy, always
+from localspec.engine.sampling import Sampler
+from localspec.errors import BadLogitsError, InternalError
+from localspec.methods import Parts
+
+
+class ModelDrafter:
+    """Drafts with its own model; the tree policy decides the shape, `sampler` the law (any temperature is exact)."""
+
+    def __init__(
+        self, backend: Backend, sampler: Sampler, policy: TreePolicy, cancel: Cancel, *, n_vocab: int | None = None
+    ) -> None:
+        """`n_vocab`: the target's vocabulary; a draft's padding tokens beyond it are never drafted (ALG 3.14)."""
+        self._backend = backend
+        self._n_vocab = n_vocab or backend.traits.n_vocab
+        self._sampler = sampler
+        self._policy = policy
+        self._cancel = cancel
+        self._open: _Growing | None = None
+        self._cached: int | None = None  # of a text that it has not read up on yet
+
+    @classmethod
+    def build(cls, parts: Parts) -> Self:
+        """Draft with the session's draft model."""
+        assert parts.draft is not None, "the axes refuse this method without a draft model"
+        return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab)
+
+    def begin(self, history: History) -> None:
+        """See how much of the text the cache has: the first proposal evaluates the rest."""
+        self._open = None  # of a pass that was stopped
+        self._cached = self._backend.cached(history.tokens)
+
+    def behind(self, history: History) -> int:
+        """Return how many tokens of the text its cache has yet to read; before a pass the pending one is among them."""
+        return len(history.tokens) - (self._backend.length if self._cached is None else self._cached)
+
+    def room(self, history: History) -> int:
+        """Return how many tokens it could draft at most: none where its context is full, or its vocabulary too small.
+
+        Every evaluated node takes a cell, a sibling too.
+        """
+        room = self._backend.traits.n_ctx - len(history.tokens)
+        return room if room > 0 and self._knows(history.tokens) else 0
+
+    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+        """Grow a tree below the pending token; the empty draft when the plan or the draft's context has no room."""
+        pending = history.tokens[-1]
+        if plan.max_nodes <= 0:  # parked decoding must cost what plain decoding costs
+            return Draft.root(pending)
+        room = self.room(history)
+        plan = replace(plan, max_nodes=min(plan.max_nodes, room), max_depth=min(plan.max_depth, room))
+        if plan.max_nodes <= 0 or plan.max_depth <= 0:
+            return Draft.root(pending)
+        try:
+            return self._grown(pending, history, plan, chooser)
+        except BadLogitsError as error:
+            raise InternalError(f"the draft: {error.message}", hint="another draft, or none: -d none") from error
+
+    def _grown(self, pending: int, history: History, plan: Plan, chooser: Chooser) -> Draft:
+        """Read what it missed and grow the tree."""
+        rows = self._backend.prefill(history.tokens, self._cancel)
+        self._cached = None
+        is_gated = plan.go_on is not always  # nobody else asks how sure the draft model is
+        law = self._sampler.law(rows.logits(0)[: self._n_vocab], history.tokens, with_belief=is_gated)
+        self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, is_gated, {(): law})
+        return self._policy.grow(pending, history.position, self._open, plan, chooser)
+
+    def _knows(self, tokens: Sequence[int]) -> bool:
+        """Whether the draft model has all of `tokens`: its vocabulary may lack the target's last ones."""
+        n_vocab = self._backend.traits.n_vocab
+        return n_vocab >= self._n_vocab or max(tokens) < n_vocab
+
+    def observe(self, step: Step, rows: Rows) -> None:
+        """Keep the cells of accepted draft tokens, drop the others."""
+        if self._open is not None:
+            self._backend.keep(self._open.evaluated(step))
+            self._open = None
+
+
+@dataclass(slots=True)
+class _Growing:
+    """The draft model's side of the tree under way: laws by path, and which paths its cache holds."""
+
+    backend: Backend
+    sampler: Sampler
+    n_vocab: int
+    committed: Sequence[int]
+    is_gated: bool
+    laws: dict[Path, Law]
+    cells: dict[Path, int] = field(default_factory=dict)  # path -> node id in the backend's open tree
+
+    def law(self, path: Path) -> Law:
+        """Return the draft law after `path`."""
+        return self.laws[path]
+
+    @property
+    def room(self) -> int:
+        """Cells left in the draft's context."""
+        return self.backend.traits.n_ctx - len(self.committed) - len(self.cells)
+
+    def expand(self, paths: Sequence[Path]) -> None:
+        """Evaluate the new ones among `paths` in one decode."""
+        new = [path for path in dict.fromkeys(paths) if path not in self.cells]  # siblings may hold equal tokens
+        if not new:
+            return
+        rows = self.backend.extend([path[-1] for path in new], [self.cells.get(path[:-1], -1) for path in new])
+        for path in new:
+            node = self.cells[path] = len(self.cells)
+            history = [*self.committed, *path] if self.sampler.needs_history else ()
+            row = rows.logits(node)[: self.n_vocab]
+            self.laws[path] = self.sampler.law(row, history, with_belief=self.is_gated)
+
+    def evaluated(self, step: Step) -> tuple[int, ...]:
+        """Return the backend's ids of the kept nodes it holds; node 0 is committed there already."""
+        path = tuple(int(step.draft.tokens[node]) for node in step.kept[1:])
+        prefixes = (path[:n] for n in range(1, len(path) + 1))
+        return tuple(self.cells[prefix] for prefix in prefixes if prefix in self.cells)

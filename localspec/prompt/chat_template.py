@@ -1,0 +1,286 @@
+"""From messages to the text that a model expects, with what people wrote kept apart from what the template says.
+
+Invariant: no text of a message can become a control token. Every template is rendered twice, once as it is and once
+with a marker in the place of each message. If both contain the same control tokens in the same order, none came from a
+message and the text is one trusted segment, tokenised as everybody does it. Otherwise the marked text is cut at its
+markers: the template's parts are trusted, the messages are tokenised as plain text.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from localspec.errors import IncompatibleError, NotFoundError, UsageError
+from localspec.prompt.template_sandbox import MAX_SECONDS, MAX_TEMPLATE, Program, Refused, RefusedByTemplate, compiled
+from localspec.settings.request import Message
+
+CHATML = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+PLAIN = """\
+{%- set names = {'system': '', 'user': 'User: ', 'assistant': 'Assistant: '} %}
+{%- for message in messages %}
+{{- names[message['role']] + message['content'] + '\\n\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"""
+
+BUILTIN = {"chatml": CHATML, "none": PLAIN}
+ROLES = ("system", "user", "assistant")
+
+# gpt-oss thinks aloud on a channel of its own, and its answer follows on another: marks that are part of what it wrote.
+_CHANNEL = "<|channel|>"
+_HEAD = re.compile(
+    r"(?:\A\s*|<\|start\|>assistant[^<]*)<\|channel\|>(?P<channel>\w+)[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>"
+)
+_REFUSED = re.compile(r"<\|channel\|>(analysis|final)<\|message\|>")  # by its template, wherever it stands
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of the prompt. Control tokens are recognised in it only if it `is_trusted`."""
+
+    text: str
+    is_trusted: bool
+
+
+Prompt = tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A prompt, and what a person should know about how it came about."""
+
+    segments: Prompt
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The whole prompt."""
+        return "".join(segment.text for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What a template may ask for besides the messages."""
+
+    bos: str
+    eos: str
+    specials: frozenset[str]
+    add_generation_prompt: bool
+    now: Callable[[], datetime]
+    deadline: float
+
+    def run(self, program: Program, messages: Sequence[Message]) -> str:
+        variables = {
+            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "bos_token": self.bos,
+            "eos_token": self.eos,
+            "add_generation_prompt": self.add_generation_prompt,
+            "tools": None,
+            "documents": None,
+        }
+        return program.render(variables, sum(len(message.content) for message in messages), self.deadline)
+
+
+def load_template(option: str) -> str:
+    """Return the template that `--template` names: chatml, none (User: ... Assistant:), or a file."""
+    if option in BUILTIN:
+        return BUILTIN[option]
+    hint = "--template chatml, --template none, or a file with a Jinja template"
+    path = Path(option)
+    try:
+        if not path.is_file():  # a pipe or a device could be read for ever
+            raise NotFoundError(f"--template {option}: no such file", hint=hint)
+        with path.open("rb") as file:
+            raw = file.read(MAX_TEMPLATE + 1)
+        if len(raw) > MAX_TEMPLATE:
+            raise UsageError(f"--template {option} is longer than {MAX_TEMPLATE} bytes", hint=hint)
+        return raw.decode("utf-8-sig")
+    except OSError as error:
+        raise NotFoundError(f"--template {option} cannot be read: {error.strerror}", hint=hint) from None
+    except ValueError:
+        raise UsageError(f"--template {option} is not a text in UTF-8", hint=hint) from None
+
+
+def render(
+    messages: Sequence[Message],
+    template: str | None,
+    *,
+    bos: str,
+    eos: str,
+    specials: Collection[str],
+    add_generation_prompt: bool = True,
+    is_explicit: bool = False,
+    now: Callable[[], datetime] = datetime.now,
+) -> Rendered:
+    """Render `messages` with the Jinja `template` of a model, None if it has none.
+
+    `specials` are the texts of the tokens that stand for structure, see `Model.is_parsed`.
+    A template that cannot be used gives way to a built-in one with a warning; with `is_explicit`, because the user
+    chose it, it raises IncompatibleError instead.
+    """
+    for message in messages:
+        if message.role not in ROLES:
+            raise UsageError(f"A message has the role {message.role!r}", hint=f"roles are {', '.join(ROLES)}")
+    if _CHANNEL in specials:
+        messages = _answers(messages)
+    around = _Surroundings(bos, eos, frozenset(specials) - {""}, add_generation_prompt, now, deadline=0.0)
+    if template is None or not template.strip():
+        if is_explicit:
+            raise IncompatibleError("The chat template is empty", hint="--raw uses the prompt as it is")
+        return _fall_back(messages, around, "The model has no chat template")
+    try:
+        return _render(messages, template, around)
+    except Refused as refused:
+        reason = f"The chat template cannot be used: {refused}"
+        if is_explicit:
+            raise IncompatibleError(reason, hint="--raw uses the prompt as it is") from None
+        return _fall_back(messages, around, reason)
+
+
+def _answers(messages: Sequence[Message]) -> list[Message]:
+    """Return `messages` without what was thought before earlier answers, as the template of gpt-oss insists.
+
+    A thought that no answer followed is left out with its question: the template would make an empty answer of it.
+    """
+    kept: list[Message] = []
+    for message in messages:
+        if message.role == "assistant" and _CHANNEL in message.content:
+            answer = _answer(message.content)
+            if not answer.strip():
+                if kept and kept[-1].role == "user":
+                    kept.pop()
+                continue
+            # A space in a quotation costs less than the template, which would give way for the whole conversation.
+            message = replace(message, content=_REFUSED.sub(r"<|channel|> \1<|message|>", answer))
+        kept.append(message)
+    return kept
+
+
+def _answer(said: str) -> str:
+    """Return what follows the first head of the final channel; without one, all that is no thought."""
+    heads = list(_HEAD.finditer(said))
+    for head in heads:
+        if head["channel"] == "final":
+            return said[head.end() :]
+    ends = [*(head.start() for head in heads), len(said)]
+    parts = [said[head.end() : end] for head, end in zip(heads, ends[1:], strict=True) if head["channel"] != "analysis"]
+    return "\n\n".join(part.removesuffix("<|end|>") for part in (said[: ends[0]], *parts) if part.strip())
+
+
+def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) -> Rendered:
+    """Render with the built-in template that fits the vocabulary, and say so."""
+    is_chatml = "<|im_start|>" in around.specials
+    rendered = _render(messages, CHATML if is_chatml else PLAIN, around)
+    name = "ChatML" if is_chatml else "User: ... Assistant:"
+    return replace(rendered, warnings=(f"{reason}; {name} is used instead", *rendered.warnings))
+
+
+def _render(messages: Sequence[Message], template: str, around: _Surroundings) -> Rendered:
+    """Render; a template that refuses or drops the system message gets it as part of the first user message."""
+    program = compiled(template, around.now)
+    around = replace(around, deadline=time.monotonic() + MAX_SECONDS)
+    try:
+        return Rendered(_segments(messages, template, program, around))
+    except (RefusedByTemplate, _SystemDropped):
+        if not any(message.role == "system" for message in messages):
+            raise
+    merged = _merge_system(messages)
+    said = "The chat template knows no system message; it was put before the first message"
+    return Rendered(_segments(merged, template, program, around), (said,))
+
+
+class _SystemDropped(Refused):
+    """The template renders, but without the system message."""
+
+
+def _merge_system(messages: Sequence[Message]) -> list[Message]:
+    """Return `messages` with the system texts in front of the first user message."""
+    system = "\n\n".join(message.content for message in messages if message.role == "system")
+    others = [message for message in messages if message.role != "system"]
+    at = next((i for i, message in enumerate(others) if message.role == "user"), None)
+    if at is None:
+        return [Message("user", system), *others]
+    return [*others[:at], Message("user", f"{system}\n\n{others[at].content}"), *others[at + 1 :]]
+
+
+def _segments(messages: Sequence[Message], template: str, program: Program, around: _Surroundings) -> Prompt:
+    """Render twice, compare the control tokens, and cut at the markers if they differ."""
+    markers = _Markers(messages, template, around.specials)
+    marked = around.run(program, markers.messages)
+    if any(markers.text(i) not in marked for i in markers.wanted if messages[i].role == "system"):
+        raise _SystemDropped("it leaves out the system message")
+    direct = around.run(program, messages)
+    if _controls(direct, around.specials) != _controls(marked, around.specials):
+        return markers.cut(marked)
+    if not direct.strip():
+        raise Refused("it renders to nothing")
+    return (Segment(direct, is_trusted=True),)
+
+
+class _Markers:
+    """Stand-ins for the contents of messages, which neither the template nor a message contains.
+
+    `wanted` are the numbers of the messages that have one. Blank contents stay: they are harmless, and templates ask
+    for them. So does the white space around a content, which templates trim.
+    """
+
+    def __init__(self, messages: Sequence[Message], template: str, specials: frozenset[str]) -> None:
+        self._contents = [message.content for message in messages]
+        # Only where a control token holds white space could the user's make one.
+        self._has_spaced_specials = any(char.isspace() for special in specials for char in special)
+        everything = "\0".join([template, *self._contents])
+        number = 0
+        # Private-use characters around letters and digits: no template trims, splits or compares with these.
+        while f"\ue000m{number}n" in everything:
+            number += 1
+        self._prefix = f"\ue000m{number}n"
+        self.wanted = {i for i, content in enumerate(self._contents) if self._core(content)}
+        self.messages = [replace(message, content=self._mark(i)) for i, message in enumerate(messages)]
+
+    def text(self, index: int) -> str:
+        """Return the marker of message `index`."""
+        return f"{self._prefix}{index}\ue001"
+
+    def cut(self, marked: str) -> Prompt:
+        """Return the template's parts of `marked` as trusted, the messages in place of their markers as not."""
+        pieces = re.split(f"{re.escape(self._prefix)}([0-9]+)\ue001", marked)
+        found = {int(index) for index in pieces[1::2]}
+        if found != self.wanted or any(self._prefix in part for part in pieces[::2]):
+            raise Refused("it cuts or changes messages, which hold the text of control tokens")
+        texts = [self._core(self._contents[int(piece)]) if i % 2 else piece for i, piece in enumerate(pieces)]
+        return tuple(Segment(text, is_trusted=i % 2 == 0) for i, text in enumerate(texts) if text)
+
+    def _core(self, content: str) -> str:
+        """Return what of a content its marker stands for."""
+        return content if self._has_spaced_specials else content.strip()
+
+    def _mark(self, index: int) -> str:
+        content = self._contents[index]
+        core = self._core(content)
+        return content.replace(core, self.text(index), 1) if core else content
+
+
+def _controls(text: str, specials: frozenset[str]) -> list[str]:
+    """Return the control tokens llama.cpp finds in `text`, in order: it looks for longer ones first, everywhere."""
+    present = sorted((special for special in specials if special in text), key=lambda s: (-len(s), s))
+    found: dict[int, str] = {}
+    taken = bytearray(len(text))
+    for special in present:
+        at = text.find(special)
+        while at >= 0:
+            end = at + len(special)
+            is_free = not any(taken[at:end])
+            if is_free:
+                taken[at:end] = b"\1" * len(special)
+                found[at] = special
+            at = text.find(special, end if is_free else at + 1)
+    return [found[at] for at in sorted(found)]

@@ -1,0 +1,81 @@
+"""From a request to prompt tokens: the model's chat template for messages, the text as it is for raw prompts.
+
+What a person typed is text: it never becomes a control token, whatever it spells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from localspec.backends.model import Model
+from localspec.errors import UsageError
+from localspec.prompt.chat_template import render
+from localspec.settings.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenised:
+    """The prompt's tokens, and what a person should know about how they came to be."""
+
+    tokens: list[int]
+    warnings: tuple[str, ...] = ()
+
+
+def special_texts(model: Model) -> frozenset[str]:
+    """Return the texts that would become control tokens if they were read as such."""
+    parsed = filter(model.is_parsed, range(model.n_vocab))
+    return frozenset(text for token in parsed if (text := _special(model, token)))
+
+
+def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:
+    """Return the prompt of `request` for `model`; raises UsageError when nothing is left to start from."""
+    if request.prompt is not None:
+        bos = model.tokenize("", add_bos=True)
+        return Tokenised(_started(model, bos + _as_text(model, request.prompt))[: request.prompt_tokens])
+    rendered = render(
+        request.messages,
+        request.template or model.chat_template,
+        bos=_special(model, model.special.bos),
+        eos=_special(model, model.special.eos),
+        specials=specials,
+        is_explicit=request.template is not None,
+    )
+    tokens = [
+        token
+        for segment in rendered.segments
+        for token in (
+            model.tokenize(segment.text, parse_special=True) if segment.is_trusted else _as_text(model, segment.text)
+        )
+    ]
+    if model.special.add_bos and model.special.bos is not None and tokens[:1] != [model.special.bos]:
+        tokens.insert(0, model.special.bos)
+    return Tokenised(_started(model, tokens)[: request.prompt_tokens], rendered.warnings)
+
+
+def _as_text(model: Model, text: str) -> list[int]:
+    """Return the tokens of a text from outside, none of which stands for structure.
+
+    llama.cpp finds user-defined tokens in any text, so where it found one that is a mark, its text is cut in two.
+    """
+    tokens = model.tokenize(text)
+    marks = {mark for token in set(tokens) if model.is_parsed(token) and len(mark := _special(model, token)) > 1}
+    parts = re.split("|".join(f"(?<={re.escape(m[0])})(?={re.escape(m[1:])})" for m in sorted(marks)), text)
+    if not marks or len(parts) == 1:
+        return tokens
+    return [token for part in parts for token in _as_text(model, part)]
+
+
+def _started(model: Model, tokens: list[int]) -> list[int]:
+    """Return `tokens`, or the token that begins a text when there are none: a pass needs one to start from."""
+    start = model.special.bos if model.special.bos is not None else model.special.eos
+    if tokens:
+        return tokens
+    if start is None:
+        raise UsageError("the prompt is empty, and this model has no token that begins a text", hint="add a prompt")
+    return [start]
+
+
+def _special(model: Model, token: int | None) -> str:
+    return "" if token is None else model.piece(token, special=True).decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""A loaded pair: loading and placing models, answering requests, measuring prices."""

@@ -1,0 +1,134 @@
+"""What the passes of a loaded pair cost: what earlier runs remember of it, or a survey.
+
+A survey also tells what the process that runs them suffered meanwhile.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from localspec.backends.build import build_info
+from localspec.backends.cpus import physical_cores
+from localspec.backends.exact_widths import ENOUGH, exact_widths
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.control.prices import Prices
+from localspec.control.profile import Profile
+from localspec.control.timing import DRAFT_SIZES, SHARES, Survey, Times, prices_of, time_model
+from localspec.engine import events
+from localspec.engine.protocols import Cancel, Clock
+from localspec.session.loading import Loaded
+from localspec.settings.request import LoadSettings, cache_folder
+
+STATUS = Path("/proc/self/status")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What was found; `facts` travel as they are."""
+
+    target: Times
+    draft: Times | None
+    facts: dict[str, Any]
+
+    @property
+    def prices(self) -> Prices:
+        """What a profile keeps."""
+        return prices_of(self.target.empty, None if self.draft is None else self.draft.empty)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object; times in milliseconds."""
+        draft = None if self.draft is None else self.draft.to_wire()
+        return {"target": self.target.to_wire(), "draft": draft, **self.facts}
+
+
+def remembered(pair: Sequence[Loaded], settings: LoadSettings) -> Profile:
+    """Return the profile of what is loaded, target first, with these settings, placed as it is, on this machine."""
+    build = build_info()
+    facts: list[object] = [settings.gpu, settings.draft_gpu, settings.kv_type, settings.mmap]
+    for one in pair:
+        backend, model = one.backend, one.model
+        facts += [backend.traits.devices, backend.threads, backend.options.flash_attn]
+        facts += [backend.options.placement, model.n_gpu_layers, model.is_repacked]
+    facts += [build.llama_cpp, build.devices, build.system_info]
+    if settings.reproducible:
+        facts.append(f"reproducible in {min(pair[0].backend.traits.n_ctx, ENOUGH)} positions")
+    return Profile.of(cache_folder("profiles"), [one.info.path for one in pair], facts)
+
+
+def known_widths(
+    profile: Profile, target: LlamaBackend, clock: Clock, cancel: Cancel
+) -> Generator[events.Event, None, tuple[int, ...]]:
+    """Return the widths of passes that are exact, measured now if no earlier load did. Raises Cancelled."""
+    if profile.exact_widths is None:
+        profile.exact_widths = yield from told("exact widths", exact_widths(target, cancel), clock)
+        profile.save()
+    return profile.exact_widths
+
+
+def survey_pair(
+    asked: Survey, target: LlamaBackend, draft: LlamaBackend | None, clock: Clock, cancel: Cancel
+) -> Generator[events.Event, None, Surveyed]:
+    """Time both models, telling how far that is. Both caches must be empty, and are again; raises Cancelled."""
+    faults = _major_faults()
+    evaluated = [0 if one is None else one.evaluated for one in (target, draft)]  # by answers, not by this
+    seconds = {name: share * asked.seconds for name, share in SHARES.items()}
+    if not asked.is_deep:
+        seconds["deep"] = seconds["deep draft"] = 0.0
+    found = yield from told(
+        "target",
+        time_model(target, asked.sizes, (seconds["empty"], seconds["deep"]), clock, cancel, asked.least),
+        clock,
+    )
+    drafts = None
+    if draft is not None:
+        sizes = DRAFT_SIZES if len(asked.sizes) > 1 else asked.sizes
+        timing = time_model(draft, sizes, (seconds["draft"], seconds["deep draft"]), clock, cancel)
+        drafts = yield from told("draft", timing, clock)
+    facts = {
+        "threads": target.threads,
+        "draft_threads": None if draft is None else draft.threads,
+        "cores": physical_cores(),
+        "can_rollback": target.traits.can_rollback,
+        "draft_can_rollback": None if draft is None else draft.traits.can_rollback,
+        "evaluated": evaluated[0],
+        "draft_evaluated": evaluated[1],
+        "major_faults": _major_faults() - faults,
+        "swapped_bytes": _swapped(),
+    }
+    for one, before in zip((target, draft), evaluated, strict=True):
+        if one is not None:
+            one.evaluated = before
+    return Surveyed(found, drafts, facts)
+
+
+def told(what: str, measuring: Generator[float, None, T], clock: Clock) -> Generator[events.Event, None, T]:
+    """Measure, and tell how far that is, ten times a second at most."""
+    last = clock()
+    while True:
+        try:
+            share = next(measuring)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        if clock() - last > 0.1:
+            last = clock()
+            yield events.Loading(what, share)
+
+
+def _major_faults() -> int:
+    """Return how often this process waited for a page from a disk: swapped memory, or a file that was not cached."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+def _swapped() -> int | None:
+    """Return the bytes of this process that are swapped out, None where the system does not say."""
+    try:
+        lines = STATUS.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmSwap:")), None)

@@ -1,0 +1,137 @@
+"""Which controller plans the passes of a request, and what it may know: the profile of the pair, kept between runs.
+
+Left to itself (`--method auto`) the planner chooses among the draft model's chains, copies of the text, and plain
+passes. A method that was asked for by name is obeyed; a tree or a length rule under `auto` is cut to what may be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from localspec.control.auto import Auto, Chains, Copies, Reader, Rule, Source
+from localspec.control.prices import Prices
+from localspec.control.profile import Profile
+from localspec.control.schedule import Baselines, Probing
+from localspec.control.timing import Timed, add_prices, first_prices, misses_widths
+from localspec.engine import events
+from localspec.engine.acceptance import Acceptance
+from localspec.engine.protocols import Cancel, Clock, Controller, Drafter
+from localspec.methods import Parts
+from localspec.methods.copy import Copy
+from localspec.speculation.resolve import Axes
+from localspec.tuning import SHORT
+
+COPY = Copy.info.name
+
+
+class Steering:
+    """The controllers of one loaded pair. `profile` is what earlier runs learned of it.
+
+    `can_verify`: the target can take back a rejected draft, so that there may be one.
+    """
+
+    def __init__(self, profile: Profile, clock: Clock, *, can_verify: bool = True) -> None:
+        self.profile = profile
+        self._can_verify = can_verify
+        self._clock = clock
+        self._copier: Copy | None = None
+        self._auto: Auto | None = None
+        self._is_measured = False  # since it was loaded
+        self._has_warned = False  # that the profile cannot be kept
+        self._baselines = Baselines(clock)
+        self._is_known = False  # what plain decoding costs, from earlier answers
+
+    def must_measure(self, axes: Axes) -> bool:
+        """Whether it matters what passes cost, and earlier runs did not find out all of it.
+
+        It does to the planner, and to plain decoding, whose passes may have more rows than one.
+        """
+        if self._is_measured or not self._can_verify or not (axes.is_guarded or axes.shape.nodes == 0):
+            return False
+        return misses_widths(self._prices())
+
+    @property
+    def lone_rows(self) -> int:
+        """How many rows a pass of one token should have."""
+        return self._prices().lone
+
+    def measure(self, target: Timed, draft: Timed | None, cancel: Cancel) -> Iterator[events.Event]:
+        """Measure what passes cost. Both caches are empty. Raises Cancelled between two passes."""
+        yield events.Loading("first measurement", 0.0)
+        if self._prices().is_known:
+            add_prices(target, self._prices(), self._clock, cancel)
+        else:
+            self.profile.renew(first_prices(target, draft, self._clock, cancel))
+        self._is_measured = True
+        self.profile.save()
+
+    def keep(self) -> Iterator[events.Event]:
+        """Write the profile down; say so, once, where that is impossible and something was to be kept."""
+        if not self.profile.save() and (self._is_measured or self._auto is not None) and not self._has_warned:
+            self._has_warned = True
+            yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
+
+    def forget(self) -> None:
+        """Drop what was read of texts and measured beside them; what was learned of the pair stays."""
+        self._copier = None
+        self._baselines = Baselines(self._clock)
+
+    def recall(self, prompt_n: int) -> Iterator[events.Event]:
+        """Tell again what earlier answers measured of plain decoding, where it holds for this one too."""
+        found = self._baselines.near(prompt_n)
+        self._is_known = bool(found)
+        for one in found:
+            yield events.Probed(one.ms, one.ctx, self._clock() - one.at)
+
+    def prefilled(self, event: events.Prefilled) -> None:
+        """Let the answer lose a share of the time in which the target read its prompt."""
+        if self._auto is not None:
+            self._auto.credit_reading(event.ms / 1e3)
+
+    def measured(self, plain_ms: float, position: int) -> None:
+        """Keep a measurement of plain decoding for the answers that follow."""
+        self._baselines.add(plain_ms, position)
+
+    def controller(
+        self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts, temperature: float
+    ) -> Controller:
+        """Return the controller of a request at this temperature; the planner may add to `drafters`."""
+        self._auto = None
+        if axes.shape.nodes == 0 and not axes.is_automatic:  # plain decoding needs no pass to measure it
+            return axes.controller(axes.shape)
+        if axes.must_repeat:  # so nothing that was learned or measured before may decide what is drafted
+            return Probing(axes.controller(axes.shape), Acceptance(axes.draw))
+        if not axes.is_guarded:
+            return Probing(axes.controller(axes.shape), acceptance, is_known=self._is_known)
+        sources: list[Source] = []
+        prices = self._prices()
+        reader = _reader(drafters[axes.method])
+        if not axes.is_automatic:
+            sources = [Rule(axes.method, prices, axes.controller(axes.shape), acceptance, reader)]
+        else:
+            if self._can_verify and prices.is_known and prices.plain >= SHORT:
+                if self._copier is None:
+                    self._copier = Copy(parts)
+                self._copier.acceptance = self.profile.copied(f"{temperature:g}")
+                drafters[COPY] = self._copier
+                sources.append(Copies(COPY, prices, self._copier, axes.longest_copy))
+            if axes.shape.nodes:
+                sources.append(Chains(axes.method, prices, acceptance, axes.shape, axes.draw, reader))
+        self._auto = Auto(prices, sources, axes.method)
+        return Probing(self._auto, is_known=self._is_known)
+
+    def findings(self) -> dict[str, Any]:
+        """Return what the planner of the last request found: fields of `events.Finished`."""
+        if self._auto is None:
+            return {"verdict": "", "overdrawn_ms": None}
+        return {"verdict": self._auto.verdict(), "overdrawn_ms": self._auto.overdrawn_ms}
+
+    def _prices(self) -> Prices:
+        """Return what is known of the passes, to be corrected as they are made."""
+        return self.profile.prices or Prices()
+
+
+def _reader(drafter: Any) -> Reader | None:
+    """Return a drafter that has a text to read up on; those without a model have none."""
+    return drafter if hasattr(drafter, "behind") else None

@@ -1,0 +1,266 @@
+"""From settings, headers and this machine's devices to how each model is loaded: planned where there is a choice.
+
+Without a device other than the CPU nothing is planned, and nothing that planning needs is imported. A load that fails
+for memory goes on with the next smaller step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from localspec.backends.cpus import physical_cores
+from localspec.backends.devices import Device, available_memory, devices, offloading
+from localspec.backends.memory import ContextShape, attention_for, context_bytes, human
+from localspec.backends.options import LoadOptions, Placement, wants_flash
+from localspec.errors import ResourceError
+from localspec.models.gguf.anatomy import anatomy
+from localspec.models.gguf.header import Header
+from localspec.models.gguf.info import ModelInfo
+from localspec.settings.request import LoadSettings, cache_folder
+from localspec.speculation.resolve import MAX_LEAVES
+
+if TYPE_CHECKING:
+    from localspec.models.plan.layout import Layout
+    from localspec.models.plan.machine import Machine
+    from localspec.models.plan.search import Models, Plan
+
+DEFAULT_CTX = 4096
+SMALLEST_CTX = 512
+FILLED = 0.95  # of the free main memory, as in models.plan.room, which is not loaded where nothing is planned
+STEP = 0.8  # of the devices' memory, for the second try
+CLEARLY = 0.95  # of the time: a prediction that is closer says nothing
+PAGED = "the models and their contexts exceed the free memory: weights are read from the disk in every pass"
+UNKNOWN_RAM = 1 << 62  # bytes, where the system does not say what is free: then only devices limit
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A model's file, looked at."""
+
+    header: Header
+    info: ModelInfo
+
+    def context_shape(self) -> ContextShape:
+        """Return what decides how much memory a context of the model takes."""
+        parts = anatomy(self.header)
+        values = [layer.v_entries for layer in parts.layers]
+        return ContextShape(
+            k_entries=sum(layer.k_entries for layer in parts.layers),
+            v_entries=sum(values),
+            n_heads=parts.n_heads,
+            padded=max(values) * sum(n > 0 for n in values),
+            state=sum(layer.state for layer in parts.layers),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How to load a pair now, and what is left to try after that. `plan` is None where nothing was planned."""
+
+    settings: LoadSettings
+    looked: tuple[Looked, Looked | None]
+    target: LoadOptions
+    draft: LoadOptions | None
+    warnings: tuple[str, ...] = ()
+    plan: Plan | None = None
+    is_last: bool = False
+
+    @property
+    def target_devices(self) -> tuple[str, ...]:
+        """Return the devices that hold layers of the target."""
+        return () if self.plan is None else self.plan.target.devices
+
+    def smaller(self, error: ResourceError) -> Step:
+        """Return the next smaller step after `error`; raises ResourceError, with what is missing, after the last."""
+        if self.is_last:
+            raise self._explained(error) from error
+        if self.plan is not None:
+            return _planned(self.settings, self.looked, offloading(devices()), error)
+        n_ctx = _smaller_context(self.settings, self.looked[0].info, error)
+        if n_ctx is None:
+            raise error
+        warning = f"{error.message}: the context is cut to {n_ctx} tokens"
+        return replace(_unplanned(replace(self.settings, ctx=n_ctx), self.looked, (warning,)), is_last=True)
+
+    def _explained(self, error: ResourceError) -> ResourceError:
+        """Add to llama.cpp's words what the plan needed and what there is now."""
+        if self.plan is None:
+            return error
+        free = {device.name: device.free for device in devices()} | {"CPU": available_memory() or UNKNOWN_RAM}
+        needs = {place: use.allocated if place == "CPU" else use.total for place, use in self.plan.use.items()}
+        short = {place: needs[place] - free.get(place, 0) for place in needs}
+        # Where nothing seems short, a device had less to give than it said.
+        worst = max(short, key=lambda place: (max(0, short[place]), place in self.target_devices, place))
+        missing = f"{human(short[worst])} missing" if short[worst] > 0 else "though less can be had at once"
+        told = f"{worst} needs {human(needs[worst])} and {human(max(0, free.get(worst, 0)))} are free, {missing}"
+        return ResourceError(
+            f"{error.message}; {told}",
+            hint="--gpu off, a smaller --ctx, or --draft none",
+            detail={**error.detail, "needed_bytes": needs, "free_bytes": free, "missing_bytes": max(0, short[worst])},
+        )
+
+
+def first_step(settings: LoadSettings, target: Looked, draft: Looked | None) -> Step:
+    """Return how to load the pair: by a plan where a device other than the CPU is there and --gpu leaves it to us."""
+    found = offloading(devices()) if settings.gpu == "auto" else ()
+    if not found:
+        return _unplanned(settings, (target, draft), ())
+    return _planned(settings, (target, draft), found, None)
+
+
+def load_options(
+    settings: LoadSettings, gpu: str, placement: Placement | None = None, n_ctx: int | None = None
+) -> LoadOptions:
+    """Return how one model is loaded; `n_ctx` overrules the settings."""
+    return LoadOptions(
+        n_ctx=n_ctx or settings.ctx,
+        threads=settings.threads,
+        gpu=gpu,
+        kv_type=settings.kv_type,
+        flash_attn=settings.flash_attn,
+        mmap=settings.mmap,
+        mlock=settings.mlock,
+        max_leaves=MAX_LEAVES,
+        placement=placement,
+    )
+
+
+def target_options(settings: LoadSettings, placement: Placement | None = None, n_ctx: int | None = None) -> LoadOptions:
+    """Return how the target is loaded. With --reproducible it has flash attention, unless that was switched off."""
+    options = load_options(settings, settings.gpu if placement is None else "auto", placement, n_ctx)
+    if not settings.reproducible:
+        return options
+    flash_attn = "on" if settings.flash_attn == "auto" else settings.flash_attn
+    return replace(options, reproducible=True, flash_attn=flash_attn)
+
+
+def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
+    """Describe this machine with `share` of its devices' free memory, and with the rates that were measured of it."""
+    from localspec.models.plan import calibration
+    from localspec.models.plan.machine import Device as Place
+    from localspec.models.plan.machine import Machine
+
+    measured = calibration.load(cache_folder("machine"))
+    cpu = next((device for device in devices() if device.name == "CPU"), None)
+    ram = available_memory()
+    return Machine(
+        ram=UNKNOWN_RAM if ram is None else ram,
+        cores=physical_cores(),
+        devices=tuple(
+            Place(
+                device.name,
+                int(device.free * share),
+                None if measured is None else measured.rates(device.name, device.description),
+                device.is_unified,
+                device.is_remote,
+                device.is_integrated,
+            )
+            for device in found
+        ),
+        cpu=None if measured is None or cpu is None else measured.rates(cpu.name, cpu.description),
+    )
+
+
+def _unplanned(settings: LoadSettings, looked: tuple[Looked, Looked | None], warnings: tuple[str, ...]) -> Step:
+    target = target_options(settings)
+    draft: LoadOptions | None = None
+    if looked[1] is not None:
+        # What it was not trained for it cannot guess. None is decided where the context is opened.
+        n_ctx = None if settings.ctx is None else min(settings.ctx, looked[1].info.n_ctx_train or settings.ctx)
+        draft = load_options(settings, settings.draft_gpu, n_ctx=n_ctx)
+    if settings.mmap and _exceeds_memory(looked, target, draft):
+        # Rearranged weights are a copy, which the system cannot drop and read again.
+        target, warnings = replace(target, repack=False), (*warnings, PAGED)
+        draft = None if draft is None else replace(draft, repack=False)
+    return Step(settings, looked, target, draft, warnings)
+
+
+def fits_memory(settings: LoadSettings, target: Looked, draft: Looked) -> bool:
+    """Whether main memory holds both, as far as they go there; asked before either is loaded."""
+    options = target_options(settings), load_options(settings, settings.draft_gpu)
+    return not _exceeds_memory((target, draft), *options)
+
+
+def _exceeds_memory(looked: tuple[Looked, Looked | None], target: LoadOptions, draft: LoadOptions | None) -> bool:
+    """Whether a target in main memory and what is there with it are more than that holds."""
+    available, has_devices = available_memory(), bool(offloading(devices()))
+    if available is None or (target.gpu != "off" and has_devices):
+        return False
+    needed = looked[0].header.size + _context_bytes(looked[0], target)
+    if looked[1] is not None and draft is not None and (draft.gpu == "off" or not has_devices):
+        needed += looked[1].header.size + _context_bytes(looked[1], draft)
+    return needed > FILLED * available
+
+
+def _context_bytes(looked: Looked, options: LoadOptions) -> int:
+    n_ctx = options.n_ctx or min(looked.info.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
+    shape = looked.context_shape()
+    return context_bytes(shape, n_ctx, attention_for(shape, n_ctx, options, has_gpu=False))
+
+
+def _planned(
+    settings: LoadSettings, looked: tuple[Looked, Looked | None], found: Sequence[Device], failed: ResourceError | None
+) -> Step:
+    """Plan the pair, after a failure with less of the devices' memory."""
+    from localspec.models.plan.search import Models, Wish, best_and_plain
+
+    target, draft = looked
+    models = Models(
+        anatomy(target.header),
+        None if draft is None else anatomy(draft.header),
+        target.info.n_ctx_train,
+        DEFAULT_CTX if draft is None else draft.info.n_ctx_train,
+    )
+    wish = Wish(
+        n_ctx=settings.ctx,
+        kv_type=settings.kv_type,
+        # Contexts whose scores would be too large get it too, but their size is not known yet.
+        has_flash=wants_flash(target_options(settings).flash_attn, settings.kv_type, has_gpu=bool(found)),
+        is_mapped=settings.mmap,
+        needs_draft=True,
+        threads=settings.threads,
+        draft_gpu=settings.draft_gpu,
+    )
+    plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, wish)
+    warnings = _doubts(plan, plain, models, settings, failed)
+    options = target_options(settings, _placement(plan, plan.target), plan.context.n_ctx)
+    draft_options = None
+    if plan.draft is not None and plan.draft_context is not None:
+        placement = _placement(plan, plan.draft)
+        draft_options = load_options(settings, settings.draft_gpu, placement, plan.draft_context.n_ctx)
+    return Step(settings, looked, options, draft_options, warnings, plan, is_last=failed is not None)
+
+
+def _placement(plan: Plan, layout: Layout) -> Placement:
+    return Placement(layout.devices, layout.counts, layout.cpu_experts, is_repacked=not plan.is_paged)
+
+
+def _doubts(
+    plan: Plan, plain: Plan, models: Models, settings: LoadSettings, failed: ResourceError | None
+) -> tuple[str, ...]:
+    """Return what a person should know of the plan."""
+    doubts: tuple[str, ...] = ()
+    if failed is not None:
+        doubts += (f"{failed.message}: placed again with less on the devices, {plan.target.tell(models.target)}",)
+    if models.draft is not None and plan.draft is None:
+        where = "" if settings.draft_gpu == "auto" else f" with --draft-gpu {settings.draft_gpu}"
+        doubts += (f"there is no memory for the draft model{where}: decoding without it",)
+    elif plan.draft is not None and plan.tokens_per_s and plain.seconds < CLEARLY * plan.seconds:
+        doubts += (
+            f"by the measured bandwidths, {plain.target.tell(models.target)} without the draft model would be faster, "
+            "unless it is accepted more often than assumed: --draft none",
+        )
+    if plan.is_paged:
+        doubts += (PAGED,)
+    return doubts
+
+
+def _smaller_context(settings: LoadSettings, info: ModelInfo, error: ResourceError) -> int | None:
+    """Return a context to try where nobody asked for one, None if there is none."""
+    if settings.ctx is not None:
+        return None
+    default = min(info.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
+    fitting = error.detail.get("fitting_n_ctx", default // 2)
+    return fitting if isinstance(fitting, int) and SMALLEST_CTX <= fitting < default else None

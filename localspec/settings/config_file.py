@@ -1,0 +1,199 @@
+"""The user's settings in config.toml: read with the line of every value, changed without losing a comment.
+
+Keys are the long names of options. Those at the top are for every command that has the option, those in a table for
+the command of that name alone: `[run]`, `[early-exit.tune]`. Which keys there are, the command line knows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import ResourceError, UsageError
+from localspec.settings.request import config_folder
+
+MAX_BYTES = 64 << 10
+Key = tuple[str, ...]  # the tables a value lies in, and its own name
+_BOM = "\ufeff"
+_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value of the file. `line` is where it begins, from 1."""
+
+    path: Key
+    value: Any
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What the file says; nothing if there is none. `entries` are in the order of the file."""
+
+    file: Path
+    entries: tuple[Entry, ...] = ()
+
+    def get(self, path: Key) -> Entry | None:
+        """Return the value at `path`, None if there is none."""
+        return next((entry for entry in self.entries if entry.path == path), None)
+
+    def mistake(self, entry: Entry, what: str, hint: str = "") -> UsageError:
+        """Return the error that names file and line of a value that cannot be meant."""
+        return UsageError(f"{self.file}:{entry.line}: {what}", hint=hint or "localspec config edit")
+
+
+def config_file() -> Path:
+    """Return where config.toml is, or would be."""
+    return config_folder() / "config.toml"
+
+
+def read_configuration(file: Path | None = None) -> Configuration:
+    """Read config.toml, nothing if it is not there. Raises UsageError for a file that is none, with its line."""
+    file = file or config_file()
+    text = _text(file)
+    try:
+        tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _not_toml(file, text, error) from None
+    return Configuration(file, tuple(_entries(text)))
+
+
+def assign(path: Key, value: Any) -> Path:
+    """Write one value into config.toml, which keeps everything else as it is; return the file."""
+    import tomlkit
+
+    file = config_file()
+    document = tomlkit.parse(_text(file))
+    table: Any = document
+    for name in path[:-1]:
+        if name not in table:
+            table[name] = tomlkit.table()
+        table = table[name]
+    table[path[-1]] = value
+    _write(file, tomlkit.dumps(document))
+    return file
+
+
+def remove(path: Key) -> Path:
+    """Take one value out of config.toml, and its table if that is then empty; return the file.
+
+    Raises KeyError if it is not there.
+    """
+    import tomlkit
+
+    file = config_file()
+    document = tomlkit.parse(_text(file))
+    tables: list[Any] = [document]
+    for name in path[:-1]:
+        tables.append(tables[-1][name])
+    del tables[-1][path[-1]]
+    for above, name in zip(reversed(tables[:-1]), reversed(path[:-1]), strict=True):
+        if len(above[name]) or tomlkit.dumps(above[name]).strip():
+            break  # a comment is worth keeping too
+        del above[name]
+    _write(file, tomlkit.dumps(document))
+    return file
+
+
+def _text(file: Path) -> str:
+    """Return the file's text without a byte order mark, "" if there is no file."""
+    try:
+        if not file.is_file() and file.exists():
+            raise UsageError(f"{file} is not a file", hint="move it")
+        if file.exists() and file.stat().st_size > MAX_BYTES:
+            raise UsageError(f"{file} is longer than {MAX_BYTES >> 10} KiB, more than settings need", hint="move it")
+        return file.read_bytes().decode("utf-8").removeprefix(_BOM)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}", hint="mend its permissions") from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UsageError(f"{file}:{line}: this is not a text of UTF-8", hint="localspec config edit") from None
+
+
+def _not_toml(file: Path, text: str, error: Exception) -> UsageError:
+    found = _PLACE.fullmatch(str(error))
+    if found is None:
+        return UsageError(f"{file}: this is not TOML: {error}", hint="localspec config edit")
+    what, line, column = found.groups()
+    begun = [begin for begin, _, tables in _statements(text) if tables is None]  # and never ended
+    place = f"{line}:{column}" if line else str(begun[-1] if begun else text.count("\n") + 1)
+    return UsageError(f"{file}:{place}: this is not TOML: {what[:1].lower()}{what[1:]}", hint="localspec config edit")
+
+
+def _entries(text: str) -> Iterator[Entry]:
+    """Yield every value with the line it begins in."""
+    table: Key = ()
+    for begin, statement, tables in _statements(text):
+        assert tables is not None, "the whole is TOML"
+        if statement.lstrip().startswith("["):
+            table = _deepest(tables)
+        else:
+            yield from (Entry(path, value, begin) for path, value in _leaves(tables, table))
+
+
+def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
+    """Yield TOML's statements, each of which is TOML by itself: first line, text, meaning; None for an unended one."""
+    statement, begin = "", 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if not statement:
+            begin = number
+        statement += line + "\n"
+        try:
+            tables = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue  # it goes on in the next line
+        yield begin, statement, tables
+        statement = ""
+    if statement:
+        yield begin, statement, None
+
+
+def _deepest(tables: Mapping[str, Any]) -> Key:
+    """Return the path that a table's header names."""
+    path: Key = ()
+    while isinstance(tables, dict) and tables:
+        ((name, tables),) = tables.items()
+        path = (*path, name)
+    return path
+
+
+def _leaves(table: Mapping[str, Any], above: Key) -> Iterator[tuple[Key, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace the file by one with `text`, or leave it as it is; a link to it stays a link."""
+    file = Path(os.path.realpath(file))
+    text = text if text.endswith("\n") or not text else f"{text}\n"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        begins = file.read_bytes()[:3] if file.exists() else b""
+        mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=".config-")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(((_BOM if begins == _BOM.encode() else "") + text).encode("utf-8"))
+                out.flush()
+                os.fsync(out.fileno())
+            os.chmod(beside, mode)
+            os.replace(beside, file)
+        except BaseException:
+            os.unlink(beside)
+            raise
+    except OSError as error:
+        raise ResourceError(
+            f"cannot write {file}: {error.strerror}", hint="keep it elsewhere with LOCALSPEC_HOME=FOLDER"
+        ) from error

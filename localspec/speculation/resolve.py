@@ -1,0 +1,243 @@
+"""The four axes of speculation, from the names people type to one consistent choice.
+
+method, tree, length and verifier are independent, but not every combination is exact or possible; an illegal one is
+refused with a legal one named. Nothing here imports llama.cpp, so that the command line can refuse before it loads.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from localspec.control import LENGTHS
+from localspec.control.auto import MOST_DRAFTED
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import Controller, Shape, TreePolicy, Verifier
+from localspec.errors import UsageError
+from localspec.methods import MethodInfo, registered, resolve
+from localspec.settings.method_options import Value, read_options, read_words
+from localspec.settings.request import Speculation
+from localspec.trees import TREES
+from localspec.trees.argument import MAX_LEAVES as MAX_LEAVES
+from localspec.trees.argument import MAX_NODES, TREE_NODES
+from localspec.trees.spine import Spine
+from localspec.verify import VERIFIERS
+
+LONGEST = 16  # tokens of a draft model's chain under the planner, where -k sets no other bound
+DRAWN = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """A legal combination. `policy` grows trees of at most `shape`, whose nodes are drawn as `draw`.
+
+    `tree`, `length` and `verify` are spelled as people type them, with what follows the colon; `verifier` is the rule.
+
+    `is_guarded`: nobody asked for this method by name, so it may be parked when it does not pay. A seed with a rule
+    that draws in order of need is not guarded: there the text would depend on the machine's timing. `length` is "auto"
+    where the automatic controller decides what is drafted, too: chains, under no rule that was asked for.
+    `longest_copy` bounds the copies that the planner may add.
+    `must_repeat`: there is a seed, and under the rule that was asked for the text depends on what is drafted.
+    """
+
+    method: str
+    tree: str
+    length: str
+    verify: str
+    verifier: Verifier
+    policy: TreePolicy
+    shape: Shape
+    draw: Draw
+    options: Mapping[str, Value]
+    is_guarded: bool
+    must_repeat: bool = False
+    longest_copy: int = MOST_DRAFTED
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the automatic controller plans the passes."""
+        return self.length == "auto"
+
+    def cold(self) -> Axes:
+        """Return the same, without what earlier runs kept in a file."""
+        return replace(self, options={**self.options, "file": ""}) if "file" in self.options else self
+
+    def controller(self, shape: Shape) -> Controller:
+        """Build the length rule for drafts of at most `shape`: for `auto`, which plans by itself, the longest."""
+        name, _, argument = ("fixed" if self.is_automatic else self.length).partition(":")
+        controller: Controller = resolve(LENGTHS[name]).build(argument, self.method, shape, self.draw)
+        return controller
+
+
+def resolve_axes(
+    speculation: Speculation, *, has_draft: bool, is_seeded: bool, is_greedy: bool = False, has_exit: bool = False
+) -> Axes:
+    """Return the axes with every `auto` decided; raise UsageError for names that do not exist or do not fit.
+
+    `has_exit`: the target has an early exit that was measured to pay. It drafts under `auto` where no model does and
+    decoding may be parked: not where a seed promises a text that depends on who drafts.
+    """
+    may_wait = not is_seeded or speculation.verify in ("auto", "coupled")
+    is_guarded = speculation.method == "auto" and speculation.k != 0 and may_wait
+    method = _method(speculation.method, has_draft=has_draft, has_exit=has_exit and is_guarded)
+    info = resolve(registered()[method]).info
+    options = read_options(info.options, speculation.options, of=f"--method {method}")
+    _name("--length", speculation.length.partition(":")[0], {"auto": "", **LENGTHS})
+    is_automatic = is_guarded and speculation.tree == "chain" and speculation.length == "auto"
+    policy, shape = _shaped(speculation, method, info, options, LONGEST if is_automatic else info.default_k)
+    is_chain = shape.leaves <= 1
+    is_drawn = is_chain or not (info.has_own_shape or policy.draws.isdisjoint(DRAWN))
+    usual = _usual(is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)
+    verify = _verify(speculation, usual, is_chain=is_chain)
+    verifier = _rule(verify)
+    draw = _draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled")
+    if is_automatic and shape.nodes and draw is Draw.COUPLED:
+        policy = Spine()  # its chains have siblings where rows are free
+        shape = policy.shape(shape.nodes)
+    axes = Axes(
+        method=method,
+        tree=speculation.tree,
+        length="fixed" if speculation.length == "auto" and not is_automatic else speculation.length,
+        verify=verify,
+        verifier=verifier,
+        policy=policy,
+        shape=shape,
+        draw=draw,
+        options=options,
+        is_guarded=is_guarded,
+        must_repeat=not may_wait,
+        longest_copy=MOST_DRAFTED if speculation.k is None else speculation.k,
+    )
+    axes.controller(shape)  # reads the rule's argument: a wrong one is told before anything loads
+    return axes
+
+
+def check_axis(axis: str, spelling: str) -> None:
+    """Raise UsageError for what no model and no choice on another axis could make right."""
+    match axis:
+        case "method" if spelling != "auto":
+            _name("--method", spelling, registered())
+        case "verify" if spelling != "auto":
+            _rule(spelling.rstrip(":"))
+        case "tree":
+            resolve_axes(Speculation(method="draft-model", tree=spelling), has_draft=True, is_seeded=False)
+        case "length":
+            resolve_axes(Speculation(method="draft-model", length=spelling), has_draft=True, is_seeded=False)
+
+
+def _shaped(
+    asked: Speculation, method: str, info: MethodInfo, options: Mapping[str, Value], usual_k: int
+) -> tuple[TreePolicy, Shape]:
+    """Return the policy and the largest tree, of `usual_k` tokens if it is a chain and nothing was asked.
+
+    Refuses sizes and shapes that would have no effect.
+    """
+    policy = _tree(asked.tree)
+    k = asked.k
+    if k is None:
+        is_tree = not info.has_own_shape and policy.shape(TREE_NODES).leaves > 1
+        k = TREE_NODES if is_tree and info.default_k else usual_k
+    if method == "plain":
+        if asked.k:
+            raise UsageError(
+                f"-k {asked.k} needs something that drafts, and there is nothing",
+                hint=f"--method draft-model -k {asked.k}",
+            )
+        k = 0
+    if k == 0:
+        if asked.tree != "chain":
+            raise UsageError(f"--tree {asked.tree} needs drafts, and there are none", hint="--tree chain")
+        return policy, Shape(0, 0, 1)
+    if info.has_own_shape:
+        if asked.tree != "chain":
+            raise UsageError(f"--method {method} has a shape of its own, and no --tree", hint="leave out --tree")
+        cls = resolve(registered()[method])
+        shape: Shape = cls.shape(k, options)
+        is_sized = cls.shape(1, options) == cls.shape(2, options)
+        what = " ".join([f"--method {method}", *(f"-o {name}={text}" for name, text in asked.options)])
+        usual = {option.name: option.spelling for option in info.options}
+        fitting = " ".join(f"-o {name}={usual[name]}" for name, _ in asked.options) or info.unbranched
+        by_k = "leave out -k"
+    else:
+        shape = policy.shape(k)
+        is_sized = policy.shape(1) == policy.shape(2)
+        what, fitting = f"--tree {asked.tree}", f"--tree {asked.tree.partition(':')[0]}:4,2,2"
+        by_k = f"--tree chain -k {asked.k}"
+    if asked.k is not None and is_sized:
+        raise UsageError(f"{what} has a size of its own, and no -k", hint=by_k)
+    if shape.leaves > MAX_LEAVES:
+        raise UsageError(f"{what} has {shape.leaves} leaves, and at most {MAX_LEAVES} fit", hint=fitting)
+    if is_sized and shape.nodes > MAX_NODES:
+        raise UsageError(f"{what} has {shape.nodes} nodes, and a pass takes at most {MAX_NODES}", hint=fitting)
+    return policy, shape
+
+
+def _name(option: str, name: str, known: Mapping[str, str]) -> str:
+    """Return `name` if it is known; else raise UsageError with the nearest one."""
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=1)
+    raise UsageError(
+        f"{option} {name!r} does not exist; there are {', '.join(known)}",
+        hint=f"{option} {near[0] if near else next(iter(known))}",
+    )
+
+
+def _method(name: str, *, has_draft: bool, has_exit: bool) -> str:
+    """Decide `auto` and refuse a method whose model is missing."""
+    if name == "auto":
+        return "draft-model" if has_draft else "early-exit" if has_exit else "plain"
+    method = _name("--method", name, registered())
+    if resolve(registered()[method]).info.needs == "a draft model" and not has_draft:
+        raise UsageError(f"--method {method} needs a draft model, and the pair has none", hint="--draft FILE.gguf")
+    return method
+
+
+def _tree(spelling: str) -> TreePolicy:
+    """Build the policy that "name" or "name:argument" stands for."""
+    name, _, argument = spelling.partition(":")
+    policy: TreePolicy = resolve(TREES[_name("--tree", name, TREES)]).parse(argument)
+    return policy
+
+
+def _usual(*, is_chain: bool, is_drawn: bool, is_seeded: bool, is_greedy: bool) -> str:
+    """Decide `--verify auto`: what accepts most of what can be promised."""
+    if is_greedy and not is_chain:
+        return "match"  # nothing is drawn: the likeliest tokens are the best children
+    if is_seeded or not is_drawn:
+        return "coupled"  # the seed promises the text; and what was not drawn cannot be rejected jointly
+    return "block" if is_chain else "traversal"
+
+
+def _verify(asked: Speculation, usual: str, *, is_chain: bool) -> str:
+    """Return the rule, `usual` if it is left open; refuse one that does not fit."""
+    if asked.verify == "auto":
+        return usual
+    verify = asked.verify.rstrip(":")
+    rule = _rule(verify)
+    if not is_chain and not rule.trees:
+        raise UsageError(f"--verify {verify} judges chains, not trees", hint="--verify tree")
+    if not rule.is_lossless and not asked.approximate:
+        raise UsageError(
+            f"--verify {verify} changes the distribution of the output", hint=f"--approximate --verify {verify}"
+        )
+    return verify
+
+
+def _rule(spelling: str) -> Verifier:
+    """Build the rule that "name" or "name:key=value,..." stands for."""
+    name, _, argument = spelling.partition(":")
+    cls = resolve(VERIFIERS[_name("--verify", name, VERIFIERS)])
+    words = argument.split(",") if argument else []
+    declared = getattr(cls, "options", ())
+    rule: Verifier = cls(**read_words(declared, words, of=f"--verify {name}", start=f"--verify {name}:"))
+    return rule
+
+
+def _draw(rule: Verifier, policy: TreePolicy, *, is_chain: bool, is_coupled: bool) -> Draw:
+    """Return how drafts are best drawn for a rule: the way that loses no acceptance, of those right for the policy."""
+    if Draw.COUPLED in rule.accepts:
+        return Draw.COUPLED if is_coupled else Draw.FIXED
+    drawn = (Draw.IID, Draw.WITHOUT_REPLACEMENT) if is_chain else (Draw.WITHOUT_REPLACEMENT, Draw.IID)
+    return next((way for way in drawn if way in rule.accepts and way in policy.draws), Draw.FIXED)

@@ -1,0 +1,65 @@
+"""Every way that chance can go, one after the other: what the proofs of exactness stand on.
+
+Public like `testing.py`, so that a verifier in another package can prove itself with the same tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn, TypeVar
+
+from localspec.engine.distribution import Law
+
+T = TypeVar("T")
+
+
+class EnumeratingChooser:
+    """A Chooser that follows a script of choices and notes the alternatives it passed."""
+
+    def __init__(self, script: Sequence[int]) -> None:
+        self._script = script
+        self.taken: list[int] = []
+        self.options: list[int] = []
+        self.weight = 1.0
+
+    def bernoulli(self, a: float) -> bool:
+        """Branch on a coin, unless it is certain."""
+        if a >= 1.0 or a <= 0.0:
+            return a >= 1.0
+        return self._choose([1.0 - a, a]) == 1
+
+    def categorical(self, law: Law) -> int:
+        """Branch on every token of the support."""
+        return int(law.ids[self._choose(law.probs.tolist())])
+
+    def race(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: coupled noise has too many orderings; it is tested over noise tables."""
+        raise AssertionError("coupled noise cannot be enumerated")
+
+    odds = race
+
+    def _choose(self, probs: Sequence[float]) -> int:
+        at = len(self.taken)
+        choice = self._script[at] if at < len(self._script) else 0
+        self.taken.append(choice)
+        self.options.append(len(probs))
+        self.weight *= probs[choice]
+        return choice
+
+
+def enumerate_branches(run: Callable[[EnumeratingChooser], T]) -> Iterator[tuple[float, T]]:
+    """Run `run` once for every sequence of choices; yield each branch's probability and result.
+
+    Depth-first with replay: the script of a finished run is advanced at its last choice that has alternatives left.
+    """
+    script: list[int] = []
+    while True:
+        chooser = EnumeratingChooser(script)
+        result = run(chooser)
+        yield chooser.weight, result
+        script = chooser.taken
+        while script and script[-1] + 1 == chooser.options[len(script) - 1]:
+            script.pop()
+        if not script:
+            return
+        script[-1] += 1

@@ -1,0 +1,267 @@
+"""What a name on the command line stands for: facts from its class, prose from pages/, one source for every face.
+
+Facts are read off declarations: name, options, usage, paper, whether the rule is exact. `pages/AXIS/NAME.md` holds what
+no declaration says: the idea, when it helps, when it hurts; and the formula, unless the docstring of module or class
+has it as an indented block. The bias of lossy rules is what tests/exact measures (`pages/bias.json`, written by
+scripts/docs.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from localspec.control import LENGTHS
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import Shape
+from localspec.errors import UsageError
+from localspec.methods import MethodInfo, registered, resolve
+from localspec.settings.method_options import Option
+from localspec.trees import TREES
+from localspec.verify import VERIFIERS
+
+PAGES = files("localspec.ui") / "pages"
+WITHOUT_PAPER = ("chain",)  # the one that its module names is its neighbour's
+_ARXIV = re.compile(r"arXiv (\d{4}\.\d{5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the declarations say. `argument`: what follows a length rule's colon; `draws`: how drafts may be drawn.
+
+    `mark` is what stands before an option as people type it.
+    """
+
+    axis: str
+    name: str
+    summary: str
+    usage: str
+    needs: str
+    papers: tuple[str, ...]  # arXiv ids
+    is_lossless: bool
+    options: tuple[Option, ...] = ()
+    mark: str = ""
+    argument: str = ""
+    draws: tuple[str, ...] = ()
+    default_k: int | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the facts as a JSON object."""
+        wire = {name: getattr(self, name) for name in self.__slots__}
+        return {**wire, "options": [option_to_wire(option) for option in self.options]}
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """The measured total variation between a lossy rule's law and the target's, by temperature."""
+
+    case: str
+    by_temperature: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Everything that is told of one name. Paragraphs are separated by an empty line; the formula keeps its lines."""
+
+    facts: Facts
+    idea: str
+    formula: str
+    helps: str
+    hurts: str
+    bias: tuple[Bias, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the page as a JSON object."""
+        texts = {name: getattr(self, name) for name in ("idea", "formula", "helps", "hurts")}
+        bias = [{"case": bias.case, "total_variation": dict(bias.by_temperature)} for bias in self.bias]
+        return {**self.facts.to_wire(), **texts, "bias": bias}
+
+
+def spelled(option: Option) -> str:
+    """Return an option as people type it, with its default."""
+    return f"{option.name}={option.spelling}"
+
+
+def option_to_wire(option: Option) -> dict[str, Any]:
+    """Return an option as a JSON object; an open end is null, for JSON has no infinity."""
+    return {
+        "name": option.name,
+        "type": type(option.default).__name__,
+        "default": option.default,
+        "low": option.low if math.isfinite(option.low) else None,
+        "high": option.high if math.isfinite(option.high) else None,
+        "choices": option.choices,
+        "range": option.range,
+        "help": option.help,
+    }
+
+
+def facts(axis: str) -> tuple[Facts, ...]:
+    """Return the facts of everything on an axis (method, tree, length, verify), in the order of its register."""
+    register, read = _AXES[axis]
+    return tuple(read(name, resolve(path)) for name, path in register().items())
+
+
+def pages(axis: str) -> tuple[Page, ...]:
+    """Return all pages of an axis."""
+    return tuple(_page(entry) for entry in facts(axis))
+
+
+def explain(name: str) -> tuple[Page, ...]:
+    """Return every page of that name: one, as a rule. Raises UsageError with the nearest name."""
+    found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name == name]
+    if not found:
+        known = list(dict.fromkeys(name for register, _ in _AXES.values() for name in register()))
+        near = difflib.get_close_matches(name, known, n=1)
+        raise UsageError(
+            f"nothing is called {name!r}" + (f": did you mean {near[0]!r}?" if near else ""),
+            hint=f"localspec explain {near[0]}" if near else "localspec methods",
+        )
+    return tuple(found)
+
+
+def _method(name: str, cls: Any) -> Facts:
+    info: MethodInfo = cls.info
+    return Facts(
+        axis="method",
+        name=name,
+        summary=info.summary,
+        usage=f"--method {name}",
+        needs=info.needs,
+        papers=tuple(dict.fromkeys([*([info.paper] if info.paper else []), *_papers(cls)])),
+        is_lossless=info.is_lossless,
+        options=info.options,
+        mark="-o ",
+        default_k=info.default_k,
+    )
+
+
+def _tree(name: str, cls: Any) -> Facts:
+    drafters = [info.name for info in _infos() if info.default_k and not info.has_own_shape]
+    usage = _refusal(lambda: cls.parse("?")).hint
+    return Facts(
+        axis="tree",
+        name=name,
+        summary=_summary(cls),
+        usage=usage,
+        needs=f"laws to draw from: --method {' or '.join(drafters)}",
+        papers=() if name in WITHOUT_PAPER else _papers(cls),
+        is_lossless=True,  # under every lossless rule: a plan draws only in a way that both are right for
+        options=getattr(cls, "options", ()),
+        mark=f"{usage},",
+        draws=_ways(cls.draws),
+    )
+
+
+def _length(name: str, cls: Any) -> Facts:
+    refusal = _refusal(lambda: cls.build("?", "draft-model", Shape(1, 1, 1), Draw.FIXED))
+    allowed = refusal.message.partition("out of range: ")[2]
+    return Facts(
+        axis="length",
+        name=name,
+        summary=_summary(cls),
+        usage=refusal.hint,
+        needs="a draft model's laws" if allowed else "nothing",
+        papers=_papers(cls),
+        is_lossless=True,  # decided before the draw it is about (ALG 3.7)
+        argument=f"{allowed} (default {refusal.hint.partition(':')[2]})" if allowed else "",
+    )
+
+
+def _verifier(name: str, cls: Any) -> Facts:
+    return Facts(
+        axis="verify",
+        name=name,
+        summary=_summary(cls),
+        usage=f"--verify {name}" if cls.is_lossless else f"--approximate --verify {name}",
+        needs="a chain or a tree" if cls.trees else "a chain",
+        papers=_papers(cls),
+        is_lossless=cls.is_lossless,
+        options=getattr(cls, "options", ()),
+        mark=f"--verify {name}:",
+        draws=_ways(cls.accepts),
+    )
+
+
+_AXES: dict[str, tuple[Callable[[], Mapping[str, str]], Callable[[str, Any], Facts]]] = {
+    "method": (registered, _method),
+    "tree": (lambda: TREES, _tree),
+    "length": (lambda: LENGTHS, _length),
+    "verify": (lambda: VERIFIERS, _verifier),
+}
+AXES = tuple(_AXES)
+
+
+def _infos() -> list[MethodInfo]:
+    return [resolve(path).info for path in registered().values()]
+
+
+def _refusal(call: Callable[[], object]) -> UsageError:
+    """Return what a class says to an argument that none takes: the hint is how it is typed, the message the range."""
+    try:
+        call()
+    except UsageError as refusal:
+        return refusal
+    raise AssertionError("an argument of '?' must be refused")
+
+
+def _ways(draws: frozenset[Draw]) -> tuple[str, ...]:
+    return tuple(sorted(draw.value for draw in draws))
+
+
+def _summary(cls: Any) -> str:
+    """Return the first paragraph of a class's docstring as one line."""
+    return " ".join(inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].split())
+
+
+def _doc(cls: Any) -> str:
+    return inspect.getdoc(inspect.getmodule(cls)) or ""
+
+
+def _docs(cls: Any) -> str:
+    """Return the docstrings of the module and the class: a module of several rules says what they share."""
+    return f"{_doc(cls)}\n\n{inspect.getdoc(cls) or ''}"
+
+
+def _papers(cls: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_ARXIV.findall(_docs(cls))))
+
+
+def _formula(cls: Any) -> str:
+    """Return the indented blocks of the docstrings."""
+    blocks = [block for block in _docs(cls).split("\n\n") if block.startswith("    ")]
+    return "\n\n".join(inspect.cleandoc("\n" + block) for block in blocks)
+
+
+def _page(entry: Facts) -> Page:
+    """Put facts and prose together; a plug-in without a page is explained by its docstring."""
+    cls = resolve(_AXES[entry.axis][0]()[entry.name])
+    path = PAGES / entry.axis / f"{entry.name}.md"
+    sections = _sections(path.read_text(encoding="utf-8")) if path.is_file() else {"Idea": _doc(cls)}
+    return Page(
+        facts=entry,
+        idea=sections["Idea"],
+        formula=sections.get("Formula") or _formula(cls),
+        helps=sections.get("Helps", ""),
+        hurts=sections.get("Hurts", ""),
+        bias=() if entry.is_lossless else _biases(entry.name),
+    )
+
+
+def _sections(text: str) -> dict[str, str]:
+    """Split a page at its headings."""
+    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    return {title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def _biases(name: str) -> tuple[Bias, ...]:
+    stored = PAGES / "bias.json"
+    measured = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {}
+    return tuple(Bias(case["case"], case["total_variation"]) for case in measured.get(name, ()))

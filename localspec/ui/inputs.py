@@ -1,0 +1,167 @@
+"""What a person gives to `run`: words, standard input and files, made one prompt.
+
+Everything that is not UTF-8 text is replaced, counted and warned of; nothing is read without a limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from localspec.conversations.attachment import Attachment, with_attachments
+from localspec.engine.events import Warned
+from localspec.errors import NotFoundError, PromptTooLongError, UsageError
+from localspec.settings.request import typed_path
+
+MAX_FILE = 16 << 20  # bytes, where no option says otherwise
+PATIENCE = 1.0  # seconds of a silent standard input before people are told what is waited for
+
+
+@dataclass(slots=True)
+class Inputs:
+    """Reads input up to `limit` bytes each, collecting warnings; `on_wait` is told once when a pipe stays silent."""
+
+    limit: int
+    on_wait: Callable[[], None] | None = None
+    warnings: list[Warned] = field(default_factory=list)
+
+    def stdin(self, *, is_wanted: bool) -> str:
+        """Return what standard input holds; "" for a terminal, a device, or no standard input at all.
+
+        With `is_wanted` (nothing else is the prompt) any readable non-terminal is read. Raises NotFoundError where
+        reading fails.
+        """
+        if sys.stdin is None or sys.stdin.closed:
+            return ""
+        try:
+            fd = sys.stdin.fileno()
+            mode = os.fstat(fd).st_mode
+            is_data = stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+        except OSError:  # closed by the caller
+            return ""
+        if os.isatty(fd) or not (is_data or is_wanted):
+            return ""
+        try:
+            if self.on_wait is not None and not is_wanted and not _can_read(fd, PATIENCE):
+                self.on_wait()
+            return self._text("standard input", self._read(fd, "standard input"))
+        except OSError as error:
+            hint = "localspec run PROMPT </dev/null"
+            raise NotFoundError(f"cannot read standard input: {error.strerror}", hint=hint) from None
+
+    def file(self, name: str) -> str:
+        """Return the text of a file, or of standard input for '-'. Raises NotFoundError."""
+        if name == "-":
+            return self.stdin(is_wanted=True)
+        try:
+            with typed_path(name).open("rb") as file:
+                return self._text(name, self._read(file.fileno(), name))
+        except OSError as error:
+            raise NotFoundError(f"cannot read {name}: {error.strerror}", hint="--file PATH of a text") from None
+
+    def regular(self, name: str) -> str:
+        """Return the text of a file that ends: no device, and no pipe that nobody writes to. Raises NotFoundError."""
+        return self._text(name, read_regular(name, self.limit))
+
+    def word(self, text: str) -> str:
+        """Return an argument as text: what was not UTF-8 came in as lone surrogates."""
+        return self._text("the prompt", text.encode("utf-8", "surrogateescape"))
+
+    def _read(self, fd: int, name: str) -> bytes:
+        data = bytearray()
+        while chunk := _chunk(fd):
+            data += chunk
+            if len(data) > self.limit:
+                raise PromptTooLongError(
+                    f"{name} is longer than {self.limit / 2**20:g} MiB", hint="--max-stdin MIB allows more"
+                )
+        return bytes(data)
+
+    def _text(self, name: str, data: bytes) -> str:
+        text = data.decode("utf-8", "replace")
+        n_bad = text.count("\ufffd") - data.count("\ufffd".encode())
+        n_zero = text.count("\0")
+        if n_bad or n_zero:
+            what = " and ".join(
+                words for n, words in ((n_bad, f"{n_bad} invalid UTF-8"), (n_zero, f"{n_zero} NUL")) if n
+            )
+            self.warnings.append(Warned("input", f"{name}: {what} replaced by \ufffd"))
+        return text.replace("\0", "\ufffd")
+
+
+def _chunk(fd: int) -> bytes:
+    """Return the next bytes, b"" at the end; waits also where another program has made the descriptor non-blocking."""
+    while True:
+        try:
+            return os.read(fd, 1 << 20)
+        except BlockingIOError:
+            _can_read(fd)
+
+
+def _can_read(fd: int, seconds: float | None = None) -> bool:
+    """Wait until there is something to read or the end is reached; False after `seconds` of silence."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else 1e3 * seconds))
+
+
+def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
+    """Return the bytes of a regular file or of /dev/null, at most `limit`; `said` is how an error calls it.
+
+    Raises NotFoundError, or PromptTooLongError.
+    """
+    said = said or name
+    try:
+        fd = os.open(os.path.expanduser(name), os.O_RDONLY | os.O_NONBLOCK)  # which opens a pipe without waiting
+        with open(fd, "rb") as file:
+            status = os.fstat(fd)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not (stat.S_ISREG(status.st_mode) or os.path.samestat(status, os.stat(os.devnull))):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no such name"
+        raise NotFoundError(f"cannot read {said}: {reason}", hint="the name of a text file") from None
+    if len(data) > limit:
+        raise PromptTooLongError(f"{said} is longer than {limit / 2**20:g} MiB", hint="a shorter text")
+    return data
+
+
+def compose(words: str, data: list[Attachment], *, is_raw: bool) -> str:
+    """Return one prompt: each piece of data fenced, a blank line, the words. Raw prompts are joined without fences."""
+    return "".join(piece.text for piece in data) + words if is_raw else with_attachments(words, data)
+
+
+def read_prompt(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs, *, is_raw: bool) -> str:
+    """Return the prompt made of words, standard input and files. Raises UsageError if there is none."""
+    spoken, data = read_parts(words, files, inputs)
+    return prompt_of(spoken, data, is_raw=is_raw, is_given=bool(words))
+
+
+def prompt_of(spoken: str, data: list[Attachment], *, is_raw: bool, is_given: bool) -> str:
+    """Return one prompt. Raises UsageError if there is none; a raw one that `is_given` may be empty."""
+    prompt = compose(spoken, data, is_raw=is_raw)
+    if not prompt.strip() and not (is_raw and is_given):
+        raise UsageError("there is no prompt", hint='localspec run "Once upon a time", or pipe one in')
+    return prompt
+
+
+def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -> tuple[str, list[Attachment]]:
+    """Return the words, and what they are about; an input that has nothing else to it is words."""
+    spoken = " ".join(inputs.word(word) for word in words)
+    data = [Attachment("" if name == "-" else name, inputs.file(name)) for name in files]
+    if "-" not in files:
+        piped = inputs.stdin(is_wanted=not words and not files)
+        if piped:
+            data.insert(0, Attachment("", piped))
+    data = [piece for piece in data if piece.text]
+    if not spoken and len(data) == 1 and not data[0].name:
+        # echo and editors end a text with a newline that nobody means as part of it.
+        return data[0].text.removesuffix("\n"), []
+    return spoken, data

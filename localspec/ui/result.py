@@ -1,0 +1,135 @@
+"""The JSON object of one answer (`--json`, and the `result` of the event stream's `end`): localspec.result/1.
+
+`timings` has llama.cpp's field names, so that existing readers work. Every number is defined in `localspec.ui.stats`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from localspec import __version__
+from localspec.settings.request import LoadSettings, Request
+from localspec.ui.stats import Stats
+from localspec.ui.summary import ttft_ms, verdict
+
+if TYPE_CHECKING:
+    from localspec.conversations.current import Current
+
+SCHEMA = "localspec.result/1"
+
+
+def result(stats: Stats, settings: LoadSettings, request: Request, current: Current | None = None) -> dict[str, Any]:
+    """Return the object of a finished answer; `current` is the place in the conversation in which it was given."""
+    loaded = stats.loaded
+    return {
+        "schema": SCHEMA,
+        "text": stats.text,
+        "reasoning": None,
+        "finish_reason": stats.finished.reason if stats.finished else "error",
+        "session": current.id if current is not None and current.store.is_saved else None,
+        "seed": stats.started.seed if stats.started else request.sampling.seed,
+        "pair": {
+            "name": settings.name,
+            "target": dataclasses.asdict(loaded.target) if loaded else {"path": settings.target},
+            "draft": dataclasses.asdict(loaded.draft) if loaded and loaded.draft else None,
+        },
+        "params": params(settings, request, stats),
+        "timings": _timings(stats),
+        "spec": _spec(stats),
+        "memory": {
+            "peak_bytes": (stats.finished.peak_memory or None) if stats.finished else None,
+            "kv_bytes": sum(m.kv_bytes for m in (loaded.target, loaded.draft) if m) if loaded else None,
+        },
+        "warnings": [{"code": warned.code, "message": warned.message} for warned in stats.warnings],
+        "versions": {"localspec": __version__, **(loaded.versions if loaded else {})},
+    }
+
+
+def params(settings: LoadSettings, request: Request, stats: Stats | None = None) -> dict[str, Any]:
+    """Return what was asked for; with `stats`, every `auto` as it was decided."""
+    held = dataclasses.asdict(settings)
+    for name in ("target", "draft", "name"):  # these are the result's `pair`
+        del held[name]
+    asked = dataclasses.asdict(request)
+    # JSON has no infinities, and a token is banned by one.
+    bias = [[token, str(value) if math.isinf(value) else value] for token, value in request.sampling.logit_bias]
+    chosen = {
+        "max_tokens": request.max_tokens,
+        "stop": list(request.stop),
+        "raw": request.prompt is not None,
+        **held,
+        **asked["sampling"],
+        "logit_bias": bias,
+        **asked["speculation"],
+    }
+    if stats is not None and stats.loaded is not None:
+        chosen |= {"ctx": stats.loaded.n_ctx, "threads": stats.loaded.threads}
+    if stats is not None and stats.started is not None:
+        started = stats.started
+        chosen |= {name: getattr(started, name) for name in ("method", "tree", "length", "k", "verify", "seed")}
+        chosen |= {"is_seeded": started.is_seeded, "is_lossless": started.is_lossless}
+    return chosen
+
+
+def _timings(stats: Stats) -> dict[str, Any]:
+    prefilled = stats.prefilled
+    prompt_ms = prefilled.ms if prefilled else None
+    fresh = prefilled.prompt_n - prefilled.cache_n if prefilled else 0
+    return {
+        "cache_n": prefilled.cache_n if prefilled else None,
+        "prompt_n": prefilled.prompt_n if prefilled else None,
+        "prepare_ms": prefilled.prepare_ms if prefilled else None,
+        "prompt_ms": prompt_ms,
+        "prompt_per_second": 1e3 * fresh / prompt_ms if prompt_ms else None,
+        "predicted_n": stats.emitted,
+        "predicted_ms": stats.decode_ms if stats.passes else None,
+        "predicted_per_second": stats.tok_per_s,
+        "draft_n": stats.drafted,
+        "draft_n_accepted": stats.accepted,
+        "ttft_ms": ttft_ms(stats),
+        "wall_ms": (stats.finished.wall_ms or None) if stats.finished else None,
+        "load_ms": stats.loaded.load_ms if stats.loaded else None,
+    }
+
+
+def _spec(stats: Stats) -> dict[str, Any]:
+    baseline, compared = stats.baseline, stats.comparison
+    return {
+        "k": stats.started.k if stats.started else None,
+        "reproducible": bool(stats.started and stats.started.widths),
+        "widths": list(stats.started.widths) or None if stats.started else None,
+        "passes": stats.passes,
+        "drafting_passes": stats.drafting_passes,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "emitted": stats.emitted,
+        "cut": stats.cut,
+        "tokens_per_pass": stats.tokens_per_pass,
+        "acceptance": stats.acceptance,
+        "accepted_length": stats.accepted_length,
+        "accepted_length_over_k": stats.accepted_over_k,
+        "mean_alpha": stats.mean_alpha,
+        "tested_per_pos": stats.tested,
+        "accepted_per_pos": stats.accepted_per_pos,
+        "reached_per_pos": stats.reached,
+        "tokens_by_source": stats.by_source,
+        "ms": {
+            "draft": stats.draft_ms,
+            "verify": stats.verify_ms,
+            "sample": stats.sample_ms,
+            "other": stats.other_ms,
+        },
+        "baseline": baseline
+        and {
+            "tok_per_s": baseline.tok_per_s,
+            "source": "probe",
+            "n_tokens": baseline.n,
+            "ctx": baseline.ctx,
+            "age_s": round(baseline.age_s, 3),
+        },
+        "verdict": verdict(stats) or None,
+        "speedup": stats.speedup,
+        "speedup_ci95": compared and [compared.low, compared.high],
+    }

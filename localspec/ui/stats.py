@@ -1,0 +1,273 @@
+"""Counters folded from events: the only place where a number shown to a person is computed.
+
+Definitions (`localspec` prints nothing that is not one of these):
+
+* A *pass* is one evaluation of the target that commits tokens: a `Committed` event. The prompt's own evaluation is
+  the first of them, for it yields the first token.
+* *drafted* counts draft tokens the target tested; *accepted* those it kept. A pass commits its accepted tokens and one
+  token of the target's own, unless a stop rule cut it inside the accepted run: then the pass is *cut*.
+* Position i is a level of the draft below the pending token. `tested[i]` passes had a draft deeper than i,
+  `accepted_per_pos[i]` kept more than i tokens, and `reached[i]` are those whose fate at i was decided at all: every
+  earlier position was accepted. `accepted_per_pos[i] / reached[i]` is the conditional acceptance at i.
+* *acceptance* = accepted / drafted, over the whole answer. *mean alpha* = sum accepted[i] / sum reached[i]: the
+  probability that a draft token which the verifier looks at is kept, each look counted once (the maximum-likelihood
+  estimate of alpha of 2211.17192 section 3.1).
+* *la* = accepted tokens per drafting pass, *la/k* = the mean over drafting passes of accepted / depth.
+* *speedup* = plain milliseconds a token / the answer's, both as medians and of decoding alone (neither the prompt nor
+  the token it yields). docs/figures.md defines it and says when none is shown; `Stats.comparison` computes it.
+
+Identities: emitted = accepted + passes - cut; sum accepted_per_pos = accepted for chains and trees alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+from localspec.engine.events import (
+    Committed,
+    Event,
+    Finished,
+    Loaded,
+    Prefilled,
+    Probed,
+    Started,
+    Warned,
+)
+from localspec.ui.speedup import Comparison, Passes, compare
+
+SOURCES = ("accepted", "corrected", "bonus", "plain")
+
+
+FEW = 0.1  # share of the decoding passes: where fewer drafted, no speedup is shown
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What plain decoding costs here: the median of `n` plain passes of this answer and of earlier ones.
+
+    The last of them was `age_s` seconds ago, with `ctx` tokens in the context.
+    """
+
+    ms_per_token: float
+    n: int
+    ctx: int
+    age_s: float
+
+    @property
+    def tok_per_s(self) -> float:
+        return 1000.0 / self.ms_per_token
+
+
+@dataclass(slots=True)
+class Foreseen:
+    """Passes of one drafter with what its plans promised of them and what came: tokens and milliseconds, summed.
+
+    The narrowest had `fewest` rows and the widest `most`.
+    """
+
+    passes: int = 0
+    fewest: int = 0
+    most: int = 0
+    promised_tokens: float = 0.0
+    promised_ms: float = 0.0
+    tokens: int = 0
+    ms: float = 0.0
+
+    def add(self, event: Committed) -> None:
+        """Take a pass whose plan promised something."""
+        assert event.expected_tokens is not None
+        assert event.expected_ms is not None
+        self.passes += 1
+        self.fewest = min(self.fewest or event.rows, event.rows)
+        self.most = max(self.most, event.rows)
+        self.promised_tokens += event.expected_tokens
+        self.promised_ms += event.expected_ms
+        self.tokens += len(event.out)
+        self.ms += event.ms.draft + event.ms.verify + event.ms.sample + event.ms.other
+
+
+@dataclass(slots=True)
+class Stats:
+    """The account of one answer. `observe` every event of its load and its generation, in order."""
+
+    clock: Callable[[], float] = time.monotonic
+    loaded: Loaded | None = None
+    started: Started | None = None
+    prefilled: Prefilled | None = None
+    finished: Finished | None = None
+    warnings: list[Warned] = field(default_factory=list)
+    passes: int = 0
+    drafting_passes: int = 0
+    emitted: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    cut: int = 0
+    tested: list[int] = field(default_factory=list)
+    accepted_per_pos: list[int] = field(default_factory=list)
+    reached: list[int] = field(default_factory=list)
+    foreseen: dict[str, Foreseen] = field(default_factory=dict)  # by drafter
+    by_source: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 0))
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    sample_ms: float = 0.0
+    other_ms: float = 0.0
+    context_n: int = 0
+    _text: list[str] = field(default_factory=list)
+    _kept_share: float = 0.0
+    _decoded: int = 0
+    _plain: list[Probed] = field(default_factory=list)
+    _plain_at: float = 0.0  # the clock's time of the last of them
+    _timed: Passes = field(default_factory=Passes)
+    _compared: tuple[tuple[int, int], Comparison | None] = ((0, 0), None)  # after how many passes, plain and all
+
+    def observe(self, event: Event) -> None:
+        """Take one event into account; those that carry no number are ignored."""
+        match event:
+            case Loaded():
+                self.loaded = event
+            case Started():
+                self.started = event
+            case Prefilled():
+                self.prefilled = event
+                self.context_n = event.prompt_n
+            case Committed():
+                self._commit(event)
+            case Probed():
+                self._plain.append(event)
+                self._plain_at = self.clock() - event.age_s
+            case Warned():
+                self.warnings.append(event)
+            case Finished():
+                self.finished = event
+                self._text.append(event.tail)
+
+    def _commit(self, event: Committed) -> None:
+        self.passes += 1
+        self.emitted += len(event.out)
+        self.context_n = event.position + len(event.out)
+        self.drafted += event.k
+        self.accepted += event.n_accepted
+        for piece in event.out:
+            self.by_source[piece.source] = self.by_source.get(piece.source, 0) + 1
+        is_cut = not event.out or event.out[-1].source == "accepted"
+        self.cut += is_cut
+        self._text.append(event.text)
+        self._time(event)
+        if event.plain_ms is not None:
+            self._plain.append(Probed(event.plain_ms, event.position))
+            self._plain_at = self.clock()
+        if event.expected_ms is not None and event.expected_tokens is not None:
+            self.foreseen.setdefault(event.drafter, Foreseen()).add(event)
+        if event.depth > 0:
+            self._positions(event, is_cut)
+
+    def _time(self, event: Committed) -> None:
+        """Add the pass's times, but not those of the prompt's own: `Prefilled` has them, and it is no decoding."""
+        if event.index > 0:
+            ms = event.ms
+            self.draft_ms += ms.draft
+            self.verify_ms += ms.verify
+            self.sample_ms += ms.sample
+            self.other_ms += ms.other
+            self._decoded += len(event.out)
+            self._timed.add(event.drafter, event.rows, ms.draft, ms.verify + ms.sample + ms.other)
+
+    def _positions(self, event: Committed, is_cut: bool) -> None:
+        self.drafting_passes += 1
+        self._kept_share += event.n_accepted / event.depth
+        # A cut pass says nothing of the position after the cut; any other decided one more than it accepted.
+        n_reached = event.n_accepted if is_cut else min(event.n_accepted + 1, event.depth)
+        for counts, upto in (
+            (self.tested, event.depth),
+            (self.accepted_per_pos, event.n_accepted),
+            (self.reached, n_reached),
+        ):
+            counts.extend([0] * (event.depth - len(counts)))
+            for position in range(upto):
+                counts[position] += 1
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self._text)
+
+    @property
+    def tokens_per_pass(self) -> float | None:
+        return _ratio(self.emitted, self.passes)
+
+    @property
+    def acceptance(self) -> float | None:
+        """Cumulative acceptance: accepted / drafted."""
+        return _ratio(self.accepted, self.drafted)
+
+    @property
+    def conditional(self) -> list[float | None]:
+        """Acceptance at each position, given that every earlier one was accepted."""
+        return [_ratio(kept, seen) for kept, seen in zip(self.accepted_per_pos, self.reached, strict=True)]
+
+    @property
+    def mean_alpha(self) -> float | None:
+        """Probability that a draft token the verifier looks at is kept."""
+        return _ratio(sum(self.accepted_per_pos), sum(self.reached))
+
+    @property
+    def accepted_length(self) -> float | None:
+        """la: accepted tokens per drafting pass."""
+        return _ratio(self.accepted, self.drafting_passes)
+
+    @property
+    def accepted_over_k(self) -> float | None:
+        """la/k: the mean over drafting passes of accepted / depth."""
+        return _ratio(self._kept_share, self.drafting_passes)
+
+    @property
+    def ms_per_token(self) -> float | None:
+        """Measured milliseconds of decoding a token."""
+        return _ratio(self.decode_ms, self._decoded)
+
+    @property
+    def tok_per_s(self) -> float | None:
+        return _ratio(1000.0, self.ms_per_token or 0.0)
+
+    @property
+    def decode_ms(self) -> float:
+        """Milliseconds spent in passes after the prompt's own."""
+        return self.draft_ms + self.verify_ms + self.sample_ms + self.other_ms
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """Plain decoding as the plain passes known measured it, None before the second one."""
+        if len(self._plain) < 2:
+            return None
+        ms = median(one.plain_ms for one in self._plain)
+        return Baseline(ms, len(self._plain), self._plain[-1].ctx, self.clock() - self._plain_at)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """This answer against plain decoding; None without drafts, or with fewer than two passes of either."""
+        if not self.drafted:
+            return None
+        counts = (len(self._plain), self._timed.n)
+        if counts != self._compared[0]:  # faces ask for it several times between two passes
+            plain = [one.plain_ms for one in self._plain]
+            self._compared = (counts, compare(plain, self._timed, self._decoded))
+        return self._compared[1]
+
+    @property
+    def drafted_little(self) -> bool:
+        """Whether too few decoding passes drafted for a speedup to be theirs."""
+        return self.drafting_passes < FEW * self._timed.n
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast as plain decoding; None where that is unknown, undecided or no merit of drafts."""
+        found = self.comparison
+        return None if found is None or found.holds_one or self.drafted_little else found.factor
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    """Return part / whole, None where there is nothing to divide by."""
+    return part / whole if whole else None

@@ -1,0 +1,186 @@
+"""The same numbers in three sizes: the live status, the stats line, and the table of /stats."""
+
+from __future__ import annotations
+
+from localspec.ui.stats import Baseline, Stats
+
+ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
+PLAIN = "plain decoding"
+ALIKE = "about the speed of plain decoding"
+UNCLEAR = "no clear difference from plain"
+SENTENCES = {
+    PLAIN: "This answer was decoded plainly",
+    ALIKE: "This answer ran at about the speed of plain decoding",
+    UNCLEAR: "This answer was not clearly faster or slower than plain decoding",
+}
+
+
+def live_line(stats: Stats) -> str:
+    """Return the status while text is coming, the most wanted number first: narrow terminals cut it."""
+    parts = []
+    if stats.tok_per_s is not None:
+        parts.append(f"{stats.tok_per_s:.1f} tok/s")
+    if stats.speedup is not None:
+        parts.append(standing(stats))
+    if stats.acceptance is not None:
+        parts.append(f"accepted {percent(stats.acceptance)}")
+        parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
+    return " · ".join(parts)
+
+
+def stats_line(stats: Stats) -> str:
+    """Return the line that stands below an answer."""
+    parts = [f"{stats.emitted} tok"] if stats.started is not None else []
+    if stats.tok_per_s is not None:
+        parts.append(f"{stats.tok_per_s:.1f} tok/s")
+    if stats.drafted:
+        parts.append(speedup_words(stats))
+        parts.append(f"accepted {stats.accepted}/{stats.drafted} drafted ({percent(stats.acceptance)})")
+        parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
+    elif stats.started is not None and (stats.started.k == 0 or stats.passes > 1):
+        parts.append(PLAIN)
+    if stats.started is not None and not stats.started.is_lossless:
+        parts.append(f"approximate: {stats.started.verify} changes the distribution")
+    if stats.started is not None and stats.started.widths:
+        parts.append(f"reproducible, widths 1 to {stats.started.widths[-1]}")
+    ttft = ttft_ms(stats)
+    if ttft is not None:
+        parts.append(f"ttft {ttft / 1e3:.2f} s")
+    if stats.finished is not None and stats.finished.reason in ("interrupted", "timeout"):
+        parts.append(stats.finished.reason)
+    return " · ".join(parts)
+
+
+def verdict(stats: Stats) -> str:
+    """Return one sentence: how fast this answer was beside plain decoding, and what the controller found."""
+    if stats.started is None:
+        return ""
+    found = stats.finished.verdict.rstrip(".") if stats.finished is not None else ""
+    if found and (not stats.drafted or stats.comparison is None):
+        told = _capital(found)
+    else:
+        told = _sentence(stats) + (f"; {found}" if found else "")
+    return f"{told}."
+
+
+def _sentence(stats: Stats) -> str:
+    """Return how fast this answer was beside plain decoding, as a sentence without its full stop."""
+    if stats.speedup is None:
+        words = standing(stats)
+        return SENTENCES.get(words, _capital(words))
+    times = f"{stats.speedup:.2f} times as fast as plain decoding ({interval(stats)})"
+    return f"Drafting made this answer {'slower: ' if is_slower(stats) else ''}{times}"
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def plans(stats: Stats) -> str:
+    """Return what the plans promised and what came of them, a pass of each drafter; "" where none promised anything."""
+    told = []
+    for name, one in stats.foreseen.items():
+        n = one.passes
+        rows = f"{one.most}" if one.fewest == one.most else f"{one.fewest} to {one.most}"
+        planned = f"{one.promised_tokens / n:.1f} tokens in {one.promised_ms / n:.1f} ms planned"
+        passes = f"{n} passes" if n > 1 else "1 pass"
+        told.append(f"{name} in {passes} of {rows} rows: {planned}, {one.tokens / n:.1f} in {one.ms / n:.1f} ms came")
+    return "; ".join(told)
+
+
+def ttft_ms(stats: Stats) -> float | None:
+    """Return the milliseconds to the first token, None if none came: what stopped earlier has no such number."""
+    return stats.finished.ttft_ms if stats.finished is not None and stats.emitted else None
+
+
+def is_slower(stats: Stats) -> bool:
+    """Whether speculation cost time: worth a colour."""
+    return stats.speedup is not None and stats.speedup < 1.0
+
+
+def standing(stats: Stats) -> str:
+    """Return the speedup, or in a few words why none is shown."""
+    if not stats.drafted:
+        return PLAIN if stats.started is not None and stats.started.k == 0 else "nothing was drafted"
+    found = stats.comparison
+    if found is None:
+        return "no speedup was measured"
+    if stats.speedup is not None:
+        return f"{stats.speedup:.2f}× plain"
+    if not found.holds_one:
+        return f"only {stats.drafting_passes} of {stats.passes - 1} passes drafted"
+    is_alike = stats.drafted_little or (found.low * ABOUT >= 1.0 and found.high <= ABOUT)
+    return ALIKE if is_alike else UNCLEAR
+
+
+def interval(stats: Stats) -> str:
+    """Return the interval of the speedup that is shown, "" where none is."""
+    found = stats.comparison
+    return "" if found is None or stats.speedup is None else f"{found.low:.2f} to {found.high:.2f}"
+
+
+def speedup_words(stats: Stats) -> str:
+    """Return the speedup, or why none is shown, with the plain rate that it is measured against."""
+    if stats.baseline is None or not stats.drafted:
+        return standing(stats)
+    shown = "" if stats.speedup is None else f", {interval(stats)}"
+    return f"{standing(stats)}{shown} ({plain_rate(stats.baseline)})"
+
+
+def plain_rate(baseline: Baseline) -> str:
+    """Return how fast plain decoding is, by how many passes, and when the last of them was."""
+    when = "now" if baseline.age_s < 1 else f"{age(baseline.age_s)} ago"
+    return f"plain {baseline.tok_per_s:.1f} tok/s, {baseline.n} passes, {when}"
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, in one word and its unit."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else "hours"
+
+
+def table(stats: Stats) -> str:
+    """Return every number of an answer, one a line."""
+    rows: list[tuple[str, str]] = []
+    if stats.started is not None:
+        s = stats.started
+        axes = f"{s.method}, {s.tree}, {s.length}, k {s.k}, verified by {s.verify}"
+        rows.append(("speculation", axes))
+        if s.is_seeded:  # a seed that was drawn says nothing: by residual rejection it does not give the text again
+            rows.append(("seed", str(s.seed)))
+    if stats.prefilled is not None:
+        p = stats.prefilled
+        rows.append(("prompt", f"{p.prompt_n} tokens, {p.cache_n} of them cached, {p.ms:.0f} ms"))
+    if stats.started is not None:
+        rows.append(("answer", f"{stats.emitted} tokens in {stats.passes} passes"))
+    if stats.tok_per_s is not None:
+        rows.append(("speed", f"{stats.tok_per_s:.1f} tok/s, {speedup_words(stats)}"))
+    if stats.drafted:
+        rows += _draft_rows(stats)
+    if stats.passes > 1:
+        n = stats.passes - 1  # the prompt's own pass is timed with the prompt
+        parts = (("draft", stats.draft_ms), ("verify", stats.verify_ms), ("sample", stats.sample_ms))
+        times = " · ".join(f"{name} {ms / n:.1f}" for name, ms in (*parts, ("other", stats.other_ms)))
+        rows.append(("ms a pass", times))
+    rows += [(name, told) for name, told in (("plans", plans(stats)), ("verdict", verdict(stats))) if told]
+    ttft = ttft_ms(stats)
+    if ttft is not None:
+        rows.append(("first token", f"{ttft:.0f} ms"))
+    if stats.finished is not None and stats.finished.peak_memory:
+        rows.append(("peak memory", f"{stats.finished.peak_memory / 2**20:.0f} MiB"))
+    return "\n".join(f"  {name:<12} {value}" for name, value in rows)
+
+
+def _draft_rows(stats: Stats) -> list[tuple[str, str]]:
+    by_position = " ".join("-" if rate is None else percent(rate) for rate in stats.conditional)
+    sources = " · ".join(f"{name} {n}" for name, n in stats.by_source.items() if n)
+    return [
+        ("accepted", f"{stats.accepted} of {stats.drafted} drafted ({percent(stats.acceptance)})"),
+        ("by position", f"{by_position} (given that the one before was accepted)"),
+        ("tokens", sources),
+        ("a pass", f"{stats.tokens_per_pass or 0:.2f} tokens, {stats.accepted_length or 0:.2f} of them accepted"),
+    ]
+
+
+def percent(share: float | None) -> str:
+    """Return a share in whole percent."""
+    return "-" if share is None else f"{100 * share:.0f} %"

@@ -1,0 +1,316 @@
+"""The engine in a child process, so that a native abort never takes the terminal with it.
+
+`Worker` is what every face uses: it starts `localspec.worker.main`, sends it commands and yields the events it answers
+with. Nothing native is imported here. Invariants: a child that dies, hangs at its start or speaks nonsense ends in one
+`WorkerDiedError`, and no call waits for ever on a child that was told to stop.
+
+Three pipes: `commands` (JSON lines), `control` (a request's number per line: stop that one; end of file: the parent
+is gone) and `events` (JSON lines that carry the request's number). Cancelling has a pipe of its own because a signal
+handler may run in the middle of a long write to `commands`, whose line it must not break.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from localspec.engine.events import (
+    TYPES,
+    Event,
+    Failed,
+    Finished,
+    Inspected,
+    Loaded,
+    Loading,
+    Prefilled,
+    Started,
+    event_from_wire,
+)
+from localspec.errors import InternalError, LocalspecError, WorkerDiedError, tells_out_of_memory
+from localspec.settings.request import LoadSettings, Request, to_wire
+from localspec.worker.process import CRASH, Child, Garbage, last_lines
+
+if TYPE_CHECKING:
+    from localspec.control.timing import Survey
+    from localspec.lossless.questions import Question
+
+# Until an event says more.
+_DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "checking", "survey": "timing passes"}
+REPORT = "--log-file FILE, and report what the file says"
+# How many lines of its log an error brings along.
+LOG_LINES = 20
+_FATES = {
+    "SIGKILL": ("was killed (SIGKILL), probably out of memory", "--ctx 2048, which takes less memory"),
+    "SIGSEGV": ("crashed (SIGSEGV)", REPORT),
+    "SIGBUS": ("crashed (SIGBUS): the model file may have changed or its disk failed", REPORT),
+    "SIGABRT": ("aborted (SIGABRT)", REPORT),
+    "SIGILL": (
+        "met an instruction this processor lacks (SIGILL): llama.cpp was built for another one",
+        "localspec doctor, which says the line that builds it for this one",
+    ),
+}
+_SMALLER = "--draft none, or a smaller quantisation of the model"  # of what is killed while it loads
+
+
+# What ggml says before it aborts because of another machine.
+_RPC = ("Remote RPC server crashed", "Failed to connect to", "RPC handshake failed")
+_RPC_FATE = (
+    "lost an RPC server (it ended, or the network did)",
+    "localspec doctor --rpc HOST:PORT,... shows which servers answer",
+)
+# Loading found the memory there; another program may have taken it since, and the first long prompt wants more.
+_MEMORY_FATE = (
+    "ran out of memory (SIGABRT; a GPU's, if it uses one)",
+    "--gpu N with fewer layers, a smaller --ctx, or --draft none",
+)
+
+
+# Seconds between looks at an answer's tokens: what comes faster than an eye can tell is read together. To wake a
+# process for each takes from the passes, whose threads have every processor: 1 to 2 % of a pass of 20 ms.
+FRAME = 1 / 30
+TALKING = 6  # times the patience with a cancelled answer that is silent: with one that still comes
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait: for a new child's first word, for a cancelled answer to end, for a closed child to leave."""
+
+    start: float = 30.0
+    cancel: float = 10.0
+    close: float = 1.0
+
+
+class Worker:
+    """One child process that holds the models. One request at a time; `cancel` may come from anywhere.
+
+    `command` replaces the child's command line; the numbers of its three pipes are appended to it.
+    """
+
+    def __init__(
+        self, *, command: Sequence[str] | None = None, log_file: Path | None = None, timeouts: Timeouts | None = None
+    ) -> None:
+        # -P: the current folder is no place to import from; somebody's json.py may lie there.
+        self._command = command or [sys.executable, "-P", "-m", "localspec.worker.main"]
+        self._log_file = log_file
+        self._timeouts = timeouts or Timeouts()
+        self._child: Child | None = None
+        self._sequence = 0  # the number of the latest request
+        self._running = 0  # its number while it has not ended
+        self._cancelled = 0  # the number of the last request that was cancelled
+        self._cancelled_at = 0.0
+        self._doing = "starting"
+        self._last_log = ""
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Load models, starting the child if there is none; ends after Loaded.
+
+        A load that is cancelled or left early ends with its child, which has nothing to lose: reading a large file
+        cannot be interrupted otherwise. After a cancel the last event is Finished.
+        """
+        if self._child is None:
+            self._doing = "starting"
+            self._child = Child.start(self._command, self._log_file)
+        return self._request(self._child, "load", {"settings": to_wire(settings)})
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer one request; ends after Finished. The request is on its way when this returns.
+
+        Closing the iterator early cancels the request; the next one need not wait for that.
+        """
+        return self._request(self._loaded_child(), "generate", {"request": to_wire(request)})
+
+    def inspect(self, question: Question) -> Iterator[Event]:
+        """Ask something about the pair; ends after Inspected. As `generate` otherwise."""
+        child = self._loaded_child()
+        from localspec.lossless.questions import to_wire as question_to_wire  # late: it loads numpy
+
+        return self._request(child, "inspect", {"question": question_to_wire(question)})
+
+    def survey(self, asked: Survey) -> Iterator[Event]:
+        """Time the pair's passes; ends after Inspected, with Loading events on the way. As `generate` otherwise."""
+        return self._request(self._loaded_child(), "survey", {"survey": asdict(asked)})
+
+    def cancel(self) -> None:
+        """Ask the request that is running to stop soon; harmless without one. Safe in threads and signal handlers."""
+        child, sequence = self._child, self._sequence
+        if self._cancelled != sequence:
+            self._cancelled_at = time.monotonic()  # first: a reader in another thread looks at it once the number fits
+            self._cancelled = sequence
+        if child is not None:
+            child.cancel(sequence)
+
+    def close(self) -> None:
+        """End the child within about a second. An answer being read in another thread just ends."""
+        self._close(self._timeouts.close)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, None without a child."""
+        return None if self._child is None else self._child.process.pid
+
+    def lost(self) -> WorkerDiedError | None:
+        """Return what happened to a child that died with nothing to do, None if it lives or there is none.
+
+        Without this the next request would be blamed for it.
+        """
+        child = self._child
+        if child is None or self._running or child.process.poll() is None:
+            return None
+        self._doing = "idle"
+        return self._died(child)
+
+    def log_tail(self, lines: int = LOG_LINES) -> str:
+        """Return the last lines the child wrote to its log, safe to print; kept after its death."""
+        return last_lines(self._last_log if self._child is None else self._child.log.tail(), lines)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _loaded_child(self) -> Child:
+        """Return the child, which holds models; raises WorkerDiedError where there is none."""
+        lost = self.lost()
+        if lost is not None:
+            raise lost
+        if self._child is None:
+            raise WorkerDiedError("No model is loaded: the engine is not running", hint="load the models again")
+        return self._child
+
+    def _close(self, grace: float) -> None:
+        child, self._child, self._running = self._child, None, 0
+        if child is not None:
+            self._last_log = child.log.tail()
+            child.end(grace)
+
+    def _request(self, child: Child, command: str, content: dict[str, Any]) -> Iterator[Event]:
+        """Send a command at once and return its events: a generator would send only when it is first read."""
+        if self._running:
+            child.cancel(self._running)  # nobody reads it any more
+        self._sequence += 1  # before the line is out: a cancel from here on means this request
+        sequence = self._running = self._sequence
+        line = json.dumps({"seq": sequence, "command": command, **content})
+        child.send(line.encode("ascii") + b"\n", self._timeouts.start)
+        return self._events(child, sequence, command)
+
+    def _events(self, child: Child, sequence: int, command: str) -> Iterator[Event]:
+        """Yield the events of one request until its last; stop it if the reader leaves earlier."""
+        started = time.monotonic()
+        self._doing = _DOING[command] if child.is_ready else "starting"
+        try:
+            for wire in self._lines(child, sequence, command):
+                if wire.get("type") == "ready":
+                    self._doing = _DOING[command]
+                if wire.get("seq") != sequence:
+                    continue  # of a request that was left early
+                event = self._rebuild(child, wire)
+                is_over = isinstance(event, Loaded | Finished | Inspected | Failed)
+                if is_over:
+                    self._doing, self._running = "idle", 0
+                if isinstance(event, Failed):
+                    raise self._error(child, event)
+                if event is not None:
+                    yield event
+                if is_over:
+                    return
+            if self._child is child:  # the lines of a load end when it is cancelled
+                self._close(grace=0.0)
+                wall_ms = 1e3 * (time.monotonic() - started)
+                yield Finished(reason="interrupted", tail="", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=0)
+        finally:
+            if self._running == sequence and command == "load":
+                self._close(grace=0.0)
+            elif self._running == sequence:
+                self.cancel()
+
+    def _lines(self, child: Child, sequence: int, command: str) -> Iterator[dict[str, Any]]:
+        """Yield what the child says, looking often whether it still does what it should; ends if that is over."""
+        started = heard = time.monotonic()
+        noticed: float | None = None  # when it was first looked at, after the request was cancelled
+        pause = 0.0
+        while True:
+            assert self._sequence == sequence or self._child is not child, "a later request reads the events now"
+            try:
+                wire = child.read(timeout=0.1, pause=pause)
+            except Garbage as garbage:
+                raise self._died(child, f"spoke nonsense ({garbage}) and was ended", REPORT) from None
+            except EOFError:
+                if self._child is not child:
+                    return  # closed by another thread
+                raise self._died(child) from None
+            if wire is not None:
+                pause = FRAME if wire.get("type") == "committed" and wire.get("seq") == sequence else 0.0
+                yield wire
+            is_cancelled = self._cancelled == sequence
+            if is_cancelled and command == "load":
+                return
+            now = time.monotonic()
+            if not child.is_ready and now - started > self._timeouts.start:
+                reason = f"said nothing for {self._timeouts.start:g} s and was ended"
+                raise self._died(child, reason, "localspec --version, which shows whether llama.cpp can be loaded")
+            if wire is not None:
+                heard = now
+            if is_cancelled:
+                # What lies in the pipe may have been said before, while nobody read: silence shows that it hangs.
+                noticed = noticed or now
+                patience, since = self._timeouts.cancel, max(self._cancelled_at, heard)
+                if wire is not None:
+                    patience, since = TALKING * patience, noticed
+                if now - since > patience:
+                    reason = f"did not stop within {patience:g} s and was ended"
+                    raise self._died(child, reason, "load the models again")
+
+    def _rebuild(self, child: Child, wire: dict[str, Any]) -> Event | None:
+        """Return the event of a line, None for a type this version does not know, and note what the child is doing."""
+        try:
+            if wire.get("type") not in TYPES:
+                return None
+            event = event_from_wire(wire)
+            if isinstance(event, Failed):
+                event.exception()
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._died(child, "sent a malformed event and was ended", REPORT) from None
+        if isinstance(event, Loading) and self._doing != _DOING["survey"]:
+            self._doing = f"loading the {event.what}"
+        elif isinstance(event, Started):
+            self._doing = _DOING["generate"]  # what was loaded or measured before is done
+        elif isinstance(event, Prefilled):
+            self._doing = "generating"
+        return event
+
+    def _error(self, child: Child, failed: Failed) -> LocalspecError:
+        """Return the child's error; one that should not exist comes with the log."""
+        error = failed.exception()
+        if isinstance(error, InternalError):
+            error.detail.setdefault("log", last_lines(child.log.tail(), LOG_LINES))
+        return error
+
+    def _died(self, child: Child, reason: str = "", hint: str = "") -> WorkerDiedError:
+        """Clear the child away and return the error that says what happened to it; `reason` if that was our doing."""
+        status = child.end(self._timeouts.close if not reason else 0.0)
+        self._last_log = child.log.tail()
+        if self._child is child:
+            self._child, self._running = None, 0
+        name = ""
+        if status < 0:
+            with contextlib.suppress(ValueError):
+                name = signal.Signals(-status).name
+        if not reason:
+            fallback = f"was ended by {name or f'signal {-status}'}" if status < 0 else f"left with status {status}"
+            reason, hint = _FATES.get(name, (fallback, REPORT))
+            if name == "SIGKILL" and self._doing.startswith("loading"):
+                hint = _SMALLER  # a context is small beside weights that do not fit
+            if name == "SIGABRT" and any(sign in self._last_log for sign in _RPC):
+                reason, hint = _RPC_FATE
+            elif name == "SIGABRT" and tells_out_of_memory(last_lines(self._last_log.partition(CRASH)[0], LOG_LINES)):
+                reason, hint = _MEMORY_FATE
+        detail = {"doing": self._doing, "signal": name or None, "status": status, "log": self.log_tail()}
+        return WorkerDiedError(f"The engine {reason} while {self._doing}", hint=hint, detail=detail)

@@ -1,0 +1,207 @@
+"""The child process: runs a Session and writes events. `localspec.worker.client` starts it and documents the pipes.
+
+Invariants: only the main thread touches the session and writes events; the watching thread sets the cancel flag while
+the main thread decodes, and ends the process when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from localspec.backends.binding import Binding
+from localspec.engine import peak_memory
+from localspec.engine.events import Event, Failed, Finished, Inspected, Loaded, to_wire
+from localspec.errors import InternalError, LocalspecError, NotFoundError, ResourceError
+from localspec.settings.request import load_settings_from_wire, request_from_wire
+
+if TYPE_CHECKING:
+    from localspec.session.session import Session
+
+GRACE = 1.0  # seconds between the parent's end and ours
+# What a pass is told with, while the next one waits: events are trees, in which nobody need look for circles.
+ENCODE = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+PR_SET_PDEATHSIG = 1
+
+
+class CancelFlag:
+    """True while the request at hand is one that was cancelled. Numbers only grow, so no cancel is lost or kept."""
+
+    def __init__(self) -> None:
+        self.current = 0  # written by the main thread
+        self.cancelled = 0  # written by the watching thread
+
+    def __call__(self) -> bool:
+        return self.cancelled >= self.current
+
+
+class Server:
+    """Runs one command after another on one session at a time."""
+
+    def __init__(self, events: int, cancel: CancelFlag) -> None:
+        self._events = events
+        self._cancel = cancel
+        self._session: Session | None = None
+        self._binding = Binding()
+
+    def serve(self, command: dict[str, Any]) -> None:
+        """Run one command to its end and write its events; the last is Loaded, Finished, Inspected or Failed."""
+        sequence = self._cancel.current = int(command["seq"])
+        runs: dict[str, Callable[[dict[str, Any]], Iterator[Event]]] = {
+            "load": self._load,
+            "generate": self._generate,
+            "inspect": self._inspect,
+            "survey": self._survey,
+        }
+        started = time.monotonic()
+        is_over = False
+        try:
+            for event in runs[command["command"]](command):
+                is_over = isinstance(event, Loaded | Finished | Inspected | Failed)
+                self.write(sequence, event)
+            if not is_over:
+                raise InternalError("The engine stopped without saying why", hint="report this")
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            if not is_over:
+                self.write(sequence, self._last_event(error, 1e3 * (time.monotonic() - started)))
+
+    def write(self, sequence: int, event: Event) -> None:
+        """Write one event of request `sequence`."""
+        self.write_wire({"seq": sequence, **to_wire(event)})
+
+    def write_wire(self, wire: dict[str, Any]) -> None:
+        """Write one line; waits while the parent does not read, and raises BrokenPipeError when it is gone."""
+        rest = memoryview(ENCODE(wire).encode("ascii") + b"\n")
+        while rest:
+            rest = rest[os.write(self._events, rest) :]
+
+    def close(self) -> None:
+        """Free the models."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _load(self, command: dict[str, Any]) -> Iterator[Event]:
+        self.close()
+        settings = load_settings_from_wire(command["settings"])
+        with self._binding.loading(settings.threads):
+            session_class = _session_class()
+        self._session = session_class(self._cancel)
+        for event in self._session.load(settings):
+            if isinstance(event, Loaded):
+                self._binding.hold(event.threads)
+            yield event
+
+    def _generate(self, command: dict[str, Any]) -> Iterator[Event]:
+        if self._session is None:
+            raise InternalError("No model is loaded", hint="report this")
+        yield from self._session.generate(request_from_wire(command["request"]))
+
+    def _inspect(self, command: dict[str, Any]) -> Iterator[Event]:
+        if self._session is None:
+            raise InternalError("No model is loaded", hint="report this")
+        from localspec.lossless.questions import from_wire
+
+        yield from self._session.inspect(from_wire(command["question"]))
+
+    def _survey(self, command: dict[str, Any]) -> Iterator[Event]:
+        if self._session is None:
+            raise InternalError("No model is loaded", hint="report this")
+        from localspec.control.timing import Survey
+
+        yield from self._session.survey(Survey.from_wire(command["survey"]))
+
+    def _last_event(self, error: Exception, wall_ms: float) -> Event:
+        """Return the event that ends a request which raised `error`."""
+        if isinstance(error, LocalspecError):
+            return Failed(error.to_wire())
+        from localspec.engine.protocols import Cancelled  # late: it loads numpy
+
+        if isinstance(error, Cancelled):
+            peak = peak_memory.of_process()
+            return Finished(reason="interrupted", tail="", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=peak)
+        with contextlib.suppress(OSError):  # the log's disk may be full
+            traceback.print_exception(error)
+        if isinstance(error, MemoryError):
+            full = ResourceError("Memory does not suffice", hint="--ctx 2048, which takes less")
+            return Failed(full.to_wire())
+        message = f"The engine failed unexpectedly: {type(error).__name__}: {error}"
+        return Failed(InternalError(message, hint="--log-file FILE, and report what the file says").to_wire())
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until the end of the commands. Arguments: the numbers of commands, control and events, `--bound`."""
+    commands, control, events = map(int, arguments[:3])
+    _settle("--bound" in arguments[3:], (commands, control, events))
+    cancel = CancelFlag()
+    server = Server(events, cancel)
+    threading.Thread(target=_watch, args=(control, cancel), daemon=True, name="watch").start()
+    with contextlib.suppress(BrokenPipeError):
+        server.write_wire({"seq": 0, "type": "ready"})
+        with open(commands, "rb") as lines:
+            for line in lines:
+                server.serve(json.loads(line))
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    # The system frees faster than llama.cpp does, and destructors of GPU libraries crash in the wrong order.
+    os._exit(0)
+
+
+def _settle(is_bound: bool, pipes: tuple[int, ...]) -> None:
+    """Make this process a quiet child: no core files, no Ctrl-C, and none of our pipes in processes of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.enable(all_threads=False)  # the log then says in which call a crash happened
+    for fd in pipes:
+        os.set_inheritable(fd, False)
+    if is_bound and sys.platform == "linux":
+        # Should the end of file go unseen because native code holds the interpreter.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _watch(control: int, cancel: CancelFlag) -> None:
+    """Set the cancel flag for each number on `control`; at its end stop everything, and the process soon after."""
+    with contextlib.suppress(OSError, ValueError), open(control, "rb") as lines:
+        for line in lines:
+            cancel.cancelled = max(cancel.cancelled, int(line))
+    cancel.cancelled = sys.maxsize
+    time.sleep(GRACE)
+    os._exit(0)
+
+
+def _session_class() -> type[Session]:
+    """Import the session, and with it llama.cpp; raises NotFoundError where that is not installed or does not load."""
+    try:
+        from localspec.session.session import Session
+    except (ImportError, OSError, RuntimeError) as error:
+        if isinstance(error, ImportError) and str(error.name).startswith("localspec"):
+            raise  # our own mistake
+        hint = "localspec doctor, which says the line that installs it anew"
+        raise NotFoundError(f"llama.cpp cannot be loaded: {error}", hint=hint) from error
+    _echo_log()
+    return Session
+
+
+def _echo_log() -> None:
+    """Let llama.cpp's log reach ours."""
+    from localspec.backends.log import LOG
+
+    LOG.is_echoing = True
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

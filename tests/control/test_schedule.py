@@ -1,0 +1,132 @@
+"""When a pass is plain to measure plain decoding, and which measurements an answer goes on with."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.control.lengths import Fixed
+from localspec.control.schedule import Baselines, Probing
+from localspec.engine.acceptance import Acceptance
+from localspec.engine.draft import Draft, Draw, Source, Step, Times
+from localspec.engine.protocols import Controller, History, Plan, Room, Shape
+from localspec.tuning import AGAIN, BASELINE, EVERY, NEAR, RECENT
+
+EARLY = list(range(BASELINE))
+LATER = [AGAIN, AGAIN + 1, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
+ROOMY = Room(depth=99, nodes=99)
+
+
+class Text:
+    """What a controller may see of the text."""
+
+    tokens = (1,)
+    position = 1
+
+
+def observe(controller: Controller, plan: Plan) -> None:
+    """Let the controller see a pass that carried out its plan."""
+    draft = Draft.of([1] * (plan.max_nodes + 1), range(-1, plan.max_nodes))
+    verdict = draft.verdict(0, 2)
+    controller.observe(Step(draft, verdict, (2,), (Source.PLAIN,), (0,), 1, Times(), plan), 0.1)
+
+
+def test_measuring_passes_come_early_and_then_every_so_often() -> None:
+    """The plain ones come early and two in every EVERY; only one that follows a plain pass is a measurement."""
+    plain, probes = measuring(is_known=False)
+    assert plain == [*EARLY, *LATER]
+    assert sum(index < 4 for index in probes) >= 2  # a short answer has a baseline too
+
+
+def test_a_baseline_that_is_known_is_only_renewed() -> None:
+    plain, _ = measuring(is_known=True)
+    assert plain == LATER
+
+
+def measuring(*, is_known: bool) -> tuple[list[int], list[int]]:
+    """Return which passes were left plain, and which of them were measurements."""
+    inner = Fixed("d", Shape(4, 4, 1), Draw.COUPLED)
+    controller = Probing(inner, is_known=is_known)
+    plain, probes = [], []
+    for index in range(3 * EVERY):
+        plan = controller.plan(Text(), ROOMY)
+        if plan.max_nodes == 0:
+            plain.append(index)
+            assert plan.max_depth == 0
+            assert plan.why
+        else:
+            assert plan == inner.plan(Text(), ROOMY)
+        if plan.is_probe:
+            probes.append(index)
+        observe(controller, plan)
+    assert probes == [index for index in plain if index - 1 in plain]
+    return plain, probes
+
+
+def test_baselines_are_kept_for_answers_that_follow_soon_at_about_their_length() -> None:
+    now = [0.0]
+    baselines = Baselines(lambda: now[0], most=32)
+    baselines.add(60.0, 200)
+    assert baselines.near(200) == []  # one is no baseline
+    baselines.add(61.0, 201)
+    assert [one.ms for one in baselines.near(200)] == [60.0, 61.0]
+    assert baselines.near(201 + NEAR + 1) == baselines.near(200 - NEAR - 2) == []
+    for n in range(32):
+        baselines.add(float(n), 1000)
+    assert baselines.near(200) == []
+    assert len(baselines.near(1250)) == 32
+    now[0] = RECENT + 1
+    assert baselines.near(1000) == []
+
+
+def test_nothing_is_thought_of_in_a_measuring_pass() -> None:
+    """An exploring draft that is due would be forgone, and the next one put off."""
+    rooms = []
+
+    class Inner(Fixed):
+        def plan(self, history: History, room: Room) -> Plan:
+            rooms.append(room)
+            return super().plan(history, room)
+
+    controller = Probing(Inner("d", Shape(2, 2, 1), Draw.IID))
+    for _ in range(EVERY + 3):
+        observe(controller, controller.plan(Text(), ROOMY))
+    assert [n for n, room in enumerate(rooms) if room == Room(0, 0)] == [*EARLY, AGAIN, AGAIN + 1, EVERY, EVERY + 1]
+    assert {*rooms} == {Room(0, 0), ROOMY}
+
+
+def test_the_inner_controller_sees_every_pass() -> None:
+    """Also the measuring ones."""
+    seen = []
+
+    class Inner(Fixed):
+        def observe(self, step: Step, seconds: float) -> None:
+            seen.append(step.plan.is_probe)
+
+    controller = Probing(Inner("d", Shape(2, 2, 1), Draw.IID))
+    for _ in range(4):
+        observe(controller, controller.plan(Text(), ROOMY))
+    assert seen == [False, True, True, False]
+
+
+def test_all_passes_teach_what_is_accepted() -> None:
+    """Plans carry what is known, so that policies of trees go by it."""
+    known = Acceptance(Draw.IID)
+    controller = Probing(Fixed("d", Shape(2, 2, 1), Draw.IID), known)
+    for _ in range(BASELINE + 2):
+        plan = controller.plan(Text(), ROOMY)
+        assert plan.learned is known
+        observe(controller, plan)
+    assert known.n_passes == 2, "plain passes teach nothing"
+    assert Probing(Fixed("d", Shape(2, 2, 1), Draw.IID)).plan(Text(), ROOMY).learned is None
+
+
+@pytest.mark.parametrize("room", [Room(0, 0), Room(0, 5)])
+def test_the_end_of_a_text_measures_plain_decoding_too(room: Room) -> None:
+    """Where there is no room for a draft, the pass after a plain one is a measurement."""
+    controller = Probing(Fixed("d", Shape(2, 2, 1), Draw.IID), is_known=True)
+    found = []
+    for _ in range(3):
+        plan = controller.plan(Text(), room)
+        found.append(plan.is_probe)
+        observe(controller, plan)
+    assert found == [False, True, True]

@@ -1,0 +1,20 @@
+"""How a pass is told."""
+
+from __future__ import annotations
+
+from localspec.engine.context import Vocabulary
+from localspec.engine.draft import Draft, Source, Step, Times
+from localspec.engine.event_stream import _committed
+from localspec.engine.protocols import Plan
+
+
+def test_rows_that_only_fill_a_pass_are_no_drafts() -> None:
+    """Padding costs nothing and is never accepted: to show it as refused would slander the draft."""
+    draft = Draft.of([5, 6, 7], [-1, 0, 1]).padded(8)
+    verdict = draft.verdict(1, 9)
+    sources, plan = (Source.ACCEPTED, Source.CORRECTED), Plan("draft-model", 1, 1)
+    step = Step(draft, verdict, (6, 9), sources, (0, 1), 1, Times(), plan)
+    words = Vocabulary(lambda token: False, lambda token: b" %d" % token)
+    told = _committed(1, step, words, details=True)
+    assert [(piece.id, piece.source) for piece in told.drafted] == [(6, "accepted"), (7, "rejected")]
+    assert (told.k, told.depth, told.n_accepted) == (2, 2, 1)

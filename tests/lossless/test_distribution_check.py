@@ -1,0 +1,144 @@
+"""The law test on recorded rows: every shipped rule passes, and well-known wrong ones are caught."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from localspec.engine.distribution import Law, residual
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import Plan, TreePolicy, Verifier
+from localspec.engine.randomness import SeededChooser
+from localspec.engine.sampling import Sampler
+from localspec.lossless.distribution_check import OTHER, Rule, cells, draw, try_rule
+from localspec.lossless.recorded import DEPTH, Laws, Recording, record
+from localspec.settings.request import Sampling
+from localspec.testing.contract import TableBackend, random_table
+from localspec.trees.static import Chain, Static
+from localspec.verify.block import Block
+from localspec.verify.coupled import Coupled
+from localspec.verify.match import Match
+from localspec.verify.token import Token
+from localspec.verify.traversal import Traversal
+from localspec.verify.tree import Tree
+from tests.exact.wrong import Rejection, Resampling, absolute_residual, inverted, only_if_likelier, the_target
+
+N_VOCAB = 6
+ALPHA = 1e-5
+SAMPLER = Sampler(Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0))
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    """Rows of a toy target and a draft that resembles it."""
+    table = random_table(N_VOCAB, 3, scale=1.0)
+    target = TableBackend(table, N_VOCAB)
+    draft = TableBackend(random_table(N_VOCAB, 4, near=table, distance=0.8), N_VOCAB)
+    return record((1, 2, 3), Laws(target, SAMPLER, N_VOCAB), Laws(draft, SAMPLER, N_VOCAB))
+
+
+def rule(verifier: Verifier, policy: TreePolicy, draw: Draw) -> Rule:
+    shape = policy.shape(DEPTH)
+    return Rule(policy, Plan("it", shape.nodes, min(DEPTH, shape.depth), draw), verifier)
+
+
+RIGHT = [
+    (Token(), Chain(), Draw.IID),
+    (Block(), Chain(), Draw.IID),
+    (Tree(), Static((2, 2)), Draw.WITHOUT_REPLACEMENT),
+    (Traversal(), Static((2, 1, 1)), Draw.WITHOUT_REPLACEMENT),
+    (Coupled(), Static((3, 2)), Draw.COUPLED),
+    (Match(), Chain(), Draw.FIXED),
+]
+
+
+def one_of_the_others(p: Law, q: Law, token: int) -> Law:
+    """Return the residual with all that the draft cannot say given to one token of it: the total is right."""
+    law = residual(p, q).law
+    is_other = ~np.isin(law.ids, q.ids)
+    if not is_other.any():
+        return law
+    weights = np.where(is_other, 0.0, law.probs)
+    weights[np.flatnonzero(is_other)[0]] = law.probs[is_other].sum()
+    return Law.of(law.ids, weights)
+
+
+def never_the_others(p: Law, q: Law, token: int) -> Law:
+    """Return a token that the target excludes in the place of those that the draft cannot say."""
+    law = residual(p, q).law
+    is_other = ~np.isin(law.ids, q.ids)
+    return Law.one_hot(N_VOCAB) if is_other.any() else law
+
+
+WRONG = [
+    Rejection(correct=one_of_the_others),
+    Rejection(correct=never_the_others),
+    Rejection(correct=the_target),
+    Rejection(correct=absolute_residual),
+    Rejection(accept=only_if_likelier),
+    Rejection(accept=inverted),
+    Rejection(bonus_row=1),
+    Resampling(),
+]
+
+
+def test_the_recording_is_what_the_models_say(recording: Recording) -> None:
+    """Every path has both laws; the draft's has the likeliest tokens only; caches hold the text alone."""
+    table = random_table(N_VOCAB, 3, scale=1.0)
+    assert len(recording.target) == 1 + 3 + 9 + 27
+    for path, law in recording.target.items():
+        expected = SAMPLER.law(table((1, 2, 3, *path)))
+        assert law.at(expected.ids) == pytest.approx(expected.probs)
+        assert len(recording.follows[path]) == 3
+
+
+def test_cells_are_a_law(recording: Recording) -> None:
+    """They exclude each other, sum to one, and end at full depth or in a token that is not followed."""
+    least = 0.01
+    found = dict(cells(recording, least))
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert all(OTHER not in cell[:-1] for cell in found)
+    assert any(cell[-1] == OTHER for cell in found)
+    unfollowed = {cell: p for cell, p in found.items() if cell[-1] not in (OTHER, *recording.follows[cell[:-1]])}
+    assert unfollowed, "tokens that are likely and not followed"
+    assert min(unfollowed.values()) >= least
+    assert all(len(cell) == DEPTH + 1 for cell in found.keys() - unfollowed.keys() if cell[-1] != OTHER)
+
+
+@pytest.mark.parametrize(("verifier", "policy", "way"), RIGHT, ids=lambda value: getattr(value, "name", ""))
+def test_right_rules_pass(recording: Recording, verifier: Verifier, policy: TreePolicy, way: Draw) -> None:
+    trial = try_rule(recording, rule(verifier, policy, way), draws=1500, alpha=ALPHA, seed=5, cancel=lambda: False)
+    assert trial.outcome.p_value > ALPHA
+    assert trial.outcome.impossible == 0
+    assert trial.outcome.df > 8
+    assert trial.accepted > 0.2
+
+
+@pytest.mark.parametrize("verifier", WRONG, ids=range(len(WRONG)))
+def test_wrong_rules_are_caught(recording: Recording, verifier: Verifier) -> None:
+    way = Draw.FIXED if isinstance(verifier, Resampling) else Draw.IID
+    trial = try_rule(recording, rule(verifier, Chain(), way), draws=1500, alpha=ALPHA, seed=5, cancel=lambda: False)
+    assert trial.outcome.p_value < ALPHA
+
+
+def test_draws_of_plain_decoding_have_the_law(recording: Recording) -> None:
+    """A plan without nodes: every token is a plain pass of its own."""
+    plain = Rule(Chain(), Plan("it", 0, 0), Match())
+    counts = Counter(draw(recording, plain, SeededChooser(i)) for i in range(300))
+    assert all(accepted == 0 for _, accepted in counts)
+    assert {text for text, _ in counts} <= dict(cells(recording, 0.0)).keys()
+
+
+def test_a_cancel_ends_the_draws(recording: Recording) -> None:
+    calls = iter(range(100))
+    trial = try_rule(
+        recording,
+        rule(Token(), Chain(), Draw.IID),
+        draws=50,
+        alpha=ALPHA,
+        seed=0,
+        cancel=lambda: next(calls) >= 7,
+    )
+    assert trial.outcome.n == 7

@@ -1,0 +1,37 @@
+"""Every expansion policy keeps the drafters' contract: caches, limits, ends, and a nearly full draft context."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from localspec.engine.protocols import TreePolicy
+from localspec.engine.sampling import Sampler
+from localspec.methods.draft_model import DraftModel
+from localspec.settings.request import Sampling
+from localspec.testing.contract import DrafterContract, Subject, Table, TableBackend
+from localspec.trees.dyspec import DySpec, DySpecLayered
+from localspec.trees.eagle2 import Eagle2
+from localspec.trees.opt_tree import OptTree
+from localspec.trees.p_split import PSplit
+from localspec.trees.sequoia import Sequoia
+from localspec.trees.spectr import SpecTr
+from localspec.trees.spine import Spine
+
+
+class TestTrees(DrafterContract):
+    """A draft model with each of them; nodes and depth cut what the policy would grow."""
+
+    policies: ClassVar[tuple[tuple[TreePolicy, int, int], ...]] = (
+        (SpecTr(6, drafts=3), 6, 2),
+        (Sequoia(accept=(0.4, 0.3, 0.1)), 6, 3),
+        (DySpec(), 5, 3),
+        (DySpecLayered(threshold=0.01), 6, 2),
+        (Eagle2(top=3), 5, 3),
+        (OptTree(threshold=0.0), 5, 3),
+        (PSplit(split=0.1), 6, 4),
+        (Spine(), 5, 3),
+    )
+
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
+        backend = TableBackend(table, self.n_vocab, n_ctx)
+        return Subject(DraftModel(backend, Sampler(Sampling(top_k=0)), policy, lambda: False), (backend,))

@@ -1,0 +1,103 @@
+"""What is told of methods, trees, length rules and verifiers: complete, and read off the declarations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localspec.errors import UsageError
+from localspec.methods import METHODS
+from localspec.ui.explain import AXES, PAGES, Page, explain, facts, pages, spelled
+from tests.exact.test_approximate import CASES
+
+EVERY = [page for axis in AXES for page in pages(axis)]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: f"{page.facts.axis}-{page.facts.name}")
+def test_a_page_is_complete(page: Page) -> None:
+    """A new method, policy or rule comes with its page; its facts are sentences and not holes."""
+    for text in (page.idea, page.formula, page.helps, page.hurts, page.facts.summary, page.facts.usage):
+        assert text.strip()
+    assert f"--{page.facts.axis} {page.facts.name}" in page.facts.usage
+    assert json.loads(json.dumps(page.to_wire(), allow_nan=False)) is not None
+
+
+def test_no_page_is_left_over() -> None:
+    """A page without a class is one that nobody can read."""
+    there = {(Path(str(path)).parent.name, Path(str(path)).stem) for path in Path(str(PAGES)).glob("*/*.md")}
+    assert there == {(page.facts.axis, page.facts.name) for page in EVERY}
+
+
+def test_lossless_is_what_the_classes_say() -> None:
+    """Two rules change the output, and both show by how much, at every temperature that was enumerated."""
+    lossy = [page for page in EVERY if not page.facts.is_lossless]
+    assert [page.facts.name for page in lossy] == ["typical", "shortcut"]
+    shown = [tuple(bias.by_temperature.values()) for page in lossy for bias in page.bias]
+    assert sorted(shown) == sorted(case.bias for case in CASES)
+    assert not any(page.bias for page in EVERY if page.facts.is_lossless)
+
+
+def test_what_a_rule_takes_is_asked_of_the_rule() -> None:
+    """The spelling and the range come from the refusal of a wrong argument."""
+    arguments = {entry.name: (entry.usage, entry.argument) for entry in facts("length")}
+    assert arguments["confidence"] == ("--length confidence:0.4", "from 0 to 1 (default 0.4)")
+    assert arguments["adaptive"] == ("--length adaptive:0.8", "from 0 to 1 (default 0.8)")
+    assert arguments["aimd"] == ("--length aimd", "")
+    usage = {entry.name: entry.usage for entry in facts("tree")}
+    assert usage["chain"] == "--tree chain -k 4"
+    assert usage["static"] == "--tree static:3,2,1"
+    assert usage["dyspec"] == "--tree dyspec:16"
+
+
+def test_papers() -> None:
+    """Every paper that a module names, the method's own first; a neighbour's does not count."""
+    papers = {(page.facts.axis, page.facts.name): page.facts.papers for page in EVERY}
+    assert papers["method", "early-exit"] == ("2404.16710", "2309.08168")
+    assert papers["length", "adaptive"] == ("2309.08168",)
+    assert papers["length", "aimd"] == papers["length", "margin"] == ()
+    assert papers["tree", "sequoia"] == ("2402.12374",)
+    assert papers["tree", "chain"] == papers["method", "plain"] == ()
+
+
+def test_a_name_on_two_axes_has_two_pages() -> None:
+    """spectr is a shape and a rule."""
+    assert [page.facts.axis for page in explain("spectr")] == ["tree", "verify"]
+
+
+@pytest.mark.parametrize(("name", "meant"), [("sufix", "suffix"), ("eagle", "eagle2"), ("blok", "block")])
+def test_a_misspelt_name(name: str, meant: str) -> None:
+    """The nearest name is offered."""
+    with pytest.raises(UsageError, match=f"did you mean '{meant}'") as caught:
+        explain(name)
+    assert caught.value.hint == f"localspec explain {meant}"
+
+
+def test_nothing_like_it() -> None:
+    with pytest.raises(UsageError) as caught:
+        explain("zzzzzz")
+    assert caught.value.hint == "localspec methods"
+
+
+def test_a_plug_in_without_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's method is explained by its docstring."""
+    monkeypatch.setitem(METHODS, "mine", METHODS["suffix"])
+    (page,) = explain("mine")
+    assert "Suffix decoding" in page.idea
+    assert page.formula
+
+
+def test_parameters_are_told_as_they_are_typed() -> None:
+    """A rule's follow its colon, a tree's the number of nodes, a method's stand alone."""
+    found = {
+        (entry.axis, entry.name): [entry.mark + spelled(one) for one in entry.options]
+        for axis in AXES
+        for entry in facts(axis)
+    }
+    assert found["verify", "typical"] == ["--verify typical:epsilon=0.09", "--verify typical:delta=0.3"]
+    assert found["verify", "shortcut"] == ["--verify shortcut:ratio=1.0", "--verify shortcut:enough=1.0"]
+    assert found["verify", "spectr"] == ["--verify spectr:rho=1.0"]
+    assert "--tree eagle2:16,top=4" in found["tree", "eagle2"]
+    assert "-o G=4" in found["method", "lookahead"]

@@ -1,0 +1,292 @@
+"""The identities between the counters, whatever happened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.engine.events import Committed, Finished, Piece, Prefilled, Probed, Started, StepMs
+from localspec.ui.stats import Stats
+from localspec.ui.summary import is_slower, plans, speedup_words, standing, verdict
+
+
+def a_pass(index: int, depth: int, accepted: int, *, nodes: int | None = None, is_cut: bool = False) -> Committed:
+    """Return a pass with a draft `depth` levels deep of which `accepted` tokens were committed."""
+    last = [] if is_cut else ["plain" if depth == 0 else "bonus" if accepted == depth else "corrected"]
+    out = tuple(Piece(i, "w ", source) for i, source in enumerate(["accepted"] * accepted + last))
+    ms = StepMs(1.0, 4.0, 0.5, 0.5)
+    k = depth if nodes is None else nodes
+    return Committed(index, 10 + index, k, depth, accepted, out, "w " * len(out), ms, depth == 0, "")
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Committed]:
+    made = [a_pass(0, 0, 0)]
+    for index in range(1, draw(st.integers(1, 12))):
+        depth = draw(st.integers(0, 5))
+        nodes = 0 if depth == 0 else draw(st.integers(depth, 3 * depth))
+        made.append(a_pass(index, depth, draw(st.integers(0, depth)), nodes=nodes))
+    depth = draw(st.integers(1, 5))
+    made.append(a_pass(len(made), depth, draw(st.integers(1, depth)), is_cut=True))
+    return made
+
+
+def folded(events: list[Committed]) -> Stats:
+    stats = Stats()
+    for event in events:
+        stats.observe(event)
+    return stats
+
+
+@given(runs())
+def test_identities(events: list[Committed]) -> None:
+    stats = folded(events)
+    assert stats.emitted == stats.accepted + stats.passes - stats.cut
+    assert stats.cut == 1
+    assert sum(stats.accepted_per_pos) == stats.accepted
+    assert stats.accepted_per_pos == sorted(stats.accepted_per_pos, reverse=True)
+    assert stats.tested == sorted(stats.tested, reverse=True)
+    assert sum(stats.by_source.values()) == stats.emitted
+    assert stats.by_source["accepted"] == stats.accepted
+    assert stats.text == "w " * stats.emitted
+    for kept, reached, tested in zip(stats.accepted_per_pos, stats.reached, stats.tested, strict=True):
+        assert kept <= reached <= tested
+    for rate in (stats.acceptance, stats.mean_alpha, stats.accepted_over_k, *stats.conditional):
+        assert rate is None or 0 <= rate <= 1
+    assert math.isclose(stats.decode_ms, 6.0 * (stats.passes - 1))
+
+
+@given(runs())
+def test_a_position_is_reached_when_all_before_it_were_accepted(events: list[Committed]) -> None:
+    stats = folded(events)
+    for i, reached in enumerate(stats.reached):
+        deep = [event for event in events if event.depth > i and event.n_accepted >= i]
+        decided = [event for event in deep if event.n_accepted > i or event.out[-1].source != "accepted"]
+        assert reached == len(decided)
+
+
+def test_numbers_of_a_small_run() -> None:
+    stats = folded([a_pass(0, 0, 0), a_pass(1, 4, 2), a_pass(2, 4, 4), a_pass(3, 4, 0), a_pass(4, 0, 0)])
+    assert stats.tested == [3, 3, 3, 3]
+    assert stats.accepted_per_pos == [2, 2, 1, 1]
+    assert stats.reached == [3, 2, 2, 1]
+    assert stats.conditional == [pytest.approx(2 / 3), 1.0, 0.5, 1.0]
+    assert stats.mean_alpha == pytest.approx(6 / 8)
+    assert stats.acceptance == pytest.approx(6 / 12)
+    assert stats.accepted_length == pytest.approx(2.0)
+    assert stats.accepted_over_k == pytest.approx((0.5 + 1 + 0) / 3)
+    assert stats.tokens_per_pass == pytest.approx(11 / 5)
+    assert stats.ms_per_token == pytest.approx(24 / 10)  # the prompt's own token is not decoding
+
+
+def test_what_plans_promised_is_told_beside_what_came() -> None:
+    """By drafter, a pass; those that promised nothing, as plain decoding and looks at a draft, count for nobody."""
+    promised = {"drafter": "suffix", "expected_tokens": 2.5, "expected_ms": 7.0}
+    passes = [
+        replace(a_pass(1, 4, 2), rows=5, **promised),
+        replace(a_pass(2, 1, 0), rows=2, **promised),
+        replace(a_pass(3, 2, 2), rows=3, **{**promised, "drafter": "draft-model"}),
+    ]
+    told = plans(folded([a_pass(0, 0, 0), *passes, a_pass(4, 0, 0), a_pass(5, 4, 4)]))
+    assert told == (
+        "suffix in 2 passes of 2 to 5 rows: 2.5 tokens in 7.0 ms planned, 2.0 in 6.0 ms came; "
+        "draft-model in 1 pass of 3 rows: 2.5 tokens in 7.0 ms planned, 3.0 in 6.0 ms came"
+    )
+    assert plans(folded([a_pass(0, 0, 0), a_pass(1, 0, 0)])) == ""
+
+
+def test_a_tree_counts_every_tested_node_as_drafted() -> None:
+    stats = folded([a_pass(0, 0, 0), a_pass(1, 2, 1, nodes=6)])
+    assert (stats.drafted, stats.tested, stats.accepted_per_pos) == (6, [1, 1], [1, 0])
+
+
+def answered(*passes: Committed, plain: Sequence[float] = (), age_s: float = 0.0) -> Stats:
+    """Return the account of an answer after plain passes of `plain` milliseconds, measured `age_s` seconds ago."""
+    stats = Stats(clock=lambda: 100.0)
+    stats.observe(Started("draft-model", "chain", "fixed", 4, "block", 1, False, 3))
+    for nth, ms in enumerate(plain):
+        stats.observe(Probed(ms, 20 + nth, age_s))
+    for event in (a_pass(0, 0, 0), *passes):
+        stats.observe(event)
+    return stats
+
+
+def timed(depth: int, accepted: int, ms: float, *, draft: float = 0.0) -> Committed:
+    """Return a pass of the draft model, or a plain one, of `ms` milliseconds beside those of drafting."""
+    event = a_pass(1, depth, accepted)
+    return replace(event, ms=StepMs(draft, ms, 0.0, 0.0), rows=1 + depth, drafter="draft-model" if depth else "")
+
+
+def test_no_speedup_without_two_plain_passes_and_two_of_the_answer() -> None:
+    for plain in ((), (10.0,)):
+        stats = answered(*[timed(4, 2, 5.0)] * 9, plain=plain)
+        assert stats.baseline is stats.comparison is stats.speedup is None
+        assert standing(stats) == "no speedup was measured"
+    assert answered(timed(4, 2, 5.0), plain=(10.0, 10.0)).comparison is None
+
+
+def test_no_speedup_of_plain_decoding_over_itself() -> None:
+    stats = answered(*[timed(0, 0, 5.0)] * 9, plain=(10.0, 10.0))
+    assert stats.baseline is not None
+    assert stats.comparison is stats.speedup is None
+    assert standing(stats) == "nothing was drafted"
+
+
+def test_plain_decoding_is_the_median_of_all_plain_passes_known() -> None:
+    """Of this answer and of earlier ones alike; what is told of its age is that of the last one."""
+    now = [50.0]
+    stats = Stats(clock=lambda: now[0])
+    for ms, ctx, age_s in ((10.0, 20, 9.0), (90.0, 21, 8.0)):
+        stats.observe(Probed(ms, ctx, age_s))
+    now[0] = 52.0
+    assert stats.baseline is not None
+    assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx, stats.baseline.age_s) == (50, 2, 21, 10)
+    stats.observe(Probed(12.0, 40))
+    now[0] = 55.0
+    assert (stats.baseline.ms_per_token, stats.baseline.n, stats.baseline.ctx, stats.baseline.age_s) == (12, 3, 40, 3)
+
+
+def test_a_speedup_compares_medians() -> None:
+    """One interruption moves neither side: three tokens of 12 ms plain came in a pass of 18 ms."""
+    calm = answered(*[timed(4, 2, 18.0)] * 9, plain=[12.0] * 9)
+    assert calm.speedup == pytest.approx(12.0 * 3 / 18.0)
+    passes = [*[timed(4, 2, 18.0)] * 4, timed(4, 2, 900.0), *[timed(4, 2, 18.0)] * 4]
+    assert answered(*passes, plain=[*[12.0] * 4, 700.0, *[12.0] * 4]).speedup == calm.speedup
+
+
+def test_passes_of_another_width_or_drafter_have_a_median_of_their_own() -> None:
+    """Six tokens of plain passes and wide ones, half each: 9 ms and 27 ms."""
+    copied = replace(timed(2, 2, 6.0), drafter="suffix")
+    stats = answered(*[timed(0, 0, 9.0)] * 5, *[timed(2, 2, 27.0)] * 5, *[copied] * 5, plain=[9.0] * 9)
+    assert stats.speedup == pytest.approx(9.0 * 35 / (45.0 + 135.0 + 30.0))
+
+
+def test_what_a_drafter_reads_first_counts_in_full() -> None:
+    """The draft model reads the prompt in its first pass, which is no interruption: a median would leave it out."""
+    passes = [timed(4, 2, 10.0, draft=200.0), *[timed(4, 2, 10.0, draft=2.0)] * 9]
+    stats = answered(*passes, plain=[10.0] * 9)
+    assert stats.comparison is not None
+    assert stats.comparison.factor == pytest.approx(10.0 * 30 / (10 * 10.0 + 200.0 + 9 * 2.0))
+    assert stats.comparison.factor < 1.0
+
+
+def test_a_pass_that_asked_for_a_draft_in_vain_counts_its_time() -> None:
+    stats = answered(*[timed(4, 2, 10.0)] * 9, replace(timed(0, 0, 10.0, draft=50.0)), plain=[10.0] * 9)
+    assert stats.comparison is not None
+    assert stats.comparison.factor == pytest.approx(10.0 * 28 / (9 * 10.0 + 60.0))
+
+
+def noisy(random: Random, gain: float, n_plain: int, n: int = 60) -> Stats:
+    """Return an answer that drafts two tokens in every second pass, `gain` times as fast as plain passes of 10 ms.
+
+    A pass scatters by 5 %, and one of twenty is interrupted for up to five times as long.
+    """
+
+    def took(ms: float) -> float:
+        return ms * math.exp(random.gauss(0.0, 0.05)) * (random.uniform(1.0, 5.0) if random.random() < 0.05 else 1.0)
+
+    plain = [took(10.0) for _ in range(n_plain)]
+    passes = [timed(0, 0, ms) for ms in plain]
+    passes += [timed(1, 1, took(20.0 / gain)) if one % 2 else timed(0, 0, took(10.0)) for one in range(n - n_plain)]
+    return answered(*passes, plain=plain)
+
+
+@pytest.mark.parametrize("n_plain", [2, 3, 5, 12])
+def test_an_interval_misses_the_truth_in_one_of_twenty_answers_at_most(n_plain: int) -> None:
+    random = Random(n_plain)
+    shown = [noisy(random, 1.0, n_plain).speedup for _ in range(200)]
+    assert sum(one is not None for one in shown) <= 10
+
+
+@pytest.mark.parametrize(("n_plain", "least"), [(2, 0.5), (5, 0.9), (12, 1.0)])
+def test_what_is_twice_as_fast_shows_it(n_plain: int, least: float) -> None:
+    """Two plain passes tell little, and twelve enough."""
+    random = Random(n_plain)
+    shown = [noisy(random, 2.0, n_plain).speedup for _ in range(50)]
+    assert sum(one is not None and one > 1.0 for one in shown) >= least * len(shown)
+
+
+def test_few_plain_passes_make_a_wide_interval() -> None:
+    widths = []
+    for plain in ([9.9, 10.1], [9.9, 10.0, 10.1], [9.9, 10.0, 10.1] * 4):
+        found = answered(*[timed(4, 2, 10.0)] * 9, plain=plain).comparison
+        assert found is not None
+        assert found.low < found.factor < found.high
+        widths.append(found.high / found.low)
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > 1.15
+    assert widths[-1] < 1.05
+
+
+def test_no_speedup_where_less_than_a_tenth_of_the_passes_drafted() -> None:
+    """What differs is not the drafts' doing; with one more that drafted it is shown."""
+    plain = {"plain": [10.0] * 9}
+    few = answered(*[timed(0, 0, 8.0)] * 28, *[timed(4, 4, 8.0)] * 3, **plain)
+    assert (few.speedup, standing(few)) == (None, "only 3 of 31 passes drafted")
+    assert verdict(few) == "Only 3 of 31 passes drafted."
+    even = answered(*[timed(0, 0, 9.0), timed(0, 0, 11.0)] * 20, timed(4, 0, 10.0), **plain)
+    assert (even.speedup, standing(even)) == (None, "about the speed of plain decoding")
+    assert answered(*[timed(0, 0, 8.0)] * 27, *[timed(4, 4, 8.0)] * 3, **plain).speedup is not None
+
+
+PLAIN = [9.9, 10.0, 10.1] * 3
+
+
+@pytest.mark.parametrize(
+    ("ms", "plain", "found", "words", "is_loss"),
+    [
+        (20.0, PLAIN, "", "Drafting made this answer 1.50 times as fast as plain decoding (1.48 to 1.52).", False),
+        (20.0, PLAIN, "copies were accepted at 93 %",
+         "Drafting made this answer 1.50 times as fast as plain decoding (1.48 to 1.52); copies were accepted at 93 %.",
+         False),
+        (40.0, PLAIN, "",
+         "Drafting made this answer slower: 0.75 times as fast as plain decoding (0.74 to 0.76).", True),
+        (30.0, PLAIN, "k 4", "This answer ran at about the speed of plain decoding; k 4.", False),
+        (22.0, [9.0, 11.0], "", "This answer was not clearly faster or slower than plain decoding.", False),
+        (20.0, [], "", "No speedup was measured.", False),
+        (20.0, [], "the draft is dear.", "The draft is dear.", False),
+    ],
+)  # fmt: skip
+def test_the_verdict_is_a_sentence(ms: float, plain: list[float], found: str, words: str, is_loss: bool) -> None:
+    stats = answered(*[timed(4, 2, ms)] * 40, plain=plain)
+    stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict=found))
+    assert (verdict(stats), is_slower(stats)) == (words, is_loss)
+
+
+def test_the_verdict_of_what_drafted_nothing() -> None:
+    stats = answered(*[timed(0, 0, 9.0)] * 9, plain=PLAIN)
+    assert verdict(stats) == "Nothing was drafted."
+    stats.observe(Finished("stop", "", 1.0, 1.0, 0, verdict="nothing was drafted: the draft costs more than it gains"))
+    assert verdict(stats) == "Nothing was drafted: the draft costs more than it gains."
+    stats.observe(Started("plain", "chain", "fixed", 0, "block", 1, False, 3))
+    stats.observe(Finished("stop", "", 1.0, 1.0, 0))
+    assert verdict(stats) == "This answer was decoded plainly."
+    assert verdict(Stats()) == ""
+
+
+def test_a_speedup_is_told_with_what_it_is_measured_against() -> None:
+    passes = [timed(4, 2, 20.0)] * 9
+    told = speedup_words(answered(*passes, plain=PLAIN, age_s=9.0))
+    assert told == "1.50× plain, 1.47 to 1.53 (plain 100.0 tok/s, 9 passes, 9 s ago)"
+    assert speedup_words(answered(*passes, plain=[10.0] * 3)).endswith("(plain 100.0 tok/s, 3 passes, now)")
+    assert speedup_words(answered(*passes)) == "no speedup was measured"
+
+
+def test_nothing_divides_by_zero() -> None:
+    stats = Stats()
+    stats.observe(Started("plain", "chain", "fixed", 0, "block", 1, False, 3))
+    stats.observe(Prefilled(3, 0, 0.0))
+    stats.observe(Finished("interrupted", "", 0.0, 0.0, 0))
+    assert stats.tok_per_s is stats.acceptance is stats.mean_alpha is stats.speedup is stats.tokens_per_pass is None
+
+
+def test_the_tail_belongs_to_the_text() -> None:
+    stats = folded([a_pass(0, 0, 0)])
+    stats.observe(Finished("length", "tail", 1.0, 1.0, 0))
+    assert stats.text == "w tail"

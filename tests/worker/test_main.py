@@ -1,0 +1,140 @@
+"""The child's server with sessions that misbehave: every request ends in exactly one last event."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from localspec.engine.events import Event, Finished, Loaded, Loading, ModelFacts
+from localspec.engine.protocols import Cancel, Cancelled
+from localspec.errors import IntegrityError
+from localspec.settings.request import LoadSettings, Request, to_wire
+from localspec.worker import main as worker_main
+from localspec.worker.main import CancelFlag, Server
+
+FACTS = ModelFacts("/t.gguf", 1, "llama", "Q8_0", 1, 2, 1, 1, ("CPU",))
+LOADED = Loaded("x", FACTS, None, 8, 1, 1.0, {})
+FINISHED = Finished("stop", "", 1.0, 1.0, 1)
+LOAD = {"seq": 1, "command": "load", "settings": to_wire(LoadSettings(target="/t.gguf"))}
+GENERATE = {"seq": 2, "command": "generate", "request": to_wire(Request(prompt="Once"))}
+
+
+class FakeSession:
+    """A session whose answer is a script."""
+
+    script: Callable[[Cancel], Iterator[Event]]
+    closed = 0
+
+    def __init__(self, cancel: Cancel) -> None:
+        self.cancel = cancel
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        yield Loading("target", 1.0)
+        yield LOADED
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        return type(self).script(self.cancel)
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+def serve(script: Callable[[Cancel], Iterator[Event]], *commands: dict[str, Any], cancelled: int = 0) -> list[Any]:
+    """Run commands on a session that answers by `script`; return what was written."""
+    read, write = os.pipe()
+    FakeSession.script = staticmethod(script)
+    flag = CancelFlag()
+    flag.cancelled = cancelled
+    server = Server(write, flag)
+    for command in commands:
+        server.serve(json.loads(json.dumps(command)))
+    os.close(write)
+    with os.fdopen(read) as lines:
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_main, "_session_class", lambda: FakeSession)
+
+
+def good(cancel: Cancel) -> Iterator[Event]:
+    yield FINISHED
+
+
+def test_events_carry_the_number_of_their_request() -> None:
+    wires = serve(good, LOAD, GENERATE)
+    assert [(wire["seq"], wire["type"]) for wire in wires] == [(1, "loading"), (1, "loaded"), (2, "finished")]
+
+
+@pytest.mark.parametrize("command", ["generate", "inspect", "survey"])
+def test_nothing_is_asked_of_no_model(command: str) -> None:
+    (told,) = serve(good, {"seq": 3, "command": command, "request": {}, "question": {}, "survey": {}})
+    assert told["error"]["message"] == "No model is loaded"
+
+
+def test_an_error_of_the_session_is_the_last_event() -> None:
+    def script(cancel: Cancel) -> Iterator[Event]:
+        raise IntegrityError("broken", hint="fetch it again")
+        yield FINISHED
+
+    assert serve(script, LOAD, GENERATE)[-1]["error"]["kind"] == "integrity"
+
+
+@pytest.mark.parametrize(("error", "kind"), [(ZeroDivisionError("ouch"), "internal"), (MemoryError(), "resources")])
+def test_an_unexpected_error_keeps_its_traceback_in_the_log(
+    error: Exception, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def script(cancel: Cancel) -> Iterator[Event]:
+        raise error
+        yield FINISHED
+
+    last = serve(script, LOAD, GENERATE)[-1]["error"]
+    assert last["kind"] == kind
+    assert "Traceback" not in json.dumps(last)
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_a_session_that_just_stops_is_an_internal_error() -> None:
+    assert serve(lambda cancel: iter(()), LOAD, GENERATE)[-1]["error"]["kind"] == "internal"
+
+
+def test_generating_without_a_model_is_an_internal_error() -> None:
+    assert serve(good, GENERATE)[-1]["error"]["kind"] == "internal"
+
+
+def test_a_cancel_that_escapes_the_session_is_an_interruption() -> None:
+    def script(cancel: Cancel) -> Iterator[Event]:
+        raise Cancelled
+        yield FINISHED
+
+    assert serve(script, LOAD, GENERATE)[-1]["reason"] == "interrupted"
+
+
+def test_a_cancel_counts_for_its_request_even_if_it_comes_first_and_for_no_later_one() -> None:
+    seen: list[bool] = []
+
+    def script(cancel: Cancel) -> Iterator[Event]:
+        seen.append(cancel())
+        yield FINISHED
+
+    serve(script, LOAD, GENERATE, {**GENERATE, "seq": 3}, cancelled=2)
+    assert seen == [True, False]
+
+
+def test_loading_again_frees_the_first_models() -> None:
+    before = FakeSession.closed
+    serve(good, LOAD, {**LOAD, "seq": 2})
+    assert FakeSession.closed == before + 1
+
+
+def test_an_error_after_the_last_event_is_not_a_second_one() -> None:
+    def script(cancel: Cancel) -> Iterator[Event]:
+        yield FINISHED
+        raise ZeroDivisionError
+
+    assert [wire["type"] for wire in serve(script, LOAD, GENERATE)[2:]] == ["finished"]
