@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.models.gguf.anatomy import Anatomy, anatomy
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.layer_sizes import Anatomy, anatomy
 from localspec.models.gguf.open import open_regular
 from localspec.models.gguf.shards import read_model
 from localspec.models.gguf.text import quoted

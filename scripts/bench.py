@@ -37,7 +37,7 @@ from localspec.methods.plain import Plain
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain
 from localspec.verify import VERIFIERS
-from localspec.verify.match import Match
+from localspec.verify.match import MatchVerifier
 
 FILTERED = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
 UNFILTERED = Sampling(temperature=0.8, top_k=0, top_p=1.0, min_p=0.0)
@@ -106,7 +106,7 @@ def context_for(target: LlamaBackend, n_prompt: int, max_tokens: int) -> Context
     """Return a context of `n_prompt` arbitrary tokens that never ends early."""
     vocabulary = Vocabulary(lambda token: False, target.model.piece)
     prompt = [5 + i % 200 for i in range(n_prompt)]
-    return Context(prompt, vocabulary, n_ctx=target.traits.n_ctx, max_tokens=max_tokens)
+    return Context(prompt, vocabulary, n_ctx=target.capabilities.n_ctx, max_tokens=max_tokens)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class BareLoop:
 
 def engine_seconds(backend: LlamaBackend, n: int) -> Iterator[float]:
     """Decode `n` tokens plainly with the engine, sampling included; yield the seconds of each."""
-    engine = engine_for(backend, Plain(), Match(), 0, Draw.IID, FILTERED)
+    engine = engine_for(backend, Plain(), MatchVerifier(), 0, Draw.IID, FILTERED)
     steps = engine.generate(context_for(backend, N_PROMPT, n + 1))
     next(steps)  # the prompt's own token
     while True:

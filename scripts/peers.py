@@ -10,14 +10,14 @@ loaded and warmed up: where the weights of one happen to lie is worth several pe
 of many servers that stay would pass for the best setting.
 llama-bench takes its turn beside every answer: as many tokens after as many as the prompt has, with flash attention, as
 it does by itself, and without, as localspec does on a processor. At T=0.8 texts differ between programs, which draw
-from one law with different generators. At T=0 they differ where two tokens are all but equally probable, for programs
-round differently; one text is easier to draft than another, so the answers that are one text are told apart. Servers
-tell every token as it comes, and are read as often as localspec reads its engine.
-As people run it, localspec draws its own randomness and verifies by block. With --seed N every contender, a server too,
-answers a prompt in a repetition with one seed, made of N and these two; localspec then verifies by coupled noise.
-A server is started as people start it: localspec's worker has larger pages (glibc.malloc.hugetlb) and waits awake for
-longer (GOMP_SPINCOUNT), which is set in the environment of a program and here belongs to localspec.
-Ctrl+C ends it early, with the table of what was measured; so does a server that does not start.
+from one distribution with different generators. At T=0 they differ where two tokens are all but equally probable, for
+programs round differently; one text is easier to draft than another, so the answers that are one text are told apart.
+Servers tell every token as it comes, and are read as often as localspec reads its engine. As people run it, localspec
+draws its own randomness and verifies by block. With --seed N every contender, a server too, answers a prompt in a
+repetition with one seed, made of N and these two; localspec then verifies by coupled noise. A server is started as
+people start it: localspec's worker has larger pages (glibc.malloc.hugetlb) and waits awake for longer (GOMP_SPINCOUNT),
+which is set in the environment of a program and here belongs to localspec. Ctrl+C ends it early, with the table of what
+was measured; so does a server that does not start.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from localspec.bench.suites import choose, load_suite
 from localspec.control import account
 from localspec.control.profile import Profile
 from localspec.engine import events
-from localspec.session.controllers import Steering
+from localspec.session.controllers import PairController
 from localspec.session.session import Session
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation.resolve import LONGEST
@@ -63,7 +63,7 @@ class Priced:
 
     def __init__(self, inner: Any, clock: Clock, cost: Callable[[int], float], widest: int) -> None:
         self._inner, self._clock, self._cost, self._widest = inner, clock, cost, widest
-        self.lone_rows = 1  # the clock's: the pass itself need not be wider
+        self.decode_rows = 1  # the clock's: the pass itself need not be wider
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -80,7 +80,7 @@ class Priced:
     def extend(self, tokens: Sequence[int], *given: Any) -> Any:
         """Evaluate nodes."""
         rows = self._inner.extend(tokens, *given)
-        self._pass(self.lone_rows if len(tokens) == 1 else len(tokens))
+        self._pass(self.decode_rows if len(tokens) == 1 else len(tokens))
         return rows
 
     def time_rows(self, rows: int) -> float:
@@ -108,7 +108,7 @@ class Replay(Session):
         """Go on with a machine and a pair of which nothing is known."""
         clock, *_ = self._priced
         self._profile().file.unlink(missing_ok=True)
-        self._steering = Steering(self._profile(), clock)
+        self._steering = PairController(self._profile(), clock)
 
     def _load_pair(self, *given: Any) -> Generator[events.Event, None, tuple[str, ...]]:
         warnings = yield from super()._load_pair(*given)

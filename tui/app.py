@@ -17,11 +17,11 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.settings.request import typed_path
 from localspec.settings.setting import Setting
+from localspec.tui.chat_state import ChatState
 from localspec.tui.clipboard import taken
 from localspec.tui.commands import attach, detach
-from localspec.tui.desk import Desk
+from localspec.tui.conversation_writer import ConversationWriter, sent_before
 from localspec.tui.elsewhere import Elsewhere
-from localspec.tui.keeper import Keeper, sent_before
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.themes import DARK, LIGHT, THEMES
@@ -63,8 +63,8 @@ class LocalspecApp(Elsewhere):
 
     def __init__(
         self,
-        desk: Desk,
-        keeper: Keeper,
+        chat_state: ChatState,
+        writer: ConversationWriter,
         *,
         is_dark: bool = True,
         has_tokens: bool = False,
@@ -72,7 +72,7 @@ class LocalspecApp(Elsewhere):
         settings: Callable[[], Sequence[Setting]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(desk, keeper, clock, settings)
+        super().__init__(chat_state, writer, clock, settings)
         self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS = list(WIDTHS), list(HEIGHTS)
         self.bug: Exception | None = None
         for theme in THEMES:  # before the style sheet is read: it names their variables
@@ -81,7 +81,7 @@ class LocalspecApp(Elsewhere):
         self.stylesheet.set_variables(self.get_css_variables())
         self._has_begun = False  # the first picture was drawn
         self._interrupted_at = -AGAIN
-        self._chat = ChatScreen(desk, has_tokens=has_tokens, has_figures=has_figures)
+        self._chat = ChatScreen(chat_state, has_tokens=has_tokens, has_figures=has_figures)
 
     async def on_mount(self) -> None:
         """Show the chat; then load the pair, for which every processor is wanted, while a message is being written."""
@@ -105,7 +105,7 @@ class LocalspecApp(Elsewhere):
 
     async def _recall_sent(self) -> None:
         """Let Up bring back what was sent in earlier conversations."""
-        sent = await asyncio.wrap_future(self.keeper.ask(sent_before))
+        sent = await asyncio.wrap_future(self.writer.ask(sent_before))
         self.chat.composer.remember(sent)
 
     @property
@@ -150,14 +150,14 @@ class LocalspecApp(Elsewhere):
             self.screen.clear_selection()
         elif self.screen is not self.chat:
             getattr(self.screen, "action_back", self.screen.dismiss)()
-        elif self.desk.answering is not None:
+        elif self.chat_state.answering is not None:
             self.chat.action_stop()
         elif composer.text:
             if not self.chat.stop_editing():
                 composer.clear_sent()
                 self.say("cleared; Up brings it back")
-        elif self.desk.attached:
-            self.say("\n".join(detach(self.desk.attached)))
+        elif self.chat_state.attached:
+            self.say("\n".join(detach(self.chat_state.attached)))
             self.chat.show_attached()
         elif self.clock() - self._interrupted_at < AGAIN:
             self.exit(130, 130)
@@ -197,9 +197,11 @@ class LocalspecApp(Elsewhere):
 
         def take(text: str | None) -> None:
             if text is not None:
-                self.desk.set_system(text.strip())
+                self.chat_state.set_system(text.strip())
 
-        self.push_screen(AskText("System message, from the next answer on", self.desk.dialogue.system or ""), take)
+        self.push_screen(
+            AskText("System message, from the next answer on", self.chat_state.messages.system or ""), take
+        )
 
     def action_attach(self) -> None:
         """Attach a text file to the next message."""
@@ -207,7 +209,7 @@ class LocalspecApp(Elsewhere):
         async def take(name: str | None) -> None:
             if name:
                 try:
-                    told, *wrong = attach(self.desk.attached, name)
+                    told, *wrong = attach(self.chat_state.attached, name)
                 except LocalspecError as error:
                     await self.chat.fail(error)
                     return
@@ -220,10 +222,10 @@ class LocalspecApp(Elsewhere):
 
     def action_export(self) -> None:
         """Write the conversation to a file."""
-        if self.desk.dialogue.key is None:
+        if self.chat_state.messages.key is None:
             self.say("nothing was said yet", is_wrong=True)
         else:
-            self.export(self.desk.dialogue.key)
+            self.export(self.chat_state.messages.key)
 
     def export(self, conversation: str) -> None:
         """Ask where, and write a conversation there: Markdown, HTML or JSON by the name's ending."""
@@ -234,7 +236,7 @@ class LocalspecApp(Elsewhere):
                 return
             path = typed_path(name)
             try:
-                await asyncio.wrap_future(self.keeper.ask(lambda store: exported(store, conversation, path)))
+                await asyncio.wrap_future(self.writer.ask(lambda store: exported(store, conversation, path)))
             except LocalspecError as error:
                 self.say(f"{error.message}; try: {error.hint}", is_wrong=True)
                 return
@@ -281,7 +283,7 @@ class LocalspecApp(Elsewhere):
         """Show the engine's log."""
         from localspec.tui.screens.log import LogScreen
 
-        self.push_screen(LogScreen(self.desk.bridge.worker.log_tail(500)))
+        self.push_screen(LogScreen(self.chat_state.worker_thread.worker.log_tail(500)))
 
     def action_redraw(self) -> None:
         """Draw everything anew."""
@@ -294,8 +296,8 @@ class LocalspecApp(Elsewhere):
 
     def _load(self) -> None:
         """Load the pair, unless a message that came first does."""
-        if not self.desk.bridge.is_busy:
-            self.desk.bridge.load(self.desk.settings)
+        if not self.chat_state.worker_thread.is_busy:
+            self.chat_state.worker_thread.load(self.chat_state.settings)
 
     def _handle_exception(self, error: Exception) -> None:
         """Keep the bug for the command line, which tells of it as of every other one."""

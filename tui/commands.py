@@ -55,13 +55,13 @@ def setting(name: str) -> Callable[[Talk, str], Awaitable[None]]:
 
 async def _set(chat: Talk, argument: str) -> None:
     name, _, value = argument.partition(" ")
-    request = chat.desk.request
+    request = chat.chat_state.request
     if not name:
         await chat.tell("\n".join(f"{each:<18} {shown(request, each)}" for each in SETTINGS))
         return
     if value:
         request = changed(request, name, value.strip())
-        chat.desk.change(request)
+        chat.chat_state.change(request)
     elif name not in SETTINGS:
         changed(request, name, "")  # raises, with the nearest name
     await chat.tell(f"{name} {shown(request, name.lstrip('-'))}")
@@ -69,8 +69,8 @@ async def _set(chat: Talk, argument: str) -> None:
 
 async def _system(chat: Talk, argument: str) -> None:
     if argument:
-        chat.desk.set_system(None if argument == "none" else text_or_file("/system", argument))
-        await chat.tell(f"system message: {chat.desk.dialogue.system or 'none'}")
+        chat.chat_state.set_system(None if argument == "none" else text_or_file("/system", argument))
+        await chat.tell(f"system message: {chat.chat_state.messages.system or 'none'}")
     else:
         await chat.run_action("app.system")
 
@@ -79,7 +79,7 @@ async def _read(chat: Talk, argument: str) -> None:
     if not argument:
         await chat.run_action("app.attach")
         return
-    told = detach(chat.desk.attached) if argument == "none" else attach(chat.desk.attached, argument)
+    told = detach(chat.chat_state.attached) if argument == "none" else attach(chat.chat_state.attached, argument)
     chat.show_attached()
     for line in told:
         await chat.tell(line)
@@ -105,14 +105,14 @@ def detach(attached: list[Attachment]) -> list[str]:
 
 
 async def _stats(chat: Talk, _argument: str) -> None:
-    trace = chat.desk.trace
+    trace = chat.chat_state.trace
     await chat.tell("nothing was answered yet" if trace is None else table(trace.stats))
 
 
 async def _undo(chat: Talk, _argument: str) -> None:
     if chat.is_answering():
         return
-    asked = chat.desk.undo()
+    asked = chat.chat_state.undo()
     if asked is None:
         raise UsageError("there is nothing to undo", hint="send a message first")
     await chat.renew()
@@ -120,7 +120,7 @@ async def _undo(chat: Talk, _argument: str) -> None:
 
 
 async def _edit(chat: Talk, _argument: str) -> None:
-    asked = next((entry for entry in reversed(chat.desk.dialogue.path()) if entry.role == USER), None)
+    asked = next((entry for entry in reversed(chat.chat_state.messages.path()) if entry.role == USER), None)
     if asked is None:
         raise UsageError("there is nothing to edit", hint="send a message first")
     if not chat.is_answering():
@@ -128,14 +128,14 @@ async def _edit(chat: Talk, _argument: str) -> None:
 
 
 async def _fork(chat: Talk, _argument: str) -> None:
-    path = chat.desk.dialogue.path()
+    path = chat.chat_state.messages.path()
     if not path:
         raise UsageError("there is nothing to fork", hint="send a message first")
     await chat.fork(path[-1])
 
 
 async def _title(chat: Talk, argument: str) -> None:
-    key = chat.desk.dialogue.key
+    key = chat.chat_state.messages.key
     if not argument or key is None:
         raise UsageError("/title needs a title, and a conversation", hint="/title TEXT, after the first message")
 
@@ -143,12 +143,12 @@ async def _title(chat: Talk, argument: str) -> None:
         store.rename(key, argument)
         return store.get(key).title
 
-    kept = await asyncio.wrap_future(chat.app.keeper.ask(renamed))
+    kept = await asyncio.wrap_future(chat.app.writer.ask(renamed))
     await chat.tell(f"title: {kept}")
 
 
 async def _copy(chat: Talk, argument: str) -> None:
-    answer = chat.desk.last_answer
+    answer = chat.chat_state.last_answer
     if answer is None:
         raise UsageError("there is nothing to copy", hint="send a message first")
     if argument == "code":
@@ -157,7 +157,7 @@ async def _copy(chat: Talk, argument: str) -> None:
             raise UsageError("the last answer has no code", hint="/copy")
         chat.copy_text("\n".join(fence.partition("\n")[2] for fence in fences), "its code")
     elif argument == "all":
-        chat.copy_text("\n\n".join(entry.text for entry in chat.desk.dialogue.path()), "the conversation")
+        chat.copy_text("\n\n".join(entry.text for entry in chat.chat_state.messages.path()), "the conversation")
     else:
         chat.copy_text(answer.text, "the answer")
 

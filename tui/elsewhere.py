@@ -33,12 +33,12 @@ class Elsewhere(Shared):
 
         if self.chat.is_answering():
             return
-        asked = next((entry for entry in reversed(self.desk.dialogue.path()) if entry.role == USER), None)
+        asked = next((entry for entry in reversed(self.chat_state.messages.path()) if entry.role == USER), None)
         written = self.chat.composer.message.strip()
         if written or asked is None:
-            self.push_screen(RaceScreen(self.desk, written, ()))
+            self.push_screen(RaceScreen(self.chat_state, written, ()))
         else:
-            self.push_screen(RaceScreen(self.desk, asked.text, self.desk.dialogue.messages(asked)))
+            self.push_screen(RaceScreen(self.chat_state, asked.text, self.chat_state.messages.messages(asked)))
 
     def action_pairs(self) -> None:
         """Choose another pair, or download one."""
@@ -50,7 +50,7 @@ class Elsewhere(Shared):
             folder = Path.cwd()
         except OSError:  # it was removed
             folder = None
-        self.push_screen(PairsScreen(self.desk, folder=folder))
+        self.push_screen(PairsScreen(self.chat_state, folder=folder))
 
     def action_settings(self) -> None:
         """Show the settings of the next answers."""

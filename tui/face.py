@@ -8,17 +8,19 @@ from collections.abc import Callable
 
 from textual.app import App
 
-from localspec.tui.desk import Desk
-from localspec.tui.keeper import Keeper
+from localspec.tui.chat_state import ChatState
+from localspec.tui.conversation_writer import ConversationWriter
 
 
 class Face(App[int]):
     """The app as its screens see it: the desk, what keeps the conversation, the clock."""
 
-    def __init__(self, desk: Desk, keeper: Keeper, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, chat_state: ChatState, writer: ConversationWriter, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__()
-        self.desk = desk
-        self.keeper = keeper
+        self.chat_state = chat_state
+        self.writer = writer
         self.clock = clock  # monotonic seconds
         self.first_theme = ""  # the one that the app began with
 
@@ -28,7 +30,7 @@ class Face(App[int]):
 
     def stop_job(self) -> None:
         """Stop what the engine does; that the engine had to be ended for it is said."""
-        if self.desk.bridge.stop():
+        if self.chat_state.worker_thread.stop():
             self.say("the engine did not stop and was ended; it loads again when it is wanted", is_wrong=True)
 
     def say(self, text: str, *, is_wrong: bool = False) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from localspec.settings.config_file import assign, read_configuration, remove
 from localspec.settings.request import Request
 from localspec.settings.setting import Origin, Setting
-from localspec.tui.desk import Desk
+from localspec.tui.chat_state import ChatState
 from localspec.ui.tuning import changed, shown
 
 SPECULATION = ("method", "tree", "draft-tokens", "length", "verify", "option", "approximate", "draft-temp")
@@ -36,7 +36,7 @@ _NOTHING = ("", "none", "auto", "random")
 class Form:
     """`began` and `began_theme` are what the settings had made when the chat was opened, or what was kept since."""
 
-    desk: Desk
+    chat_state: ChatState
     settings: dict[str, Setting]
     began: Request
     theme: str = ""
@@ -44,11 +44,11 @@ class Form:
     kept: dict[str, Origin] = field(default_factory=dict)  # what was written into the file meanwhile
 
     @classmethod
-    def of(cls, desk: Desk, settings: Sequence[Setting], began: Request) -> Form:
+    def of(cls, chat_state: ChatState, settings: Sequence[Setting], began: Request) -> Form:
         """Return the form of these settings, which the request `began` was made from."""
         found = {each.name: each for each in settings}
         theme = str(found[THEME].value) if THEME in found else ""
-        return cls(desk, found, began, theme, theme)
+        return cls(chat_state, found, began, theme, theme)
 
     def names(self) -> dict[str, list[str]]:
         """Return the fields by group, as far as they are known."""
@@ -56,7 +56,7 @@ class Form:
 
     def text(self, name: str) -> str:
         """Return a field's value as it may be typed."""
-        return self.theme if name == THEME else _text(self.desk.request, name)
+        return self.theme if name == THEME else _text(self.chat_state.request, name)
 
     def origin(self, name: str) -> str:
         """Return where a field's value comes from; of a file its name alone, for there is one."""
@@ -77,7 +77,7 @@ class Form:
         if name == THEME or text.strip().lower() not in _NOTHING:
             self.settings[name].read(text)
         if name != THEME:
-            _changed(self.desk.request, name, text).check()
+            _changed(self.chat_state.request, name, text).check()
 
     def change(self, name: str, text: str) -> None:
         """Take a field's value from the next answer on; raises UsageError, and keeps the old one, if it cannot be."""
@@ -85,7 +85,7 @@ class Form:
         if name == THEME:
             self.theme = text
         else:
-            self.desk.change(_changed(self.desk.request, name, text))
+            self.chat_state.change(_changed(self.chat_state.request, name, text))
 
     def default(self, name: str) -> str:
         """Return the value that a field has where nothing is set."""

@@ -12,11 +12,11 @@ from localspec.settings.request import LoadSettings, Message, Request
 from localspec.settings.setting import Setting
 from localspec.tui.app import LocalspecApp
 from localspec.tui.background import is_dark
-from localspec.tui.bridge import Bridge, Engine
-from localspec.tui.desk import Desk
-from localspec.tui.dialogue import Dialogue
-from localspec.tui.keeper import Keeper
+from localspec.tui.chat_state import ChatState
+from localspec.tui.conversation_writer import ConversationWriter
+from localspec.tui.message_tree import MessageTree
 from localspec.tui.signals import leaving
+from localspec.tui.worker_thread import Engine, WorkerThread
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ def open_chat(
     """
     look = look or Look()
     said = system[0].content if system else None
-    dialogue = Dialogue(said)
+    messages = MessageTree(said)
     if found is not None:
-        messages = store.messages(found.id)
-        dialogue = Dialogue.restored(messages, system=said or found.system, key=found.id, leaf=found.leaf)
-    keeper, pair = Keeper(store), reference(settings)
-    if found is not None and (found.pair, found.system) != (pair, dialogue.system):
-        keeper.change(dialogue, pair=pair)
-    desk = Desk(Bridge(worker), keeper, settings, request, dialogue)
+        stored = store.messages(found.id)
+        messages = MessageTree.restored(stored, system=said or found.system, key=found.id, leaf=found.leaf)
+    writer, pair = ConversationWriter(store), reference(settings)
+    if found is not None and (found.pair, found.system) != (pair, messages.system):
+        writer.change(messages, pair=pair)
+    chat_state = ChatState(WorkerThread(worker), writer, settings, request, messages)
     app = LocalspecApp(
-        desk,
-        keeper,
+        chat_state,
+        writer,
         is_dark=is_dark() if look.theme == "auto" else look.theme == "dark",
         settings=form,
         has_tokens=look.has_tokens,
@@ -65,16 +65,16 @@ def open_chat(
         with leaving(app.leave):
             code = app.run()
     finally:
-        close(desk)
+        close(chat_state)
     if app.bug is not None:
         raise app.bug
     return code or 0
 
 
-def close(desk: Desk) -> None:
+def close(chat_state: ChatState) -> None:
     """End the engine, and keep what has come of an answer since the screen last looked."""
-    desk.bridge.close()
+    chat_state.worker_thread.close()
     try:
-        desk.take()
+        chat_state.take()
     finally:
-        desk.keeper.close()
+        chat_state.writer.close()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from localspec.sanitize import sanitize
 from localspec.settings.setting import Setting
-from localspec.tui.desk import Desk
+from localspec.tui.chat_state import ChatState
+from localspec.tui.conversation_writer import ConversationWriter
 from localspec.tui.face import Face
 from localspec.tui.form import Form
-from localspec.tui.keeper import Keeper
 from localspec.tui.screens.turns import Turns
 
 if TYPE_CHECKING:
@@ -27,19 +27,19 @@ class Shared(Face):
 
     def __init__(
         self,
-        desk: Desk,
-        keeper: Keeper,
+        chat_state: ChatState,
+        writer: ConversationWriter,
         clock: Callable[[], float] = time.monotonic,
         settings: Callable[[], Sequence[Setting]] = tuple,
     ) -> None:
-        super().__init__(desk, keeper, clock)
-        self._began, self._settings = desk.request, settings
+        super().__init__(chat_state, writer, clock)
+        self._began, self._settings = chat_state.request, settings
         self.download: Download | None = None
 
     @cached_property
     def form(self) -> Form:
         """The settings as a form, made when it is wanted: to know every method, plug-ins are looked for on the disk."""
-        return Form.of(self.desk, self._settings(), self._began)
+        return Form.of(self.chat_state, self._settings(), self._began)
 
     @property
     @abstractmethod

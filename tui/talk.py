@@ -10,9 +10,9 @@ from typing import TypeVar
 from textual.screen import Screen
 
 from localspec.errors import LocalspecError
-from localspec.tui.desk import Desk
-from localspec.tui.dialogue import Entry
+from localspec.tui.chat_state import ChatState
 from localspec.tui.face import Face
+from localspec.tui.message_tree import Node
 from localspec.tui.widgets.composer import Composer
 
 Chat = TypeVar("Chat", bound="Talk")
@@ -32,7 +32,7 @@ class Talk(Screen[None]):
     """The chat's screen as its commands see it."""
 
     app: Face
-    desk: Desk
+    chat_state: ChatState
 
     @cached_property  # asked for twenty times a second
     def composer(self) -> Composer:
@@ -44,7 +44,7 @@ class Talk(Screen[None]):
         """Show the whole path anew."""
 
     @abstractmethod
-    async def show(self, *entries: Entry) -> None:
+    async def show(self, *entries: Node) -> None:
         """Add messages at the end."""
 
     @abstractmethod
@@ -64,11 +64,11 @@ class Talk(Screen[None]):
         """Whether an answer is being written, which is then said."""
 
     @abstractmethod
-    def edit(self, entry: Entry) -> None:
+    def edit(self, entry: Node) -> None:
         """Let a message be written anew."""
 
     @abstractmethod
-    async def fork(self, entry: Entry) -> None:
+    async def fork(self, entry: Node) -> None:
         """Begin a conversation that has said what was said up to here."""
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Which sequence ids a tree needs, and what to tell the KV cache: pure bookkeeping, no llama.cpp.
 
 llama.cpp reads a tree natively when every leaf is a sequence and every cell carries the sequences of the leaves below
-it (ALG 0.3). Invariants, between calls:
+it. Invariants, between calls:
 
 - every open leaf is the tip of exactly one sequence, so the open tree uses as many sequences as it has leaves;
 - sequence 0 holds the whole committed text; any other sequence s holds its first `synced[s]` tokens, then its path of

@@ -24,10 +24,10 @@ def exact_widths(backend: Backend, cancel: Cancel) -> Generator[float, None, tup
 
     The cache is empty before and after. Raises Cancelled.
     """
-    traits = backend.traits
-    widest = min(WIDEST, traits.max_rows) if traits.can_rollback else 1
-    text = np.random.default_rng(0).integers(traits.n_vocab, size=ENOUGH, dtype=np.int32)
-    depths = [depth for depth in DEPTHS if depth + _rows_for(widest) <= traits.n_ctx]
+    capabilities = backend.capabilities
+    widest = min(WIDEST, capabilities.max_rows) if capabilities.can_rollback else 1
+    text = np.random.default_rng(0).integers(capabilities.n_vocab, size=ENOUGH, dtype=np.int32)
+    depths = [depth for depth in DEPTHS if depth + _rows_for(widest) <= capabilities.n_ctx]
     widest = widest if depths else 1
     try:
         for done, depth in enumerate(depths):

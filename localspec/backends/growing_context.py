@@ -27,7 +27,7 @@ from localspec.errors import InternalError
 FIRST = 512  # positions to begin with, doubled as often as need be
 
 
-class Room:
+class GrowingContext:
     """The open `context`, for trees of `n_leaves`, whose `size` of positions follows the text up to `limit`.
 
     That memory holds one of full length has been found out before.

@@ -17,7 +17,7 @@ from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import Cells, Copy, Remove, common_prefix
 from localspec.backends.context import MAX_OUTPUTS, kv_bytes, with_attention
-from localspec.backends.growing_context import Room
+from localspec.backends.growing_context import GrowingContext
 from localspec.backends.lib import api
 from localspec.backends.log import LOG
 from localspec.backends.model import Model, Progress, Special
@@ -26,7 +26,7 @@ from localspec.backends.rows import LlamaRows, RowBuffer
 from localspec.backends.threads import settle_threads
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask, Nodes
-from localspec.engine.protocols import Cancel, Cancelled, Tokens, Traits
+from localspec.engine.protocols import Cancel, Cancelled, Capabilities, Tokens
 from localspec.errors import (
     IncompatibleError,
     InternalError,
@@ -49,8 +49,8 @@ NO_CALLBACK = api.ggml_abort_callback()
 class LlamaBackend:
     """A context on `model`, with one owner.
 
-    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache at its full length. `lone_rows` is
-    how many rows a pass of one token has, early in a context: more than one where somebody measured that those take
+    `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache at its full length. `decode_rows`
+    is how many rows a pass of one token has, early in a context: more than one where somebody measured that those take
     less time. `cancel` is asked within passes where those take long: any of them then raises Cancelled, and the cache
     holds what it held.
     """
@@ -59,31 +59,31 @@ class LlamaBackend:
         self.model = model
         self.options = with_attention(model, options or model.options)
         self.evaluated = 0
-        self.lone_rows = 1
-        self.cancel: Cancel = never
+        self.decode_rows = 1
+        self.cancel: Cancel = not_cancelled
         self._took = 0.0  # seconds of the last decode
         self.kv_bytes = kv_bytes(model, self.options)
         n_leaves = 1 if model.is_stateful else self.options.max_leaves
-        self._room = Room(model, self.options, n_leaves)
+        self._growing = GrowingContext(model, self.options, n_leaves)
         model.users.add(self)
-        self._n_ctx = self._room.limit
+        self._n_ctx = self._growing.limit
         self._n_batch = min(self.options.n_batch, self._n_ctx)
         self._max_rows = min(self._n_batch, MAX_OUTPUTS)  # llama.cpp aborts the process beyond
-        self._memory: Any = api.llama_get_memory(self._room.context)
+        self._memory: Any = api.llama_get_memory(self._growing.context)
         self._batch = Batch(self._n_batch, n_leaves, self._n_ctx)
         self._cells = Cells(n_leaves)
-        self._rows = RowBuffer(self._room.context, model.n_vocab)
+        self._rows = RowBuffer(self._growing.context, model.n_vocab)
         self._tokens: list[int] = []
         self._read = 0  # of them, those that came in whole chunks of prompts
         self._open_tokens: list[int] = []
         try:
             can_rollback = self._probe()
-            self.threads = self.options.threads or settle_threads(self._room.context, model.n_bytes, self._warm_up)
+            self.threads = self.options.threads or settle_threads(self._growing.context, model.n_bytes, self._warm_up)
             self.evaluated = 0
         except LocalspecError:
             self.close()
             raise
-        self.traits = Traits(
+        self.capabilities = Capabilities(
             can_rollback=can_rollback,
             max_leaves=n_leaves if can_rollback else 1,
             max_rows=self._max_rows,
@@ -108,7 +108,7 @@ class LlamaBackend:
         common = common_prefix(self._tokens, wanted[:-1])
         if self.options.reproducible:  # so that rows do not depend on what the cache held
             common = min(common, self._read) // self._n_batch * self._n_batch
-        if not self.traits.can_rollback and (common < len(self._tokens) or self._cells.n_open):
+        if not self.capabilities.can_rollback and (common < len(self._tokens) or self._cells.n_open):
             return 0  # a recurrent state cannot forget its tail
         return common
 
@@ -151,7 +151,7 @@ class LlamaBackend:
     def keep(self, nodes: Nodes) -> None:
         """Commit the path `nodes` of open nodes; drop all others."""
         is_all = len(nodes) == self._cells.n_open
-        assert is_all or self.traits.can_rollback, "this model cannot drop evaluated tokens"
+        assert is_all or self.capabilities.can_rollback, "this model cannot drop evaluated tokens"
         self._apply(self._cells.keep(nodes))
         self._tokens += self._open_tokens if is_all else [self._open_tokens[node] for node in nodes]
         self._open_tokens.clear()
@@ -163,7 +163,7 @@ class LlamaBackend:
         """
         assert 0 <= length <= self._cells.length, "a cache does not grow by truncation"
         is_noop = length == self._cells.length and not self._cells.n_open
-        if self.traits.can_rollback or length == 0 or is_noop:
+        if self.capabilities.can_rollback or length == 0 or is_noop:
             self._forget(length)
             return
         kept = self._tokens[:length]
@@ -180,7 +180,7 @@ class LlamaBackend:
     def close(self) -> None:
         """Free the context; rows become stale. Idempotent."""
         self._rows.serial.number += 1
-        self._room.close()
+        self._growing.close()
 
     def __enter__(self) -> Self:
         return self
@@ -208,7 +208,7 @@ class LlamaBackend:
         """Return the seconds of a pass of `rows` with all their logits below what the cache holds, which stays."""
         start = self._cells.length
         assert self._cells.n_open == 0, "times are taken between passes"
-        assert start == 0 or self.traits.can_rollback, "what cannot be taken back is timed in an empty cache"
+        assert start == 0 or self.capabilities.can_rollback, "what cannot be taken back is timed in an empty cache"
         n = min(rows, self._max_rows)
         self._make_room(n)
         # Tokens that differ, by a prime: a mixture of experts would answer equal ones with the same experts.
@@ -228,9 +228,9 @@ class LlamaBackend:
 
         A lone one asks for some to spare: moving takes time, which no draft is to answer for.
         """
-        if self._room.fit(self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)):
-            self._memory = api.llama_get_memory(self._room.context)
-            self._rows.move(self._room.context)
+        if self._growing.fit(self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)):
+            self._memory = api.llama_get_memory(self._growing.context)
+            self._rows.move(self._growing.context)
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
@@ -250,9 +250,11 @@ class LlamaBackend:
 
     def _spare(self, n: int) -> int:
         """Return how many rows that nobody reads follow the `n` just added: some after a lone one, early on."""
-        is_lone = n == self._cells.n_open == 1 and self.traits.can_rollback
-        has_room = self.lone_rows <= self._max_rows and self._cells.length + self.lone_rows <= min(EARLY, self._n_ctx)
-        return self.lone_rows - 1 if is_lone and has_room else 0
+        is_lone = n == self._cells.n_open == 1 and self.capabilities.can_rollback
+        has_room = self.decode_rows <= self._max_rows and self._cells.length + self.decode_rows <= min(
+            EARLY, self._n_ctx
+        )
+        return self.decode_rows - 1 if is_lone and has_room else 0
 
     def _decode(self, n: int, spare: int = 0, cancel: Cancel | None = None) -> None:
         """Run the batch of `n` entries and `spare` more; a failure leaves in the cache what was committed, no more.
@@ -268,11 +270,11 @@ class LlamaBackend:
             code = self._run()
         else:
             callback = api.ggml_abort_callback(lambda _data: is_stopped())
-            api.llama_set_abort_callback(self._room.context, callback, None)
+            api.llama_set_abort_callback(self._growing.context, callback, None)
             try:
                 code = self._run()
             finally:  # the callback does not outlive this call
-                api.llama_set_abort_callback(self._room.context, NO_CALLBACK, None)
+                api.llama_set_abort_callback(self._growing.context, NO_CALLBACK, None)
         if code == OK:
             self.evaluated += n
             if spare:
@@ -296,9 +298,9 @@ class LlamaBackend:
     def _run(self) -> int:
         """Return llama.cpp's code for the batch, and keep how long it took."""
         began = time.perf_counter()
-        code: int = api.llama_decode(self._room.context, self._batch.struct)
+        code: int = api.llama_decode(self._growing.context, self._batch.struct)
         if code == OK:
-            api.llama_synchronize(self._room.context)  # a GPU still computes when llama_decode returns: time it here
+            api.llama_synchronize(self._growing.context)  # a GPU still computes when llama_decode returns: time it here
             self._took = time.perf_counter() - began
         return code
 
@@ -339,6 +341,6 @@ class LlamaBackend:
         )
 
 
-def never() -> bool:
+def not_cancelled() -> bool:
     """Nobody stops."""
     return False

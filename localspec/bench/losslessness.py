@@ -2,7 +2,7 @@
 
     greedy    at temperature 0 the text is plain decoding's, token by token
     coupled   with one seed it is so at any temperature
-    law       the rule's draws on rows recorded from both models have the target's law
+    distribution       the rule's draws on rows recorded from both models have the target's distribution
 
 With --reproducible the first two are one check, and no text may fork:
 
@@ -22,11 +22,11 @@ from localspec.bench.answers import PLAIN, Same, ask, compare_answers, inspect
 from localspec.bench.suites import Prompt
 from localspec.errors import PromptTooLongError, UsageError
 from localspec.lossless.chi_square import POWER, detectable, survival
-from localspec.lossless.questions import LawQuestion
+from localspec.lossless.questions import DistributionQuestion
 from localspec.settings.request import Request, Speculation
 from localspec.worker.client import Worker
 
-ERROR = 1e-4  # of the whole law check: how often a right rule would fail it
+ERROR = 1e-4  # of the whole distribution check: how often a right rule would fail it
 TOGETHER = ERROR / 4  # of all texts together, whose statistic is above this by chance up to twice as often
 OTHERS = (Speculation(), Speculation(method="suffix"))  # what --reproducible is checked with beside what was asked
 POINTS = 2  # recorded texts for each prompt
@@ -96,7 +96,7 @@ class Verification:
     def run(self) -> Iterator[Check]:
         """Yield each check when it is done; ends early where a stop was asked."""
         texts = (self.reproducible,) if self._is_reproducible else (self.greedy, self.coupled)
-        for check in (*texts, self.law):
+        for check in (*texts, self.dist):
             done = check()
             if self._is_stopped():
                 return
@@ -141,8 +141,8 @@ class Verification:
         facts = {"drafted": drafted, "prompts": texts, "left_out": left_out}
         return Check("reproducible", not notes, summary, (*left_out, *notes), facts)
 
-    def law(self) -> Check:
-        """Draw on recorded rows and compare with the target's law."""
+    def dist(self) -> Check:
+        """Draw on recorded rows and compare with the target's distribution."""
         alpha = ERROR / 2 / (len(self._prompts) * POINTS)  # half for the texts alone, half for all of them together
         trials: list[dict[str, Any]] = []
         n_unknown = 0
@@ -157,7 +157,7 @@ class Verification:
                 break
             points = tuple(tuple(plain.tokens[: len(plain.tokens) * i // POINTS]) for i in range(POINTS))
             unseeded = replace(asked, sampling=replace(asked.sampling, seed=None))
-            question = LawQuestion(unseeded, points, self._draws, alpha, seed)
+            question = DistributionQuestion(unseeded, points, self._draws, alpha, seed)
             found = inspect(self._worker, question)
             trials, n_unknown = trials + found.get("trials", []), n_unknown + found.get("n_unknown", 0)
         if not trials and n_unknown:
@@ -233,7 +233,7 @@ def _not_run(name: str, why: str, hint: str, left_out: Sequence[str] = ()) -> Ch
 
 
 def _judged(trials: list[dict[str, Any]], alpha: float) -> Check:
-    """Return the law check: each text by itself, which finds what is wrong in one place, and all together."""
+    """Return the distribution check: each text by itself, which finds what is wrong in one place, and all together."""
     failed = [one for one in trials if one["p_value"] < alpha]
     n_certain = sum(not one["df"] for one in trials)
     df, drawn = sum(one["df"] for one in trials), sum(one["n"] for one in trials)

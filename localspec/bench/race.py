@@ -196,7 +196,7 @@ def race(
 def _round(worker: Worker, plain: Answer, other: Answer) -> Round:
     started = other.stats.started
     assert started is not None
-    is_one_law = started.verify == "coupled" or started.k == 0
+    is_one_dist = started.verify == "coupled" or started.k == 0
     is_seeded = plain.request.sampling.seed is not None
-    is_comparable = plain.request.sampling.temperature == 0.0 or (is_seeded and is_one_law)
+    is_comparable = plain.request.sampling.temperature == 0.0 or (is_seeded and is_one_dist)
     return Round(plain, other, compare_answers(worker, plain, other) if is_comparable else None)

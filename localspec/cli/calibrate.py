@@ -15,7 +15,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.named import with_pair
+from localspec.cli.model_option import with_pair
 from localspec.cli.options import pair_options, report_options
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, Positive, option

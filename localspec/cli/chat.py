@@ -12,10 +12,8 @@ from typing import Any
 import click
 
 from localspec.cli.console import Console, wants_plain
-from localspec.cli.described import in_force
 from localspec.cli.fetch import present_settings
-from localspec.cli.named import is_typed
-from localspec.cli.opened import place, store_for_talking, wanted
+from localspec.cli.model_option import is_typed
 from localspec.cli.options import (
     conversation_options,
     model_options,
@@ -26,6 +24,8 @@ from localspec.cli.options import (
 )
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, promised_settings, request_settings, system_message
+from localspec.cli.settings_table import in_force
+from localspec.cli.store_options import place, store_for_talking, wanted
 from localspec.settings.request import LoadSettings
 
 

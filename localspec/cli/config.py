@@ -13,11 +13,11 @@ from click.shell_completion import CompletionItem
 
 from localspec.cli.app import commands
 from localspec.cli.configurable import options_of
-from localspec.cli.configured import ONCE, once, option_at
 from localspec.cli.console import Console, is_terminal, write_out
-from localspec.cli.described import check_file, described, read_words, settings_of
+from localspec.cli.option_sources import ONCE, once, option_at
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
+from localspec.cli.settings_table import check_file, described, read_words, settings_of
 from localspec.errors import DeclinedError, NotFoundError, ResourceError, UsageError
 from localspec.sanitize import one_line
 from localspec.settings.config_file import Key, assign, config_file, read_configuration, remove

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from localspec.cli.console import Console, OutputGone, is_terminal, write_out
+from localspec.cli.line_chat import Chat
 from localspec.cli.lines import Lines, history
 from localspec.cli.listing import YOU, about, count
 from localspec.cli.signals import INTERRUPTED
 from localspec.cli.slash.table import is_command, literal, obey
-from localspec.cli.talk import Chat
 from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.errors import LocalspecError

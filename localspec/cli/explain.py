@@ -26,7 +26,7 @@ def explain(console: Console, /, name: str, as_json: bool) -> int:
     """Explain a drafting method, tree policy, length rule or verifier by its name.
 
     The idea, the formula, when it helps and when it hurts, its options, where it comes from, and whether the output
-    keeps the target's law. localspec methods lists the names.
+    keeps the target's distribution. localspec methods lists the names.
     """
     found = pages_of(name)
     if as_json:
@@ -61,7 +61,7 @@ def lines(page: Page) -> Iterator[str]:
 
 
 def lossless(entry: Facts) -> str:
-    """Return in words whether the output keeps the target's law."""
+    """Return in words whether the output keeps the target's distribution."""
     if not entry.is_lossless:
         return "NO: it changes the distribution of the output, so it wants --approximate"
     return "yes" if entry.axis in ("method", "verify") else "yes, under every lossless verifier"

@@ -12,9 +12,9 @@ from localspec.cli.fetch import confirmed
 from localspec.cli.listing import about, hits, rows, said
 from localspec.cli.listing import count as count_of
 from localspec.cli.logs_export import exported, write_export
-from localspec.cli.opened import kept_store
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
+from localspec.cli.store_options import kept_store
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store

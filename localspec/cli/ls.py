@@ -13,12 +13,12 @@ from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import DeclinedError, NotFoundError, UsageError
+from localspec.models.available import whole_models
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remove import Removal, plan_removal
 from localspec.models.hub.remove import carry_out as remove_files
 from localspec.models.names import DraftChoice, HubName, parse
-from localspec.models.shelf import whole_models
 from localspec.models.store import expand
 from localspec.sanitize import one_line
 from localspec.ui.pulling import gigabytes

@@ -12,10 +12,10 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import NotFoundError
+from localspec.models.available import is_here
 from localspec.models.catalog import Catalog, load_catalog, user_path
 from localspec.models.catalog_file import Model, Pair
 from localspec.models.names import parse
-from localspec.models.shelf import is_here
 from localspec.models.store import BUNDLED, expand
 from localspec.sanitize import one_line
 

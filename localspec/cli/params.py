@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from localspec.cli.configurable import Configurable
-from localspec.cli.configured import defaults, origin, with_place
+from localspec.cli.option_sources import defaults, origin, with_place
 from localspec.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,20 +8,20 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.named import model_and_draft, with_pair
+from localspec.cli.model_option import model_and_draft, with_pair
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.sizes import read_size, size
 from localspec.errors import UsageError
-from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.gguf.layer_sizes import anatomy
 from localspec.models.gguf.shards import read_model
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
 from localspec.models.plan.describe import to_wire
 from localspec.models.plan.machine import CPU, DISK, Device, Machine, Rates, flat
-from localspec.models.plan.search import ACCEPTANCE, Models, Plan, Wish, alternatives
+from localspec.models.plan.search import ACCEPTANCE, Models, PlacementRequest, Plan, alternatives
 from localspec.models.store import parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.request import cache_folder
@@ -85,12 +85,12 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
         4096 if draft is None else draft[1].n_ctx_train,
     )
     machine = _machine(values)
-    wish = Wish(values["ctx"], values["kv"], acceptance=values["acceptance"], threads=values["threads"])
-    plans = alternatives(machine, models, wish)
+    request = PlacementRequest(values["ctx"], values["kv"], acceptance=values["acceptance"], threads=values["threads"])
+    plans = alternatives(machine, models, request)
     if as_json:
-        write_json(_wire(found.name, machine, models, wish, plans))
+        write_json(_wire(found.name, machine, models, request, plans))
     else:
-        write_out(_table(one_line(found.name), machine, models, wish, plans))
+        write_out(_table(one_line(found.name), machine, models, request, plans))
     return 0
 
 
@@ -171,7 +171,7 @@ def _bandwidths(text: str | None) -> dict[str, float]:
     return figures
 
 
-def _wire(name: str, machine: Machine, models: Models, wish: Wish, plans: list[Plan]) -> dict[str, Any]:
+def _wire(name: str, machine: Machine, models: Models, request: PlacementRequest, plans: list[Plan]) -> dict[str, Any]:
     return {
         "pair": name,
         "machine": {
@@ -188,13 +188,13 @@ def _wire(name: str, machine: Machine, models: Models, wish: Wish, plans: list[P
                 for device in machine.devices
             ],
         },
-        "acceptance": {"value": wish.acceptance, "basis": "assumed"},
+        "acceptance": {"value": request.acceptance, "basis": "assumed"},
         "chosen": to_wire(plans[0], models),
         "alternatives": [to_wire(one, models) for one in plans[1:]],
     }
 
 
-def _table(name: str, machine: Machine, models: Models, wish: Wish, plans: list[Plan]) -> str:
+def _table(name: str, machine: Machine, models: Models, request: PlacementRequest, plans: list[Plan]) -> str:
     """Return the plans as people read them, the chosen one first."""
     chosen = plans[0]
     places = [CPU, *(device.name for device in machine.devices)]
@@ -210,10 +210,10 @@ def _table(name: str, machine: Machine, models: Models, wish: Wish, plans: list[
     for index, row in enumerate(rows):
         text = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append(("  ".join(text).rstrip() + ("  <- chosen" if index == 1 else "")).rstrip())
-    return "\n".join([*lines, "", *_notes(chosen, wish)]) + "\n"
+    return "\n".join([*lines, "", *_notes(chosen, request)]) + "\n"
 
 
-def _notes(chosen: Plan, wish: Wish) -> list[str]:
+def _notes(chosen: Plan, request: PlacementRequest) -> list[str]:
     draft_threads = f", draft {chosen.draft_threads}" if chosen.draft_threads else ""
     notes = [f"threads {chosen.threads}{draft_threads}" if chosen.threads else "threads: as many as physical cores"]
     if chosen.is_paged:
@@ -222,5 +222,5 @@ def _notes(chosen: Plan, wish: Wish) -> list[str]:
         notes.append("speeds: not measured (localspec calibrate --machine, or --bandwidth gpu=...,cpu=...)")
         return [*notes, "the order rests on typical bandwidths"]
     if chosen.draft is not None:
-        notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {wish.acceptance:g}: assumed")
+        notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {request.acceptance:g}: assumed")
     return [*notes, f"bandwidths: {chosen.basis}; what a pass does beside reading weights and cache is left out"]

@@ -16,7 +16,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.named import with_pair
+from localspec.cli.model_option import with_pair
 from localspec.cli.options import (
     pair_options,
     prompt_options,

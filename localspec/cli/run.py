@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
+from localspec.cli.answer_writer import Record
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.opened import is_going_on, place, store_for_talking, wanted
 from localspec.cli.options import (
     conversation_options,
     format_options,
@@ -27,7 +27,6 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import Command
-from localspec.cli.record import Record
 from localspec.cli.settings import (
     open_worker,
     promised_settings,
@@ -36,6 +35,7 @@ from localspec.cli.settings import (
     system_message,
 )
 from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.cli.store_options import is_going_on, place, store_for_talking, wanted
 from localspec.cli.stream import EventsSink
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.current import Current

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.cli.named import model_and_draft
+from localspec.cli.model_option import model_and_draft
 from localspec.models.names import DraftChoice
 from localspec.models.store import NotCachedError, PairRef, parse_pair
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
@@ -100,7 +100,7 @@ def open_worker(values: Values) -> Worker:
 
 
 def sampling(values: Values) -> Sampling:
-    """Return the target's law."""
+    """Return the target's distribution."""
     return Sampling(
         temperature=values["temp"],
         top_k=values["top_k"],

@@ -15,7 +15,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.named import with_pair
+from localspec.cli.model_option import with_pair
 from localspec.cli.options import model_options, report_options, sampling_options, speculation_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
@@ -54,9 +54,9 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
 
     Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
     accepted only where the two tokens' scores are within four times of what rounding was seen to move them on that
-    text. And thousands of draws of the rule, on rows recorded from both models, have the target's law by a chi-square
-    test. For --method auto, which drafts where that pays, the draft model drafts in every pass, and without one copies
-    of the text do; beside a draft model --method suffix checks those.
+    text. And thousands of draws of the rule, on rows recorded from both models, have the target's distribution by a
+    chi-square test. For --method auto, which drafts where that pays, the draft model drafts in every pass, and without
+    one copies of the text do; beside a draft model --method suffix checks those.
 
     With --reproducible one check replaces the first two. It compares the texts of the method, of auto and of suffix
     with plain decoding's at both temperatures, and no fork is accepted.

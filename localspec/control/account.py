@@ -46,10 +46,10 @@ class LossAccount:
     @property
     def caution(self) -> float:
         """Plain passes that the scatter of a copy is weighed against: what the prompt gave adds nothing."""
-        return max(self.room - self.reading, self.own)
+        return max(self.remaining - self.reading, self.own)
 
     @property
-    def room(self) -> float:
+    def remaining(self) -> float:
         """Plain passes that the next plan may lose."""
         return self.allowance - self.loss
 

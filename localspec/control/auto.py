@@ -23,7 +23,7 @@ from localspec.control.prices import MOST, Average, Prices
 from localspec.control.value import Candidate, Now, StopRule
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Step
-from localspec.engine.protocols import Controller, History, Plan, Room, Shape
+from localspec.engine.protocols import Controller, DraftBudget, History, Plan, Shape
 from localspec.tuning import CLAMP, DISCOUNT, EPS, EXPLORING, HORIZON, READING
 
 CATCHING_UP = 8  # tokens that a draft model reads as part of any draft; more are priced by themselves
@@ -35,7 +35,7 @@ class Reader(Protocol):
 
     def behind(self, history: History) -> int: ...
 
-    def room(self, history: History) -> int: ...
+    def tokens_left(self, history: History) -> int: ...
 
 
 class Copier(Protocol):
@@ -96,8 +96,8 @@ class Reading:
         if self._reader is None:
             return 0.0, now.most
         self._behind = self._reader.behind(now.history)
-        room = min(now.most, self._reader.room(now.history))
-        return (self._prices.read.value * self._behind if self._behind > CATCHING_UP else 0.0), room
+        left = min(now.most, self._reader.tokens_left(now.history))
+        return (self._prices.read.value * self._behind if self._behind > CATCHING_UP else 0.0), left
 
     def observe(self, seconds: float, n: int, draft: Average) -> None:
         """Learn from a draft that ran the model `n` times: what a token costs, or what reading does."""
@@ -206,9 +206,9 @@ class Rule(Source):
 
     def candidate(self, now: Now) -> Candidate | None:
         """Return the rule's plan; what it is worth is not judged."""
-        plan = replace(self._inner.plan(now.history, now.room), learned=self._acceptance)
-        reading, room = self._reading.look(now)
-        n = min(plan.max_nodes, room)
+        plan = replace(self._inner.plan(now.history, now.budget), learned=self._acceptance)
+        reading, left = self._reading.look(now)
+        n = min(plan.max_nodes, left)
         if n <= 0:
             return None
         nodes = now.affordable(self._level.value * np.minimum(np.arange(1, n + 1), plan.max_depth) + reading)
@@ -242,9 +242,9 @@ class Auto:
         """Let the answer lose a share of the time in which the target read the prompt."""
         self._read = seconds
 
-    def plan(self, history: History, room: Room) -> Plan:
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Return the plan of the next pass."""
-        most = min(room.depth, room.nodes)
+        most = min(budget.depth, budget.nodes)
         if most <= 0:
             return Plan(self._idle, why="no room for a draft")
         if not self._prices.is_known:
@@ -252,19 +252,19 @@ class Auto:
         price = self._prices.plain
         if self._read:
             self.account.reading, self._read = READING * self._read / price, 0.0
-        may_lose = self.account.room * price
+        may_lose = self.account.remaining * price
         if may_lose <= 0.0:
             return self._plain("drafting has lost what it may lose")
         value = max(self._tokens / self._seconds, 1.0 / price) if self._seconds else 1.0 / price
         now = Now(
             history,
-            room,
+            budget,
             self._prices,
             value,
             may_lose,
             self.account.caution * price,
             min(most, MOST_DRAFTED),
-            room.depth + 1,
+            budget.depth + 1,
         )
         found = [(one.value, source, one) for source in self._sources if (one := source.candidate(now)) is not None]
         worth, source, best = max(found, key=lambda one: one[0], default=(0.0, None, None))
@@ -275,7 +275,7 @@ class Auto:
             return self._plain("no draft would pay")
         if isinstance(source, Chains):
             source.take(best.stop)
-        return replace(best.plan, widths=self._widths(best.plan.max_nodes, room.nodes))
+        return replace(best.plan, widths=self._widths(best.plan.max_nodes, budget.nodes))
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn from a pass that took `seconds` to the end of telling it, and charge it."""

@@ -13,9 +13,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draw, Step
-from localspec.engine.protocols import Growth, History, Plan, Room, Shape
+from localspec.engine.protocols import DraftBudget, DraftState, History, Plan, Shape
 from localspec.errors import UsageError
 
 START, LOWEST, HIGHEST = 6, 3, 12  # tokens, of `aimd`
@@ -37,10 +37,10 @@ class Fixed:
         no_argument("fixed", argument, hint="--length fixed -k 4")
         return cls(drafter, shape, draw)
 
-    def plan(self, history: History, room: Room) -> Plan:
-        """Clamp to `room`: near the end a pass drafts less, the last one nothing."""
-        depth = min(self._shape.depth, room.depth)
-        nodes = min(self._shape.nodes, room.nodes) if depth > 0 else 0
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        """Clamp to `budget`: near the end a pass drafts less, the last one nothing."""
+        depth = min(self._shape.depth, budget.depth)
+        nodes = min(self._shape.nodes, budget.nodes) if depth > 0 else 0
         return Plan(self._drafter, nodes, depth, self._draw, why=f"fixed {self._shape.nodes}")
 
     def observe(self, step: Step, seconds: float) -> None:
@@ -69,10 +69,10 @@ class Aimd:
         no_argument("aimd", argument, hint="--length aimd")
         return cls(drafter, shape, draw)
 
-    def plan(self, history: History, room: Room) -> Plan:
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Draft K levels."""
-        depth = min(self._k, room.depth)
-        nodes = min(self._shape.nodes, room.nodes) if depth > 0 else 0
+        depth = min(self._k, budget.depth)
+        nodes = min(self._shape.nodes, budget.nodes) if depth > 0 else 0
         return Plan(self._drafter, nodes, depth, self._draw, why=f"aimd {self._k}")
 
     def observe(self, step: Step, seconds: float) -> None:
@@ -108,16 +108,16 @@ class Gate(Fixed):
         limit = number(cls.name, argument, default=cls.default, low=0.0, high=cls.high)
         return cls(drafter, shape, draw, limit)
 
-    def plan(self, history: History, room: Room) -> Plan:
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Plan the whole shape, with the gate in front of every draw."""
-        return replace(super().plan(history, room), go_on=self._go_on, why=f"{self.name} {self.limit:g}")
+        return replace(super().plan(history, budget), go_on=self._go_on, why=f"{self.name} {self.limit:g}")
 
     @abstractmethod
-    def is_sure(self, law: Law) -> bool:
-        """Whether a token may be drawn from `law`."""
+    def is_sure(self, dist: Distribution) -> bool:
+        """Whether a token may be drawn from `dist`."""
 
-    def _go_on(self, growth: Growth) -> bool:
-        return self.is_sure(growth.law.belief)
+    def _go_on(self, state: DraftState) -> bool:
+        return self.is_sure(state.dist.belief)
 
 
 class Confidence(Gate):
@@ -125,19 +125,19 @@ class Confidence(Gate):
 
     name, default, high = "confidence", 0.4, 1.0
 
-    def is_sure(self, law: Law) -> bool:
+    def is_sure(self, dist: Distribution) -> bool:
         """Whether the greatest probability reaches the limit."""
-        return law.top >= self.limit
+        return dist.top >= self.limit
 
 
 class Entropy(Gate):
-    """Draft while the entropy of the draft's law is at most this many nats (1.73, which is 2.5 bits)."""
+    """Draft while the entropy of the draft's distribution is at most this many nats (1.73, which is 2.5 bits)."""
 
     name, default, high = "entropy", 1.73, 100.0
 
-    def is_sure(self, law: Law) -> bool:
-        """Whether the law is narrow enough."""
-        return law.entropy <= self.limit
+    def is_sure(self, dist: Distribution) -> bool:
+        """Whether the distribution is narrow enough."""
+        return dist.entropy <= self.limit
 
 
 class Margin(Gate):
@@ -145,10 +145,10 @@ class Margin(Gate):
 
     name, default, high = "margin", 0.2, 1.0
 
-    def is_sure(self, law: Law) -> bool:
+    def is_sure(self, dist: Distribution) -> bool:
         """Whether the first is far enough ahead."""
-        second = float(np.partition(law.probs, -2)[-2]) if law.probs.size > 1 else 0.0
-        return law.top - second >= self.limit
+        second = float(np.partition(dist.probs, -2)[-2]) if dist.probs.size > 1 else 0.0
+        return dist.top - second >= self.limit
 
 
 class Adaptive(Fixed):
@@ -173,12 +173,12 @@ class Adaptive(Fixed):
         """Take the first threshold as argument; -k is the most it drafts."""
         return cls(drafter, shape, draw, number("adaptive", argument, default=FIRST_THETA, low=0.0, high=1.0))
 
-    def plan(self, history: History, room: Room) -> Plan:
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Plan the whole shape, to be left below improbable tokens."""
         threshold = self.threshold
         return replace(
-            super().plan(history, room),
-            go_on=lambda growth: growth.chance >= threshold,
+            super().plan(history, budget),
+            go_on=lambda state: state.chance >= threshold,
             why=f"adaptive {threshold:.3f}",
         )
 

@@ -49,17 +49,17 @@ class Average:
 class Prices:
     """Seconds of the target's passes by rows, of a draft token, and of reading one token into the draft model.
 
-    `rows` are seconds measured just now in an empty context, 1 among them or nothing; `lone` is how many rows a pass of
-    one token has early in a context, and `rows[1]` its seconds. `calibrated` is when somebody asked for a measurement,
-    in seconds since 1970.
+    `rows` are seconds measured just now in an empty context, 1 among them or nothing; `decode_rows` is how many rows a
+    pass of one token has early in a context, and `rows[1]` its seconds. `calibrated` is when somebody asked for a
+    measurement, in seconds since 1970.
     """
 
     def __init__(
-        self, rows: Mapping[int, float] | None = None, draft: float = 0.0, read: float = 0.0, lone: int = 1
+        self, rows: Mapping[int, float] | None = None, draft: float = 0.0, read: float = 0.0, decode_rows: int = 1
     ) -> None:
         self.draft = Average(draft, draft > 0.0)
         self.read = Average(read, read > 0.0)
-        self.lone = lone
+        self.decode_rows = decode_rows
         self.calibrated = 0.0
         self._ratios: dict[int, Average] = {}
         self._known: list[int] = []
@@ -181,23 +181,28 @@ class Prices:
     def to_wire(self) -> dict[str, Any]:
         """Return a JSON object."""
         rows = {str(n): seconds for n, seconds in self.measured().items() if self._ratios[n].seen > 1}
-        one = {"draft": self.draft.value, "read": self.read.value, "lone": self.lone, "calibrated": self.calibrated}
+        one = {
+            "draft": self.draft.value,
+            "read": self.read.value,
+            "lone": self.decode_rows,
+            "calibrated": self.calibrated,
+        }
         return {"rows": rows, **one}
 
     @staticmethod
     def from_wire(wire: Any) -> Prices:
         """Rebuild what `to_wire` returned; raises KeyError, TypeError or ValueError for anything else."""
         rows = {int(n): _seconds(seconds) for n, seconds in wire["rows"].items()}
-        lone = wire["lone"]
+        decode_rows = wire["lone"]
         are_rows = min(rows, default=0) == 1 and max(rows) <= MOST and all(rows.values())
-        if not are_rows or not isinstance(lone, int) or not 1 <= lone <= 1 + PADDING:
+        if not are_rows or not isinstance(decode_rows, int) or not 1 <= decode_rows <= 1 + PADDING:
             raise ValueError("not the prices of a machine")
-        prices = Prices(rows, _seconds(wire["draft"]), _seconds(wire["read"]), lone)
+        prices = Prices(rows, _seconds(wire["draft"]), _seconds(wire["read"]), decode_rows)
         prices.calibrated = _seconds(wire["calibrated"])
         return prices
 
 
-def lone_rows(seconds: Mapping[int, float], share: float = PADDED) -> int:
+def best_decode_rows(seconds: Mapping[int, float], share: float = PADDED) -> int:
     """Return how many rows a pass of one token should have, by seconds by rows: mostly one.
 
     Where a kernel takes weights four rows at a time, four rows can take less than `share` of the time of one.

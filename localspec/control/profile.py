@@ -72,14 +72,14 @@ class Profile:
             self.prices = found
         else:
             self.prices.renew(found.measured())
-            self.prices.draft, self.prices.read, self.prices.lone = found.draft, found.read, found.lone
+            self.prices.draft, self.prices.read, self.prices.decode_rows = found.draft, found.read, found.decode_rows
             self.prices.calibrated = found.calibrated or self.prices.calibrated
 
     def told(self) -> dict[str, Any]:
         """Return what people want to know: the file, ms of a target pass by rows, the rows of a pass of one token."""
         prices = self.prices or Prices()
         ms = [[rows, 1e3 * seconds] for rows, seconds in prices.measured().items()]
-        return {"file": str(self.file), "ms": ms, "lone": prices.lone}
+        return {"file": str(self.file), "ms": ms, "lone": prices.decode_rows}
 
     def save(self) -> bool:
         """Write the file whole or not at all; return whether that was possible."""

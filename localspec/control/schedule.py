@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Step
-from localspec.engine.protocols import Clock, Controller, History, Plan, Room
+from localspec.engine.protocols import Clock, Controller, DraftBudget, History, Plan
 from localspec.tuning import AGAIN, BASELINE, EVERY, NEAR, RECENT
 
 
@@ -25,11 +25,11 @@ class Probing:
         self._passes = 0
         self._follows_plain = False
 
-    def plan(self, history: History, room: Room) -> Plan:
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Return the inner plan, emptied when a measurement is due."""
         passes = self._passes
         is_due = passes < self._early or passes - AGAIN in (0, 1) or (passes >= EVERY and passes % EVERY < 2)
-        plan = self._inner.plan(history, Room(0, 0) if is_due else room)
+        plan = self._inner.plan(history, DraftBudget(0, 0) if is_due else budget)
         if is_due:
             plan = replace(plan, max_nodes=0, max_depth=0, why="measures plain decoding")
         if plan.max_nodes == 0 and self._follows_plain:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from localspec.control.prices import SIZES, Prices, lone_rows
+from localspec.control.prices import SIZES, Prices, best_decode_rows
 from localspec.engine.protocols import Backend, Cancel, Cancelled, Clock
 from localspec.tuning import BUDGET
 
@@ -93,9 +93,9 @@ def misses_widths(prices: Prices, budget: float = BUDGET) -> bool:
 
 def prices_of(target: dict[int, float], draft: dict[int, float] | None) -> Prices:
     """Return prices made of seconds by rows, measured in empty contexts."""
-    lone = lone_rows(target)
+    decode_rows = best_decode_rows(target)
     one, read = (0.0, 0.0) if draft is None else (draft[1], draft.get(READ, READ * draft[1]) / READ)
-    return Prices({**target, 1: target[lone]}, one, read, lone)
+    return Prices({**target, 1: target[decode_rows]}, one, read, decode_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +154,13 @@ def time_model(
         return Times(empty, why_not="not asked for")
     widest = max(empty)
     reading = empty[widest] / widest  # seconds a token: a prompt is read in passes at least as wide
-    position = int(min(DEEPEST, model.traits.n_ctx - max(possible), budgets[1] / 2 / reading))
-    if not model.traits.can_rollback:
+    position = int(min(DEEPEST, model.capabilities.n_ctx - max(possible), budgets[1] / 2 / reading))
+    if not model.capabilities.can_rollback:
         return Times(empty, why_not="the model cannot take tokens back")
     if position < SHALLOWEST:
         return Times(empty, why_not=f"{max(position, 0)} tokens are all that the context or the budget has room for")
     try:
-        tokens = (np.arange(position, dtype=np.int64) * STRIDE % model.traits.n_vocab).tolist()
+        tokens = (np.arange(position, dtype=np.int64) * STRIDE % model.capabilities.n_vocab).tolist()
         model.prefill(tokens, cancel)
         deep = yield from time_widths(model.time_rows, possible, budgets[1] / 2, clock, cancel)
     finally:
@@ -169,7 +169,7 @@ def time_model(
 
 
 def _possible(model: Timed, sizes: Sequence[int]) -> list[int]:
-    return [rows for rows in sizes if rows <= min(model.traits.max_rows, model.traits.n_ctx)]
+    return [rows for rows in sizes if rows <= min(model.capabilities.max_rows, model.capabilities.n_ctx)]
 
 
 def _result(timing: Timing) -> dict[int, float]:

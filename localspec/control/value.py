@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from localspec.control.prices import Prices
 from localspec.engine.acceptance import Acceptance
-from localspec.engine.protocols import Growth, History, Plan, Room
+from localspec.engine.protocols import DraftBudget, DraftState, History, Plan
 from localspec.tuning import DOUBT
 
 
@@ -32,7 +32,7 @@ class Now:
     """
 
     history: History
-    room: Room
+    budget: DraftBudget
     prices: Prices
     value: float
     may_lose: float
@@ -123,20 +123,20 @@ class StopRule:
         self.reach *= self.acceptance.chance(share, 0)
         return self._is_worth(depth, depth, self.reach * self.mean)
 
-    def go_on(self, growth: Growth) -> bool:
+    def go_on(self, state: DraftState) -> bool:
         """Whether to draft a token from a distribution that the draft model was run for."""
         self.looked += 1
-        chance = self.reach * self.acceptance.chance(_share(growth), 0)
-        is_worth = growth.depth < self.forced or self._is_worth(growth.depth, growth.depth + 1, chance)
+        chance = self.reach * self.acceptance.chance(_share(state), 0)
+        is_worth = state.depth < self.forced or self._is_worth(state.depth, state.depth + 1, chance)
         if is_worth:
-            self.length = growth.depth + 1
+            self.length = state.depth + 1
             self.tokens += chance
             self.squares += (2 * self.length - 1) * chance
         return is_worth
 
-    def widen(self, n_nodes: int, promise: float) -> bool:
+    def widen(self, n_nodes: int, expected_gain: float) -> bool:
         """Whether a sibling beside the chain is worth the row it takes: it costs no pass of the draft model."""
-        return n_nodes + 1 < len(self.rows) and promise > self.rows[n_nodes + 1] - self.rows[n_nodes] + LEAST
+        return n_nodes + 1 < len(self.rows) and expected_gain > self.rows[n_nodes + 1] - self.rows[n_nodes] + LEAST
 
     def _is_worth(self, k: int, looked: int, chance: float) -> bool:
         """Whether some longer draft is worth what it costs more; `chance` is that its next token is accepted too."""
@@ -157,9 +157,9 @@ class StopRule:
 LEAST = 0.01  # tokens that a sibling must promise where its row is free: handling it is not
 
 
-def _share(growth: Growth) -> float:
+def _share(state: DraftState) -> float:
     """Return the token's share, or what is to be expected of one that is yet to be drawn."""
-    if growth.share is not None:
-        return growth.share
-    belief = growth.law.belief.probs
-    return float(belief.max() if growth.law.probs.size == 1 else belief @ belief)
+    if state.share is not None:
+        return state.share
+    belief = state.dist.belief.probs
+    return float(belief.max() if state.dist.probs.size == 1 else belief @ belief)

@@ -1,10 +1,10 @@
 """How often a drafted token is accepted, learned from the passes of one drafter under one rule.
 
 A child's *rank* is the number of its elder siblings, its *share* the token's probability in what they left of the
-drafter's law: what the drafter itself takes for the chance, given that the elder ones were wrong. A coupled child's
-share is known better: drafter and target race with the same noise, and a token that leads the drafter's race clearly is
-seldom overtaken in the target's. For tenths of the share and the first ranks, over the children that verification
-reached,
+drafter's distribution: what the drafter itself takes for the chance, given that the elder ones were wrong. A coupled
+child's share is known better: drafter and target race with the same noise, and a token that leads the drafter's race
+clearly is seldom overtaken in the target's. For tenths of the share and the first ranks, over the children that
+verification reached,
 
     a(share, rank) = (accepted + W prior(share, rank)) / (reached + W)
 

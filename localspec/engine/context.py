@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from localspec.engine.draft import Draft, Source, Step, Times, Verdict
-from localspec.engine.protocols import Plan, Room
+from localspec.engine.protocols import DraftBudget, Plan
 from localspec.engine.text import TextStream
 
 PLAIN = Plan()
@@ -70,11 +70,11 @@ class Context:
         return len(self.tokens) - self.prompt_n
 
     @property
-    def room(self) -> Room:
+    def budget(self) -> DraftBudget:
         """Draft tokens that may still be committed before the end, and nodes that the cache can take."""
         cells = self._n_ctx - len(self.tokens)
         wanted = cells if self._max_tokens is None else self._max_tokens - self.generated - 1
-        return Room(depth=max(0, min(wanted, cells)), nodes=max(0, cells))
+        return DraftBudget(depth=max(0, min(wanted, cells)), nodes=max(0, cells))
 
     def commit(self, draft: Draft, verdict: Verdict, times: Times, plan: Plan = PLAIN) -> Step:
         """Append the accepted run and the verdict's own token, cut where a stop rule says so.

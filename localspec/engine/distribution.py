@@ -1,7 +1,7 @@
-"""A probability law on tokens with the few operations that verification needs.
+"""A probability distribution on tokens with the few operations that verification needs.
 
-A law is sparse: only tokens with positive probability are stored, ids ascending, so the law behind a top-k filter
-has tens of entries whatever the vocabulary. Probabilities are float64 and sum to one (to rounding).
+A distribution is sparse: only tokens with positive probability are stored, ids ascending, so the distribution behind a
+top-k filter has tens of entries whatever the vocabulary. Probabilities are float64 and sum to one (to rounding).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32]
 Probs = NDArray[np.float64]
 
-# Below this residual mass a rejection can only be rounding: p and q agree, so p itself is drawn from (ALG 3.4).
+# Below this residual mass a rejection can only be rounding: p and q agree, so p itself is drawn from.
 TINY = 1e-12
 
 _CERTAIN: Probs = np.ones(1)
@@ -22,29 +22,30 @@ _CERTAIN.setflags(write=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Law:
+class Distribution:
     """Tokens `ids` [m] int32, ascending, with probabilities `probs` [m] float64; every other token has zero.
 
-    `untempered` is the law of the same row at temperature 1, where somebody wants to know how sure the model was.
+    `untempered` is the distribution of the same row at temperature 1, where somebody wants to know how sure the model
+    was.
     """
 
     ids: Ids
     probs: Probs
-    untempered: Law | None = None
+    untempered: Distribution | None = None
 
     @staticmethod
-    def of(ids: Ids, weights: Probs) -> Law:
+    def of(ids: Ids, weights: Probs) -> Distribution:
         """Normalise non-negative `weights` [m] on ascending `ids` [m]; zero weights leave the support."""
         total = weights.sum()
         if weights.min() <= 0.0:
             support = weights > 0.0
             ids, weights = ids[support], weights[support]
-        return Law(ids, weights / total)
+        return Distribution(ids, weights / total)
 
     @staticmethod
-    def one_hot(token: int) -> Law:
+    def one_hot(token: int) -> Distribution:
         """Return the point mass on `token`: what a deterministic draft, and temperature 0, stand for."""
-        return Law(np.array([token], np.int32), _CERTAIN)
+        return Distribution(np.array([token], np.int32), _CERTAIN)
 
     def prob(self, token: int) -> float:
         """Return the probability of one token."""
@@ -59,14 +60,14 @@ class Law:
         where[where == self.ids.size] = 0
         return np.where(self.ids[where] == ids, self.probs[where], 0.0)
 
-    def without(self, token: int) -> Law | None:
+    def without(self, token: int) -> Distribution | None:
         """Condition on *not* drawing `token`; None when nothing else is in the support."""
         rest = self.ids != token
-        return Law.of(self.ids[rest], self.probs[rest]) if rest.any() else None
+        return Distribution.of(self.ids[rest], self.probs[rest]) if rest.any() else None
 
     @property
-    def belief(self) -> Law:
-        """How sure the model was itself: its law at temperature 1 if that was kept, else this one."""
+    def belief(self) -> Distribution:
+        """How sure the model was itself: its distribution at temperature 1 if that was kept, else this one."""
         return self if self.untempered is None else self.untempered
 
     @property
@@ -84,15 +85,15 @@ class Law:
 class Residual:
     """The positive part (w p - q)+ on the support of p, before normalisation, and its `mass`."""
 
-    law: Law
+    dist: Distribution
     mass: float
 
 
-def residual(p: Law, q: Law, weight: float = 1.0) -> Residual:
+def residual(p: Distribution, q: Distribution, weight: float = 1.0) -> Residual:
     """Return (weight * p - q)+ normalised, with its mass.
 
-    A mass that is rounding noise gives p itself: it can only be asked for where p and q agree (ALG 3.4).
+    A mass that is rounding noise gives p itself: it can only be asked for where p and q agree.
     """
     rest = np.maximum(weight * p.probs - q.at(p.ids), 0.0)  # [m]
     mass = float(rest.sum())
-    return Residual(p if mass < TINY else Law.of(p.ids, rest), mass)
+    return Residual(p if mass < TINY else Distribution.of(p.ids, rest), mass)

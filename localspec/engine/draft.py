@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.engine.distribution import Ids, Law
+from localspec.engine.distribution import Distribution, Ids
 
 Nodes = tuple[int, ...]
 Mask = NDArray[np.bool_]
@@ -25,13 +25,13 @@ class Draw(Enum):
     """How a drafted token came to be, which decides the rules that may verify it."""
 
     FIXED = "fixed"  # chosen without chance, or by chance nobody recorded: a point mass
-    IID = "iid"  # drawn from its law, independently of its siblings
-    WITHOUT_REPLACEMENT = "without-replacement"  # its law is what earlier siblings left, renormalised
+    IID = "iid"  # drawn from its distribution, independently of its siblings
+    WITHOUT_REPLACEMENT = "without-replacement"  # its distribution is what earlier siblings left, renormalised
     COUPLED = "coupled"  # drawn with the noise that the target will use at the same position
 
 
 class Source(Enum):
-    """Where a committed token comes from (UX 3.6)."""
+    """Where a committed token comes from."""
 
     ACCEPTED = "accepted"  # drafted, and kept
     CORRECTED = "corrected"  # drawn by the target after a draft token was rejected
@@ -59,17 +59,17 @@ for _array in (_ALONE[0], *_ALONE[3:]):
 class Draft:
     """A tree of `tokens` [1 + n] int32 with `parents` [1 + n] int32; `parents[0]` is -1.
 
-    `laws[i]` is the law node i was *really* drawn from (None: a point mass) and `draws[i]` how. `scout` [1 + n] marks
-    nodes that may not be accepted (a Lookahead window, mask tokens, padding); `outputs` [1 + n] the rows whose logits
-    are wanted. `shares[i]` is the token's probability in what its elder siblings left of the drafter's law (empty: not
-    known, and 1 is told). Invariant: 0 <= parents[i] < i for i > 0.
+    `dists[i]` is the distribution node i was *really* drawn from (None: a point mass) and `draws[i]` how. `scratch` [1
+    + n] marks nodes that may not be accepted (a Lookahead window, mask tokens, padding); `outputs` [1 + n] the rows
+    whose logits are wanted. `shares[i]` is the token's probability in what its elder siblings left of the drafter's
+    distribution (empty: not known, and 1 is told). Invariant: 0 <= parents[i] < i for i > 0.
     """
 
     tokens: Ids
     parents: Ids
-    laws: tuple[Law | None, ...]
+    dists: tuple[Distribution | None, ...]
     draws: tuple[Draw, ...]
-    scout: Mask
+    scratch: Mask
     outputs: Mask
     shares: tuple[float, ...] = ()
     children: tuple[Nodes, ...] = field(init=False)  # acceptable ones, in draw order
@@ -81,7 +81,7 @@ class Draft:
         below: list[list[int]] = [[] for _ in self.tokens]
         for node, parent in enumerate(self.parents.tolist()):
             assert parent < node, "a parent precedes its children"
-            if parent >= 0 and not self.scout[node]:
+            if parent >= 0 and not self.scratch[node]:
                 below[parent].append(node)
         object.__setattr__(self, "children", tuple(map(tuple, below)))
 
@@ -89,16 +89,16 @@ class Draft:
     def of(
         tokens: Sequence[int],
         parents: Sequence[int],
-        laws: Sequence[Law | None] = (),
+        dists: Sequence[Distribution | None] = (),
         draw: Draw = Draw.FIXED,
         shares: Sequence[float] = (),
     ) -> Draft:
-        """Build a draft without scouts; `laws` defaults to point masses and `draw` holds for every node but 0."""
+        """Build a draft without scratch nodes; `dists` defaults to point masses. `draw` is of every node but 0."""
         n = len(tokens)
         return Draft(
             np.asarray(tokens, np.int32),
             np.asarray(parents, np.int32),
-            tuple(laws) or (None,) * n,
+            tuple(dists) or (None,) * n,
             (Draw.FIXED,) + (draw,) * (n - 1),
             np.zeros(n, np.bool_),
             np.ones(n, np.bool_),
@@ -147,23 +147,23 @@ class Draft:
         return Verdict(tuple(path[::-1]), token, source)
 
     def padded(self, n_rows: int) -> Draft:
-        """Return the draft with scouts below its last node, until a pass of it has `n_rows` rows."""
+        """Return the draft with scratch nodes below its last node, until a pass of it has `n_rows` rows."""
         n, more = len(self.tokens), n_rows - len(self.tokens)
         if more <= 0:
             return self
         return Draft(
             np.append(self.tokens, np.full(more, self.tokens[-1])),
             np.append(self.parents, np.arange(n - 1, n_rows - 1, dtype=np.int32)),
-            self.laws + (None,) * more,
+            self.dists + (None,) * more,
             self.draws + (Draw.FIXED,) * more,
-            np.append(self.scout, np.ones(more, np.bool_)),
+            np.append(self.scratch, np.ones(more, np.bool_)),
             np.append(self.outputs, np.zeros(more, np.bool_)),
             self.shares and self.shares + (1.0,) * more,
         )
 
-    def law(self, node: int) -> Law:
-        """Return the law that `node` was drawn from, a point mass when it was not drawn."""
-        return self.laws[node] or Law.one_hot(int(self.tokens[node]))
+    def dist(self, node: int) -> Distribution:
+        """Return the distribution that `node` was drawn from, a point mass when it was not drawn."""
+        return self.dists[node] or Distribution.one_hot(int(self.tokens[node]))
 
     def share(self, node: int) -> float:
         """Return what the drafter took for the chance of `node`, its elder siblings being wrong."""
@@ -241,9 +241,9 @@ class Step:
 
     @property
     def n_drafted(self) -> int:
-        """Draft tokens the target tested: scouts do not count."""
+        """Draft tokens the target tested: scratch nodes do not count."""
         n = len(self.draft)
-        return n and n - int(self.draft.scout.sum())
+        return n and n - int(self.draft.scratch.sum())
 
     @property
     def n_accepted(self) -> int:

@@ -13,7 +13,7 @@ from localspec.engine.events import Committed, Event, Finished, Piece, Prefilled
 from localspec.engine.loop import Engine
 
 
-def narrate(
+def stream_events(
     engine: Engine, context: Context, vocabulary: Vocabulary, *, details: bool, began: float
 ) -> Iterator[Event]:
     """Run the engine to the end of the context and tell what happens; `began` is when the request came."""
@@ -74,10 +74,10 @@ def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
     """Return the draft tokens with the probability they were drawn with, marked accepted or rejected."""
     draft, accepted = step.draft, set(step.kept)
     pieces = []
-    for node in (1 + np.flatnonzero(~draft.scout[1:])).tolist():
-        token, law = int(draft.tokens[node]), draft.laws[node]
+    for node in (1 + np.flatnonzero(~draft.scratch[1:])).tolist():
+        token, dist = int(draft.tokens[node]), draft.dists[node]
         fate = "accepted" if node in accepted else "rejected"
-        pieces.append(Piece(token, _text(vocabulary, token), fate, None if law is None else law.prob(token)))
+        pieces.append(Piece(token, _text(vocabulary, token), fate, None if dist is None else dist.prob(token)))
     return tuple(pieces)
 
 

@@ -2,7 +2,7 @@
 
 The command line, the chat, benchmarks and the worker's pipe all read these, and nothing else, so that no two of them
 can tell a different story. On the wire an event is one JSON object with its `type`; unknown types and fields are to
-be ignored by readers (UX 3.8).
+be ignored by readers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Started:
     seed: int
     is_seeded: bool  # the seed was asked for, not drawn
     prompt_n: int
-    is_lossless: bool = True  # the output keeps the target's law
+    is_lossless: bool = True  # the output keeps the target's distribution
     derived: ModelFacts | None = None  # the model that drafts, if it was made of the target's own layers
     widths: tuple[int, ...] = ()  # rows that a pass may have with --reproducible, () without it
 

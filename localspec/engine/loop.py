@@ -1,7 +1,7 @@
 """The loop: draft, verify, commit. `step` and `generate`; nothing else.
 
-One step serves every method, every tree and every temperature: temperature 0 is a one-hot law, a chain is a tree, and
-plain decoding is the draft without nodes.
+One step serves every method, every tree and every temperature: temperature 0 is a one-hot distribution, a chain is a
+tree, and plain decoding is the draft without nodes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from localspec.engine.context import Context
 from localspec.engine.draft import Draft, Step, Times
-from localspec.engine.protocols import Backend, Cancel, Cancelled, Chooser, Clock, Controller, Drafter, Verifier
-from localspec.engine.sampling import Sampler, TargetLaws
+from localspec.engine.protocols import Backend, Cancel, Cancelled, Clock, Controller, Drafter, RandomSource, Verifier
+from localspec.engine.sampling import Sampler, TargetDistributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Engine:
     verifier: Verifier
     controller: Controller
     sampler: Sampler
-    chooser: Chooser
+    rng: RandomSource
     clock: Clock
     cancel: Cancel
 
@@ -42,8 +42,8 @@ class Engine:
         draft = Draft.root(context.pending)
         rows = self.target.prefill(context.tokens, self.cancel)
         read = self.clock()
-        verdict = self.verifier.walk(
-            draft, TargetLaws(self.sampler, rows, draft, context.tokens), self.chooser, context.position
+        verdict = self.verifier.verify(
+            draft, TargetDistributions(self.sampler, rows, draft, context.tokens), self.rng, context.position
         )
         step = context.commit(draft, verdict, Times(verify=read - began, sample=self.clock() - read))
         for drafter in self.drafters.values():
@@ -53,15 +53,15 @@ class Engine:
     def step(self, context: Context, lap: float) -> Step:
         """One pass of the target. `lap` is when the last pass ended: what lies between counts as `other`."""
         began = self.clock()
-        plan = self.controller.plan(context, context.room)
+        plan = self.controller.plan(context, context.budget)
         planned = self.clock()
-        draft = self.drafters[plan.drafter].propose(context, plan, self.chooser)
+        draft = self.drafters[plan.drafter].propose(context, plan, self.rng)
         draft = draft.padded(plan.width(len(draft)))
         drafted = self.clock()
         rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)
         decoded = self.clock()
-        verdict = self.verifier.walk(
-            draft, TargetLaws(self.sampler, rows, draft, context.tokens), self.chooser, context.position
+        verdict = self.verifier.verify(
+            draft, TargetDistributions(self.sampler, rows, draft, context.tokens), self.rng, context.position
         )
         times = Times(drafted - planned, decoded - drafted, self.clock() - decoded, planned - lap, planned - began)
         step = context.commit(draft, verdict, times, plan)

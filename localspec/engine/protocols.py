@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.engine.acceptance import Acceptance
-from localspec.engine.distribution import Ids, Law
+from localspec.engine.distribution import Distribution, Ids
 from localspec.engine.draft import Draft, Draw, Mask, Nodes, Step, Verdict
 
 Tokens = Sequence[int] | Ids
@@ -25,8 +25,8 @@ Cancel = Callable[[], bool]  # True once the caller wants to stop
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
-    """What a loaded model can do, probed once: the plan never asks for what the traits exclude.
+class Capabilities:
+    """What a loaded model can do, probed once: the plan never asks for what the capabilities exclude.
 
     `can_rollback`: a tail of the cache can be removed. `max_leaves`: sequences that one tree may use. `max_rows`:
     rows of one decode. `n_ctx`: positions the cache holds. `n_vocab`: entries of a row. `devices`: names, for people.
@@ -52,7 +52,7 @@ class Backend(Protocol):
     """One model and its cache, with exactly one owner. The cache holds committed tokens and at most one open tree."""
 
     @property
-    def traits(self) -> Traits: ...
+    def capabilities(self) -> Capabilities: ...
 
     @property
     def length(self) -> int:
@@ -92,29 +92,30 @@ class Backend(Protocol):
         ...
 
 
-class Chooser(Protocol):
+class RandomSource(Protocol):
     """The only source of chance. Tests replay every branch of it."""
 
     def bernoulli(self, a: float) -> bool:
         """Return True with probability min(1, a)."""
         ...
 
-    def categorical(self, law: Law) -> int:
+    def categorical(self, dist: Distribution) -> int:
         """Draw one token."""
         ...
 
-    def race(self, position: int, law: Law, k: int = 1) -> list[int]:
-        """Return the k first of an exponential race on `law`, with noise fixed by (seed, position, token).
+    def gumbel_top_k(self, position: int, dist: Distribution, k: int = 1) -> list[int]:
+        """Return the k first of an exponential race on `dist`, with noise fixed by (seed, position, token).
 
-        The first has law `law`; the k together are a draw without replacement, in order (Gumbel top-k). Fewer than k
-        come back when the support is smaller.
+        The first has distribution `dist`; the k together are a draw without replacement, in order (Gumbel top-k). Fewer
+        than k come back when the support is smaller.
         """
         ...
 
-    def odds(self, position: int, law: Law, k: int = 1) -> list[tuple[int, float]]:
+    def gumbel_top_k_margins(self, position: int, dist: Distribution, k: int = 1) -> list[tuple[int, float]]:
         """Return the race's k first, each with how clearly it leads those behind it: its share of their speeds.
 
-        Speed is one over the time of arrival. Another law, raced with the same noise, overturns a narrow lead easily.
+        Speed is one over the time of arrival. Another distribution, raced with the same noise, overturns a narrow lead
+        easily.
         """
         ...
 
@@ -131,40 +132,40 @@ class History(Protocol):
         ...
 
 
-class Laws(Protocol):
-    """The target's laws for the nodes of one draft, computed when asked for."""
+class Distributions(Protocol):
+    """The target's distributions for the nodes of one draft, computed when asked for."""
 
-    def __getitem__(self, node: int) -> Law: ...
+    def __getitem__(self, node: int) -> Distribution: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """What may decide whether another token is drafted: the law at hand and the nodes so far.
+class DraftState:
+    """What may decide whether another token is drafted: the distribution at hand and the nodes so far.
 
-    `law` is what the token would be drawn from, `law.belief` how sure the drafter is itself, whatever the temperature.
-    `chance` is its belief in the node whose child would be drawn; 1 for the pending token. `share` is the token's own,
-    as `Draft.shares` has it: only of tokens that are chosen or coupled, for whose verification it plays no part how the
-    draft came to be. Of one that is yet to be drawn it is None.
+    `dist` is what the token would be drawn from, `dist.belief` how sure the drafter is itself, whatever the
+    temperature. `chance` is its belief in the node whose child would be drawn; 1 for the pending token. `share` is the
+    token's own, as `Draft.shares` has it: only of tokens that are chosen or coupled, for whose verification it plays no
+    part how the draft came to be. Of one that is yet to be drawn it is None.
     """
 
-    law: Law
+    dist: Distribution
     n_nodes: int
     depth: int
     chance: float = 1.0
     share: float | None = None
 
 
-def always(growth: Growth) -> bool:
-    """Go on drafting whatever the laws say."""
+def no_stop_rule(state: DraftState) -> bool:
+    """Go on drafting whatever the distributions say."""
     return True
 
 
-def ever(depth: int, share: float) -> bool:
+def expand_all(depth: int, share: float) -> bool:
     """See what may follow every drafted token."""
     return True
 
 
-def never(n_nodes: int, promise: float) -> bool:
+def no_siblings(n_nodes: int, expected_gain: float) -> bool:
     """Add no sibling."""
     return False
 
@@ -173,7 +174,7 @@ def never(n_nodes: int, promise: float) -> bool:
 class Plan:
     """What the next pass should draft: zero nodes is plain decoding.
 
-    `go_on` is asked *before* each draw, which keeps residual verification exact (ALG 3.7), and before a chosen or
+    `go_on` is asked *before* each draw, which keeps residual verification exact, and before a chosen or
     coupled token is taken. `look_on` is asked before the drafter evaluates a drafted token, with its depth and its
     share: to know what may follow costs a pass of the drafter. Policies whose levels are fixed ask it. `widen` is asked
     before a sibling is added beside a chain, with the nodes so far and the chance that it is the accepted one: only of
@@ -185,9 +186,9 @@ class Plan:
     max_nodes: int = 0
     max_depth: int = 0
     draw: Draw = Draw.IID
-    go_on: Callable[[Growth], bool] = field(default=always)
-    look_on: Callable[[int, float], bool] = field(default=ever)
-    widen: Callable[[int, float], bool] = field(default=never)
+    go_on: Callable[[DraftState], bool] = field(default=no_stop_rule)
+    look_on: Callable[[int, float], bool] = field(default=expand_all)
+    widen: Callable[[int, float], bool] = field(default=no_siblings)
     learned: Acceptance | None = None
     expects: tuple[float, float] | None = None  # tokens and seconds of the pass, as predicted
     is_probe: bool = False  # left plain although it could draft, and its time is what plain decoding costs
@@ -205,7 +206,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DraftBudget:
     """What is left before the end: levels a draft may have, and nodes the cache can take."""
 
     depth: int
@@ -215,8 +216,8 @@ class Room:
 class Controller(Protocol):
     """Decides what to draft. Sees the past only."""
 
-    def plan(self, history: History, room: Room) -> Plan:
-        """Plan the next pass within `room`."""
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        """Plan the next pass within `budget`."""
         ...
 
     def observe(self, step: Step, seconds: float) -> None:
@@ -231,7 +232,7 @@ class Drafter(Protocol):
         """Get ready for a text; called once after the target's prefill and first token."""
         ...
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Return at most `plan.max_nodes` nodes below the pending token."""
         ...
 
@@ -243,18 +244,19 @@ class Drafter(Protocol):
         ...
 
 
-class LawSource(Protocol):
-    """The conditional laws of a drafter along paths: what a tree policy expands.
+class DistributionSource(Protocol):
+    """The conditional distributions of a drafter along paths: what a tree policy expands.
 
-    A path is the tokens below the pending one; () is the pending token itself, whose law is there from the start.
+    A path is the tokens below the pending one; () is the pending token itself, whose distribution is there from the
+    start.
     """
 
-    def law(self, path: Path) -> Law:
-        """Return the drafter's law after an expanded `path`, with its belief where the plan has a `go_on`."""
+    def dist(self, path: Path) -> Distribution:
+        """Return the drafter's distribution after an expanded `path`, with its belief where the plan has a `go_on`."""
         ...
 
     @property
-    def room(self) -> int:
+    def rows_left(self) -> int:
         """Paths that can still be evaluated: at least the plan's nodes when the draft begins."""
         ...
 
@@ -273,7 +275,7 @@ class Shape:
 
 
 class TreePolicy(Protocol):
-    """Grows a draft from a drafter's laws. `draws` says which ways of drawing are right for it."""
+    """Grows a draft from a drafter's distributions. `draws` says which ways of drawing are right for it."""
 
     @property
     def draws(self) -> frozenset[Draw]: ...
@@ -282,14 +284,14 @@ class TreePolicy(Protocol):
         """Return the largest tree for a draft length of `k`."""
         ...
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft: ...
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft: ...
 
 
 class Verifier(Protocol):
     """An acceptance rule. Parameters, if it has any, are keywords of its class, declared as `options`.
 
     `accepts` says which draws it is right for, `trees` whether siblings are allowed, `is_lossless` whether the output
-    keeps the target's law.
+    keeps the target's distribution.
     """
 
     @property
@@ -301,7 +303,7 @@ class Verifier(Protocol):
     @property
     def trees(self) -> bool: ...
 
-    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+    def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         """Accept a path of `draft` and draw the token after it; `position` is that of the root's children."""
         ...
 

@@ -1,7 +1,7 @@
 """Randomness of production: a seeded stream for draws and coins, keyed noise for coupled decoding.
 
 The two must not touch: coins and draws advance one generator, while the noise of a position depends on (seed,
-position, token) alone, so that the text of coupled decoding is a function of model, prompt and seed (ALG V2).
+position, token) alone, so that the text of coupled decoding is a function of model, prompt and seed.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.engine.distribution import TINY, Ids, Law, Probs
+from localspec.engine.distribution import TINY, Distribution, Ids, Probs
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 KEPT = 256  # positions whose key is kept: drafter and target ask for each a few times
 
 
-class SeededChooser:
-    """The Chooser of production."""
+class SeededRandom:
+    """The random source of production."""
 
     def __init__(self, seed: int) -> None:
         self._stream = np.random.default_rng(seed)
@@ -27,42 +27,42 @@ class SeededChooser:
         """Return True with probability min(1, a)."""
         return bool(self._stream.random() < a)
 
-    def categorical(self, law: Law) -> int:
+    def categorical(self, dist: Distribution) -> int:
         """Draw one token by inversion; where there is only one, nothing is left to chance."""
-        if law.ids.size == 1:
-            return int(law.ids[0])
-        cumulative = law.probs.cumsum()
+        if dist.ids.size == 1:
+            return int(dist.ids[0])
+        cumulative = dist.probs.cumsum()
         at = int(cumulative.searchsorted(self._stream.random() * cumulative[-1], side="right"))
-        return int(law.ids[min(at, law.ids.size - 1)])
+        return int(dist.ids[min(at, dist.ids.size - 1)])
 
-    def race(self, position: int, law: Law, k: int = 1) -> list[int]:
+    def gumbel_top_k(self, position: int, dist: Distribution, k: int = 1) -> list[int]:
         """Return the k tokens that arrive first when token v arrives at Exp(1) / p(v) (arXiv 1611.01144's Gumbel-max).
 
-        -ln(u)/p is least where ln(p) + Gumbel is greatest, so the first arrival has exactly the law p.
+        -ln(u)/p is least where ln(p) + Gumbel is greatest, so the first arrival has exactly the distribution p.
         """
-        if law.ids.size == 1:
-            return [self.categorical(law)]  # whatever the noise: that of a position depends on no draw before it
-        arrivals = self._arrivals(position, law)
-        return [int(token) for token in law.ids[_first(arrivals, k)]]
+        if dist.ids.size == 1:
+            return [self.categorical(dist)]  # whatever the noise: that of a position depends on no draw before it
+        arrivals = self._arrivals(position, dist)
+        return [int(token) for token in dist.ids[_first(arrivals, k)]]
 
-    def odds(self, position: int, law: Law, k: int = 1) -> list[tuple[int, float]]:
+    def gumbel_top_k_margins(self, position: int, dist: Distribution, k: int = 1) -> list[tuple[int, float]]:
         """Return the race's k first, each with its share of the speeds of itself and those behind it."""
-        arrivals = self._arrivals(position, law)
+        arrivals = self._arrivals(position, dist)
         first = _first(arrivals, k)
         speeds = 1.0 / np.maximum(arrivals, TINY)  # [m]
         lead = speeds[first]  # [k]
         speeds[first] = 0.0
         field = speeds.sum() + lead[::-1].cumsum()[::-1]  # [k]: each with all that is behind it
-        return list(zip(law.ids[first].tolist(), (lead / field).tolist(), strict=True))
+        return list(zip(dist.ids[first].tolist(), (lead / field).tolist(), strict=True))
 
-    def _arrivals(self, position: int, law: Law) -> Probs:
-        return self.exponentials(position, law.ids) / law.probs  # [m]
+    def _arrivals(self, position: int, dist: Distribution) -> Probs:
+        return self.exponentials(position, dist.ids) / dist.probs  # [m]
 
     def exponentials(self, position: int, ids: Ids) -> Probs:
         """Return the noise [m] of the tokens `ids` [m] at one position, each Exp(1), whatever else is asked for.
 
         A token's noise is its own entry of a SplitMix64 stream (Steele et al. 2014), which can be read at any index:
-        a law of forty tokens costs forty numbers in a vocabulary of any size.
+        a distribution of forty tokens costs forty numbers in a vocabulary of any size.
         """
         z = self._key(position) + (ids.astype(np.uint64) + np.uint64(1)) * GOLDEN
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""From a row of logits to the law a token is drawn from: one pure function, used by plain decoding, by every
+"""From a row of logits to the distribution a token is drawn from: one pure function, used by plain decoding, by every
 verifier on target rows and by drafters on their own rows.
 
 The order is llama.cpp's default chain: logit bias, penalties, top-k, typical-p, top-p, min-p, temperature. Each filter
@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.engine.distribution import Ids, Law
+from localspec.engine.distribution import Distribution, Ids
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import Logits, Rows
 from localspec.errors import BadLogitsError
@@ -28,7 +28,7 @@ Order = NDArray[np.intp]  # entries of a row, or of what was found in one
 
 
 class Sampler:
-    """The sampling settings as a function (row, history) -> Law; holds no state."""
+    """The sampling settings as a function (row, history) -> Distribution; holds no state."""
 
     def __init__(self, settings: Sampling, *, temperature: float | None = None) -> None:
         self._settings = settings
@@ -39,19 +39,19 @@ class Sampler:
             settings.repeat_penalty != 1.0 or settings.presence_penalty != 0.0 or settings.frequency_penalty != 0.0
         )
 
-    def law(self, logits: Logits, history: Sequence[int] = (), *, with_belief: bool = False) -> Law:
-        """Return the law of the next token for the row `logits` [V] after the tokens `history`.
+    def dist(self, logits: Logits, history: Sequence[int] = (), *, with_belief: bool = False) -> Distribution:
+        """Return the distribution of the next token for the row `logits` [V] after the tokens `history`.
 
-        `with_belief` keeps the law at temperature 1 beside it: the same tokens, before temperature sharpens or
+        `with_belief` keeps the distribution at temperature 1 beside it: the same tokens, before temperature sharpens or
         flattens what the model thinks of them.
         """
         row = self.adjusted(logits, history)
         best, peak = _greatest(row)
         if self._temperature == 0.0 and self._settings.typical_p >= 1.0 and not with_belief:
-            return Law.one_hot(best)  # no other filter can remove the most probable token
+            return Distribution.one_hot(best)  # no other filter can remove the most probable token
         ids, gaps = self._support(row, peak)
-        law = _softmax(ids, gaps, self._temperature)
-        return replace(law, untempered=_softmax(ids, gaps, 1.0)) if with_belief and self._temperature != 1.0 else law
+        dist = _softmax(ids, gaps, self._temperature)
+        return replace(dist, untempered=_softmax(ids, gaps, 1.0)) if with_belief and self._temperature != 1.0 else dist
 
     def _support(self, row: Logits, peak: float) -> tuple[Ids, Gaps]:
         """Return the tokens that the filters leave, ascending, with their gaps; `peak` is the greatest logit."""
@@ -133,22 +133,24 @@ class Sampler:
         return order[:n]
 
 
-class TargetLaws:
-    """The target's laws for the nodes of one draft, computed when first asked for (ALG 3.2: each sees its own path)."""
+class TargetDistributions:
+    """The target's distributions for the nodes of one draft, computed when first asked for (each sees its own
+    path).
+    """
 
     def __init__(self, sampler: Sampler, rows: Rows, draft: Draft, tokens: Sequence[int]) -> None:
         self._sampler = sampler
         self._rows = rows
         self._draft = draft
         self._tokens = tokens
-        self._laws: dict[int, Law] = {}
+        self._dists: dict[int, Distribution] = {}
 
-    def __getitem__(self, node: int) -> Law:
-        law = self._laws.get(node)
-        if law is None:
+    def __getitem__(self, node: int) -> Distribution:
+        dist = self._dists.get(node)
+        if dist is None:
             history = [*self._tokens, *self._draft.path(node)] if self._sampler.needs_history else ()
-            law = self._laws[node] = self._sampler.law(self._rows.logits(node), history)
-        return law
+            dist = self._dists[node] = self._sampler.dist(self._rows.logits(node), history)
+        return dist
 
 
 def _greatest(row: Logits) -> tuple[int, float]:
@@ -195,8 +197,8 @@ def _typical(gaps: Gaps, typical_p: float) -> Order:
     return np.sort(nearest[:n])
 
 
-def _softmax(ids: Ids, gaps: Gaps, temperature: float) -> Law:
+def _softmax(ids: Ids, gaps: Gaps, temperature: float) -> Distribution:
     """Return softmax(-gaps / temperature) on the ascending `ids`; temperature 0 keeps the greatest logit only."""
     if temperature == 0.0:
-        return Law.one_hot(int(ids[gaps.argmin()]))
-    return Law.of(ids, np.exp(gaps / -temperature))
+        return Distribution.one_hot(int(ids[gaps.argmin()]))
+    return Distribution.of(ids, np.exp(gaps / -temperature))

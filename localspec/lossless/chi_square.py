@@ -2,12 +2,12 @@
 
     X2 = sum (observed - N p)^2 / (N p)      on cells with N p >= 20; rarer ones are one cell together
 
-Far out, at the errors that are tested here, its tail is longer than the chi-square law's: at an error of 6e-6 up to
-four times with cells that expect 20. So what looks wrong is compared with draws of the law itself before it is called
-so.
+Far out, at the errors that are tested here, its tail is longer than the chi-square distribution's: at an error of 6e-6
+up to four times with cells that expect 20. So what looks wrong is compared with draws of the distribution itself before
+it is called so.
 
-A bias of total variation d between the cells' laws makes X2 non-central with lambda >= 4 N d^2 (Cauchy-Schwarz), which
-is how a test that found nothing can say how little could have escaped it.
+A bias of total variation d between the cells' distributions makes X2 non-central with lambda >= 4 N d^2
+(Cauchy-Schwarz), which is how a test that found nothing can say how little could have escaped it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POWER = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`p_value`: how often a right rule looks this wrong. `impossible`: draws where the law has no mass."""
+    """`p_value`: how often a right rule looks this wrong. `impossible`: draws where the distribution has no mass."""
 
     statistic: float
     df: int
@@ -37,16 +37,16 @@ class Outcome:
     impossible: int
 
 
-def compare(counts: Mapping[Cell, int], law: Mapping[Cell, float], alpha: float) -> Outcome:
-    """Compare draws with the law they should have, to be called wrong at p-values below `alpha`.
+def compare(counts: Mapping[Cell, int], dist: Mapping[Cell, float], alpha: float) -> Outcome:
+    """Compare draws with the distribution they should have, to be called wrong at p-values below `alpha`.
 
-    A draw that the law excludes is proof by itself: p-value 0.
+    A draw that the distribution excludes is proof by itself: p-value 0.
     """
     n = sum(counts.values())
     if not n:
         return Outcome(0.0, 0, 1.0, 0, 0)
-    impossible = sum(count for cell, count in counts.items() if law.get(cell, 0.0) <= 0.0)
-    cells = _merged(counts, law, n)
+    impossible = sum(count for cell, count in counts.items() if dist.get(cell, 0.0) <= 0.0)
+    cells = _merged(counts, dist, n)
     statistic = sum((seen - expected) ** 2 / expected for seen, expected in cells)
     df = len(cells) - 1
     p_value = 0.0 if impossible else survival(statistic, df) if df else 1.0
@@ -81,9 +81,9 @@ def survival(x: float, df: int) -> float:
     return min(1.0, total)
 
 
-def _merged(counts: Mapping[Cell, int], law: Mapping[Cell, float], n: int) -> list[tuple[float, float]]:
+def _merged(counts: Mapping[Cell, int], dist: Mapping[Cell, float], n: int) -> list[tuple[float, float]]:
     """Return (observed, expected) of each cell, the rarest ones as one that expects enough."""
-    ordered = sorted(((n * p, float(counts.get(cell, 0))) for cell, p in law.items() if p > 0), reverse=True)
+    ordered = sorted(((n * p, float(counts.get(cell, 0))) for cell, p in dist.items() if p > 0), reverse=True)
     cells = [(seen, expected) for expected, seen in ordered if expected >= EXPECTED]
     rare = [(seen, expected) for expected, seen in ordered if expected < EXPECTED]
     if rare:
@@ -96,7 +96,8 @@ def _merged(counts: Mapping[Cell, int], law: Mapping[Cell, float], n: int) -> li
 
 
 def _simulated(statistic: float, expected: list[float], n: int, alpha: float) -> float:
-    """Return how often `n` draws of the law itself look as wrong, at least once in as many experiments as there were.
+    """Return how often `n` draws of the distribution itself look as wrong, at least once in as many experiments as
+    there were.
 
     It ends early where that is clear to be more often than `alpha`.
     """
@@ -113,7 +114,7 @@ def _simulated(statistic: float, expected: list[float], n: int, alpha: float) ->
 
 
 def _power(critical: float, df: int, noncentral: float) -> float:
-    """Return P(X2 > critical) of the non-central law: a Poisson mixture of central ones."""
+    """Return P(X2 > critical) of the non-central distribution: a Poisson mixture of central ones."""
     half = noncentral / 2
     if half == 0:
         return survival(critical, df)

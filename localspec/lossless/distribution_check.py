@@ -1,8 +1,10 @@
-"""Does a rule keep the target's law? Many draws on recorded rows against what the rows say, by Pearson's chi-square.
+"""Does a rule keep the target's distribution? Many draws on recorded rows against what the rows say, by Pearson's
+chi-square.
 
 A draw is a pass as the engine runs it (grow a draft, walk it) and, where the pass committed less than the recorded
-depth, plain passes after it. The first tokens of the text then have the target's own joint law, whatever was drafted.
-A token that the recording does not follow ends a text: a cell of its own if it is likely enough, else one with others.
+depth, plain passes after it. The first tokens of the text then have the target's own joint distribution, whatever was
+drafted. A token that the recording does not follow ends a text: a cell of its own if it is likely enough, else one with
+others.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from localspec.engine.draft import Draft
-from localspec.engine.protocols import Chooser, Path, Plan, TreePolicy, Verifier
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.protocols import Path, Plan, RandomSource, TreePolicy, Verifier
+from localspec.engine.randomness import SeededRandom
 from localspec.lossless.chi_square import EXPECTED, Cell, Outcome, compare, detectable
-from localspec.lossless.recorded import RecordedLaws, Recording, Source
+from localspec.lossless.recorded import RecordedDistributions, Recording, Source
 
 OTHER = -1  # any token that is neither followed nor likely
 
@@ -49,25 +51,25 @@ def try_rule(
     recording: Recording, rule: Rule, *, draws: int, alpha: float, seed: int, cancel: Callable[[], bool]
 ) -> Trial:
     """Draw and compare; fewer draws after a cancel."""
-    law = dict(cells(recording, EXPECTED / draws))
+    dist = dict(cells(recording, EXPECTED / draws))
     counts: Counter[Cell] = Counter()
     accepted = 0
     for i in range(draws):
         if cancel():
             break
-        text, kept = draw(recording, rule, SeededChooser(seed + i))
-        is_rare = text not in law and recording.target[text[:-1]].prob(text[-1]) > 0.0
+        text, kept = draw(recording, rule, SeededRandom(seed + i))
+        is_rare = text not in dist and recording.target[text[:-1]].prob(text[-1]) > 0.0
         counts[(*text[:-1], OTHER) if is_rare else text] += 1
         accepted += kept
-    outcome = compare(counts, law, alpha)
+    outcome = compare(counts, dist, alpha)
     n = max(1, outcome.n)
     return Trial(outcome, detectable(outcome.df, outcome.n, alpha), accepted / n)
 
 
-def draw(recording: Recording, rule: Rule, chooser: Chooser) -> tuple[Cell, int]:
+def draw(recording: Recording, rule: Rule, rng: RandomSource) -> tuple[Cell, int]:
     """Return a text, up to the first token that is not followed, and how many draft tokens its first pass accepted."""
-    draft = rule.policy.grow(recording.tokens[-1], recording.position, Source(recording), rule.plan, chooser)
-    verdict = rule.verifier.walk(draft, RecordedLaws(recording, draft), chooser, recording.position)
+    draft = rule.policy.grow(recording.tokens[-1], recording.position, Source(recording), rule.plan, rng)
+    verdict = rule.verifier.verify(draft, RecordedDistributions(recording, draft), rng, recording.position)
     run = [int(draft.tokens[node]) for node in verdict.path] + [verdict.token]
     path: Path = ()
     while True:
@@ -78,8 +80,8 @@ def draw(recording: Recording, rule: Rule, chooser: Chooser) -> tuple[Cell, int]
             if len(path) > recording.depth:
                 return path, len(verdict.path)
         plain = Draft.root(path[-1])
-        laws = RecordedLaws(recording, plain, path)
-        run = [rule.verifier.walk(plain, laws, chooser, recording.position + len(path)).token]
+        dists = RecordedDistributions(recording, plain, path)
+        run = [rule.verifier.verify(plain, dists, rng, recording.position + len(path)).token]
 
 
 def cells(recording: Recording, least: float) -> Iterator[tuple[Cell, float]]:
@@ -88,13 +90,13 @@ def cells(recording: Recording, least: float) -> Iterator[tuple[Cell, float]]:
 
 
 def _below(recording: Recording, path: Path, mass: float, least: float) -> Iterator[tuple[Cell, float]]:
-    law, follows = recording.target[path], recording.follows[path]
-    is_told = np.isin(law.ids, follows) | (mass * law.probs >= least)
-    for token, p in zip(law.ids[is_told].tolist(), law.probs[is_told].tolist(), strict=True):
+    dist, follows = recording.target[path], recording.follows[path]
+    is_told = np.isin(dist.ids, follows) | (mass * dist.probs >= least)
+    for token, p in zip(dist.ids[is_told].tolist(), dist.probs[is_told].tolist(), strict=True):
         deeper = (*path, token)
         if token in follows and len(deeper) <= recording.depth:
             yield from _below(recording, deeper, mass * p, least)
         else:
             yield deeper, mass * p
     if not is_told.all():
-        yield (*path, OTHER), mass * float(law.probs[~is_told].sum())
+        yield (*path, OTHER), mass * float(dist.probs[~is_told].sum())

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from localspec.engine.protocols import Backend, Cancel, Cancelled, Logits
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling
 
@@ -89,12 +89,12 @@ def replay(
     """
     target.truncate(0)
     rows = {0: target.prefill(prompt, cancel).logits(0).copy()}
-    room = target.traits.n_ctx - len(prompt) - len(answer)
+    left = target.capabilities.n_ctx - len(prompt) - len(answer)
     for start in range(0, len(answer), width):
         if cancel():
             raise Cancelled
         chunk = list(answer[start : start + width])
-        tokens, parents, path = _branched(chunk) if has_siblings and 2 * len(chunk) <= room else _chain(chunk)
+        tokens, parents, path = _branched(chunk) if has_siblings and 2 * len(chunk) <= left else _chain(chunk)
         found = target.extend(tokens, parents)
         for i, node in enumerate(path):
             if start + i + 1 > len(answer) - LAST:
@@ -128,10 +128,10 @@ def margin(row: Logits, seen: Sequence[int], other: int, sampling: Sampling, see
     and lower the other; infinite for a token that is banned. A smaller one may exist where filters meet: what is called
     a tie is one, for the changed row is there.
     """
-    sampler, noise = Sampler(sampling), SeededChooser(seed)
+    sampler, noise = Sampler(sampling), SeededRandom(seed)
 
     def decide(changed: Logits) -> int:
-        return noise.race(len(seen), sampler.law(changed, seen))[0]
+        return noise.gumbel_top_k(len(seen), sampler.dist(changed, seen))[0]
 
     low, high = 0.0, SMALLEST
     while not _is_reached(row, other, high / 2, decide):

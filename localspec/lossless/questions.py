@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from localspec.engine.draft import Draw
-from localspec.engine.protocols import Backend, Cancel, Room
+from localspec.engine.protocols import Backend, Cancel, DraftBudget
 from localspec.engine.sampling import Sampler
 from localspec.lossless.distribution_check import Rule, try_rule
 from localspec.lossless.fork import explain
-from localspec.lossless.recorded import DEPTH, WIDTH, Laws, record
+from localspec.lossless.recorded import DEPTH, WIDTH, Distributions, record
 from localspec.settings.request import Request, request_from_wire
 from localspec.speculation.resolve import Axes
 
@@ -29,8 +29,8 @@ class ForkQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class LawQuestion:
-    """Does the rule of `request` keep the target's law? Tried after its prompt and each of `continuations`.
+class DistributionQuestion:
+    """Does the rule of `request` keep the target's distribution? Tried after its prompt and each of `continuations`.
 
     `alpha` is the error of one trial: how often a right rule would fail it.
     """
@@ -42,8 +42,8 @@ class LawQuestion:
     seed: int
 
 
-Question = ForkQuestion | LawQuestion
-KINDS: dict[str, type[Any]] = {"fork": ForkQuestion, "law": LawQuestion}
+Question = ForkQuestion | DistributionQuestion
+KINDS: dict[str, type[Any]] = {"fork": ForkQuestion, "law": DistributionQuestion}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def from_wire(wire: Mapping[str, Any]) -> Question:
     if wire["kind"] == "fork":
         return ForkQuestion(request, tuple(wire["plain"]), tuple(wire["other"]), int(wire["seed"]))
     continuations = tuple(tuple(tokens) for tokens in wire["continuations"])
-    return LawQuestion(request, continuations, int(wire["draws"]), float(wire["alpha"]), int(wire["seed"]))
+    return DistributionQuestion(request, continuations, int(wire["draws"]), float(wire["alpha"]), int(wire["seed"]))
 
 
 def answer(question: Question, subject: Subject) -> Wire:
@@ -89,23 +89,25 @@ def answer(question: Question, subject: Subject) -> Wire:
     return _tried(question, subject)
 
 
-def _tried(question: LawQuestion, subject: Subject) -> Wire:
+def _tried(question: DistributionQuestion, subject: Subject) -> Wire:
     """Try the rule after every continuation that both models can read; `n_unknown` hold tokens new to the draft."""
     sampling, target, draft = question.request.sampling, subject.target, subject.draft
-    n_vocab = target.traits.n_vocab
-    judged = Laws(target, Sampler(sampling), n_vocab)
+    n_vocab = target.capabilities.n_vocab
+    judged = Distributions(target, Sampler(sampling), n_vocab)
     if draft is None:  # anything may draft; these tokens are likely enough to be accepted now and then
-        drafted = Laws(target, Sampler(sampling, temperature=2 * sampling.temperature), n_vocab)
+        drafted = Distributions(target, Sampler(sampling, temperature=2 * sampling.temperature), n_vocab)
     else:
-        drafted = Laws(draft, Sampler(sampling, temperature=sampling.draft_temperature), n_vocab)
-    room = min(target.traits.n_ctx, drafted.backend.traits.n_ctx) - sum(WIDTH**level for level in range(1, DEPTH + 1))
+        drafted = Distributions(draft, Sampler(sampling, temperature=sampling.draft_temperature), n_vocab)
+    left = min(target.capabilities.n_ctx, drafted.backend.capabilities.n_ctx) - sum(
+        WIDTH**level for level in range(1, DEPTH + 1)
+    )
     found, n_unknown = [], 0
     for i, tokens in enumerate(question.continuations):
         text = [*subject.prompt, *tokens]
-        if max(text) >= drafted.backend.traits.n_vocab:
+        if max(text) >= drafted.backend.capabilities.n_vocab:
             n_unknown += 1
             continue
-        if len(text) >= room or subject.cancel():
+        if len(text) >= left or subject.cancel():
             continue
         recording = record(text, judged, drafted, width=_width(subject), cancel=subject.cancel)
         trial = try_rule(
@@ -121,9 +123,9 @@ def _tried(question: LawQuestion, subject: Subject) -> Wire:
 
 
 def _width(subject: Subject) -> int:
-    """Return how many tokens of a law are followed: fewer where the cache holds few branches."""
+    """Return how many tokens of a distribution are followed: fewer where the cache holds few branches."""
     backends = [one for one in (subject.target, subject.draft) if one is not None]
-    leaves = min(one.traits.max_leaves for one in backends)
+    leaves = min(one.capabilities.max_leaves for one in backends)
     return max(width for width in range(1, WIDTH + 1) if width == 1 or width**DEPTH <= leaves)
 
 
@@ -131,7 +133,7 @@ def _rule(axes: Axes, tokens: Sequence[int], *, is_drawn: bool) -> Rule:
     """Return the rule on trial, with a plan as its length rule makes it."""
     verifier = axes.verifier
     depth = min(DEPTH, axes.shape.depth)
-    plan = axes.controller(axes.shape).plan(_Text(tokens), Room(depth, axes.shape.nodes))
+    plan = axes.controller(axes.shape).plan(_Text(tokens), DraftBudget(depth, axes.shape.nodes))
     draw = axes.draw if is_drawn or Draw.FIXED not in verifier.accepts else Draw.FIXED
     return Rule(axes.policy, replace(plan, max_depth=min(depth, plan.max_depth), draw=draw), verifier)
 

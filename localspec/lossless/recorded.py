@@ -1,7 +1,8 @@
 """Rows of real models, recorded once, so that a rule can draw from them ten thousand times without a model.
 
-What is recorded is the tree of the draft's likeliest continuations of a text: at every path of it the target's law,
-whole, and the draft's, cut to the tokens that the tree follows. Any draft law is exact, so the cut costs no rigour.
+What is recorded is the tree of the draft's likeliest continuations of a text: at every path of it the target's
+distribution, whole, and the draft's, cut to the tokens that the tree follows. Any draft distribution is exact, so the
+cut costs no rigour.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from functools import cached_property
 
 import numpy as np
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import Backend, Cancel, Path, Rows
 from localspec.engine.sampling import Sampler
 
-WIDTH, DEPTH = 3, 3  # tokens of a path's law that are followed, levels that are evaluated: 39 rows
+WIDTH, DEPTH = 3, 3  # tokens of a path's distribution that are followed, levels that are evaluated: 39 rows
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Laws of target and draft by path below `tokens`; `target[path]` is there for every path of the tree."""
+    """Distributions of target and draft by path below `tokens`; `target[path]` is there for every path of the tree."""
 
     tokens: tuple[int, ...]
-    target: dict[Path, Law]
-    draft: dict[Path, Law]
+    target: dict[Path, Distribution]
+    draft: dict[Path, Distribution]
     depth: int
 
     @property
@@ -37,21 +38,21 @@ class Recording:
     @cached_property
     def follows(self) -> dict[Path, tuple[int, ...]]:
         """The tokens that are told apart after each path."""
-        return {path: tuple(int(token) for token in law.ids) for path, law in self.draft.items()}
+        return {path: tuple(int(token) for token in dist.ids) for path, dist in self.draft.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The recorded draft laws as what a tree policy grows from."""
+    """The recorded draft distributions as what a tree policy grows from."""
 
     recording: Recording
 
-    def law(self, path: Path) -> Law:
-        """Return the draft law after `path`."""
+    def dist(self, path: Path) -> Distribution:
+        """Return the draft distribution after `path`."""
         return self.recording.draft[path]
 
     @property
-    def room(self) -> int:
+    def rows_left(self) -> int:
         """As many as were recorded."""
         return len(self.recording.draft)
 
@@ -60,35 +61,35 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedLaws:
-    """The recorded target laws of a draft's nodes, below `start`."""
+class RecordedDistributions:
+    """The recorded target distributions of a draft's nodes, below `start`."""
 
     recording: Recording
     draft: Draft
     start: Path = ()
 
-    def __getitem__(self, node: int) -> Law:
-        """Return the law after a node."""
+    def __getitem__(self, node: int) -> Distribution:
+        """Return the distribution after a node."""
         return self.recording.target[(*self.start, *self.draft.path(node))]
 
 
 @dataclass(frozen=True, slots=True)
-class Laws:
+class Distributions:
     """One model's rows under its sampler; `n_vocab` cuts a draft's padding tokens off."""
 
     backend: Backend
     sampler: Sampler
     n_vocab: int
 
-    def of(self, rows: Rows, node: int, history: Sequence[int]) -> Law:
-        """Return the law of a row."""
-        return self.sampler.law(rows.logits(node)[: self.n_vocab], history)
+    def of(self, rows: Rows, node: int, history: Sequence[int]) -> Distribution:
+        """Return the distribution of a row."""
+        return self.sampler.dist(rows.logits(node)[: self.n_vocab], history)
 
 
 def record(
     tokens: Sequence[int],
-    target: Laws,
-    draft: Laws,
+    target: Distributions,
+    draft: Distributions,
     *,
     width: int = WIDTH,
     depth: int = DEPTH,
@@ -99,7 +100,7 @@ def record(
     Both may be one backend. Caches are left holding `tokens`. Raises Cancelled while it reads these.
     """
     models = [target] if draft.backend is target.backend else [target, draft]
-    found: list[dict[Path, Law]] = [{}, {}]
+    found: list[dict[Path, Distribution]] = [{}, {}]
     rows = [model.backend.prefill(tokens, cancel) for model in models]
     level: list[Path] = [()]
     nodes: dict[Path, int] = {}
@@ -119,9 +120,9 @@ def record(
     return Recording(tuple(tokens), found[0], found[1], depth)
 
 
-def cut(law: Law, width: int) -> Law:
-    """Return the law on its `width` likeliest tokens."""
-    if law.ids.size <= width:
-        return law
-    kept = np.sort(np.argsort(-law.probs, kind="stable")[:width])
-    return Law.of(law.ids[kept], law.probs[kept])
+def cut(dist: Distribution, width: int) -> Distribution:
+    """Return the distribution on its `width` likeliest tokens."""
+    if dist.ids.size <= width:
+        return dist
+    kept = np.sort(np.argsort(-dist.probs, kind="stable")[:width])
+    return Distribution.of(dist.ids[kept], dist.probs[kept])

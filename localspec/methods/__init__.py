@@ -36,7 +36,7 @@ class MethodInfo:
     `has_own_shape`: its drafts are not grown by a tree policy, so --tree does not apply; its class then has
     `shape(k, options) -> Shape`, and `unbranched` is what to type for a shape without branches. `has_derived_draft`:
     it drafts with some of the target's own layers, which its class's `layers(options, n_layers, tuned)` names; the
-    session makes a model of them and passes it as `Parts.draft`.
+    session makes a model of them and passes it as `DrafterContext.draft`.
     """
 
     name: str
@@ -52,11 +52,11 @@ class MethodInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DrafterContext:
     """What a session offers a method to build its drafter from.
 
-    `draft` is the draft model's backend (None without one), `sampler` the law of drafts, `n_vocab` the target's
-    vocabulary, `is_eog` which of its tokens end a text, `options` the method's own.
+    `draft` is the draft model's backend (None without one), `sampler` the distribution of drafts, `n_vocab` the
+    target's vocabulary, `is_eog` which of its tokens end a text, `options` the method's own.
     """
 
     draft: Backend | None

@@ -35,10 +35,10 @@ class Window:
 
     @staticmethod
     def size(width: int, n_levels: int) -> int:
-        """Return the number of nodes that `plant` adds."""
+        """Return the number of nodes that `add_to` adds."""
         return n_levels * width - 1
 
-    def plant(self, add: Callable[[int, int, bool], int]) -> list[int]:
+    def add_to(self, add: Callable[[int, int, bool], int]) -> list[int]:
         """Add every cell with `add(token, parent, is_tip) -> node`; return the tips, one a column."""
         last = len(self.levels) - 1
         tips = [0]  # column 0 hangs below the pending token

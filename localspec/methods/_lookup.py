@@ -1,8 +1,8 @@
 """Drafters that read the text itself: they need no second model, and what they propose is never left to chance.
 
-Every node is a point mass, whatever the plan says of draws: the only law it can truthfully report (ALG M4, 3.8).
-Invariant: before a proposal every committed token has been learned, once, whoever drafted it; when a text goes back,
-only the method knows what of it can stay learned.
+Every node is a point mass, whatever the plan says of draws: that is how the tokens were chosen. Invariant: before a
+proposal every committed token has been learned, once, whoever drafted it; when a text goes back, only the method knows
+what of it can stay learned.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Step
-from localspec.engine.protocols import Chooser, Growth, History, Plan, Rows, Shape, always
-from localspec.methods import MethodInfo, Parts
+from localspec.engine.protocols import DraftState, History, Plan, RandomSource, Rows, Shape, no_stop_rule
+from localspec.methods import DrafterContext, MethodInfo
 from localspec.settings.method_options import Value
 
 
@@ -26,7 +26,7 @@ class LookupDrafter(ABC):
 
     info: ClassVar[MethodInfo]
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterContext) -> None:
         """Take the defaults of `info` for options that are not given."""
         defaults: dict[str, Value] = {option.name: option.default for option in self.info.options}
         self.options: Mapping[str, Value] = defaults | dict(parts.options)
@@ -35,7 +35,7 @@ class LookupDrafter(ABC):
         self._is_sure = False  # that the text now is `_text` and what follows it
 
     @classmethod
-    def build(cls, parts: Parts) -> Self:
+    def build(cls, parts: DrafterContext) -> Self:
         """Need nothing but the options and the tokens that end a text."""
         return cls(parts)
 
@@ -48,7 +48,7 @@ class LookupDrafter(ABC):
         """Note that the text may be another one. The first proposal reads it: the first token is not kept waiting."""
         self._is_sure = False
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Read what is new, then propose what the text itself suggests."""
         return self.offer(history, plan)
 
@@ -132,11 +132,13 @@ def chain(
 
 
 def may_go_on(plan: Plan, counts: Mapping[int, int], n_nodes: int, depth: int, chance: float) -> bool:
-    """Ask the plan's rule, which sees what followed so far as a law; without a rule there is no need to make one."""
-    return plan.go_on is always or plan.go_on(Growth(frequencies(counts), n_nodes, depth, chance))
+    """Ask the plan's rule, which sees what followed so far as a distribution; without a rule there is no need to make
+    one.
+    """
+    return plan.go_on is no_stop_rule or plan.go_on(DraftState(frequencies(counts), n_nodes, depth, chance))
 
 
-def frequencies(counts: Mapping[int, int]) -> Law:
-    """Return relative frequencies as a law."""
+def frequencies(counts: Mapping[int, int]) -> Distribution:
+    """Return relative frequencies as a distribution."""
     ids = sorted(counts)
-    return Law.of(np.array(ids, np.int32), np.array([counts[token] for token in ids], np.float64))
+    return Distribution.of(np.array(ids, np.int32), np.array([counts[token] for token in ids], np.float64))

@@ -11,23 +11,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Step
-from localspec.engine.protocols import Backend, Cancel, Chooser, History, Path, Plan, Rows, TreePolicy, always
+from localspec.engine.protocols import (
+    Backend,
+    Cancel,
+    History,
+    Path,
+    Plan,
+    RandomSource,
+    Rows,
+    TreePolicy,
+    no_stop_rule,
+)
 from localspec.engine.sampling import Sampler
 from localspec.errors import BadLogitsError, InternalError
-from localspec.methods import Parts
+from localspec.methods import DrafterContext
 
 
 class ModelDrafter:
-    """Drafts with its own model; the tree policy decides the shape, `sampler` the law (any temperature is exact)."""
+    """Drafts with its own model; the tree policy decides the shape, `sampler` the distribution (any temperature is
+    exact).
+    """
 
     def __init__(
         self, backend: Backend, sampler: Sampler, policy: TreePolicy, cancel: Cancel, *, n_vocab: int | None = None
     ) -> None:
-        """`n_vocab`: the target's vocabulary; a draft's padding tokens beyond it are never drafted (ALG 3.14)."""
+        """`n_vocab`: the target's vocabulary; a draft's padding tokens beyond it are never drafted."""
         self._backend = backend
-        self._n_vocab = n_vocab or backend.traits.n_vocab
+        self._n_vocab = n_vocab or backend.capabilities.n_vocab
         self._sampler = sampler
         self._policy = policy
         self._cancel = cancel
@@ -35,7 +47,7 @@ class ModelDrafter:
         self._cached: int | None = None  # of a text that it has not read up on yet
 
     @classmethod
-    def build(cls, parts: Parts) -> Self:
+    def build(cls, parts: DrafterContext) -> Self:
         """Draft with the session's draft model."""
         assert parts.draft is not None, "the axes refuse this method without a draft model"
         return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab)
@@ -49,40 +61,40 @@ class ModelDrafter:
         """Return how many tokens of the text its cache has yet to read; before a pass the pending one is among them."""
         return len(history.tokens) - (self._backend.length if self._cached is None else self._cached)
 
-    def room(self, history: History) -> int:
+    def tokens_left(self, history: History) -> int:
         """Return how many tokens it could draft at most: none where its context is full, or its vocabulary too small.
 
         Every evaluated node takes a cell, a sibling too.
         """
-        room = self._backend.traits.n_ctx - len(history.tokens)
-        return room if room > 0 and self._knows(history.tokens) else 0
+        left = self._backend.capabilities.n_ctx - len(history.tokens)
+        return left if left > 0 and self._knows(history.tokens) else 0
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Grow a tree below the pending token; the empty draft when the plan or the draft's context has no room."""
         pending = history.tokens[-1]
         if plan.max_nodes <= 0:  # parked decoding must cost what plain decoding costs
             return Draft.root(pending)
-        room = self.room(history)
-        plan = replace(plan, max_nodes=min(plan.max_nodes, room), max_depth=min(plan.max_depth, room))
+        left = self.tokens_left(history)
+        plan = replace(plan, max_nodes=min(plan.max_nodes, left), max_depth=min(plan.max_depth, left))
         if plan.max_nodes <= 0 or plan.max_depth <= 0:
             return Draft.root(pending)
         try:
-            return self._grown(pending, history, plan, chooser)
+            return self._grown(pending, history, plan, rng)
         except BadLogitsError as error:
             raise InternalError(f"the draft: {error.message}", hint="another draft, or none: -d none") from error
 
-    def _grown(self, pending: int, history: History, plan: Plan, chooser: Chooser) -> Draft:
+    def _grown(self, pending: int, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Read what it missed and grow the tree."""
         rows = self._backend.prefill(history.tokens, self._cancel)
         self._cached = None
-        is_gated = plan.go_on is not always  # nobody else asks how sure the draft model is
-        law = self._sampler.law(rows.logits(0)[: self._n_vocab], history.tokens, with_belief=is_gated)
-        self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, is_gated, {(): law})
-        return self._policy.grow(pending, history.position, self._open, plan, chooser)
+        is_gated = plan.go_on is not no_stop_rule  # nobody else asks how sure the draft model is
+        dist = self._sampler.dist(rows.logits(0)[: self._n_vocab], history.tokens, with_belief=is_gated)
+        self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, is_gated, {(): dist})
+        return self._policy.grow(pending, history.position, self._open, plan, rng)
 
     def _knows(self, tokens: Sequence[int]) -> bool:
         """Whether the draft model has all of `tokens`: its vocabulary may lack the target's last ones."""
-        n_vocab = self._backend.traits.n_vocab
+        n_vocab = self._backend.capabilities.n_vocab
         return n_vocab >= self._n_vocab or max(tokens) < n_vocab
 
     def observe(self, step: Step, rows: Rows) -> None:
@@ -94,24 +106,24 @@ class ModelDrafter:
 
 @dataclass(slots=True)
 class _Growing:
-    """The draft model's side of the tree under way: laws by path, and which paths its cache holds."""
+    """The draft model's side of the tree under way: distributions by path, and which paths its cache holds."""
 
     backend: Backend
     sampler: Sampler
     n_vocab: int
     committed: Sequence[int]
     is_gated: bool
-    laws: dict[Path, Law]
+    dists: dict[Path, Distribution]
     cells: dict[Path, int] = field(default_factory=dict)  # path -> node id in the backend's open tree
 
-    def law(self, path: Path) -> Law:
-        """Return the draft law after `path`."""
-        return self.laws[path]
+    def dist(self, path: Path) -> Distribution:
+        """Return the draft distribution after `path`."""
+        return self.dists[path]
 
     @property
-    def room(self) -> int:
+    def rows_left(self) -> int:
         """Cells left in the draft's context."""
-        return self.backend.traits.n_ctx - len(self.committed) - len(self.cells)
+        return self.backend.capabilities.n_ctx - len(self.committed) - len(self.cells)
 
     def expand(self, paths: Sequence[Path]) -> None:
         """Evaluate the new ones among `paths` in one decode."""
@@ -123,7 +135,7 @@ class _Growing:
             node = self.cells[path] = len(self.cells)
             history = [*self.committed, *path] if self.sampler.needs_history else ()
             row = rows.logits(node)[: self.n_vocab]
-            self.laws[path] = self.sampler.law(row, history, with_belief=self.is_gated)
+            self.dists[path] = self.sampler.dist(row, history, with_belief=self.is_gated)
 
     def evaluated(self, step: Step) -> tuple[int, ...]:
         """Return the backend's ids of the kept nodes it holds; node 0 is committed there already."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from localspec.engine.acceptance import CopyAcceptance, CopyKind
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import History, Plan
-from localspec.methods import MethodInfo, Parts
+from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import Guess, LookupDrafter, chain
 
 KEY = 3  # tokens by which passages are looked up; shorter ones where those are new
@@ -51,7 +51,7 @@ class Copy(LookupDrafter):
         has_own_shape=True,
     )
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterContext) -> None:
         super().__init__(parts)
         self.acceptance = CopyAcceptance()
         self._places: dict[tuple[int, ...], list[int]] = {}

@@ -1,8 +1,8 @@
 """Lookahead decoding (Fu et al. arXiv 2402.02057): the target guesses its own n-grams while it verifies older ones.
 
 One pass holds two things in one tree. The *verification branch* is a trie of the n-grams that have followed the
-pending token before. The *window* is a Jacobi iteration on the tokens ahead: its cells are scouts, which may not be
-accepted, and the argmax of its tips' rows completes one n-gram a column. Both are guesses, point masses for the
+pending token before. The *window* is a Jacobi iteration on the tokens ahead: its cells are scratch nodes, which may not
+be accepted, and the argmax of its tips' rows completes one n-gram a column. Both are guesses, point masses for the
 verifier, so the rule that judges them makes the method exact at any temperature.
 
 The n-gram of a column is the end of what its tip saw, with the prediction: its key can only be the column's own first
@@ -18,8 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from localspec.engine.draft import Draft, Draw, Step
-from localspec.engine.protocols import Chooser, History, Path, Plan, Rows, Shape
-from localspec.methods import MethodInfo, Parts
+from localspec.engine.protocols import History, Path, Plan, RandomSource, Rows, Shape
+from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._jacobi import Window
 from localspec.methods._ngram_pool import NgramPool
 from localspec.settings.method_options import Option, Value
@@ -50,7 +50,7 @@ class Lookahead:
         unbranched="-o W=1 -o N=2 -o G=1",
     )
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterContext) -> None:
         options = {option.name: option.default for option in self.info.options} | dict(parts.options)
         self._w, self._n, self._g = (int(options[name]) for name in "WNG")
         self._reads_prompt = bool(options["prompt"])
@@ -62,7 +62,7 @@ class Lookahead:
         self._tips: list[int] = []
 
     @classmethod
-    def build(cls, parts: Parts) -> Lookahead:
+    def build(cls, parts: DrafterContext) -> Lookahead:
         """Need nothing but the options and the tokens that end a text."""
         return cls(parts)
 
@@ -80,16 +80,16 @@ class Lookahead:
         if self._reads_prompt:
             self._pool.read(history.tokens)
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Put known n-grams and the window into one tree."""
         tree = _Tree(history.tokens[-1])
         self._tips = []
         if plan.max_nodes > 0 and plan.max_depth > 0:
             # The window goes first: without it the pool dries up. Near the end of the context it no longer fits.
-            room = plan.max_nodes - Window.size(self._w, self._n - 1)
-            tree.add_paths(self._pool.after(history.tokens[-1]), plan.max_depth, room if room >= 0 else plan.max_nodes)
-            if room >= 0:
-                self._tips = self._open_window(history).plant(tree.add_scout)
+            left = plan.max_nodes - Window.size(self._w, self._n - 1)
+            tree.add_paths(self._pool.after(history.tokens[-1]), plan.max_depth, left if left >= 0 else plan.max_nodes)
+            if left >= 0:
+                self._tips = self._open_window(history).add_to(tree.add_scout)
         self._draft = tree.draft()
         return self._draft
 

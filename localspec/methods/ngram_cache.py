@@ -1,4 +1,4 @@
-"""N-gram cache: count what follows each n-gram, draft the most frequent continuation (arXiv 2404.08698, NASD, ALG M4).
+"""N-gram cache: count what follows each n-gram, draft the most frequent continuation (arXiv 2404.08698, NASD).
 
 The next token is the argmax of the counts of the longest context of n, n-1, .. 1 tokens that is known; a draft is such
 look-ups one after another on text and draft. The counts outlive the text they come from: a regenerated answer finds
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from localspec.engine.draft import Draft, Step
 from localspec.engine.protocols import History, Plan, Rows
-from localspec.methods import MethodInfo, Parts
+from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import Guess, LookupDrafter, chain
 from localspec.methods._ngram_file import NgramFile
 from localspec.settings.method_options import Option
@@ -37,7 +37,7 @@ class NgramCache(LookupDrafter):
         has_own_shape=True,
     )
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterContext) -> None:
         """Open the file, if one is named; raises LocalspecError where it cannot be used."""
         super().__init__(parts)
         self._sizes = range(1 if self.options["stop_if_unknown"] else 0, int(self.options["n"]) + 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Step
-from localspec.engine.protocols import Chooser, History, Plan, Rows
-from localspec.methods import MethodInfo, Parts
+from localspec.engine.protocols import History, Plan, RandomSource, Rows
+from localspec.methods import DrafterContext, MethodInfo
 
 
 class Plain:
@@ -22,14 +22,14 @@ class Plain:
     )
 
     @classmethod
-    def build(cls, parts: Parts) -> Plain:
+    def build(cls, parts: DrafterContext) -> Plain:
         """Need nothing."""
         return cls()
 
     def begin(self, history: History) -> None:
         """Nothing to prepare."""
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Return the pending token alone."""
         return Draft.root(history.tokens[-1])
 

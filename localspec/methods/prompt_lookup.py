@@ -1,4 +1,4 @@
-"""Prompt lookup: go on as the text did where its last tokens stood before (Yang et al. arXiv 2304.04487, ALG M4).
+"""Prompt lookup: go on as the text did where its last tokens stood before (Yang et al. arXiv 2304.04487).
 
 For n from the longest to the shortest: find the latest place where the last n tokens stood before, and copy what
 followed there. The copy may run into itself, as in LZ77, so that a loop of one token is continued as far as a long one.
@@ -12,7 +12,7 @@ from typing import ClassVar
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import Plan, Shape
 from localspec.errors import UsageError
-from localspec.methods import MethodInfo, Parts
+from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import Guess, LookupDrafter, chain
 from localspec.settings.method_options import Option, Value
 
@@ -34,7 +34,7 @@ class PromptLookup(LookupDrafter):
         has_own_shape=True,
     )
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterContext) -> None:
         super().__init__(parts)
         self._sizes = range(int(self.options["min_n"]), int(self.options["n"]) + 1)
         self._after: dict[tuple[int, ...], int] = {}  # n-gram -> where its latest continuation stands

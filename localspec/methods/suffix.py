@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import Plan, Shape
-from localspec.methods import MethodInfo, Parts
+from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import LookupDrafter, may_go_on
 from localspec.methods._suffix_automaton import Match, SuffixAutomaton
 from localspec.settings.method_options import Option, Value
@@ -52,7 +52,7 @@ class Suffix(LookupDrafter):
         unbranched="-o branch=off",
     )
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterContext) -> None:
         super().__init__(parts)
         self._min_match = int(self.options["min_match"])
         self._factor = float(self.options["factor"])
@@ -109,7 +109,7 @@ class Suffix(LookupDrafter):
             if prob * trust * chance >= self._min_prob:
                 tree.n_offered += 1
                 value = -prob * trust * chance
-                heappush(tree.buds, _Bud(value, tree.n_offered, node, token, chance, trust, context, counts))
+                heappush(tree.buds, _Candidate(value, tree.n_offered, node, token, chance, trust, context, counts))
 
 
 class Trust:
@@ -140,7 +140,7 @@ def _level(length: int) -> int:
     return min(length, LONG).bit_length() - 1
 
 
-class _Bud(NamedTuple):
+class _Candidate(NamedTuple):
     """A node that may be added: the most probable first, then the first offered."""
 
     minus_prob: float
@@ -163,7 +163,7 @@ class _Tree:
         self.chances = [1.0]
         self.shares = [1.0]
         self._rest = [1.0]  # what the children so far left of the continuations
-        self.buds: list[_Bud] = []  # a heap
+        self.buds: list[_Candidate] = []  # a heap
         self.n_offered = 0
         self._n_leaves = 1
         self._inner: set[int] = set()
@@ -173,11 +173,11 @@ class _Tree:
         """Number of drafted nodes."""
         return len(self.tokens) - 1
 
-    def leaves_with(self, bud: _Bud) -> int:
+    def leaves_with(self, bud: _Candidate) -> int:
         """Return how many leaves there would be: only a node's first child takes its place as a leaf."""
         return self._n_leaves + (bud.parent in self._inner)
 
-    def add(self, bud: _Bud) -> int:
+    def add(self, bud: _Candidate) -> int:
         """Make a bud a node."""
         self._n_leaves = self.leaves_with(bud)
         self._inner.add(bud.parent)

@@ -52,11 +52,11 @@ def remembered(pair: Sequence[Loaded], settings: LoadSettings) -> Profile:
     facts: list[object] = [settings.gpu, settings.draft_gpu, settings.kv_type, settings.mmap]
     for one in pair:
         backend, model = one.backend, one.model
-        facts += [backend.traits.devices, backend.threads, backend.options.flash_attn]
+        facts += [backend.capabilities.devices, backend.threads, backend.options.flash_attn]
         facts += [backend.options.placement, model.n_gpu_layers, model.is_repacked]
     facts += [build.llama_cpp, build.devices, build.system_info]
     if settings.reproducible:
-        facts.append(f"reproducible in {min(pair[0].backend.traits.n_ctx, ENOUGH)} positions")
+        facts.append(f"reproducible in {min(pair[0].backend.capabilities.n_ctx, ENOUGH)} positions")
     return Profile.of(cache_folder("profiles"), [one.info.path for one in pair], facts)
 
 
@@ -93,8 +93,8 @@ def survey_pair(
         "threads": target.threads,
         "draft_threads": None if draft is None else draft.threads,
         "cores": physical_cores(),
-        "can_rollback": target.traits.can_rollback,
-        "draft_can_rollback": None if draft is None else draft.traits.can_rollback,
+        "can_rollback": target.capabilities.can_rollback,
+        "draft_can_rollback": None if draft is None else draft.capabilities.can_rollback,
         "evaluated": evaluated[0],
         "draft_evaluated": evaluated[1],
         "major_faults": _major_faults() - faults,

@@ -17,7 +17,7 @@ from localspec.control.timing import Timed, add_prices, first_prices, misses_wid
 from localspec.engine import events
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.protocols import Cancel, Clock, Controller, Drafter
-from localspec.methods import Parts
+from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
 from localspec.speculation.resolve import Axes
 from localspec.tuning import SHORT
@@ -25,7 +25,7 @@ from localspec.tuning import SHORT
 COPY = Copy.info.name
 
 
-class Steering:
+class PairController:
     """The controllers of one loaded pair. `profile` is what earlier runs learned of it.
 
     `can_verify`: the target can take back a rejected draft, so that there may be one.
@@ -52,9 +52,9 @@ class Steering:
         return misses_widths(self._prices())
 
     @property
-    def lone_rows(self) -> int:
+    def decode_rows(self) -> int:
         """How many rows a pass of one token should have."""
-        return self._prices().lone
+        return self._prices().decode_rows
 
     def measure(self, target: Timed, draft: Timed | None, cancel: Cancel) -> Iterator[events.Event]:
         """Measure what passes cost. Both caches are empty. Raises Cancelled between two passes."""
@@ -94,7 +94,12 @@ class Steering:
         self._baselines.add(plain_ms, position)
 
     def controller(
-        self, axes: Axes, drafters: dict[str, Drafter], acceptance: Acceptance, parts: Parts, temperature: float
+        self,
+        axes: Axes,
+        drafters: dict[str, Drafter],
+        acceptance: Acceptance,
+        parts: DrafterContext,
+        temperature: float,
     ) -> Controller:
         """Return the controller of a request at this temperature; the planner may add to `drafters`."""
         self._auto = None

@@ -14,8 +14,8 @@ from localspec.engine.protocols import Cancel
 from localspec.errors import LocalspecError
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.shards import read_model
-from localspec.session.loading import Loaded, load_model, look_at
-from localspec.session.placement import Looked, fits_memory, load_options
+from localspec.session.loading import Loaded, inspect_model, load_model
+from localspec.session.placement import InspectedModel, fits_memory, load_options
 from localspec.settings.request import LoadSettings, cache_folder
 
 Choose = Callable[[int, Layers | None], Layers]  # of so many layers, of which some were found best, those to draft with
@@ -23,10 +23,10 @@ Choose = Callable[[int, Layers | None], Layers]  # of so many layers, of which s
 NO_ROOM = "there is no memory for the early exit that was tuned; decoding goes without it"
 
 
-class Deriving:
+class EarlyExitDraft:
     """The drafts of one target's own layers. The one that was loaded last stays, as `loaded`."""
 
-    def __init__(self, settings: LoadSettings, target: Looked) -> None:
+    def __init__(self, settings: LoadSettings, target: InspectedModel) -> None:
         self.loaded: Loaded | None = None
         self._settings = settings
         self._path = target.info.path
@@ -39,14 +39,14 @@ class Deriving:
         """Whether there is one that `auto` may draft with."""
         return self._paying is not None
 
-    def find(self, target: Looked) -> tuple[str, ...]:
+    def find(self, target: InspectedModel) -> tuple[str, ...]:
         """Look, before anything is loaded, for one that was measured to pay; return what to warn of."""
         exits = Exits(target.header, cache_folder("early-exit"))
         paying = exits.paying()
         if paying is None:
             return ()
         try:
-            draft = look_at(str(exits.path(paying)))
+            draft = inspect_model(str(exits.path(paying)))
         except LocalspecError as error:
             return (f"{error.message}; decoding goes without the early exit",)
         if not fits_memory(self._settings, target, draft):
@@ -67,7 +67,7 @@ class Deriving:
         if self.loaded is None or self._layers != layers:
             yield events.Loading("early exit", 0.0)
             with self._exits.held(layers) as path:
-                looked = look_at(str(path))
+                looked = inspect_model(str(path))
                 settings = replace(self._settings, ctx=n_ctx)
                 self.close()
                 self.loaded = yield from load_model(

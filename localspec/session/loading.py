@@ -16,10 +16,10 @@ from localspec.engine.protocols import Cancel
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
-from localspec.session.placement import Looked
+from localspec.session.placement import InspectedModel
 from localspec.session.progress import reported
 from localspec.settings.request import LoadSettings
-from localspec.speculation.capabilities import Held
+from localspec.speculation.capabilities import ModelCapabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Loaded:
             n_vocab=self.info.n_vocab,
             n_layer=self.info.n_layer,
             kv_bytes=self.backend.kv_bytes,
-            devices=self.backend.traits.devices,
+            devices=self.backend.capabilities.devices,
         )
 
-    def held(self) -> Held:
+    def held(self) -> ModelCapabilities:
         """Return what decides how it may be drafted for, and whether it can draft."""
-        return Held(self.info.architecture, self.backend.traits, self.model.is_stateful)
+        return ModelCapabilities(self.info.architecture, self.backend.capabilities, self.model.is_stateful)
 
     def close(self) -> None:
         """Free the context, then the weights."""
@@ -55,10 +55,10 @@ class Loaded:
         self.model.close()
 
 
-def look_at(path: str) -> Looked:
+def inspect_model(path: str) -> InspectedModel:
     """Read a file's header, with every bound checked, before llama.cpp sees it."""
     header = read_model(Path(path))
-    return Looked(header, model_info(header))
+    return InspectedModel(header, model_info(header))
 
 
 def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def versions() -> dict[str, str]:
 
 
 def load_model(
-    looked: Looked, options: LoadOptions, what: str, cancel: Cancel
+    looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel
 ) -> Generator[events.Event, None, Loaded]:
     """Load one model and make its context, telling the progress. `cancel` will be asked within slow passes."""
     info, shape = looked.info, looked.context_shape()

@@ -15,9 +15,9 @@ from localspec.backends.devices import Device, available_memory, devices, offloa
 from localspec.backends.memory import ContextShape, attention_for, context_bytes, human
 from localspec.backends.options import LoadOptions, Placement, wants_flash
 from localspec.errors import ResourceError
-from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
+from localspec.models.gguf.layer_sizes import anatomy
 from localspec.settings.request import LoadSettings, cache_folder
 from localspec.speculation.resolve import MAX_LEAVES
 
@@ -36,7 +36,7 @@ UNKNOWN_RAM = 1 << 62  # bytes, where the system does not say what is free: then
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class InspectedModel:
     """A model's file, looked at."""
 
     header: Header
@@ -60,7 +60,7 @@ class Step:
     """How to load a pair now, and what is left to try after that. `plan` is None where nothing was planned."""
 
     settings: LoadSettings
-    looked: tuple[Looked, Looked | None]
+    looked: tuple[InspectedModel, InspectedModel | None]
     target: LoadOptions
     draft: LoadOptions | None
     warnings: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Step:
         )
 
 
-def first_step(settings: LoadSettings, target: Looked, draft: Looked | None) -> Step:
+def first_step(settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None) -> Step:
     """Return how to load the pair: by a plan where a device other than the CPU is there and --gpu leaves it to us."""
     found = offloading(devices()) if settings.gpu == "auto" else ()
     if not found:
@@ -163,7 +163,9 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
     )
 
 
-def _unplanned(settings: LoadSettings, looked: tuple[Looked, Looked | None], warnings: tuple[str, ...]) -> Step:
+def _unplanned(
+    settings: LoadSettings, looked: tuple[InspectedModel, InspectedModel | None], warnings: tuple[str, ...]
+) -> Step:
     target = target_options(settings)
     draft: LoadOptions | None = None
     if looked[1] is not None:
@@ -177,13 +179,15 @@ def _unplanned(settings: LoadSettings, looked: tuple[Looked, Looked | None], war
     return Step(settings, looked, target, draft, warnings)
 
 
-def fits_memory(settings: LoadSettings, target: Looked, draft: Looked) -> bool:
+def fits_memory(settings: LoadSettings, target: InspectedModel, draft: InspectedModel) -> bool:
     """Whether main memory holds both, as far as they go there; asked before either is loaded."""
     options = target_options(settings), load_options(settings, settings.draft_gpu)
     return not _exceeds_memory((target, draft), *options)
 
 
-def _exceeds_memory(looked: tuple[Looked, Looked | None], target: LoadOptions, draft: LoadOptions | None) -> bool:
+def _exceeds_memory(
+    looked: tuple[InspectedModel, InspectedModel | None], target: LoadOptions, draft: LoadOptions | None
+) -> bool:
     """Whether a target in main memory and what is there with it are more than that holds."""
     available, has_devices = available_memory(), bool(offloading(devices()))
     if available is None or (target.gpu != "off" and has_devices):
@@ -194,17 +198,20 @@ def _exceeds_memory(looked: tuple[Looked, Looked | None], target: LoadOptions, d
     return needed > FILLED * available
 
 
-def _context_bytes(looked: Looked, options: LoadOptions) -> int:
+def _context_bytes(looked: InspectedModel, options: LoadOptions) -> int:
     n_ctx = options.n_ctx or min(looked.info.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
     shape = looked.context_shape()
     return context_bytes(shape, n_ctx, attention_for(shape, n_ctx, options, has_gpu=False))
 
 
 def _planned(
-    settings: LoadSettings, looked: tuple[Looked, Looked | None], found: Sequence[Device], failed: ResourceError | None
+    settings: LoadSettings,
+    looked: tuple[InspectedModel, InspectedModel | None],
+    found: Sequence[Device],
+    failed: ResourceError | None,
 ) -> Step:
     """Plan the pair, after a failure with less of the devices' memory."""
-    from localspec.models.plan.search import Models, Wish, best_and_plain
+    from localspec.models.plan.search import Models, PlacementRequest, best_and_plain
 
     target, draft = looked
     models = Models(
@@ -213,7 +220,7 @@ def _planned(
         target.info.n_ctx_train,
         DEFAULT_CTX if draft is None else draft.info.n_ctx_train,
     )
-    wish = Wish(
+    request = PlacementRequest(
         n_ctx=settings.ctx,
         kv_type=settings.kv_type,
         # Contexts whose scores would be too large get it too, but their size is not known yet.
@@ -223,7 +230,7 @@ def _planned(
         threads=settings.threads,
         draft_gpu=settings.draft_gpu,
     )
-    plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, wish)
+    plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, request)
     warnings = _doubts(plan, plain, models, settings, failed)
     options = target_options(settings, _placement(plan, plan.target), plan.context.n_ctx)
     draft_options = None

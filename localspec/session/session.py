@@ -19,22 +19,22 @@ from localspec.control.timing import Survey
 from localspec.engine import events
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw
-from localspec.engine.event_stream import narrate
+from localspec.engine.event_stream import stream_events
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import Cancel, Cancelled, Clock, Drafter
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.errors import InternalError, LocalspecError, ResourceError
 from localspec.lossless.questions import Question, Subject, answer
-from localspec.methods import Parts, registered, resolve
+from localspec.methods import DrafterContext, registered, resolve
 from localspec.models.pairs import require_fit
 from localspec.prompt.prompt import Tokenised, tokenise
 from localspec.prompt.truncate import shortened, too_long
 from localspec.session.calibration import known_widths, remembered, survey_pair
-from localspec.session.controllers import Steering
-from localspec.session.early_exit import Deriving
-from localspec.session.loading import Loaded, doubts_of, load_model, look_at, versions
-from localspec.session.placement import Looked, first_step
+from localspec.session.controllers import PairController
+from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.loading import Loaded, doubts_of, inspect_model, load_model, versions
+from localspec.session.placement import InspectedModel, first_step
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation.capabilities import draft_temperature, fit_axes, require_tokens
 from localspec.speculation.reproducible import exact, fit_widths, narrowed
@@ -50,11 +50,13 @@ class Session:
         self._target: Loaded | None = None
         self._draft: Loaded | None = None
         self._settings = LoadSettings("")
-        self._deriving: Deriving | None = None
+        self._deriving: EarlyExitDraft | None = None
         self._widths: tuple[int, ...] = ()  # rows that a pass may have, () where it may have any number
         self._drafted: tuple[object, Drafter] | None = None  # the last answer's, and what it was built from
-        self._steering: Steering | None = None
-        self._derived_steering: tuple[Loaded, Steering] | None = None  # of the target with a draft of its own layers
+        self._controllers: PairController | None = None
+        self._exit_controllers: tuple[Loaded, PairController] | None = (
+            None  # of the target with a draft of its own layers
+        )
 
     def load(self, settings: LoadSettings) -> Iterator[events.Event]:
         """Check the files, load the pair, and say so. A pair loaded before is closed first."""
@@ -63,23 +65,23 @@ class Session:
         began = self._clock()
         if settings.rpc:
             add_servers(settings.rpc)
-        target = look_at(settings.target)
-        draft = None if settings.draft is None else look_at(settings.draft)
+        target = inspect_model(settings.target)
+        draft = None if settings.draft is None else inspect_model(settings.draft)
         warnings = () if draft is None else require_fit(target.info, draft.info).warnings
         warnings += doubts_of(settings, target.info)
-        deriving = Deriving(settings, target)
+        deriving = EarlyExitDraft(settings, target)
         if draft is None:
             warnings += deriving.find(target)
         warnings += yield from self._load_pair(settings, target, draft)
         assert self._target is not None
         self._deriving = deriving
         if self._draft is not None:
-            limit = self._draft.backend.traits.n_ctx
-            if limit < self._target.backend.traits.n_ctx:
+            limit = self._draft.backend.capabilities.n_ctx
+            if limit < self._target.backend.capabilities.n_ctx:
                 warnings += (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
-        self._steering = self._steered(self._draft)
+        self._controllers = self._steered(self._draft)
         if settings.reproducible:
-            profile = self._steering.profile if self._draft is None else self._profile(None)
+            profile = self._controllers.profile if self._draft is None else self._profile(None)
             self._widths = yield from known_widths(profile, self._target.backend, self._clock, self._cancel)
         for warning in warnings:
             yield events.Warned("pair", warning)
@@ -87,14 +89,14 @@ class Session:
             name=settings.name,
             target=self._target.facts(),
             draft=None if self._draft is None else self._draft.facts(),
-            n_ctx=self._target.backend.traits.n_ctx,
+            n_ctx=self._target.backend.capabilities.n_ctx,
             threads=self._target.backend.threads,
             load_ms=1e3 * (self._clock() - began),
             versions=versions(),
         )
 
     def _load_pair(
-        self, settings: LoadSettings, target: Looked, draft: Looked | None
+        self, settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None
     ) -> Generator[events.Event, None, tuple[str, ...]]:
         """Load both models where they are to go; return what to warn of.
 
@@ -122,9 +124,9 @@ class Session:
             raise InternalError("no model is loaded", hint="load a pair first")
         request = request.never(self._target.model.suppressed)
         axes, warnings, draft = yield from self._decided(request)
-        steering = self._steering_of(axes, draft)
-        yield from self._measured(axes, draft, steering)
-        self._target.backend.lone_rows = 1 if self._widths else steering.lone_rows
+        controllers = self._steering_of(axes, draft)
+        yield from self._measured(axes, draft, controllers)
+        self._target.backend.decode_rows = 1 if self._widths else controllers.decode_rows
         began = self._clock()  # neither loading nor measuring is part of the answer
         require_tokens(request.sampling, self._target.model.n_vocab)
         if request.cold:
@@ -148,18 +150,18 @@ class Session:
         for warning in (*warnings, *prompt.warnings):
             yield events.Warned("request", warning)
         vocabulary = Vocabulary(self._target.model.is_eog, self._target.model.piece)
-        n_ctx = self._target.backend.traits.n_ctx
+        n_ctx = self._target.backend.capabilities.n_ctx
         context = Context(prompt.tokens, vocabulary, n_ctx=n_ctx, max_tokens=request.max_tokens, stops=request.stop)
-        yield from steering.recall(len(prompt.tokens))
-        engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed, steering)
-        for event in narrate(engine, context, vocabulary, details=request.details, began=began):
+        yield from controllers.recall(len(prompt.tokens))
+        engine = self._engine(None if draft is None else draft.backend, axes, request.sampling, seed, controllers)
+        for event in stream_events(engine, context, vocabulary, details=request.details, began=began):
             if isinstance(event, events.Prefilled):
-                steering.prefilled(event)
+                controllers.prefilled(event)
             if isinstance(event, events.Committed) and event.plain_ms is not None:
-                steering.measured(event.plain_ms, event.position)
+                controllers.measured(event.plain_ms, event.position)
             if isinstance(event, events.Finished):
-                event = replace(event, **steering.findings())
-                yield from steering.keep()
+                event = replace(event, **controllers.findings())
+                yield from controllers.keep()
             yield event
 
     def inspect(self, question: Question) -> Iterator[events.Event]:
@@ -179,7 +181,7 @@ class Session:
     def survey(self, asked: Survey) -> Iterator[events.Event]:
         """Time the passes of both models, for the profile too if that is asked; the caches are empty afterwards."""
         assert self._target is not None, "a pair is loaded first"
-        assert self._steering is not None
+        assert self._controllers is not None
         self._forget()
         draft = None if self._draft is None else self._draft.backend
         found = yield from survey_pair(asked, self._target.backend, draft, self._clock, self._cancel)
@@ -187,29 +189,29 @@ class Session:
         if asked.is_kept:
             prices = found.prices
             prices.calibrated = time.time()
-            self._steering.profile.renew(prices)
-            is_kept = self._steering.profile.save()
-        profile = {**self._steering.profile.told(), "is_kept": is_kept}
+            self._controllers.profile.renew(prices)
+            is_kept = self._controllers.profile.save()
+        profile = {**self._controllers.profile.told(), "is_kept": is_kept}
         yield events.Inspected({**found.to_wire(), "profile": profile})
 
     def close(self) -> None:
         """Free all models; the session can load again."""
         self._widths = ()
-        self._drafted = self._derived_steering = None
+        self._drafted = self._exit_controllers = None
         if self._deriving is not None:
             self._deriving.close()
         for loaded in (self._draft, self._target):
             if loaded is not None:
                 loaded.close()
-        self._target = self._draft = self._deriving = self._steering = None
+        self._target = self._draft = self._deriving = self._controllers = None
 
     def _forget(self) -> None:
         """Empty every cache and drop the drafters with what they learned of the text."""
         self._drafted = None
-        if self._steering is not None:
-            self._steering.forget()
-        if self._derived_steering is not None:
-            self._derived_steering[1].forget()
+        if self._controllers is not None:
+            self._controllers.forget()
+        if self._exit_controllers is not None:
+            self._exit_controllers[1].forget()
         derived = None if self._deriving is None else self._deriving.loaded
         for loaded in (derived, self._draft, self._target):
             if loaded is not None:
@@ -218,7 +220,7 @@ class Session:
     def _prompt(self, request: Request) -> Tokenised:
         """Return the prompt, shortened if that is asked. Raises PromptTooLongError, or Cancelled on the way there."""
         assert self._target is not None
-        target, n_ctx = self._target, self._target.backend.traits.n_ctx
+        target, n_ctx = self._target, self._target.backend.capabilities.n_ctx
 
         def tokenised(asked: Request) -> Tokenised:
             if self._cancel():
@@ -269,29 +271,29 @@ class Session:
             return self._draft
         assert self._target is not None
         assert self._deriving is not None
-        n_ctx = self._target.backend.traits.n_ctx
+        n_ctx = self._target.backend.capabilities.n_ctx
         return (yield from self._deriving.load(partial(method.layers, axes.options), n_ctx, self._cancel))
 
-    def _steering_of(self, axes: Axes, draft: Loaded | None) -> Steering:
+    def _steering_of(self, axes: Axes, draft: Loaded | None) -> PairController:
         """Return what plans for the pair, or for the target with the early exit that `auto` took."""
-        assert self._steering is not None
+        assert self._controllers is not None
         if draft is None or draft is self._draft or not axes.is_guarded:
-            return self._steering
-        if self._derived_steering is None or self._derived_steering[0] is not draft:
-            self._derived_steering = draft, self._steered(draft)
-        return self._derived_steering[1]
+            return self._controllers
+        if self._exit_controllers is None or self._exit_controllers[0] is not draft:
+            self._exit_controllers = draft, self._steered(draft)
+        return self._exit_controllers[1]
 
-    def _measured(self, axes: Axes, draft: Loaded | None, steering: Steering) -> Iterator[events.Event]:
+    def _measured(self, axes: Axes, draft: Loaded | None, controllers: PairController) -> Iterator[events.Event]:
         """See to it that a controller knows what passes cost, the first time one is asked for."""
         assert self._target is not None
-        if not steering.must_measure(axes):
+        if not controllers.must_measure(axes):
             return
         self._forget()  # what a lone token costs is found out at the start of a text
-        draft = self._draft if steering is self._steering else draft
-        yield from steering.measure(self._target.backend, None if draft is None else draft.backend, self._cancel)
+        draft = self._draft if controllers is self._controllers else draft
+        yield from controllers.measure(self._target.backend, None if draft is None else draft.backend, self._cancel)
 
     def _engine(
-        self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int, steering: Steering
+        self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling, seed: int, controllers: PairController
     ) -> Engine:
         """Put the parts together for one request."""
         assert self._target is not None
@@ -304,23 +306,23 @@ class Session:
             # Nothing is left to chance: any rule keeps the draft's likeliest token where it is the target's, and the
             # draft's probability tells of that what a lead in the race tells elsewhere.
             rule, draw = "greedy", Draw.COUPLED
-        acceptance = steering.profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
-        controller = steering.controller(axes, drafters, acceptance, parts, sampling.temperature)
+        acceptance = controllers.profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
+        controller = controllers.controller(axes, drafters, acceptance, parts, sampling.temperature)
         return Engine(
             target=target,
             controller=narrowed(controller, self._widths),
             drafters=drafters,
             verifier=axes.verifier,
             sampler=Sampler(sampling),
-            chooser=SeededChooser(seed),
+            rng=SeededRandom(seed),
             clock=self._clock,
             cancel=self._cancel,
         )
 
-    def _parts(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling) -> Parts:
+    def _parts(self, draft: LlamaBackend | None, axes: Axes, sampling: Sampling) -> DrafterContext:
         """Return what a method's drafter is built from."""
         assert self._target is not None
-        return Parts(
+        return DrafterContext(
             draft=draft,
             sampler=Sampler(sampling, temperature=draft_temperature(sampling, axes)),
             policy=axes.policy,
@@ -330,7 +332,7 @@ class Session:
             is_eog=self._target.model.is_eog,
         )
 
-    def _drafter(self, parts: Parts, axes: Axes, sampling: Sampling) -> Drafter:
+    def _drafter(self, parts: DrafterContext, axes: Axes, sampling: Sampling) -> Drafter:
         """Build the drafter, or go on with the last answer's: what was learned in a chat stays of use."""
         options = tuple(axes.options.items())
         tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
@@ -339,10 +341,12 @@ class Session:
             self._drafted = key, resolve(registered()[axes.method]).build(parts)
         return self._drafted[1]
 
-    def _steered(self, draft: Loaded | None) -> Steering:
+    def _steered(self, draft: Loaded | None) -> PairController:
         """Return the controllers of the target with `draft`, which know what earlier runs learned."""
         assert self._target is not None
-        return Steering(self._profile(draft), self._clock, can_verify=self._target.backend.traits.can_rollback)
+        return PairController(
+            self._profile(draft), self._clock, can_verify=self._target.backend.capabilities.can_rollback
+        )
 
     def _profile(self, draft: Loaded | None) -> Profile:
         """Find what earlier runs learned of the target with `draft`."""

@@ -37,7 +37,7 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The target's law, in llama.cpp's order: bias, penalties, top-k, typical-p, top-p, min-p, temperature.
+    """The target's distribution, in llama.cpp's order: bias, penalties, top-k, typical-p, top-p, min-p, temperature.
 
     Defaults are llama.cpp's. `temperature` 0 is the point mass on the most probable token. `draft_temperature` None
     drafts at `temperature`; any value is exact.
@@ -86,7 +86,7 @@ class Speculation:
     k: int | None = None  # draft tokens per pass; None: the method's own default
     verify: str = "auto"
     options: tuple[tuple[str, str], ...] = ()  # of the method, as typed: -o key=value
-    approximate: bool = False  # allow rules that change the output's law
+    approximate: bool = False  # allow rules that change the output's distribution
 
     def check(self) -> None:
         """Raise UsageError for a draft length out of range; names are checked where they are looked up."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from localspec.engine.draft import Draw
-from localspec.engine.protocols import Shape, Traits
+from localspec.engine.protocols import Capabilities, Shape
 from localspec.errors import IncompatibleError, UsageError
 from localspec.methods import MethodInfo, registered, resolve
 from localspec.settings.request import Sampling, Speculation
@@ -19,11 +19,13 @@ from localspec.trees.static import Chain
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A loaded model as far as drafting goes: its architecture, its traits, whether its memory is (partly) a state."""
+class ModelCapabilities:
+    """A loaded model as far as drafting goes: its architecture, its capabilities, whether its memory is (partly) a
+    state.
+    """
 
     architecture: str
-    traits: Traits
+    capabilities: Capabilities
     is_stateful: bool
 
 
@@ -35,22 +37,22 @@ class Fitted:
     warnings: tuple[str, ...] = ()
 
 
-def fit_axes(axes: Axes, asked: Speculation, target: Held, draft: Held | None) -> Fitted:
+def fit_axes(axes: Axes, asked: Speculation, target: ModelCapabilities, draft: ModelCapabilities | None) -> Fitted:
     """Return `axes` within what target and draft model can do.
 
     Raises IncompatibleError where a method or a tree that was asked for by name is impossible; `auto` decodes plainly.
     """
-    axes = replace(axes, longest_copy=min(axes.longest_copy, target.traits.max_rows - 1))
+    axes = replace(axes, longest_copy=min(axes.longest_copy, target.capabilities.max_rows - 1))
     if axes.shape.nodes == 0:
         return Fitted(axes)
-    if axes.is_automatic and target.traits.max_leaves < axes.shape.leaves:
+    if axes.is_automatic and target.capabilities.max_leaves < axes.shape.leaves:
         axes = replace(axes, policy=Chain(), shape=replace(axes.shape, leaves=1))
     info: MethodInfo = resolve(registered()[axes.method]).info
     refusal = _refusal(axes, asked, info, target) or (
         _drafts_not(draft, asked) if draft is not None and info.needs == "a draft model" else None
     )
     if refusal is None:
-        return _clamped(axes, asked, info, target.traits)
+        return _clamped(axes, asked, info, target.capabilities)
     if asked.method != "auto" or asked.tree != "chain":
         raise refusal
     return Fitted(replace(axes, method="plain", shape=Shape(0, 0, 1)), (f"{refusal.message}; decoding is plain",))
@@ -67,20 +69,24 @@ def require_tokens(sampling: Sampling, n_vocab: int) -> None:
 
 
 def draft_temperature(sampling: Sampling, axes: Axes) -> float | None:
-    """Return the temperature of the draft's laws: from a point mass a tree of chosen tokens could not choose."""
+    """Return the temperature of the draft: a tree of chosen tokens needs more than a point mass to choose from."""
     is_lone = sampling.temperature == 0.0 and axes.draw is Draw.FIXED and axes.shape.leaves > 1
     return 1.0 if is_lone and sampling.draft_temperature is None else sampling.draft_temperature
 
 
-def _refusal(axes: Axes, asked: Speculation, info: MethodInfo, target: Held) -> IncompatibleError | None:
+def _refusal(axes: Axes, asked: Speculation, info: MethodInfo, target: ModelCapabilities) -> IncompatibleError | None:
     """Return why the target cannot verify what is to be drafted, None if it can."""
-    if not target.traits.can_rollback:
+    if not target.capabilities.can_rollback:
         return IncompatibleError(
             f"{_no_way_back(target)}, so neither trees nor chains can be drafted", hint=_plain(asked)
         )
-    if axes.shape.leaves > target.traits.max_leaves:
+    if axes.shape.leaves > target.capabilities.max_leaves:
         why = "their state follows one path" if target.is_stateful else "their cache is too narrow"
-        fitting = "only chains can" if target.traits.max_leaves == 1 else f"at most {target.traits.max_leaves} can"
+        fitting = (
+            "only chains can"
+            if target.capabilities.max_leaves == 1
+            else f"at most {target.capabilities.max_leaves} can"
+        )
         return IncompatibleError(
             f"{target.architecture} models cannot verify a draft with {axes.shape.leaves} branches, for {why}: "
             f"{fitting} be drafted",
@@ -89,15 +95,15 @@ def _refusal(axes: Axes, asked: Speculation, info: MethodInfo, target: Held) -> 
     return None
 
 
-def _drafts_not(draft: Held, asked: Speculation) -> IncompatibleError | None:
+def _drafts_not(draft: ModelCapabilities, asked: Speculation) -> IncompatibleError | None:
     """Return why the draft model cannot draft: it forgets its own rejected tokens, too."""
-    if draft.traits.can_rollback:
+    if draft.capabilities.can_rollback:
         return None
     hint = "--method suffix" + (" --tree chain" if asked.tree != "chain" else "")
     return IncompatibleError(f"the draft model cannot draft: {_no_way_back(draft)}", hint=hint)
 
 
-def _no_way_back(held: Held) -> str:
+def _no_way_back(held: ModelCapabilities) -> str:
     what = "state" if held.is_stateful else "cache"
     return f"{held.architecture} models keep a {what} that cannot be rolled back to before a rejected token"
 
@@ -107,9 +113,9 @@ def _plain(asked: Speculation) -> str:
     return "--method plain" + (" --tree chain" if asked.tree != "chain" else "") + (" -k 0" if asked.k else "")
 
 
-def _clamped(axes: Axes, asked: Speculation, info: MethodInfo, traits: Traits) -> Fitted:
+def _clamped(axes: Axes, asked: Speculation, info: MethodInfo, capabilities: Capabilities) -> Fitted:
     """Return the axes with no more nodes than a pass takes and the context holds beside the pending token."""
-    limit = min(traits.max_rows, traits.n_ctx) - 1
+    limit = min(capabilities.max_rows, capabilities.n_ctx) - 1
     wanted = max(axes.shape.nodes, asked.k or 0)  # a policy may have cut -k already
     if wanted <= limit:
         return Fitted(axes)
@@ -121,5 +127,9 @@ def _clamped(axes: Axes, asked: Speculation, info: MethodInfo, traits: Traits) -
     else:
         what = f"--tree {axes.tree}"
     size = f"{limit}" if asked.k else f"{limit} of its {wanted} nodes"
-    why = "one pass takes" if traits.max_rows < traits.n_ctx else f"a context of {traits.n_ctx} tokens holds"
+    why = (
+        "one pass takes"
+        if capabilities.max_rows < capabilities.n_ctx
+        else f"a context of {capabilities.n_ctx} tokens holds"
+    )
     return Fitted(replace(axes, shape=shape), (f"{what} is clamped to {size}, which is what {why}",))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from localspec.engine.draft import Step
-from localspec.engine.protocols import Controller, History, Plan, Room, Shape
+from localspec.engine.protocols import Controller, DraftBudget, History, Plan, Shape
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo, registered, resolve
 from localspec.settings.request import Sampling, Speculation
@@ -87,10 +87,10 @@ class Narrow:
         self._inner = inner
         self._widest = widest
 
-    def plan(self, history: History, room: Room) -> Plan:
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Plan as if the cache had room for no wider pass."""
         most = self._widest - 1
-        plan = self._inner.plan(history, Room(room.depth, min(room.nodes, most)))
+        plan = self._inner.plan(history, DraftBudget(budget.depth, min(budget.nodes, most)))
         widths = plan.widths if max(plan.widths, default=0) <= self._widest else ()
         return replace(plan, max_nodes=min(plan.max_nodes, most), widths=widths)
 

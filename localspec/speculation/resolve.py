@@ -21,7 +21,7 @@ from localspec.settings.request import Speculation
 from localspec.trees import TREES
 from localspec.trees.argument import MAX_LEAVES as MAX_LEAVES
 from localspec.trees.argument import MAX_NODES, TREE_NODES
-from localspec.trees.spine import Spine
+from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.verify import VERIFIERS
 
 LONGEST = 16  # tokens of a draft model's chain under the planner, where -k sets no other bound
@@ -93,7 +93,7 @@ def resolve_axes(
     verifier = _rule(verify)
     draw = _draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled")
     if is_automatic and shape.nodes and draw is Draw.COUPLED:
-        policy = Spine()  # its chains have siblings where rows are free
+        policy = ChainWithSiblings()  # its chains have siblings where rows are free
         shape = policy.shape(shape.nodes)
     axes = Axes(
         method=method,

@@ -1,5 +1,5 @@
 """What tests of drafters and verifiers stand on: a model that is a table, and `DrafterContract`, the tests that every
-drafting method must pass. (`enumeration.py` has a chooser that replays every branch.)
+drafting method must pass. (`enumeration.py` has a random source that replays every branch.)
 
 Public, so that a method in another package can prove itself with the same tools.
 """
@@ -17,13 +17,23 @@ import numpy as np
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draft, Draw, Mask, Nodes, Step
 from localspec.engine.loop import Engine
-from localspec.engine.protocols import Cancel, Drafter, History, Logits, Plan, Room, Tokens, Traits, TreePolicy
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.protocols import (
+    Cancel,
+    Capabilities,
+    DraftBudget,
+    Drafter,
+    History,
+    Logits,
+    Plan,
+    Tokens,
+    TreePolicy,
+)
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods.plain import Plain
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain, Static
-from localspec.verify.coupled import Coupled
+from localspec.verify.coupled import CoupledVerifier
 
 Table = Callable[[tuple[int, ...]], Logits]  # visible tokens -> [V] float32
 
@@ -46,7 +56,7 @@ class TableBackend:
     """A Backend whose logits are a pure function of the visible tokens: `table(tokens) -> [V] float32`."""
 
     def __init__(self, table: Table, n_vocab: int, n_ctx: int = 64) -> None:
-        self.traits = Traits(can_rollback=True, max_leaves=64, max_rows=64, n_ctx=n_ctx, n_vocab=n_vocab)
+        self.capabilities = Capabilities(can_rollback=True, max_leaves=64, max_rows=64, n_ctx=n_ctx, n_vocab=n_vocab)
         self.calls = 0
         self.evaluated = 0
         self.dropped = 0  # open nodes that were evaluated and not kept
@@ -68,7 +78,7 @@ class TableBackend:
     def prefill(self, tokens: Tokens, cancel: Cancel) -> TableRows:
         """Hold exactly `tokens`; row 0 is the last one's."""
         wanted = [int(token) for token in tokens]
-        assert len(wanted) <= self.traits.n_ctx, "past the context"
+        assert len(wanted) <= self.capabilities.n_ctx, "past the context"
         self.truncate(self.cached(wanted))
         self.evaluated += len(wanted) - self.length
         self.committed = wanted
@@ -81,7 +91,7 @@ class TableBackend:
         for token, parent in zip(tokens, parents, strict=True):
             above = self._paths[parent] if parent >= 0 else ()
             self._paths.append((*above, int(token)))
-        assert self.length + len(self._paths) <= self.traits.n_ctx, "every node of a tree takes a cell"
+        assert self.length + len(self._paths) <= self.capabilities.n_ctx, "every node of a tree takes a cell"
         self.evaluated += len(tokens)
         self.calls += 1
         new = range(first, len(self._paths))
@@ -160,11 +170,11 @@ class Scripted:
         self._plans = plans
         self._passes = 0
 
-    def plan(self, history: History, room: Room) -> Plan:
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Return the next plan of the list."""
         plan = self._plans[self._passes % len(self._plans)]
-        depth = min(plan.max_depth, room.depth)
-        return replace(plan, max_nodes=min(plan.max_nodes, room.nodes) if depth else 0, max_depth=depth)
+        depth = min(plan.max_depth, budget.depth)
+        return replace(plan, max_nodes=min(plan.max_nodes, budget.nodes) if depth else 0, max_depth=depth)
 
     def observe(self, step: Step, seconds: float) -> None:
         """Count the pass."""
@@ -201,18 +211,18 @@ class DrafterContract:
         """Return a fresh drafter whose models, if it has any, say `table` and hold `n_ctx` tokens."""
 
     def test_proposals_keep_to_the_plan(self) -> None:
-        """Root, order of nodes, limits, vocabulary, and laws that can have given their tokens."""
+        """Root, order of nodes, limits, vocabulary, and distributions that can have given their tokens."""
         for policy, nodes, depth in self.policies:
             for draw in self.draws:
                 subject = self.make(random_table(self.n_vocab, 1), policy)
                 plan = Plan("it", nodes, depth, draw)
-                self._assert_planned(subject.drafter.propose(Limits().context(self.text), plan, SeededChooser(3)), plan)
+                self._assert_planned(subject.drafter.propose(Limits().context(self.text), plan, SeededRandom(3)), plan)
 
     def test_no_plan_no_draft(self) -> None:
         """Zero nodes or zero levels give the pending token alone and cost no evaluation."""
         for nodes, depth in ((0, 0), (0, 3), (3, 0)):
             subject = self.make(random_table(self.n_vocab, 1), Chain())
-            draft = subject.drafter.propose(Limits().context(self.text), Plan("it", nodes, depth), SeededChooser(3))
+            draft = subject.drafter.propose(Limits().context(self.text), Plan("it", nodes, depth), SeededRandom(3))
             assert draft.tokens.tolist() == [self.text[-1]]
             assert all(backend.evaluated == 0 for backend in subject.backends)
 
@@ -222,7 +232,7 @@ class DrafterContract:
             for spare in range(5):
                 subject = self.make(random_table(self.n_vocab, 1), policy, n_ctx=len(self.text) + spare)
                 plan = Plan("it", nodes, depth)
-                draft = subject.drafter.propose(Limits().context(self.text), plan, SeededChooser(3))
+                draft = subject.drafter.propose(Limits().context(self.text), plan, SeededRandom(3))
                 self._assert_planned(draft, plan)
                 assert spare > 0 or not subject.backends or len(draft) == 0
 
@@ -273,11 +283,11 @@ class DrafterContract:
         assert len(draft) <= plan.max_nodes
         assert draft.depth <= plan.max_depth
         for node in range(1, len(draft) + 1):
-            token, law = int(draft.tokens[node]), draft.laws[node]
+            token, dist = int(draft.tokens[node]), draft.dists[node]
             assert 0 <= draft.parents[node] < node
             assert 0 <= token < self.n_vocab
-            assert law is None or law.prob(token) > 0.0
-            assert law is not None or draft.draws[node] in (Draw.FIXED, Draw.COUPLED)
+            assert dist is None or dist.prob(token) > 0.0
+            assert dist is not None or draft.draws[node] in (Draw.FIXED, Draw.COUPLED)
 
     def _run(self, subject: Subject, plans: Sequence[Plan], context: Context, forgotten: int = 0) -> list[int]:
         """Generate to the end and check the caches after every pass; return the whole text.
@@ -287,10 +297,10 @@ class DrafterContract:
         engine = Engine(
             target=TableBackend(random_table(self.n_vocab, 5), self.n_vocab),
             drafters={"it": subject.drafter, "other": Plain()},
-            verifier=Coupled(),
+            verifier=CoupledVerifier(),
             controller=Scripted(plans),
             sampler=Sampler(Sampling()),
-            chooser=SeededChooser(7),
+            rng=SeededRandom(7),
             clock=lambda: 0.0,
             cancel=lambda: False,
         )

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, TypeVar
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 
 T = TypeVar("T")
 
 
-class EnumeratingChooser:
-    """A Chooser that follows a script of choices and notes the alternatives it passed."""
+class EnumeratingRandom:
+    """A random source that follows a script of choices and notes the alternatives it passed."""
 
     def __init__(self, script: Sequence[int]) -> None:
         self._script = script
@@ -28,15 +28,15 @@ class EnumeratingChooser:
             return a >= 1.0
         return self._choose([1.0 - a, a]) == 1
 
-    def categorical(self, law: Law) -> int:
+    def categorical(self, dist: Distribution) -> int:
         """Branch on every token of the support."""
-        return int(law.ids[self._choose(law.probs.tolist())])
+        return int(dist.ids[self._choose(dist.probs.tolist())])
 
-    def race(self, *_: object, **__: object) -> NoReturn:
+    def gumbel_top_k(self, *_: object, **__: object) -> NoReturn:
         """Refuse: coupled noise has too many orderings; it is tested over noise tables."""
         raise AssertionError("coupled noise cannot be enumerated")
 
-    odds = race
+    gumbel_top_k_margins = gumbel_top_k
 
     def _choose(self, probs: Sequence[float]) -> int:
         at = len(self.taken)
@@ -47,18 +47,18 @@ class EnumeratingChooser:
         return choice
 
 
-def enumerate_branches(run: Callable[[EnumeratingChooser], T]) -> Iterator[tuple[float, T]]:
+def enumerate_branches(run: Callable[[EnumeratingRandom], T]) -> Iterator[tuple[float, T]]:
     """Run `run` once for every sequence of choices; yield each branch's probability and result.
 
     Depth-first with replay: the script of a finished run is advanced at its last choice that has alternatives left.
     """
     script: list[int] = []
     while True:
-        chooser = EnumeratingChooser(script)
-        result = run(chooser)
-        yield chooser.weight, result
-        script = chooser.taken
-        while script and script[-1] + 1 == chooser.options[len(script) - 1]:
+        rng = EnumeratingRandom(script)
+        result = run(rng)
+        yield rng.weight, result
+        script = rng.taken
+        while script and script[-1] + 1 == rng.options[len(script) - 1]:
             script.pop()
         if not script:
             return

@@ -1,4 +1,4 @@
-"""Expansion policies: how a drafter's laws become a tree. One file each, one line here."""
+"""Expansion policies: how a drafter's distributions become a tree. One file each, one line here."""
 
 TREES: dict[str, str] = {
     "chain": "localspec.trees.static:Chain",

@@ -9,7 +9,7 @@ The paper takes for a the share of the token in what its earlier siblings left o
 (calibrated=off). By default a is what past passes taught, and the next draw is where v times the expected a is
 greatest.
 The decision to draw at a slot comes before the draw and sees only earlier draws, which keeps every rule of residual
-rejection exact (ALG 3.7); leaving out drawn nodes afterwards would not.
+rejection exact; leaving out drawn nodes afterwards would not.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
 
-from localspec.engine.distribution import TINY, Law
+from localspec.engine.distribution import TINY, Distribution
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
 from localspec.settings.method_options import Option
 from localspec.trees.argument import MAX_LEAVES, budget, read_argument
-from localspec.trees.seedling import Seedling
+from localspec.trees.builder import TreeBuilder
 
 DEPTH = Option("depth", 12, "levels at most", 1, 64)
 USUAL_SHARE = 0.5  # of a first child
@@ -38,10 +38,12 @@ DRAWS = frozenset(Draw) - {Draw.IID}
 
 @dataclass(slots=True)
 class Slot:
-    """The place for the next child of a node whose law is known; `rest` is what earlier children left of the law."""
+    """The place for the next child of a node whose distribution is known; `rest` is what earlier children left of the
+    distribution.
+    """
 
     value: float
-    law: Law
+    dist: Distribution
     children: Iterator[int]
     prospects: Iterator[float]  # the shares of children that are known before they are drawn
     ahead: float | None  # the next child's, if it is
@@ -50,26 +52,26 @@ class Slot:
     rank: int = 0  # of the next child
 
 
-class Garden:
-    """A seedling with slots: what both forms of the policy grow in."""
+class DySpecBuilder:
+    """A tree with slots: what both forms of the policy grow in."""
 
-    def __init__(self, seedling: Seedling, source: LawSource, plan: Plan, is_calibrated: bool) -> None:
-        self.seedling = seedling
+    def __init__(self, builder: TreeBuilder, source: DistributionSource, plan: Plan, is_calibrated: bool) -> None:
+        self.builder = builder
         self._source = source
         self._how = plan.draw
         self._acceptance = plan.acceptance if is_calibrated else None
 
     def slot(self, node: int, value: float) -> Slot:
         """Open the slots below `node`, whose path was expanded."""
-        law = self._source.law(self.seedling.paths[node])
-        children, prospects = self.seedling.offspring(node, law, MAX_LEAVES)
-        return Slot(value, law, children, prospects, next(prospects, None), float(law.probs @ law.probs))
+        dist = self._source.dist(self.builder.paths[node])
+        children, prospects = self.builder.iter_children(node, dist, MAX_LEAVES)
+        return Slot(value, dist, children, prospects, next(prospects, None), float(dist.probs @ dist.probs))
 
-    def hope(self, value: float) -> float:
-        """Return the promise of a first child below a node of this value whose law is not known yet."""
+    def prior_value(self, value: float) -> float:
+        """Return the promise of a first child below a node of this value whose distribution is not known yet."""
         return value * self._acceptance.chance(USUAL_SHARE, 0) if self._acceptance else value
 
-    def promise(self, slot: Slot) -> float:
+    def expected_gain(self, slot: Slot) -> float:
         """Return what the next draw at `slot` is expected to add to the accepted tokens."""
         if self._acceptance is None:
             return slot.value
@@ -83,8 +85,8 @@ class Garden:
         child = next(slot.children, None)
         if child is None:
             return None
-        q = slot.law.prob(self.seedling.paths[child][-1])
-        share = self.seedling.share(child)
+        q = slot.dist.prob(self.builder.paths[child][-1])
+        share = self.builder.share(child)
         value = slot.value * (self._acceptance.chance(share, slot.rank) if self._acceptance else share)
         slot.value -= value
         slot.rank += 1
@@ -96,13 +98,13 @@ class Garden:
 
     def expand(self, nodes: list[int]) -> None:
         """Evaluate `nodes` in one decode; the pending token is known."""
-        self._source.expand([self.seedling.paths[node] for node in nodes if node > 0])
+        self._source.expand([self.builder.paths[node] for node in nodes if node > 0])
 
 
 class DySpec:
     """A greedy heap: the next child is drawn where it promises most, "dyspec:32,depth=12".
 
-    The drafter decodes node by node, so this suits drafters whose laws cost nothing; else take dyspec-layered.
+    The drafter decodes node by node, so this suits drafters whose distributions cost nothing; else take dyspec-layered.
     """
 
     options: ClassVar[tuple[Option, ...]] = (DEPTH, CALIBRATED)
@@ -123,32 +125,32 @@ class DySpec:
         """Return the budget: any tree within it may grow."""
         return _shape(budget(self._nodes, k), self._depth)
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Draw at the slot of the greatest promise until the budget is spent."""
-        seedling = Seedling(pending, position, plan, chooser)
-        garden = Garden(seedling, source, plan, self._is_calibrated)
+        builder = TreeBuilder(pending, position, plan, rng)
+        dyspec = DySpecBuilder(builder, source, plan, self._is_calibrated)
         depth = min(self._depth, plan.max_depth)
-        heap: list[tuple[float, int, Slot | int]] = []  # a node stands for its slot while its law is not known
+        heap: list[tuple[float, int, Slot | int]] = []  # a node stands for its slot while its distribution is not known
 
-        def push(promise: float, slot: Slot | int) -> None:
-            heapq.heappush(heap, (-promise, next(order), slot))
+        def push(expected_gain: float, slot: Slot | int) -> None:
+            heapq.heappush(heap, (-expected_gain, next(order), slot))
 
         order = count()  # first come, first served among equals
         values = {0: 1.0}
         push(1.0, 0)
-        while heap and not seedling.is_full:
+        while heap and not builder.is_full:
             slot = heapq.heappop(heap)[2]
             if isinstance(slot, int):
-                garden.expand([slot])
-                slot = garden.slot(slot, values[slot])
-            elif (drawn := garden.draw(slot)) is None:
+                dyspec.expand([slot])
+                slot = dyspec.slot(slot, values[slot])
+            elif (drawn := dyspec.draw(slot)) is None:
                 continue
             else:
                 child, values[child] = drawn
-                if len(seedling.paths[child]) < depth:
-                    push(garden.hope(values[child]), child)
-            push(garden.promise(slot), slot)
-        return seedling.draft()
+                if len(builder.paths[child]) < depth:
+                    push(dyspec.prior_value(values[child]), child)
+            push(dyspec.expected_gain(slot), slot)
+        return builder.draft()
 
 
 class DySpecLayered:
@@ -183,23 +185,23 @@ class DySpecLayered:
         """Return the budget: any tree within it may grow."""
         return _shape(budget(self._nodes, k), self._depth)
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Draw at every slot of a level down to the threshold, then at the next level's."""
-        seedling = Seedling(pending, position, plan, chooser)
-        garden = Garden(seedling, source, plan, self._is_calibrated)
+        builder = TreeBuilder(pending, position, plan, rng)
+        dyspec = DySpecBuilder(builder, source, plan, self._is_calibrated)
         threshold = self._threshold or 0.5 / max(plan.max_nodes, 10)
         level = {0: 1.0}  # nodes with their values
         for _ in range(min(self._depth, plan.max_depth)):
-            garden.expand(list(level))
+            dyspec.expand(list(level))
             below: dict[int, float] = {}
             for node, value in level.items():
-                slot = garden.slot(node, value)
-                while garden.promise(slot) >= threshold and (drawn := garden.draw(slot)) is not None:
+                slot = dyspec.slot(node, value)
+                while dyspec.expected_gain(slot) >= threshold and (drawn := dyspec.draw(slot)) is not None:
                     below[drawn[0]] = drawn[1]
-            level = {node: value for node, value in below.items() if garden.hope(value) >= threshold}
-            if not level or seedling.is_full:
+            level = {node: value for node, value in below.items() if dyspec.prior_value(value) >= threshold}
+            if not level or builder.is_full:
                 break
-        return seedling.draft()
+        return builder.draft()
 
 
 def _shape(nodes: int, depth: int) -> Shape:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
 from localspec.settings.method_options import Option
 from localspec.trees.argument import MAX_LEAVES, budget, read_argument
-from localspec.trees.pool import Pool
+from localspec.trees.candidate_tree import CandidateTree
 
 
 class OptTree:
@@ -41,9 +41,9 @@ class OptTree:
         nodes = budget(self._nodes, k)
         return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, MAX_LEAVES)))
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Expand level by level, one decode of the drafter each, while the best tree's value grows enough."""
-        pool = Pool(pending, position, source, plan, chooser)
+        pool = CandidateTree(pending, position, source, plan, rng)
         level, worth = [0], 0.0
         for _ in range(min(self._depth, plan.max_depth)):
             level = pool.grow(level, plan.max_nodes)

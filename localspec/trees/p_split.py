@@ -1,7 +1,7 @@
-"""Split where the draft hesitates: llama.cpp's speculative example (`p_split`), without its errors (ALG M12, M18).
+"""Split where the draft hesitates: llama.cpp's speculative example (`p_split`), without its errors.
 
 A node gets a first child always and an f-th one while q_(f), the f-th greatest probability, exceeds `split`. The
-widths are read off the laws before anything is drawn, so drawn children are as exact as chosen ones.
+widths are read off the distributions before anything is drawn, so drawn children are as exact as chosen ones.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
 from localspec.settings.method_options import Option
 from localspec.trees.argument import MAX_LEAVES, budget, read_argument
-from localspec.trees.seedling import Seedling
+from localspec.trees.builder import TreeBuilder
 
 MOST = 8  # children of one node
 
@@ -47,23 +47,25 @@ class PSplit:
         nodes = budget(self._nodes, k)
         return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, self._branches)))
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow level by level; one decode of the drafter per level."""
-        seedling = Seedling(pending, position, plan, chooser)
+        builder = TreeBuilder(pending, position, plan, rng)
         level = [0]
         for depth in range(min(self._depth, plan.max_depth)):
             if depth > 0:
-                source.expand([seedling.paths[node] for node in level])
+                source.expand([builder.paths[node] for node in level])
             below: list[int] = []
             for node in level:
-                law = source.law(seedling.paths[node])
-                below += seedling.sprout(node, law, 1 + min(self._splits(law), self._branches - seedling.n_leaves))
+                dist = source.dist(builder.paths[node])
+                below += builder.add_children(
+                    node, dist, 1 + min(self._splits(dist), self._branches - builder.n_leaves)
+                )
             level = below
-            if not level or seedling.is_full:
+            if not level or builder.is_full:
                 break
-        return seedling.draft()
+        return builder.draft()
 
-    def _splits(self, law: Law) -> int:
+    def _splits(self, dist: Distribution) -> int:
         """Count the tokens after the first that are likely enough for a branch of their own."""
-        greatest = np.sort(law.probs)[::-1][1:MOST]
+        greatest = np.sort(dist.probs)[::-1][1:MOST]
         return int((greatest > self._split).sum())

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.engine.draft import Draft, Draw, Nodes
-from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
 from localspec.errors import UsageError
 from localspec.settings.method_options import Option
 from localspec.trees.argument import MAX_LEAVES, MAX_NODES, budget, read_argument
-from localspec.trees.seedling import Seedling
+from localspec.trees.builder import TreeBuilder
 
 Indices = NDArray[np.int64]
 Tree = tuple[Nodes, ...]  # the children of every node, the top one first, in draw order
@@ -58,20 +58,20 @@ class Sequoia:
         nodes = budget(self._nodes, k)
         return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, MAX_LEAVES)))
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow the best tree within the plan, one decode of the drafter per level."""
-        seedling = Seedling(pending, position, plan, chooser)
+        builder = TreeBuilder(pending, position, plan, rng)
         accept = self._accept or plan.acceptance.vector
         tree = best_tree(accept, min(plan.max_nodes, MAX_NODES), min(self._depth, plan.max_depth))
         level = [(0, 0)]  # (node of the draft, node of the plan)
         while level:
             inner = [(node, tree[planned]) for node, planned in level if tree[planned]]
-            source.expand([seedling.paths[node] for node, _ in inner if node > 0])
+            source.expand([builder.paths[node] for node, _ in inner if node > 0])
             level = []
             for node, below in inner:
-                grown = seedling.sprout(node, source.law(seedling.paths[node]), len(below))
+                grown = builder.add_children(node, source.dist(builder.paths[node]), len(below))
                 level += zip(grown, below, strict=False)
-        return seedling.draft()
+        return builder.draft()
 
 
 @lru_cache(maxsize=4096)
@@ -149,8 +149,8 @@ def _vector(text: str) -> tuple[float, ...]:
         accept = tuple(float(word) for word in text.split("/"))
     except ValueError:
         accept = ()
-    is_law = 0.0 < sum(accept) <= 1.0 + 1e-9 and all(0.0 < chance <= 1.0 for chance in accept)
-    if not is_law or len(accept) > MAX_LEAVES:
+    is_dist = 0.0 < sum(accept) <= 1.0 + 1e-9 and all(0.0 < chance <= 1.0 for chance in accept)
+    if not is_dist or len(accept) > MAX_LEAVES:
         raise UsageError(
             f"--tree sequoia with accept={text} is no list of up to {MAX_LEAVES} chances that sum to one at most",
             hint="--tree sequoia:16,accept=0.7/0.1/0.05",

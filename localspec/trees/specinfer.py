@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Chooser, LawSource, Plan
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.trees.static import Static
 
 
@@ -19,8 +19,8 @@ class SpecInfer(Static):
     name: ClassVar[str] = "specinfer"
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw) - {Draw.WITHOUT_REPLACEMENT}
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow as `Static`, with replacement where the plan draws at all."""
         if plan.draw is Draw.WITHOUT_REPLACEMENT:
             plan = replace(plan, draw=Draw.IID)
-        return super().grow(pending, position, source, plan, chooser)
+        return super().grow(pending, position, source, plan, rng)

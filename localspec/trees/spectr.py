@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
 from localspec.settings.method_options import Option
 from localspec.trees.argument import MAX_LEAVES, budget, read_argument
 from localspec.trees.static import Static
@@ -34,8 +34,8 @@ class SpecTr:
         depth = nodes // max(drafts, 1)
         return Shape(drafts * depth, depth, max(drafts, 1))
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow all chains together: one decode of the drafter per level."""
         drafts = max(1, min(self._drafts, plan.max_nodes))
         widths = (drafts,) + (1,) * (plan.max_depth - 1)
-        return Static(widths).grow(pending, position, source, plan, chooser)
+        return Static(widths).grow(pending, position, source, plan, rng)

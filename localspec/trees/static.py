@@ -1,4 +1,4 @@
-"""Trees of a shape fixed before any law is seen: the chain, and the expansion vector (SpecInfer arXiv 2305.09781)."""
+"""Trees of a fixed shape: the chain, and the expansion vector (SpecInfer, arXiv 2305.09781)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
 from localspec.errors import UsageError
-from localspec.trees.seedling import Seedling
+from localspec.trees.builder import TreeBuilder
 
 
 class Static:
@@ -40,21 +40,23 @@ class Static:
         levels = [math.prod(self._widths[: level + 1]) for level in range(len(self._widths))]
         return Shape(nodes=sum(levels), depth=len(levels), leaves=levels[-1])
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow level by level until the widths, the plan's limits or its `go_on` end it."""
-        seedling = Seedling(pending, position, plan, chooser)
-        extend(seedling, self._widths[: plan.max_depth], source, plan)
-        return seedling.draft()
+        builder = TreeBuilder(pending, position, plan, rng)
+        extend(builder, self._widths[: plan.max_depth], source, plan)
+        return builder.draft()
 
 
-def extend(seedling: Seedling, widths: Sequence[int], source: LawSource, plan: Plan) -> None:
+def extend(builder: TreeBuilder, widths: Sequence[int], source: DistributionSource, plan: Plan) -> None:
     """Give every node of the last level `widths[d]` children, level by level."""
     level = [0]
     for depth, width in enumerate(widths):
         if depth > 0:
-            level = [node for node in level if plan.look_on(depth, seedling.share(node))]
-            source.expand([seedling.paths[node] for node in level])
-        level = [child for node in level for child in seedling.sprout(node, source.law(seedling.paths[node]), width)]
+            level = [node for node in level if plan.look_on(depth, builder.share(node))]
+            source.expand([builder.paths[node] for node in level])
+        level = [
+            child for node in level for child in builder.add_children(node, source.dist(builder.paths[node]), width)
+        ]
         if not level:
             break
 
@@ -75,6 +77,6 @@ class Chain:
         """Return a chain of `k` nodes."""
         return Shape(nodes=k, depth=k, leaves=1)
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow the tree of width one."""
-        return Static((1,) * plan.max_depth).grow(pending, position, source, plan, chooser)
+        return Static((1,) * plan.max_depth).grow(pending, position, source, plan, rng)

@@ -60,7 +60,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """The measured total variation between a lossy rule's law and the target's, by temperature."""
+    """The measured total variation between a lossy rule's distribution and the target's, by temperature."""
 
     case: str
     by_temperature: Mapping[str, float]
@@ -170,7 +170,7 @@ def _length(name: str, cls: Any) -> Facts:
         usage=refusal.hint,
         needs="a draft model's laws" if allowed else "nothing",
         papers=_papers(cls),
-        is_lossless=True,  # decided before the draw it is about (ALG 3.7)
+        is_lossless=True,  # decided before the draw it is about
         argument=f"{allowed} (default {refusal.hint.partition(':')[2]})" if allowed else "",
     )
 

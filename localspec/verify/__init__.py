@@ -5,13 +5,13 @@
 """
 
 VERIFIERS: dict[str, str] = {
-    "token": "localspec.verify.token:Token",
-    "block": "localspec.verify.block:Block",
-    "tree": "localspec.verify.tree:Tree",
-    "traversal": "localspec.verify.traversal:Traversal",
-    "coupled": "localspec.verify.coupled:Coupled",
-    "spectr": "localspec.verify.spectr:SpecTr",
-    "match": "localspec.verify.match:Match",
-    "typical": "localspec.verify.typical:Typical",
-    "shortcut": "localspec.verify.shortcut:Shortcut",
+    "token": "localspec.verify.token:TokenVerifier",
+    "block": "localspec.verify.block:BlockVerifier",
+    "tree": "localspec.verify.tree:TreeVerifier",
+    "traversal": "localspec.verify.traversal:TraversalVerifier",
+    "coupled": "localspec.verify.coupled:CoupledVerifier",
+    "spectr": "localspec.verify.spectr:SpecTrVerifier",
+    "match": "localspec.verify.match:MatchVerifier",
+    "typical": "localspec.verify.typical:TypicalVerifier",
+    "shortcut": "localspec.verify.shortcut:ShortcutVerifier",
 }

@@ -13,37 +13,39 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from localspec.engine.distribution import Law, residual
+from localspec.engine.distribution import Distribution, residual
 from localspec.engine.draft import Draft, Draw, Verdict
-from localspec.engine.protocols import Chooser, Laws
+from localspec.engine.protocols import Distributions, RandomSource
 
 
-class Block:
+class BlockVerifier:
     """Joint acceptance of a chain; reads the rows of every position."""
 
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
     trees: ClassVar[bool] = False
     is_lossless: ClassVar[bool] = True
 
-    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+    def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         """Accept the longest prefix that passes its coin."""
         weight = 1.0
-        accepted, after = 0, self._after(draft, laws, 0, weight)[0]
+        accepted, after = 0, self._after(draft, dists, 0, weight)[0]
         node = 0
         while draft.children[node]:
             (child,) = draft.children[node]
             token = int(draft.tokens[child])
-            weight = min(1.0, weight * laws[node].prob(token) / draft.law(child).prob(token))
-            law, chance = self._after(draft, laws, child, weight)
-            if weight > 0.0 and chooser.bernoulli(chance):
-                accepted, after = child, law
+            weight = min(1.0, weight * dists[node].prob(token) / draft.dist(child).prob(token))
+            dist, chance = self._after(draft, dists, child, weight)
+            if weight > 0.0 and rng.bernoulli(chance):
+                accepted, after = child, dist
             node = child
-        return draft.verdict(accepted, chooser.categorical(after))
+        return draft.verdict(accepted, rng.categorical(after))
 
-    def _after(self, draft: Draft, laws: Laws, node: int, weight: float) -> tuple[Law, float]:
-        """Return the law of the token after the prefix ending in `node`, and the chance that the prefix passes."""
-        p = laws[node]
+    def _after(self, draft: Draft, dists: Distributions, node: int, weight: float) -> tuple[Distribution, float]:
+        """Return the distribution of the token after the prefix ending in `node`, and the chance that the prefix
+        passes.
+        """
+        p = dists[node]
         if not draft.children[node]:
             return p, weight
-        rest = residual(p, draft.law(draft.children[node][0]), weight)
-        return rest.law, rest.mass / (rest.mass + 1.0 - weight) if weight < 1.0 else 1.0
+        rest = residual(p, draft.dist(draft.children[node][0]), weight)
+        return rest.dist, rest.mass / (rest.mass + 1.0 - weight) if weight < 1.0 else 1.0

@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw, Verdict
-from localspec.engine.protocols import Chooser, Laws
+from localspec.engine.protocols import Distributions, RandomSource
 from localspec.verify.match import follow
 
 
-class Coupled:
+class CoupledVerifier:
     """Sample and match with the noise of the position; the draft may be anything."""
 
     accepts: ClassVar[frozenset[Draw]] = frozenset(Draw)
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True
 
-    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+    def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         """Follow the target's races through the tree."""
-        return follow(draft, lambda node, depth: chooser.race(position + depth, laws[node])[0])
+        return follow(draft, lambda node, depth: rng.gumbel_top_k(position + depth, dists[node])[0])

@@ -2,7 +2,7 @@
 
     t ~ p at the node; if a child holds t, move there and draw again; else stop, and t is the token
 
-Every emitted token is an ordinary draw of the target, so the rule is exact for any draft whatever (ALG V1). A child
+Every emitted token is an ordinary draw of the target, so the rule is exact for any draft whatever. A child
 is met with probability p(y): point masses lose nothing, drawn tokens do.
 """
 
@@ -12,19 +12,19 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw, Verdict
-from localspec.engine.protocols import Chooser, Laws
+from localspec.engine.protocols import Distributions, RandomSource
 
 
-class Match:
-    """The target's own draws, from the chooser's stream."""
+class MatchVerifier:
+    """The target's own draws, from the random source's stream."""
 
     accepts: ClassVar[frozenset[Draw]] = frozenset(Draw)
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True
 
-    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+    def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         """Follow the target's draws through the tree."""
-        return follow(draft, lambda node, depth: chooser.categorical(laws[node]))
+        return follow(draft, lambda node, depth: rng.categorical(dists[node]))
 
 
 def follow(draft: Draft, draw: Callable[[int, int], int]) -> Verdict:

@@ -2,9 +2,9 @@
 
     accept y, drawn from q, where p(y) / q(y) >= ratio, or where p(y) >= enough; at the first rejection draw from p
 
-Guides recommend it because the draft's whole law need not be kept. It spends neither coins nor residuals, so tokens
-that the draft likes too much come too seldom as drafts and once more as corrections. Where p and q are point masses,
-at temperature 0, it is exact. tests/exact/test_approximate.py measures the bias.
+Guides recommend it because the draft's whole distribution need not be kept. It spends neither coins nor residuals, so
+tokens that the draft likes too much come too seldom as drafts and once more as corrections. Where p and q are point
+masses, at temperature 0, it is exact. tests/exact/test_approximate.py measures the bias.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw, Verdict
-from localspec.engine.protocols import Chooser, Laws
+from localspec.engine.protocols import Distributions, RandomSource
 from localspec.settings.method_options import Option
 
 
-class Shortcut:
+class ShortcutVerifier:
     """Accept what the target likes better than the draft does: changes the distribution, so it needs --approximate."""
 
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
@@ -31,14 +31,14 @@ class Shortcut:
         self._ratio = ratio
         self._enough = enough
 
-    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+    def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         """Accept while the thresholds hold, then draw from the target."""
         node = 0
         while draft.children[node]:
             (child,) = draft.children[node]
             token = int(draft.tokens[child])
-            p = laws[node].prob(token)
-            if p < self._ratio * draft.law(child).prob(token) and p < self._enough:
+            p = dists[node].prob(token)
+            if p < self._ratio * draft.dist(child).prob(token) and p < self._enough:
                 break
             node = child
-        return draft.verdict(node, chooser.categorical(laws[node]))
+        return draft.verdict(node, rng.categorical(dists[node]))

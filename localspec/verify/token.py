@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from localspec.verify.tree import Tree
+from localspec.verify.tree import TreeVerifier
 
 
-class Token(Tree):
+class TokenVerifier(TreeVerifier):
     """The classic rule, on chains."""
 
     trees: ClassVar[bool] = False

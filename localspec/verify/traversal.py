@@ -14,36 +14,36 @@ from typing import ClassVar
 
 from localspec.engine.distribution import residual
 from localspec.engine.draft import Draft, Draw, Verdict
-from localspec.engine.protocols import Chooser, Laws
+from localspec.engine.protocols import Distributions, RandomSource
 
 
-class Traversal:
+class TraversalVerifier:
     """Joint acceptance over a tree; equals block verification on a chain. Reads the rows of every visited node."""
 
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True
 
-    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+    def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         """Accept the first node, in post-order, whose coin falls well; the root always does."""
-        verdict = self._visit(draft, laws, chooser, 0, 1.0)
+        verdict = self._visit(draft, dists, rng, 0, 1.0)
         assert verdict is not None, "the root is accepted with probability one"
         return verdict
 
-    def _visit(self, draft: Draft, laws: Laws, chooser: Chooser, node: int, weight: float) -> Verdict | None:
+    def _visit(self, draft: Draft, dists: Distributions, rng: RandomSource, node: int, weight: float) -> Verdict | None:
         if weight <= 0.0:
             return None  # nothing below a token outside the target's support can be accepted
-        p = laws[node]
+        p = dists[node]
         for child in draft.children[node]:
-            q = draft.law(child)
+            q = draft.dist(child)
             token = int(draft.tokens[child])
             chance = min(1.0, weight * p.prob(token) / q.prob(token))
-            verdict = self._visit(draft, laws, chooser, child, chance)
+            verdict = self._visit(draft, dists, rng, child, chance)
             if verdict is not None:
                 return verdict
             rest = residual(p, q, weight)
-            p = rest.law
+            p = rest.dist
             weight = rest.mass / (rest.mass + 1.0 - weight) if weight < 1.0 else 1.0
-        if not chooser.bernoulli(weight):
+        if not rng.bernoulli(weight):
             return None
-        return draft.verdict(node, chooser.categorical(p))
+        return draft.verdict(node, rng.categorical(p))

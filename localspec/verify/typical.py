@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw, Verdict
-from localspec.engine.protocols import Chooser, Laws
+from localspec.engine.protocols import Distributions, RandomSource
 from localspec.settings.method_options import Option
 
 
-class Typical:
+class TypicalVerifier:
     """Accept whatever is plausible: changes the distribution, so it needs --approximate."""
 
     accepts: ClassVar[frozenset[Draw]] = frozenset(Draw)
@@ -33,20 +33,20 @@ class Typical:
         self._epsilon = epsilon
         self._delta = delta
 
-    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+    def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         """Find the longest plausible path, then draw from its end."""
         reached = {0: (0, 0.0)}  # node -> depth and log-probability of its path
         for node, children in enumerate(draft.children):
             if node not in reached or not children:
                 continue
-            p, (depth, score) = laws[node], reached[node]
+            p, (depth, score) = dists[node], reached[node]
             edge = self._edge(p)
             for child in children:
                 chance = p.prob(int(draft.tokens[child]))
                 if chance > edge:
                     reached[child] = depth + 1, score + math.log(chance)
         best = max(reached, key=lambda node: reached[node])
-        return draft.verdict(best, chooser.categorical(laws[best]))
+        return draft.verdict(best, rng.categorical(dists[best]))
 
-    def _edge(self, p: Law) -> float:
+    def _edge(self, p: Distribution) -> float:
         return min(self._epsilon, self._delta * math.exp(-p.entropy))

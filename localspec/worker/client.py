@@ -35,7 +35,7 @@ from localspec.engine.events import (
 )
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError, tells_out_of_memory
 from localspec.settings.request import LoadSettings, Request, to_wire
-from localspec.worker.process import CRASH, Child, Garbage, last_lines
+from localspec.worker.process import CRASH, Child, ProtocolError, last_lines
 
 if TYPE_CHECKING:
     from localspec.control.timing import Survey
@@ -46,7 +46,7 @@ _DOING = {"load": "loading", "generate": "reading the prompt", "inspect": "check
 REPORT = "--log-file FILE, and report what the file says"
 # How many lines of its log an error brings along.
 LOG_LINES = 20
-_FATES = {
+_EXIT_REASONS = {
     "SIGKILL": ("was killed (SIGKILL), probably out of memory", "--ctx 2048, which takes less memory"),
     "SIGSEGV": ("crashed (SIGSEGV)", REPORT),
     "SIGBUS": ("crashed (SIGBUS): the model file may have changed or its disk failed", REPORT),
@@ -240,7 +240,7 @@ class Worker:
             assert self._sequence == sequence or self._child is not child, "a later request reads the events now"
             try:
                 wire = child.read(timeout=0.1, pause=pause)
-            except Garbage as garbage:
+            except ProtocolError as garbage:
                 raise self._died(child, f"spoke nonsense ({garbage}) and was ended", REPORT) from None
             except EOFError:
                 if self._child is not child:
@@ -305,7 +305,7 @@ class Worker:
                 name = signal.Signals(-status).name
         if not reason:
             fallback = f"was ended by {name or f'signal {-status}'}" if status < 0 else f"left with status {status}"
-            reason, hint = _FATES.get(name, (fallback, REPORT))
+            reason, hint = _EXIT_REASONS.get(name, (fallback, REPORT))
             if name == "SIGKILL" and self._doing.startswith("loading"):
                 hint = _SMALLER  # a context is small beside weights that do not fit
             if name == "SIGABRT" and any(sign in self._last_log for sign in _RPC):

@@ -35,7 +35,7 @@ TAIL_BYTES = 64 * 1024
 CRASH = "Fatal Python error"  # how faulthandler begins
 
 
-class Garbage(Exception):
+class ProtocolError(Exception):
     """The child wrote something that is not a JSON object on a line."""
 
 
@@ -191,7 +191,7 @@ class Child:
         paused = 0.0
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > MAX_LINE:
-                raise Garbage("a line without end")
+                raise ProtocolError("a line without end")
             if pause > paused:
                 time.sleep(pause * self._patience)
                 paused = pause
@@ -227,8 +227,8 @@ class Child:
         try:
             wire = json.loads(line)
         except (ValueError, RecursionError):
-            raise Garbage("a line that is not JSON") from None
+            raise ProtocolError("a line that is not JSON") from None
         if not isinstance(wire, dict):
-            raise Garbage("JSON that is not an object")
+            raise ProtocolError("JSON that is not an object")
         self.is_ready = True
         return wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.models.gguf.anatomy import Anatomy
+from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.machine import CPU
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.models.gguf.anatomy import Anatomy, Layer
+from localspec.models.gguf.layer_sizes import Anatomy, Layer
 
 PAD = 256  # llama.cpp rounds contexts up to this
 

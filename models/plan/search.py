@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from localspec.errors import ResourceError
-from localspec.models.gguf.anatomy import Anatomy
+from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.layout import ON_CPU, Layout, whole
-from localspec.models.plan.ledger import Ledger
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.memory import ContextPlan, Use
-from localspec.models.plan.room import missing, ram_room, usable
+from localspec.models.plan.memory_limits import missing, ram_room, usable
+from localspec.models.plan.memory_use import MemoryUse
 from localspec.models.plan.speed import LONGEST_DRAFT, pass_seconds, tokens_per_pass
 
 ACCEPTANCE = 0.7  # of a draft token, until somebody says better: an assumption, and called one wherever it shows
@@ -28,7 +28,7 @@ _ANOTHER = ""  # a name that no device has
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlacementRequest:
     """What the person wants. None and "auto" leave it to the plan; `kv_type` "auto" may take q8_0 where it is faster.
 
     `acceptance` is the probability that a draft token stands. `needs_draft`: plan without the draft only where nothing
@@ -79,31 +79,31 @@ class Plan:
     basis: str
 
 
-def best(machine: Machine, models: Models, wish: Wish | None = None) -> Plan:
+def best(machine: Machine, models: Models, request: PlacementRequest | None = None) -> Plan:
     """Return the fastest plan that fits; raises ResourceError, with how much is missing, if none does."""
-    return best_and_plain(machine, models, wish)[0]
+    return best_and_plain(machine, models, request)[0]
 
 
-def best_and_plain(machine: Machine, models: Models, wish: Wish | None = None) -> tuple[Plan, Plan]:
+def best_and_plain(machine: Machine, models: Models, request: PlacementRequest | None = None) -> tuple[Plan, Plan]:
     """Return the plan to follow, and the fastest one without the draft, which leaves more room to the target.
 
     Raises ResourceError, with how much is missing, if nothing fits.
     """
-    search = Search(machine, models, wish)
+    search = Search(machine, models, request)
     for n_ctx in search.contexts():
         found = sorted(search.candidates(n_ctx), key=_rank)
         if found:
             plain = next((plan for plan in found if plan.draft is None), found[0])
-            if search.wish.needs_draft:
+            if search.request.needs_draft:
                 return next((plan for plan in found if plan.draft is not None), plain), plain
             return found[0], plain
     raise search.too_large()
 
 
-def alternatives(machine: Machine, models: Models, wish: Wish | None = None) -> list[Plan]:
+def alternatives(machine: Machine, models: Models, request: PlacementRequest | None = None) -> list[Plan]:
     """Return the best plan for each place of the draft, for none, and with the target on the CPU; the best first."""
-    search = Search(machine, models, wish)
-    chosen = best(machine, models, search.wish)
+    search = Search(machine, models, request)
+    chosen = best(machine, models, search.request)
     rows: dict[object, Plan] = {}
     for plan in sorted(search.candidates(chosen.context.n_ctx), key=_rank):
         rows.setdefault(None if plan.draft is None else plan.draft.devices, plan)
@@ -115,16 +115,16 @@ def alternatives(machine: Machine, models: Models, wish: Wish | None = None) -> 
 class Search:
     """All plans for a pair on a machine."""
 
-    def __init__(self, machine: Machine, models: Models, wish: Wish | None = None) -> None:
+    def __init__(self, machine: Machine, models: Models, request: PlacementRequest | None = None) -> None:
         self.machine = machine
         self.models = models
-        self.wish = wish or Wish()
-        self._ledgers: dict[tuple[bool, ContextPlan], Ledger] = {}
+        self.request = request or PlacementRequest()
+        self._ledgers: dict[tuple[bool, ContextPlan], MemoryUse] = {}
 
     def contexts(self) -> Iterator[int]:
         """Yield the contexts to try: the one that is wanted, or the default and then half as much each time."""
-        if self.wish.n_ctx is not None:
-            yield self.wish.n_ctx
+        if self.request.n_ctx is not None:
+            yield self.request.n_ctx
             return
         n = min(self.models.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
         smallest = min(SMALLEST_CTX, n)
@@ -134,8 +134,8 @@ class Search:
 
     def candidates(self, n_ctx: int) -> Iterator[Plan]:
         """Yield every plan considered, each of which fits."""
-        for kv_type in ("f16", "q8_0") if self.wish.kv_type == "auto" else (self.wish.kv_type,):
-            context = ContextPlan(n_ctx, kv_type, self.wish.has_flash)
+        for kv_type in ("f16", "q8_0") if self.request.kv_type == "auto" else (self.request.kv_type,):
+            context = ContextPlan(n_ctx, kv_type, self.request.has_flash)
             drafts: list[Layout | None] = [None]
             if self.models.draft is not None:
                 drafts += self._draft_layouts(context, self.models.draft)
@@ -153,14 +153,14 @@ class Search:
             draft_ledger = self._ledger(context, is_draft=True)
             for place, one in draft_ledger.use(draft).items():
                 use[place] = use.get(place, Use()) + one
-        if missing(self.machine, use, is_mapped=self.wish.is_mapped):
+        if missing(self.machine, use, is_mapped=self.request.is_mapped):
             return None
         is_paged = use[CPU].weights > ram_room(self.machine, use)
         seconds, k = self._seconds(ledger, target, draft_ledger, draft, is_paged)
         places = {place for place in use if place != CPU or self._needs_cpu(target, draft)}
         places |= {DISK} if is_paged else set()
         is_known = all(self.machine.knows(place) for place in places)
-        threads = self.wish.threads or self.machine.cores
+        threads = self.request.threads or self.machine.cores
         return Plan(
             target=target,
             draft=draft,
@@ -179,20 +179,20 @@ class Search:
     def too_large(self) -> ResourceError:
         """Say what is missing for the smallest way to load the target: all in main memory, without a draft."""
         n_ctx = list(self.contexts())[-1]
-        kv_type = "q8_0" if self.wish.kv_type == "auto" else self.wish.kv_type
-        use = self._ledger(ContextPlan(n_ctx, kv_type, self.wish.has_flash)).use(ON_CPU)
-        short = missing(self.machine, use, is_mapped=self.wish.is_mapped)
-        needed = use[CPU].allocated if self.wish.is_mapped else use[CPU].total
+        kv_type = "q8_0" if self.request.kv_type == "auto" else self.request.kv_type
+        use = self._ledger(ContextPlan(n_ctx, kv_type, self.request.has_flash)).use(ON_CPU)
+        short = missing(self.machine, use, is_mapped=self.request.is_mapped)
+        needed = use[CPU].allocated if self.request.is_mapped else use[CPU].total
         smaller = "a smaller --ctx, or --kv q8_0"
         return ResourceError(
             f"no way to place the model fits: a context of {n_ctx} tokens needs {needed / 1e9:.2f} GB of main memory, "
             f"and {short / 1e9:.2f} GB are missing",
-            hint=smaller if self.wish.is_mapped else "leave out --no-mmap, or take a smaller quantisation",
+            hint=smaller if self.request.is_mapped else "leave out --no-mmap, or take a smaller quantisation",
             detail={"needed_bytes": needed, "missing_bytes": short, "n_ctx": n_ctx},
         )
 
     def _seconds(
-        self, ledger: Ledger, target: Layout, draft_ledger: Ledger | None, draft: Layout | None, is_paged: bool
+        self, ledger: MemoryUse, target: Layout, draft_ledger: MemoryUse | None, draft: Layout | None, is_paged: bool
     ) -> tuple[float, int]:
         """Return the time of a token and the draft length at which it is shortest."""
         read = ledger.reads(target)
@@ -205,11 +205,11 @@ class Search:
         # The draft is used all the time, so its pages are the last to go.
         guess = pass_seconds(self.machine, draft_ledger.parts, draft_ledger.reads(draft), 1)
         return min(
-            ((k * guess + check(k + 1)) / tokens_per_pass(self.wish.acceptance, k), k)
+            ((k * guess + check(k + 1)) / tokens_per_pass(self.request.acceptance, k), k)
             for k in range(1, LONGEST_DRAFT + 1)
         )
 
-    def _ledger(self, context: ContextPlan, *, is_draft: bool = False) -> Ledger:
+    def _ledger(self, context: ContextPlan, *, is_draft: bool = False) -> MemoryUse:
         found = self._ledgers.get((is_draft, context))
         if found is None:
             parts, own = self.models.target, context
@@ -217,7 +217,7 @@ class Search:
                 assert self.models.draft is not None, "there is a draft to place"
                 trained = self.models.draft_n_ctx_train or context.n_ctx
                 parts, own = self.models.draft, replace(context, n_ctx=min(context.n_ctx, trained))
-            found = self._ledgers[is_draft, context] = Ledger(parts, own)
+            found = self._ledgers[is_draft, context] = MemoryUse(parts, own)
         return found
 
     def _room_beside(self, draft: Layout | None, context: ContextPlan) -> Mapping[str, int]:
@@ -255,7 +255,7 @@ class Search:
 
         Those may take several devices, but no more than they need.
         """
-        asked, total = self.wish.draft_gpu, len(parts.layers) + 1
+        asked, total = self.request.draft_gpu, len(parts.layers) + 1
         if asked == "auto":
             return [ON_CPU, *(whole(device.name, parts) for device in self.machine.devices)]
         count = 0 if asked == "off" else total if asked == "all" else min(int(asked), total)
@@ -280,7 +280,7 @@ def _rank(plan: Plan) -> tuple[float, bool, int, str]:
     return plan.seconds, plan.context.kv_type != "f16", -plan.target.n_offloaded, str(plan.draft)
 
 
-def _fill(ledger: Ledger, chosen: Sequence[str], room: Mapping[str, int], count: int, experts: int) -> Layout | None:
+def _fill(ledger: MemoryUse, chosen: Sequence[str], room: Mapping[str, int], count: int, experts: int) -> Layout | None:
     """Put the last `count` layers onto `chosen`, the one to fill first in front; None if they do not fit."""
     layout, left = Layout((), (), experts), count
     for name in chosen:
@@ -293,7 +293,7 @@ def _fill(ledger: Ledger, chosen: Sequence[str], room: Mapping[str, int], count:
     return None
 
 
-def _most(ledger: Ledger, room: int, name: str, limit: int, behind: Layout) -> int:
+def _most(ledger: MemoryUse, room: int, name: str, limit: int, behind: Layout) -> int:
     """Return how many layers, at most `limit`, fit onto a device in front of those that are placed already.
 
     The others of the `limit` are counted as on yet another device: then main memory has the layers that it has in the

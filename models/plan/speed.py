@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from localspec.models.gguf.anatomy import Anatomy
-from localspec.models.plan.ledger import Read
+from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.machine import CPU, DISK, Machine
+from localspec.models.plan.memory_use import Read
 
 LONGEST_DRAFT = 16
 

@@ -21,14 +21,14 @@ from .model import Cache, Llama
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How well a draft's law fits the target's, averaged over `positions`."""
+    """How well a draft's distribution fits the target's, averaged over `positions`."""
 
     overlap: float  # sum_x min(p(x), q(x)): the chance that a drawn draft token is accepted
     agreement: float  # how often both have the same likeliest token
     positions: int
 
 
-def law(logits: Tensor, temperature: float) -> Tensor:
+def dist(logits: Tensor, temperature: float) -> Tensor:
     """Return the distribution at a temperature, [N, V]; 0 puts all on the likeliest token."""
     if temperature == 0:
         return F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
@@ -40,7 +40,7 @@ def compare(pairs: Iterator[tuple[Tensor, Tensor]], temperature: float) -> Accep
     overlap = agreement = 0.0
     count = 0
     for p, q in pairs:
-        overlap += torch.minimum(law(p, temperature), law(q, temperature)).sum().item()
+        overlap += torch.minimum(dist(p, temperature), dist(q, temperature)).sum().item()
         agreement += (p.argmax(-1) == q.argmax(-1)).sum().item()
         count += len(p)
     return Acceptance(overlap / count, agreement / count, count)

@@ -65,7 +65,7 @@ class Cache:
         self.v = torch.zeros(size, device=device)
 
 
-class Block(nn.Module):
+class BlockVerifier(nn.Module):
     """Grouped-query attention and a gated feed-forward, each behind a norm."""
 
     def __init__(self, shape: Shape) -> None:
@@ -119,7 +119,7 @@ class Llama(nn.Module):
         super().__init__()
         self.shape = shape
         self.embed = nn.Embedding(shape.vocab, shape.d)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(BlockVerifier(shape) for _ in range(shape.layers))
         self.norm = RMSNorm(shape.d, shape.eps)
         self.head = None if shape.tied else nn.Linear(shape.d, shape.vocab, bias=False)
         inverse = 1 / shape.rope_base ** (torch.arange(0, HEAD, 2).float() / HEAD)

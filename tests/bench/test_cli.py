@@ -285,18 +285,18 @@ def test_verify_finds_nothing_wrong(tmp_path: Path, extra: tuple[str, ...]) -> N
     assert made["passed"]
     assert [one["check"] for one in made["checks"]] == ["greedy", "coupled", "law"]
     assert all(one["drafted"] > 0 for one in made["checks"][:2]), "of texts that nobody drafted nothing is known"
-    law = made["checks"][-1]
-    assert len(law["trials"]) == 2
-    assert all(one["impossible"] == 0 and one["n"] == 200 for one in law["trials"])
-    assert 0 < law["detectable"] < 1
+    dist = made["checks"][-1]
+    assert len(dist["trials"]) == 2
+    assert all(one["impossible"] == 0 and one["n"] == 200 for one in dist["trials"])
+    assert 0 < dist["detectable"] < 1
 
 
 def test_verify_compares_every_text_with_reproducible(tmp_path: Path) -> None:
     asked = ("--prompts", "1", "-n", "32", "--draws", "200", "--json")
     done = call(tmp_path, "verify", "storyteller", "--reproducible", *asked)
     assert done.returncode == 0, done.stdout
-    texts, law = json.loads(done.stdout)["checks"]
-    assert (texts["check"], law["check"]) == ("reproducible", "law")
+    texts, dist = json.loads(done.stdout)["checks"]
+    assert (texts["check"], dist["check"]) == ("reproducible", "law")
     assert texts["drafted"] > 0
     assert [one["id"].partition(", ")[2] for one in texts["prompts"]] == [
         f"--temp {temp}, --method {method}" for temp in ("0", "0.8") for method in ("draft-model", "auto", "suffix")
@@ -323,8 +323,8 @@ def test_without_a_pair_the_one_that_is_set_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ["typical", "shortcut"])
 def test_verify_catches_a_lossy_rule(tmp_path: Path, rule: str) -> None:
-    """The rules that change the law by design are what a wrong one looks like: exit code 10."""
-    # A flat draft is often rejected, and it is after a rejection that both rules draw from the wrong law.
+    """The rules that change the distribution by design are what a wrong one looks like: exit code 10."""
+    # A flat draft is often rejected, and it is after a rejection that both rules draw from the wrong distribution.
     lossy = ("--approximate", "--verify", rule, "-k", "3", "--draft-temp", "4", "--temp", "1", "--seed", "1")
     done = call(tmp_path, "verify", "storyteller", "--prompts", "1", "-n", "8", "--draws", "1000", *lossy)
     assert done.returncode == 10, done.stdout

@@ -11,7 +11,7 @@ import pytest
 
 from localspec.engine.events import Inspected
 from localspec.errors import UsageError
-from localspec.lossless.questions import ForkQuestion, LawQuestion
+from localspec.lossless.questions import DistributionQuestion, ForkQuestion
 from localspec.session.session import Session
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.ui.stats import Stats
@@ -92,8 +92,8 @@ def test_questions_leave_the_session_as_they_found_it(session: Session, speculat
     """An answer after a question is the answer before it, and the question itself can be asked again."""
     request = replace(REQUEST, speculation=speculation, sampling=Sampling(seed=3), cold=True)
     before = answer(session, request)
-    law = LawQuestion(replace(request, sampling=Sampling()), ((), (5, 6, 7)), 40, 1e-6, 1)
-    first, second = (_inspected(session, law) for _ in range(2))
+    dist = DistributionQuestion(replace(request, sampling=Sampling()), ((), (5, 6, 7)), 40, 1e-6, 1)
+    first, second = (_inspected(session, dist) for _ in range(2))
     assert first == second
     assert [trial["n"] for trial in first["trials"]] == [40, 40]
     assert first["trials"][1]["position"] == first["trials"][0]["position"] + 3
@@ -102,7 +102,7 @@ def test_questions_leave_the_session_as_they_found_it(session: Session, speculat
     assert answer(session, request).text == before.text
 
 
-def _inspected(session: Session, question: ForkQuestion | LawQuestion) -> dict[str, Any]:
+def _inspected(session: Session, question: ForkQuestion | DistributionQuestion) -> dict[str, Any]:
     last = list(session.inspect(question))[-1]
     assert isinstance(last, Inspected)
     return last.content

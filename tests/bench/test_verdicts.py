@@ -136,15 +136,15 @@ def trial(df: int, p_value: float = 0.5, impossible: int = 0) -> dict[str, Any]:
     return {"position": 5, "statistic": float(df), "df": df, "p_value": p_value, "n": 100, "impossible": impossible}
 
 
-def law_of(monkeypatch: pytest.MonkeyPatch, trials: list[dict[str, Any]], n_unknown: int = 0) -> Check:
-    """Return the law check of one prompt whose recorded texts come to `trials`."""
+def dist_of(monkeypatch: pytest.MonkeyPatch, trials: list[dict[str, Any]], n_unknown: int = 0) -> Check:
+    """Return the distribution check of one prompt whose recorded texts come to `trials`."""
     monkeypatch.setattr(losslessness, "ask", lambda *_: SimpleNamespace(tokens=(1, 2)))
     monkeypatch.setattr(losslessness, "inspect", lambda *_: {"trials": trials, "n_unknown": n_unknown})
     nobody: Any = None
     prompts = (Prompt("0", "Once"),)
     return Verification(
         nobody, Request(), prompts, draws=100, is_stopped=lambda: False, on_progress=lambda _: None
-    ).law()
+    ).dist()
 
 
 @pytest.mark.parametrize(
@@ -155,20 +155,20 @@ def law_of(monkeypatch: pytest.MonkeyPatch, trials: list[dict[str, Any]], n_unkn
         ([trial(0), trial(0)], 0, "tell no two tokens"),
     ],
 )
-def test_a_law_that_nothing_tested_says_why(
+def test_a_dist_that_nothing_tested_says_why(
     monkeypatch: pytest.MonkeyPatch, trials: list[dict[str, Any]], n_unknown: int, why: str
 ) -> None:
-    found = law_of(monkeypatch, trials, n_unknown)
+    found = dist_of(monkeypatch, trials, n_unknown)
     assert why in found.summary
     assert found.obstacle is not None
     assert not found.is_failed
 
 
 def test_texts_that_show_nothing_are_told_beside_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = law_of(monkeypatch, [trial(12), trial(0)])
+    found = dist_of(monkeypatch, [trial(12), trial(0)])
     assert found.is_passed
     assert any("1 of them have one token that so many draws can tell" in note for note in found.notes)
 
 
 def test_what_the_target_excludes_fails_where_nothing_is_left_to_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert law_of(monkeypatch, [trial(0, 0.0, impossible=3)]).is_failed
+    assert dist_of(monkeypatch, [trial(0, 0.0, impossible=3)]).is_failed

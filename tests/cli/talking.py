@@ -9,8 +9,8 @@ import pytest
 
 from localspec.cli.console import Console
 from localspec.cli.converse import converse
+from localspec.cli.line_chat import Chat
 from localspec.cli.lines import Lines
-from localspec.cli.talk import Chat
 from localspec.conversations.current import Current
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError

@@ -19,7 +19,7 @@ from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.pair import verdict
 from localspec.control.prices import SIZES, Prices
 from localspec.engine.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs
-from localspec.models.gguf.anatomy import Anatomy, Layer
+from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.settings.request import Request
 from localspec.ui.stats import Stats
 

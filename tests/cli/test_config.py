@@ -17,9 +17,9 @@ from click.shell_completion import get_completion_class
 from localspec.cli.app import COMMANDS, cli, commands
 from localspec.cli.complete import VARIABLE
 from localspec.cli.configurable import options_of
-from localspec.cli.configured import ONCE
-from localspec.cli.described import described
 from localspec.cli.entry import outcome
+from localspec.cli.option_sources import ONCE
+from localspec.cli.settings_table import described
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.settings.config_file import config_file

@@ -1,4 +1,4 @@
-"""A simulated text for the controller (ALG 4.6), and passes over it that no model makes.
+"""A simulated text for the controller, and passes over it that no model makes.
 
 Positions have their own chance of acceptance, the same for every policy; a draft knows it up to noise.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
-from localspec.engine.protocols import Growth, Plan
+from localspec.engine.protocols import DraftState, Plan
 
 TOKENS = 6000
 
@@ -33,11 +33,11 @@ class World:
         return k if coins.all() else int(coins.argmin())
 
 
-def believed(belief: float) -> Law:
-    """Return a law at temperature 0 whose token the draft gives this probability."""
+def believed(belief: float) -> Distribution:
+    """Return a distribution at temperature 0 whose token the draft gives this probability."""
     others = np.full(9, (1.0 - belief) / 9)
-    untempered = Law(np.arange(10, dtype=np.int32), np.array([belief, *others]))
-    return Law(np.zeros(1, np.int32), np.ones(1), untempered)
+    untempered = Distribution(np.arange(10, dtype=np.int32), np.array([belief, *others]))
+    return Distribution(np.zeros(1, np.int32), np.ones(1), untempered)
 
 
 def drafted(plan: Plan, world: World, position: int) -> tuple[list[float], int]:
@@ -46,8 +46,8 @@ def drafted(plan: Plan, world: World, position: int) -> tuple[list[float], int]:
     while (k := len(beliefs)) < min(plan.max_nodes, plan.max_depth):
         if k > 0 and not plan.look_on(k, beliefs[-1]):
             return beliefs, k
-        law = believed(float(world.belief[position + k]))
-        if not plan.go_on(Growth(law, k, k, beliefs[-1] if beliefs else 1.0)):
+        dist = believed(float(world.belief[position + k]))
+        if not plan.go_on(DraftState(dist, k, k, beliefs[-1] if beliefs else 1.0)):
             return beliefs, k + 1
         beliefs.append(float(world.belief[position + k]))
     return beliefs, len(beliefs)

@@ -19,7 +19,7 @@ def test_who_begins_only_what_may_be_lost_keeps_the_bound(passes: list[tuple[flo
     account.reading = reading
     elapsed = tokens = 0.0
     for cost, n in passes:
-        if cost - 1.0 <= account.room:
+        if cost - 1.0 <= account.remaining:
             account.charge(cost * PRICE, n, PRICE)
         else:
             cost, n = 1.0, 1
@@ -53,13 +53,13 @@ def test_past_gain_may_be_lost_again_up_to_a_limit() -> None:
     for _ in range(100):
         account.charge(PRICE, 11, PRICE)
     assert account.loss == -CREDIT
-    assert account.room == pytest.approx(CREDIT + HEAD_START + 100 * EPS)
+    assert account.remaining == pytest.approx(CREDIT + HEAD_START + 100 * EPS)
 
 
 def test_passes_that_get_cheaper_overdraw_nothing() -> None:
     """A draft was lost beside a busy program, which ends: a plain pass takes half the time then."""
     account = LossAccount()
-    account.charge((1.0 + account.room) * 2.0, 1, 2.0)
+    account.charge((1.0 + account.remaining) * 2.0, 1, 2.0)
     assert account.overdrawn < 0.0
     account.charge_plain(1.0, 0.0, 1.0)
     assert account.overdrawn < 0.0
@@ -71,7 +71,7 @@ def test_deciding_on_a_plain_pass_is_lost() -> None:
     for _ in range(20):
         account.charge_plain(1.1 * PRICE, 0.1 * PRICE, PRICE)
     assert account.loss == pytest.approx(20 * 0.1)
-    assert account.room < 0.0
+    assert account.remaining < 0.0
 
 
 def test_a_pass_beyond_all_expectation_is_told() -> None:

@@ -1,4 +1,4 @@
-"""The controller in a simulated world (ALG 4.6): whatever a pass costs and however often drafts are right, it is at
+"""The controller in a simulated world: whatever a pass costs and however often drafts are right, it is at
 least as fast as the best fixed length and as plain decoding, to two percent. Costs are in plain passes.
 """
 
@@ -21,7 +21,7 @@ from localspec.control.timing import ORDER, WIDTHS
 from localspec.control.value import Now
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Times
-from localspec.engine.protocols import Growth, History, Plan, Room, Shape, always
+from localspec.engine.protocols import DraftBudget, DraftState, History, Plan, Shape, no_stop_rule
 from localspec.tuning import CLAMP, EPS, EXPLORING, HEAD_START, READING
 from tests.control.simulated import TOKENS, World, believed, drafted, step_of
 
@@ -80,7 +80,7 @@ def run(machine: Machine, world: World, auto: Auto, dearer: float = 1.0) -> Iter
     """Yield tokens and seconds after every pass; those of several rows are `dearer` once the text is a span long."""
     text, position, seconds = Text(), 0, 0.0
     while position < TOKENS:
-        plan = auto.plan(text, Room(LONGEST, 64))
+        plan = auto.plan(text, DraftBudget(LONGEST, 64))
         beliefs, n_run = drafted(plan, world, position)
         k = len(beliefs)
         kept = world.accepted(position, k) if k else 0
@@ -150,8 +150,8 @@ def plans_of(machine: Machine, world: World, auto: Auto, monkeypatch: pytest.Mon
     plans: list[Plan] = []
     plan = auto.plan
 
-    def noted(history: History, room: Room) -> Plan:
-        plans.append(plan(history, room))
+    def noted(history: History, budget: DraftBudget) -> Plan:
+        plans.append(plan(history, budget))
         return plans[-1]
 
     monkeypatch.setattr(auto, "plan", noted)
@@ -172,7 +172,7 @@ def test_where_drafts_do_not_pay_they_are_explored_for_a_small_share_of_the_time
     exploring = [one for one in plans if one.why.startswith("explores")]
     least = machine.target(2) - 1.0 + machine.draft  # plain passes that one of them loses
     assert 5 <= len(exploring) <= 2 * EXPLORING * len(plans) / least
-    assert all(one.go_on is not always and one.go_on(Growth(believed(0.01), 0, 0)) for one in exploring)
+    assert all(one.go_on is not no_stop_rule and one.go_on(DraftState(believed(0.01), 0, 0)) for one in exploring)
 
 
 def test_where_no_acceptance_would_do_nothing_is_explored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,8 +229,8 @@ def test_a_copy_is_as_long_as_may_be_lost() -> None:
     auto, prices = copying(lambda rows: 1.0 + 0.2 * (rows - 1), Copier(*[0.97] * 8))
     lengths = []
     for position in range(4):
-        plan = auto.plan(Text(), Room(8, 64))
-        assert prices.worst(plan.max_nodes)[-1] <= auto.account.room * prices.plain
+        plan = auto.plan(Text(), DraftBudget(8, 64))
+        assert prices.worst(plan.max_nodes)[-1] <= auto.account.remaining * prices.plain
         lengths.append(plan.max_nodes)
         passed(auto, plan, plan.max_nodes, prices.of(1 + plan.max_nodes), position)
     assert lengths == sorted(lengths)
@@ -244,7 +244,7 @@ def test_a_copy_ends_where_another_token_would_not_pay(chances: tuple[float, ...
     """A row costs a tenth of a pass, and much may be lost."""
     auto, _ = copying(lambda rows: 1.0 + 0.1 * (rows - 1), Copier(*chances))
     auto.account.loss = -100.0
-    plan = auto.plan(Text(), Room(8, 64))
+    plan = auto.plan(Text(), DraftBudget(8, 64))
     assert plan.max_nodes == plan.max_depth == length
     if length:
         assert (plan.drafter, plan.draw) == ("copy", Draw.FIXED)
@@ -256,28 +256,28 @@ def test_a_copy_ends_where_another_token_would_not_pay(chances: tuple[float, ...
 
 def test_copies_are_no_longer_than_was_asked_for() -> None:
     auto, _ = copying(lambda rows: 1.0, Copier(*[0.99] * 10), longest=3)
-    assert auto.plan(Text(), Room(8, 64)).max_nodes == 3
-    assert auto.plan(Text(), Room(2, 64)).max_nodes == 2
-    assert auto.plan(Text(), Room(8, 1)).max_nodes == 1
+    assert auto.plan(Text(), DraftBudget(8, 64)).max_nodes == 3
+    assert auto.plan(Text(), DraftBudget(2, 64)).max_nodes == 2
+    assert auto.plan(Text(), DraftBudget(8, 1)).max_nodes == 1
 
 
 def test_where_nothing_can_be_afforded_nobody_is_asked() -> None:
     """Thinking in every pass would eat up what may be lost, as it grows by two percent of the time: a lock for good."""
     copier = Copier(*[0.95] * 8)
     auto, prices = copying(lambda rows: 1.0 + 0.5 * (rows - 1), copier)
-    plan = auto.plan(Text(), Room(8, 64))
+    plan = auto.plan(Text(), DraftBudget(8, 64))
     assert (plan.max_nodes, copier.asked) == (1, 1)
     for position in range(3):
         passed(auto, plan, 0, 1.5, position)  # as another pass was begun beside it
     passes = 0
-    while auto.account.room <= 0.0:
-        plan = auto.plan(Text(), Room(8, 64))
+    while auto.account.remaining <= 0.0:
+        plan = auto.plan(Text(), DraftBudget(8, 64))
         assert (plan.max_nodes, copier.asked) == (0, 1)
         assert plan.why == "drafting has lost what it may lose"
         passed(auto, plan, 0, prices.plain, 3 + passes)
         passes += 1
     assert passes > 5
-    auto.plan(Text(), Room(8, 64))
+    auto.plan(Text(), DraftBudget(8, 64))
     assert copier.asked == 2
 
 
@@ -288,7 +288,7 @@ def test_the_better_of_a_copy_and_a_chain_is_drafted() -> None:
         prices = Prices({rows: 1.0 + 0.05 * (rows - 1) for rows in SIZES}, 0.05)
         chains = Chains("draft-model", prices, Acceptance(Draw.IID), Shape(8, 8, 1), Draw.IID)
         auto = Auto(prices, [Copies("copy", prices, Copier(*[chance] * 8), 8), chains], "draft-model")
-        found[chance] = auto.plan(Text(), Room(8, 64)).drafter
+        found[chance] = auto.plan(Text(), DraftBudget(8, 64)).drafter
     assert found == {0.98: "copy", 0.2: "draft-model"}
 
 
@@ -297,16 +297,16 @@ def test_nothing_is_drafted_before_there_is_a_price() -> None:
     prices = Prices()
     auto = Auto(prices, [Copies("copy", prices, Copier(*[0.99] * 4), 4)])
     for n in range(2):
-        plan = auto.plan(Text(), Room(8, 64))
+        plan = auto.plan(Text(), DraftBudget(8, 64))
         assert (plan.max_nodes, plan.why) == (0, "plain decoding is not measured yet")
         passed(auto, plan, 0, 0.01, n)
-    assert auto.plan(Text(), Room(8, 64)).why != "plain decoding is not measured yet"
+    assert auto.plan(Text(), DraftBudget(8, 64)).why != "plain decoding is not measured yet"
 
 
 def test_an_interruption_is_nobodys_loss() -> None:
     """Of a pass that took a hundred times its price, no more than CLAMP times that is charged."""
     auto, prices = copying(lambda rows: 1.0 + 0.1 * (rows - 1), Copier(*[0.9] * 8))
-    plan = auto.plan(Text(), Room(8, 64))
+    plan = auto.plan(Text(), DraftBudget(8, 64))
     price = prices.of(1 + plan.max_nodes)
     passed(auto, plan, 0, 100.0)
     assert auto.account.loss == pytest.approx(CLAMP * price - 1.0)
@@ -315,7 +315,7 @@ def test_an_interruption_is_nobodys_loss() -> None:
 def test_rejected_drafts_that_take_long_to_judge_are_a_loss() -> None:
     """Sampling is part of drafting, however much more of it there is than a plain pass has."""
     auto, prices = copying(lambda rows: 1.0 + 0.1 * (rows - 1), Copier(*[0.9] * 8))
-    plan = auto.plan(Text(), Room(8, 64))
+    plan = auto.plan(Text(), DraftBudget(8, 64))
     verify = prices.of(1 + plan.max_nodes)
     auto.observe(step_of(plan, 0, [0.9] * plan.max_nodes, 0, Times(verify=verify, sample=9.0)), verify + 9.0)
     assert auto.account.loss == pytest.approx(verify + 9.0 - 1.0)
@@ -323,7 +323,7 @@ def test_rejected_drafts_that_take_long_to_judge_are_a_loss() -> None:
 
 def test_what_the_draft_and_the_planner_took_is_a_loss_whole() -> None:
     auto, prices = copying(lambda rows: 1.0 + 0.1 * (rows - 1), Copier(*[0.9] * 8))
-    plan = auto.plan(Text(), Room(8, 64))
+    plan = auto.plan(Text(), DraftBudget(8, 64))
     times = Times(draft=40.0, verify=prices.of(1 + plan.max_nodes), planning=5.0)
     auto.observe(step_of(plan, 0, [0.9] * plan.max_nodes, 0, times), times.total + 5.0)
     assert auto.account.loss == pytest.approx(times.total + 5.0 - 1.0)
@@ -337,7 +337,7 @@ def test_a_prompt_that_was_read_for_long_may_cost_the_answer_more() -> None:
         def behind(self, history: History) -> int:
             return 400
 
-        def room(self, history: History) -> int:
+        def tokens_left(self, history: History) -> int:
             return 1000
 
     def plan(read: float, *sources: str) -> Plan:
@@ -347,7 +347,7 @@ def test_a_prompt_that_was_read_for_long_may_cost_the_answer_more() -> None:
         }
         auto = Auto(prices, [found[name] for name in sources])
         auto.credit_reading(read)
-        return auto.plan(Text(), Room(500, 600))
+        return auto.plan(Text(), DraftBudget(500, 600))
 
     assert plan(0.0, "draft").max_nodes == 0, "reading takes four plain passes"
     assert plan(4.5 / READING, "draft").max_nodes > 0
@@ -358,37 +358,37 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
     auto, prices = copying(lambda rows: 1.0, Copier(*[0.9] * 4))
     assert auto.verdict() == ""
     assert auto.overdrawn_ms is None
-    plan = auto.plan(Text(), Room(8, 64))
+    plan = auto.plan(Text(), DraftBudget(8, 64))
     passed(auto, plan, 3, prices.of(5))
     assert auto.verdict() == "copy drafted 4 tokens, 75 % of them were accepted"
     assert auto.overdrawn_ms is not None
     assert auto.overdrawn_ms < 0.0
     idle, _ = copying(lambda rows: 1.0, Copier())
-    idle.plan(Text(), Room(8, 64))
+    idle.plan(Text(), DraftBudget(8, 64))
     assert idle.verdict() == "nothing was drafted: no draft would pay"
 
 
 def test_passes_are_padded_where_more_rows_cost_less_and_fit() -> None:
     auto, _ = copying(lambda rows: 1.0 if rows in (1, 4) else 1.3, Copier(0.9))
-    assert auto.plan(Text(), Room(8, 64)).widths == (1, 4)
-    assert auto.plan(Text(), Room(8, 2)).widths == (1, 2), "a full cache has no room for padding"
+    assert auto.plan(Text(), DraftBudget(8, 64)).widths == (1, 4)
+    assert auto.plan(Text(), DraftBudget(8, 2)).widths == (1, 2), "a full cache has no room for padding"
 
 
-ROOM = Room(100, 100)
+BUDGET = DraftBudget(100, 100)
 PLAIN = 0.010  # seconds of a plain pass, of the machines below
 
 
 class Behind:
     """A draft model that has so many tokens to read, and room for so many more."""
 
-    def __init__(self, tokens: int = 1, room: int = 100) -> None:
-        self.tokens, self._room = tokens, room
+    def __init__(self, tokens: int = 1, left: int = 100) -> None:
+        self.tokens, self._left = tokens, left
 
     def behind(self, history: object) -> int:
         return self.tokens
 
-    def room(self, history: object) -> int:
-        return self._room
+    def tokens_left(self, history: object) -> int:
+        return self._left
 
 
 def ruled(pass_cost: float, k: int = 4, *, read: float = 0.0, reader: Behind | None = None) -> Auto:
@@ -406,7 +406,7 @@ def simulate(alpha: float, pass_cost: float, tokens: int, *, noise: float = 0.0,
     controller = Probing(ruled(pass_cost, k))
     elapsed, done, drafting = 0.0, 0, 0
     while done < tokens:
-        plan = controller.plan(Text(), ROOM)
+        plan = controller.plan(Text(), BUDGET)
         n = plan.max_nodes
         accepted = 0
         while accepted < n and rng.random() < alpha:
@@ -444,7 +444,7 @@ def test_what_a_rules_draft_model_reads_for_long_is_waited_for() -> None:
     """A prompt that takes the draft a hundred plain passes to read: nothing is drafted until that can be lost."""
     auto = ruled(0.014, read=PLAIN / 10, reader=Behind(1000))
     passes = 0
-    while (plan := auto.plan(Text(), ROOM)).max_nodes == 0:
+    while (plan := auto.plan(Text(), BUDGET)).max_nodes == 0:
         passed(auto, plan, 0, PLAIN, passes)
         passes += 1
     assert passes >= (100 - HEAD_START) / EPS
@@ -453,16 +453,16 @@ def test_what_a_rules_draft_model_reads_for_long_is_waited_for() -> None:
 def test_a_rules_draft_is_cut_to_what_can_be_lost() -> None:
     """Of sixteen nodes as many as one plain pass pays for, all of them once passes have gained."""
     auto = ruled(5 * PLAIN, 16)
-    first = auto.plan(Text(), ROOM)
+    first = auto.plan(Text(), BUDGET)
     assert 0 < first.max_nodes < 16
     for n in range(5):
         passed(auto, first, first.max_nodes, PLAIN + first.max_nodes * PLAIN / 4, n)
-    assert auto.plan(Text(), ROOM).max_nodes == 16
+    assert auto.plan(Text(), BUDGET).max_nodes == 16
 
 
-@pytest.mark.parametrize(("room", "nodes"), [(0, 0), (2, 2), (100, 4)])
-def test_a_rules_draft_ends_where_the_draft_models_context_does(room: int, nodes: int) -> None:
-    assert ruled(0.011, reader=Behind(room=room)).plan(Text(), ROOM).max_nodes == nodes
+@pytest.mark.parametrize(("left", "nodes"), [(0, 0), (2, 2), (100, 4)])
+def test_a_rules_draft_ends_where_the_draft_models_context_does(left: int, nodes: int) -> None:
+    assert ruled(0.011, reader=Behind(left=left)).plan(Text(), BUDGET).max_nodes == nodes
 
 
 @pytest.mark.parametrize(("seconds", "each"), [(0.11, 0.00105), (100.0, 0.002)])
@@ -470,7 +470,7 @@ def test_one_slow_reading_does_not_set_the_price_of_all(seconds: float, each: fl
     """The first reading counts as much as the measurement, and no more than CLAMP times what was known."""
     prices = Prices({1: PLAIN}, 0.001, 0.001)
     reading = Reading(prices, Behind(100))
-    assert reading.look(Now(Text(), ROOM, prices, 1.0, 1.0, 1.0, 100, 101)) == (pytest.approx(0.1), 100)
+    assert reading.look(Now(Text(), BUDGET, prices, 1.0, 1.0, 1.0, 100, 101)) == (pytest.approx(0.1), 100)
     reading.observe(seconds, 0, prices.draft)
     assert prices.read.value == pytest.approx(each)
     assert prices.draft.value == 0.001

@@ -12,7 +12,7 @@ from localspec.control.prices import Prices
 from localspec.control.schedule import Probing
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Times
-from localspec.engine.protocols import Room, Shape
+from localspec.engine.protocols import DraftBudget, Shape
 from tests.control.simulated import World, drafted, step_of
 
 ROWS = {1: 1.0, 2: 1.35, 3: 1.7, 4: 1.9, 5: 2.2, 6: 2.5, 7: 2.8, 8: 3.0, 9: 3.3, 12: 4.2, 16: 5.3}
@@ -40,7 +40,7 @@ def disturbed(seed: int, stalled: int, acceptance: float, draft: float) -> float
     world, rng = World(acceptance, seed), np.random.default_rng(seed)
     position, passes, seconds, tokens = 0, 0, 0.0, 512
     while position < tokens:
-        plan = controller.plan(Text(position), Room(tokens - position, 64))
+        plan = controller.plan(Text(position), DraftBudget(tokens - position, 64))
         beliefs, n_run = drafted(plan, world, position)
         kept = world.accepted(position, len(beliefs)) if beliefs else 0
         width = plan.width(len(beliefs))

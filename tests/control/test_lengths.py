@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from localspec.control import LENGTHS
 from localspec.control.lengths import Adaptive, Confidence, Entropy, Fixed, Gate, Margin
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
-from localspec.engine.protocols import Controller, Growth, Plan, Room, Shape
+from localspec.engine.protocols import Controller, DraftBudget, DraftState, Plan, Shape
 from localspec.errors import UsageError
 from localspec.methods import resolve
 
 CHAIN = Shape(12, 12, 1)
-ROOM = Room(depth=100, nodes=100)
+BUDGET = DraftBudget(depth=100, nodes=100)
 
 
 class Text:
@@ -44,25 +44,25 @@ def build(spelling: str, shape: Shape = CHAIN) -> Controller:
 
 def lengths(controller: Controller, passes: Sequence[tuple[int, int]]) -> list[int]:
     """Return the planned depth before each pass and after the last."""
-    found = [controller.plan(Text(), ROOM).max_depth]
+    found = [controller.plan(Text(), BUDGET).max_depth]
     for drafted, accepted in passes:
         controller.observe(passed(drafted, accepted), 0.1)
-        found.append(controller.plan(Text(), ROOM).max_depth)
+        found.append(controller.plan(Text(), BUDGET).max_depth)
     return found
 
 
-def law(*probs: float) -> Law:
-    return Law.of(np.arange(len(probs), dtype=np.int32), np.array(probs))
+def dist(*probs: float) -> Distribution:
+    return Distribution.of(np.arange(len(probs), dtype=np.int32), np.array(probs))
 
 
-def go_on(controller: Controller, of: Law, chance: float = 1.0) -> bool:
-    return controller.plan(Text(), ROOM).go_on(Growth(of, 0, 0, chance))
+def go_on(controller: Controller, of: Distribution, chance: float = 1.0) -> bool:
+    return controller.plan(Text(), BUDGET).go_on(DraftState(of, 0, 0, chance))
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 def test_a_fixed_plan_is_its_shape_within_the_room(nodes: int, depth: int, room_depth: int, room_nodes: int) -> None:
     """Never more than asked, never more than fits, and no nodes without levels."""
-    plan = Fixed("d", Shape(nodes, depth, 1), Draw.IID).plan(Text(), Room(room_depth, room_nodes))
+    plan = Fixed("d", Shape(nodes, depth, 1), Draw.IID).plan(Text(), DraftBudget(room_depth, room_nodes))
     assert plan.max_depth == min(depth, room_depth)
     assert plan.max_nodes == (min(nodes, room_nodes) if plan.max_depth else 0)
     assert (plan.drafter, plan.draw, plan.is_probe) == ("d", Draw.IID, False)
@@ -85,9 +85,9 @@ def test_aimd_stays_within_k(k: int, first: int, low: int) -> None:
     assert min(lengths(build("aimd", shape), [(6, 0)] * 20)) == low
 
 
-def test_the_gates_read_the_law() -> None:
+def test_the_gates_read_the_dist() -> None:
     """The greatest probability, the entropy in nats, and the lead of the first over the second."""
-    peaked, flat, sure = law(0.7, 0.2, 0.1), law(0.25, 0.25, 0.25, 0.25), Law.one_hot(3)
+    peaked, flat, sure = dist(0.7, 0.2, 0.1), dist(0.25, 0.25, 0.25, 0.25), Distribution.one_hot(3)
     for spelling, open_for, closed_for in (
         ("confidence:0.7", (peaked, sure), (flat,)),
         ("confidence:0.71", (sure,), (peaked, flat)),
@@ -111,9 +111,9 @@ def test_the_gates_have_defaults(rule: type[Gate], limit: float) -> None:
 def test_adaptive_includes_and_stops() -> None:
     """The first token is always drawn; below one that was improbable nothing more."""
     controller = build("adaptive:0.5")
-    assert go_on(controller, law(1.0))
-    assert go_on(controller, law(0.1, 0.9), chance=0.5)
-    assert not go_on(controller, law(1.0), chance=0.49)
+    assert go_on(controller, dist(1.0))
+    assert go_on(controller, dist(0.1, 0.9), chance=0.5)
+    assert not go_on(controller, dist(1.0), chance=0.49)
 
 
 def test_adaptive_moves_its_threshold() -> None:
@@ -139,19 +139,19 @@ def test_adaptive_never_locks_itself_out(passes: list[tuple[int, int]], threshol
     for drafted, accepted in passes * 20:
         rule.observe(passed(drafted, min(drafted, accepted)), 0.1)
         assert 0.0 <= rule.threshold <= 1.0
-    assert go_on(rule, law(0.5, 0.5))
+    assert go_on(rule, dist(0.5, 0.5))
 
 
 @pytest.mark.parametrize("rule", LENGTHS)
 @pytest.mark.parametrize("shape", [Shape(0, 0, 1), CHAIN, Shape(15, 3, 6)])
-@pytest.mark.parametrize("room", [Room(0, 9), Room(9, 0), Room(2, 3), ROOM])
-def test_every_rule_keeps_to_shape_and_room(rule: str, shape: Shape, room: Room) -> None:
+@pytest.mark.parametrize("budget", [DraftBudget(0, 9), DraftBudget(9, 0), DraftBudget(2, 3), BUDGET])
+def test_every_rule_keeps_to_shape_and_room(rule: str, shape: Shape, budget: DraftBudget) -> None:
     """No plan exceeds either, and without a level there are no nodes."""
     controller = build(rule, shape)
     for drafted, accepted in ((0, 0), (3, 3), (3, 0), (12, 12)):
-        plan = controller.plan(Text(), room)
-        assert plan.max_nodes <= min(shape.nodes, room.nodes)
-        assert plan.max_depth <= min(shape.depth, room.depth)
+        plan = controller.plan(Text(), budget)
+        assert plan.max_nodes <= min(shape.nodes, budget.nodes)
+        assert plan.max_depth <= min(shape.depth, budget.depth)
         assert plan.max_depth > 0 or plan.max_nodes == 0
         assert (plan.drafter, plan.draw) == ("d", Draw.IID)
         assert plan.why.startswith(rule)

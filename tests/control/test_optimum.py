@@ -17,12 +17,12 @@ def by_recursion(lengths: tuple[Length, ...], n: int, head_start: float) -> floa
     """Return the same with every room as it comes, on no grid."""
 
     @functools.cache
-    def passes(left: int, room: float) -> float:
+    def passes(left: int, budget: float) -> float:
         if left <= 0:
             return 0.0
-        best = 1.0 + passes(left - 1, room + EPS)
+        best = 1.0 + passes(left - 1, budget + EPS)
         for length in lengths:
-            after = room + EPS * length.passes - length.passes
+            after = budget + EPS * length.passes - length.passes
             if after + 1.0 >= 0.0:
                 ways = enumerate(length.chances, start=1)
                 taken = length.passes + sum(p * passes(left - tokens, after + tokens) for tokens, p in ways)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.prices import MOST, SIZES, Average, Prices, lone_rows
+from localspec.control.prices import MOST, SIZES, Average, Prices, best_decode_rows
 from localspec.tuning import CLAMP, DOUBT, NEW, PADDED, PADDING, SHORT, WORTH
 
 times = st.floats(1e-6, 10.0)
@@ -152,7 +152,7 @@ def test_padding_saves_more_than_noise_and_stays_near(table: dict[int, float]) -
     ],
 )
 def test_a_pass_of_one_token_gets_more_rows_where_those_take_less_time(seconds: dict[int, float], rows: int) -> None:
-    assert lone_rows(seconds) == rows
+    assert best_decode_rows(seconds) == rows
 
 
 def test_a_width_that_was_never_seen_is_learned_from_its_first_pass() -> None:
@@ -191,11 +191,11 @@ def test_an_average_of_what_may_be_negative_knows_no_limit() -> None:
 
 @given(tables, times, times)
 def test_prices_travel(table: dict[int, float], each: float, read: float) -> None:
-    prices = Prices(table, each, read, lone=4)
+    prices = Prices(table, each, read, decode_rows=4)
     prices.calibrated = 12.5
     again = Prices.from_wire(prices.to_wire())
     assert again.measured() == pytest.approx(table)
-    assert (again.draft.value, again.read.value, again.lone, again.calibrated) == (each, read, 4, 12.5)
+    assert (again.draft.value, again.read.value, again.decode_rows, again.calibrated) == (each, read, 4, 12.5)
 
 
 def test_what_one_pass_told_is_not_kept() -> None:
@@ -212,7 +212,7 @@ GOOD = Prices({1: 0.1, 4: 0.2}, 0.01, 0.001).to_wire()
 @pytest.mark.parametrize(
     "damage",
     [
-        *({"lone": lone} for lone in (0, 99, "4", None, 1.0)),
+        *({"lone": decode_rows} for decode_rows in (0, 99, "4", None, 1.0)),
         *({"rows": rows} for rows in ({}, {"4": 0.1}, {"1": 0.0}, {"1": -1.0}, {"1": "soon"}, {"one": 0.1}, [0.1])),
         *({name: value} for name in ("draft", "read", "calibrated") for value in (-1.0, float("nan"), "soon", None)),
     ],

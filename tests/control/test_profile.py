@@ -17,7 +17,7 @@ from localspec.engine import events
 from localspec.engine.acceptance import Acceptance, CopyAcceptance, CopyKind
 from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.engine.protocols import Plan
-from localspec.session.controllers import Steering
+from localspec.session.controllers import PairController
 
 SETTINGS = (("CPU",), 2, "auto", "auto", "f16", "auto", "build 1")
 
@@ -281,14 +281,16 @@ def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_pa
     (tmp_path / "file").touch()
     profile = Profile.of(tmp_path / "file" / "profiles", models, SETTINGS)
     ticks = count()
-    steering = Steering(profile, lambda: 0.01 * next(ticks))
-    assert not list(steering.keep()), "nothing was learned that is worth a warning"
+    controllers = PairController(profile, lambda: 0.01 * next(ticks))
+    assert not list(controllers.keep()), "nothing was learned that is worth a warning"
     if learned_by == "a controller":
-        steering._auto = Auto(Prices(), [])
+        controllers._auto = Auto(Prices(), [])
     else:  # as for plain decoding, which has no planner
-        timed: Any = SimpleNamespace(time_rows=lambda rows: 0.01 * rows, traits=SimpleNamespace(max_rows=64, n_ctx=512))
-        list(steering.measure(timed, None, lambda: False))
-    (told,) = [event for _ in range(3) for event in steering.keep()]
+        timed: Any = SimpleNamespace(
+            time_rows=lambda rows: 0.01 * rows, capabilities=SimpleNamespace(max_rows=64, n_ctx=512)
+        )
+        list(controllers.measure(timed, None, lambda: False))
+    (told,) = [event for _ in range(3) for event in controllers.keep()]
     assert isinstance(told, events.Warned)
     assert "cannot be written" in told.message
     assert (tmp_path / "file").read_bytes() == b""

@@ -8,12 +8,12 @@ from localspec.control.lengths import Fixed
 from localspec.control.schedule import Baselines, Probing
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draft, Draw, Source, Step, Times
-from localspec.engine.protocols import Controller, History, Plan, Room, Shape
+from localspec.engine.protocols import Controller, DraftBudget, History, Plan, Shape
 from localspec.tuning import AGAIN, BASELINE, EVERY, NEAR, RECENT
 
 EARLY = list(range(BASELINE))
 LATER = [AGAIN, AGAIN + 1, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1]
-ROOMY = Room(depth=99, nodes=99)
+ROOMY = DraftBudget(depth=99, nodes=99)
 
 
 class Text:
@@ -80,18 +80,24 @@ def test_baselines_are_kept_for_answers_that_follow_soon_at_about_their_length()
 
 def test_nothing_is_thought_of_in_a_measuring_pass() -> None:
     """An exploring draft that is due would be forgone, and the next one put off."""
-    rooms = []
+    budgets = []
 
     class Inner(Fixed):
-        def plan(self, history: History, room: Room) -> Plan:
-            rooms.append(room)
-            return super().plan(history, room)
+        def plan(self, history: History, budget: DraftBudget) -> Plan:
+            budgets.append(budget)
+            return super().plan(history, budget)
 
     controller = Probing(Inner("d", Shape(2, 2, 1), Draw.IID))
     for _ in range(EVERY + 3):
         observe(controller, controller.plan(Text(), ROOMY))
-    assert [n for n, room in enumerate(rooms) if room == Room(0, 0)] == [*EARLY, AGAIN, AGAIN + 1, EVERY, EVERY + 1]
-    assert {*rooms} == {Room(0, 0), ROOMY}
+    assert [n for n, budget in enumerate(budgets) if budget == DraftBudget(0, 0)] == [
+        *EARLY,
+        AGAIN,
+        AGAIN + 1,
+        EVERY,
+        EVERY + 1,
+    ]
+    assert {*budgets} == {DraftBudget(0, 0), ROOMY}
 
 
 def test_the_inner_controller_sees_every_pass() -> None:
@@ -120,13 +126,13 @@ def test_all_passes_teach_what_is_accepted() -> None:
     assert Probing(Fixed("d", Shape(2, 2, 1), Draw.IID)).plan(Text(), ROOMY).learned is None
 
 
-@pytest.mark.parametrize("room", [Room(0, 0), Room(0, 5)])
-def test_the_end_of_a_text_measures_plain_decoding_too(room: Room) -> None:
+@pytest.mark.parametrize("budget", [DraftBudget(0, 0), DraftBudget(0, 5)])
+def test_the_end_of_a_text_measures_plain_decoding_too(budget: DraftBudget) -> None:
     """Where there is no room for a draft, the pass after a plain one is a measurement."""
     controller = Probing(Fixed("d", Shape(2, 2, 1), Draw.IID), is_known=True)
     found = []
     for _ in range(3):
-        plan = controller.plan(Text(), room)
+        plan = controller.plan(Text(), budget)
         found.append(plan.is_probe)
         observe(controller, plan)
     assert found == [False, True, True]

@@ -14,7 +14,7 @@ from localspec.control.auto import Auto, Chains
 from localspec.control.prices import Prices
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Times
-from localspec.engine.protocols import Plan, Room, Shape
+from localspec.engine.protocols import DraftBudget, Plan, Shape
 from tests.control.simulated import World, drafted, step_of
 
 PROMPT, ANSWER = 182, 512  # tokens
@@ -37,7 +37,7 @@ class Reader:
     def behind(self, history: Text) -> int:
         return max(history.position - self.end, 1)
 
-    def room(self, history: Text) -> int:
+    def tokens_left(self, history: Text) -> int:
         return 10_000
 
 
@@ -75,7 +75,7 @@ def answer(
     """Return the seconds that an answer takes."""
     world, clock, text, position, seconds = World(mean, seed), Clock(seed + 1000, rows), Text(), 0, 0.0
     while position < ANSWER:
-        plan: Plan = auto.plan(text, Room(ANSWER - position, 64))
+        plan: Plan = auto.plan(text, DraftBudget(ANSWER - position, 64))
         beliefs, on_draft = [], 0.0
         if plan.max_nodes:
             beliefs, n_run = drafted(plan, world, position)
@@ -164,4 +164,4 @@ def test_a_few_tokens_do_not_pay_for_reading_a_long_prompt(n: int, is_drafted: b
     auto.credit_reading(4000 * STEPS[8] / 8)
     text = Text()
     text.position = 4000
-    assert (auto.plan(text, Room(n - 1, 64)).max_nodes > 0) == is_drafted
+    assert (auto.plan(text, DraftBudget(n - 1, 64)).max_nodes > 0) == is_drafted

@@ -23,23 +23,23 @@ from localspec.control.timing import (
     prices_of,
     time_model,
 )
-from localspec.engine.protocols import Cancelled, Traits
+from localspec.engine.protocols import Cancelled, Capabilities
 from localspec.tuning import BUDGET
 
 
 class Machine:
     """A model whose passes take `cost` seconds by rows, `deeper` times as long for each token in the cache."""
 
-    def __init__(self, cost: Callable[[int], float], *, deeper: float = 0.0, **traits: Any) -> None:
+    def __init__(self, cost: Callable[[int], float], *, deeper: float = 0.0, **capabilities: Any) -> None:
         settled = {"can_rollback": True, "max_leaves": 8, "max_rows": 64, "n_ctx": 1024, "n_vocab": 100}
-        self.traits = Traits(**{**settled, **traits})
+        self.capabilities = Capabilities(**{**settled, **capabilities})
         self.cost, self.deeper = cost, deeper
         self.now = 0.0
         self.length = self.n_open = self.evaluated = 0
         self.widths: list[int] = []
 
     def time_rows(self, rows: int) -> float:
-        assert self.length + rows <= self.traits.n_ctx
+        assert self.length + rows <= self.capabilities.n_ctx
         return self._pass(rows)
 
     def prefill(self, tokens: Any, cancel: Callable[[], bool]) -> Any:
@@ -116,7 +116,7 @@ def test_rows_that_may_stand_for_one_are_told_from_it(seed: int) -> None:
     noise = random.Random(seed)
     machine = Machine(lambda rows: 0.002 * (0.92 if rows == 4 else 1.0 + 0.02 * (rows - 1)) * noise.uniform(1.0, 1.03))
     found = measured(machine)
-    assert found.lone == 4
+    assert found.decode_rows == 4
     assert found.plain == pytest.approx(0.92 * 0.002, rel=0.02), "what a plain pass takes is what it takes with them"
 
 
@@ -180,7 +180,7 @@ def test_a_survey_times_every_width_empty_and_deep() -> None:
     machine = Machine(line, deeper=0.001)
     found = finished(time_model(machine, SIZES, (100.0, 100.0), machine.clock, never))
     assert found.empty == {rows: pytest.approx(line(rows)) for rows in POSSIBLE}
-    assert found.position == machine.traits.n_ctx - max(POSSIBLE)
+    assert found.position == machine.capabilities.n_ctx - max(POSSIBLE)
     grown = 1.0 + 0.001 * found.position
     assert found.deep == {rows: pytest.approx(grown * line(rows)) for rows in POSSIBLE}
     assert machine.length == machine.n_open == 0

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from localspec.control.prices import Prices
 from localspec.control.value import Best, Now, StopRule
 from localspec.engine.acceptance import Acceptance
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draw
-from localspec.engine.protocols import Growth, Room
+from localspec.engine.protocols import DraftBudget, DraftState
 from localspec.tuning import DOUBT
 
 ROWS = [1.0, 1.7, 2.4, 2.4]  # dear rows, the fourth free, in tokens
 DRAFT = [0.0, 0.1, 0.2, 0.3]
-WIDE = Law(np.arange(4, dtype=np.int32), np.full(4, 0.25))
+WIDE = Distribution(np.arange(4, dtype=np.int32), np.full(4, 0.25))
 PLENTY = 1e9
 
 
@@ -32,7 +32,7 @@ class Text:
 
 
 def now(prices: Prices, value: float = 1.0, may_lose: float = PLENTY) -> Now:
-    return Now(Text(), Room(99, 99), prices, value, may_lose, may_lose, 16, 100)
+    return Now(Text(), DraftBudget(99, 99), prices, value, may_lose, may_lose, 16, 100)
 
 
 def chances(*shares: float) -> list[float]:
@@ -47,7 +47,7 @@ def grown(*shares: float, forced: int = 0, scatter: float = 0.0, mean: float = 0
     for depth, share in enumerate(shares):
         if depth > 0 and not stop.look_on(depth, shares[depth - 1]):
             break
-        if not stop.go_on(Growth(WIDE, depth, depth, share=share)):
+        if not stop.go_on(DraftState(WIDE, depth, depth, share=share)):
             break
     return stop
 
@@ -126,7 +126,7 @@ def test_a_bet_of_all_there_is_has_to_be_surer_than_one_of_little() -> None:
 
     def is_drafted(share: float, scatter: float) -> bool:
         stop = StopRule(Acceptance(Draw.COUPLED), 0.9, rows, draft, scatter)
-        return stop.go_on(Growth(WIDE, 0, 0, share=share))
+        return stop.go_on(DraftState(WIDE, 0, 0, share=share))
 
     assert is_drafted(likely, scatter=0.01)
     assert not is_drafted(likely, scatter=1.0)
@@ -166,12 +166,12 @@ def test_the_draft_model_is_not_run_on_a_token_that_will_hardly_be_accepted() ->
     assert grown(0.95).look_on(1, 0.95)
 
 
-def test_a_token_that_is_yet_to_be_drawn_is_as_sure_as_its_law() -> None:
-    """Its share is not known before the draw; what is to be expected of it is, from the draft's own law."""
-    peaked = Law(np.arange(4, dtype=np.int32), np.array([0.97, 0.01, 0.01, 0.01]))
-    for law, is_drafted in ((peaked, True), (WIDE, False)):
+def test_a_token_that_is_yet_to_be_drawn_is_as_sure_as_its_dist() -> None:
+    """Its share is not known before the draw; what is to be expected of it is, from the draft's own distribution."""
+    peaked = Distribution(np.arange(4, dtype=np.int32), np.array([0.97, 0.01, 0.01, 0.01]))
+    for dist, is_drafted in ((peaked, True), (WIDE, False)):
         stop = StopRule(Acceptance(Draw.IID), 0.9, [1.0, 1.7], [0.0, 0.1], 0.0)
-        assert stop.go_on(Growth(law, 0, 0)) == is_drafted
+        assert stop.go_on(DraftState(dist, 0, 0)) == is_drafted
 
 
 def test_a_sibling_is_added_where_its_row_costs_less_than_it_promises() -> None:

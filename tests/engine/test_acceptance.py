@@ -78,7 +78,7 @@ def test_later_ranks_share_one_row() -> None:
     assert acceptance.chance(0.5, 7) == pytest.approx(1 / (9 - RANKS), abs=0.02)  # refused at ranks 3 to 6, taken at 7
 
 
-def test_the_vector_is_a_law_that_follows_now_and_then() -> None:
+def test_the_vector_is_a_dist_that_follows_now_and_then() -> None:
     """The first child always: its chance nears one, and all together never exceed it."""
     acceptance = Acceptance(Draw.IID)
     vectors = set()

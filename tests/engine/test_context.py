@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from localspec.engine.context import Context, Finish, Vocabulary
 from localspec.engine.draft import Draft, Source, Step, Times, Verdict
-from localspec.engine.protocols import Room
+from localspec.engine.protocols import DraftBudget
 
 EOG = 9
 PIECES = {0: b"a", 1: b"b", 2: "€".encode()[:2], 3: "€".encode()[2:], 4: b"\n", EOG: b"</s>"}
@@ -137,7 +137,7 @@ def test_a_full_context_ends_the_text() -> None:
     commit(text, [], 0)
     commit(text, [], 0)
     assert text.finish is None
-    assert text.room == Room(0, 0)
+    assert text.budget == DraftBudget(0, 0)
     commit(text, [], 0)
     assert text.finish is Finish.CONTEXT
     assert len(text.tokens) == 5
@@ -162,10 +162,10 @@ def test_a_draft_that_fits_the_room_fits_both_limits(n_ctx: int, max_tokens: int
     for length in lengths:
         if text.finish is not None:
             break
-        room = text.room
-        depth = min(length, room.depth)
-        assert len(text.tokens) + room.nodes <= n_ctx
-        assert room.depth <= room.nodes
+        budget = text.budget
+        depth = min(length, budget.depth)
+        assert len(text.tokens) + budget.nodes <= n_ctx
+        assert budget.depth <= budget.nodes
         step = commit(text, [0] * depth, 0)
         assert len(step.tokens) == depth + 1, "the clamp makes cuts needless"
         cached += len(step.kept)

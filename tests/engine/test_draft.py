@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw, Nodes, Source, Step, Times
 from localspec.engine.protocols import Plan
 
@@ -52,8 +52,8 @@ def test_parents_precede_their_children() -> None:
 
 def test_scouts_may_not_be_accepted() -> None:
     """They take rows and leaves but are no children, no depth, and no draft tokens of the count."""
-    scout = np.array([False, False, True, False, True, True])
-    draft = Draft(TREE.tokens, TREE.parents, TREE.laws, TREE.draws, scout, TREE.outputs)
+    scratch = np.array([False, False, True, False, True, True])
+    draft = Draft(TREE.tokens, TREE.parents, TREE.dists, TREE.draws, scratch, TREE.outputs)
     assert draft.children == ((1,), (3,), (), (), (), ())
     assert draft.is_chain
     assert (draft.depth, draft.n_leaves) == (2, 2)
@@ -62,11 +62,11 @@ def test_scouts_may_not_be_accepted() -> None:
 
 
 def test_a_point_mass_stands_for_what_was_not_drawn() -> None:
-    """`law` of a node without one is certain of its token."""
-    law = Law(np.array([1, 2], np.int32), np.array([0.5, 0.5]))
-    draft = Draft.of([7, 1, 2], [-1, 0, 0], [None, law, None], Draw.IID)
-    assert draft.law(1) is law
-    assert draft.law(2).prob(2) == 1.0
+    """`dist` of a node without one is certain of its token."""
+    dist = Distribution(np.array([1, 2], np.int32), np.array([0.5, 0.5]))
+    draft = Draft.of([7, 1, 2], [-1, 0, 0], [None, dist, None], Draw.IID)
+    assert draft.dist(1) is dist
+    assert draft.dist(2).prob(2) == 1.0
     assert draft.draws == (Draw.FIXED, Draw.IID, Draw.IID)
 
 

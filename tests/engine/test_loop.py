@@ -12,14 +12,14 @@ from localspec.engine.context import Context, Finish, Vocabulary
 from localspec.engine.draft import Draw, Source, Step
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import Cancelled, Controller, Plan, Shape
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods.draft_model import DraftModel
 from localspec.methods.plain import Plain
 from localspec.settings.request import Sampling
 from localspec.testing.contract import Scripted, TableBackend, random_table
 from localspec.trees.static import Static
-from localspec.verify.coupled import Coupled
+from localspec.verify.coupled import CoupledVerifier
 
 PROMPT = [0, 1, 2]
 TABLE = random_table(4, 1)
@@ -59,10 +59,10 @@ def engine(
     return Engine(
         target=target or TableBackend(TABLE, 4),
         drafters={"d": drafter, "plain": Plain()},
-        verifier=Coupled(),
+        verifier=CoupledVerifier(),
         controller=controller or Fixed("d", shape, Draw.COUPLED),
         sampler=sampler,
-        chooser=SeededChooser(5),
+        rng=SeededRandom(5),
         clock=clock,
         cancel=cancel,
     )
@@ -212,8 +212,8 @@ def test_the_plans_reasons_reach_the_step() -> None:
     """Why a pass drafted as it did, and whether it measured, is told with it."""
 
     class Explained(Fixed):
-        def plan(self, history, room) -> Plan:
-            return replace(super().plan(history, room), is_probe=True, why="because")
+        def plan(self, history, budget) -> Plan:
+            return replace(super().plan(history, budget), is_probe=True, why="because")
 
     steps = list(engine(controller=Explained("d", PLAIN, Draw.COUPLED)).generate(context(max_tokens=3)))
     assert [(step.plan.is_probe, step.plan.why) for step in steps[1:]] == [(True, "because")] * 2

@@ -1,4 +1,6 @@
-"""The seeded chooser: reproducible, fair coins, draws with their law. (Its races: tests/exact/test_coupled.py.)"""
+"""The seeded random source: reproducible, fair coins, draws with their distribution. (Its races:
+tests/exact/test_coupled.py.)
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,20 @@ import math
 import numpy as np
 import pytest
 
-from localspec.engine.distribution import Law
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.distribution import Distribution
+from localspec.engine.randomness import SeededRandom
 
-LAW = Law(np.array([1, 4, 5, 9], np.int32), np.array([0.1, 0.2, 0.3, 0.4]))
+LAW = Distribution(np.array([1, 4, 5, 9], np.int32), np.array([0.1, 0.2, 0.3, 0.4]))
 N = 20_000
 
 
 def transcript(seed: int) -> list[object]:
-    """Return what a mixed use of one chooser gives."""
-    chooser = SeededChooser(seed)
+    """Return what a mixed use of one random source gives."""
+    rng = SeededRandom(seed)
     return [
         value
         for position in range(50)
-        for value in (chooser.bernoulli(0.5), chooser.categorical(LAW), tuple(chooser.race(position, LAW, 3)))
+        for value in (rng.bernoulli(0.5), rng.categorical(LAW), tuple(rng.gumbel_top_k(position, LAW, 3)))
     ]
 
 
@@ -33,9 +35,9 @@ def test_a_seed_decides_everything(seed: int) -> None:
 
 def test_races_leave_the_stream_alone() -> None:
     """Coupled noise is no part of the stream of coins and draws: using it moves nothing."""
-    left, right = SeededChooser(3), SeededChooser(3)
+    left, right = SeededRandom(3), SeededRandom(3)
     for position in range(100):
-        right.race(position, LAW)
+        right.gumbel_top_k(position, LAW)
         assert left.categorical(LAW) == right.categorical(LAW)
         assert left.bernoulli(0.3) == right.bernoulli(0.3)
 
@@ -43,60 +45,60 @@ def test_races_leave_the_stream_alone() -> None:
 @pytest.mark.parametrize("a", [0.0, -1e-18, 1.0, 7.5])
 def test_certain_coins(a: float) -> None:
     """Nothing at or below zero, everything at or above one."""
-    chooser = SeededChooser(1)
-    assert {chooser.bernoulli(a) for _ in range(1000)} == {a >= 1.0}
+    rng = SeededRandom(1)
+    assert {rng.bernoulli(a) for _ in range(1000)} == {a >= 1.0}
 
 
 @pytest.mark.parametrize("a", [0.02, 0.5, 0.9])
 def test_coins_have_their_probability(a: float) -> None:
     """Within five standard deviations of 20 000 flips, at a fixed seed."""
-    chooser = SeededChooser(2)
-    heads = sum(chooser.bernoulli(a) for _ in range(N))
+    rng = SeededRandom(2)
+    heads = sum(rng.bernoulli(a) for _ in range(N))
     assert abs(heads - N * a) < 5 * math.sqrt(N * a * (1 - a))
 
 
-def test_draws_have_their_law() -> None:
+def test_draws_have_their_dist() -> None:
     """Each token within five standard deviations, and no token outside the support."""
-    chooser = SeededChooser(4)
+    rng = SeededRandom(4)
     counts = dict.fromkeys(LAW.ids.tolist(), 0)
     for _ in range(N):
-        counts[chooser.categorical(LAW)] += 1
+        counts[rng.categorical(LAW)] += 1
     for token, p in zip(LAW.ids.tolist(), LAW.probs.tolist(), strict=True):
         assert abs(counts[token] - N * p) < 5 * math.sqrt(N * p * (1 - p))
 
 
 def test_draws_do_not_depend_on_rounding_of_the_sum() -> None:
-    """A law that sums to a little less or more than one never falls off its end."""
+    """A distribution that sums to a little less or more than one never falls off its end."""
     for total in (1 - 1e-12, 1 + 1e-12, 0.5):
-        law = Law(LAW.ids, LAW.probs * total)
-        chooser = SeededChooser(5)
-        assert {chooser.categorical(law) for _ in range(2000)} == set(LAW.ids.tolist())
+        dist = Distribution(LAW.ids, LAW.probs * total)
+        rng = SeededRandom(5)
+        assert {rng.categorical(dist) for _ in range(2000)} == set(LAW.ids.tolist())
 
 
 def test_races_of_more_than_there_are() -> None:
     """All arrive, each once."""
-    assert sorted(SeededChooser(6).race(3, LAW, 99)) == LAW.ids.tolist()
+    assert sorted(SeededRandom(6).gumbel_top_k(3, LAW, 99)) == LAW.ids.tolist()
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 9])
 def test_the_odds_are_of_the_race(k: int) -> None:
     """The same tokens in the same order, each with its share of the speeds that are left; the last has all of it."""
-    chooser = SeededChooser(5)
+    rng = SeededRandom(5)
     for position in range(200):
-        speeds = LAW.probs / chooser.exponentials(position, LAW.ids)
+        speeds = LAW.probs / rng.exponentials(position, LAW.ids)
         rest = dict(zip(LAW.ids.tolist(), speeds.tolist(), strict=True))
-        odds = chooser.odds(position, LAW, k)
-        assert [token for token, _ in odds] == chooser.race(position, LAW, k)
-        for token, share in odds:
+        gumbel_top_k_margins = rng.gumbel_top_k_margins(position, LAW, k)
+        assert [token for token, _ in gumbel_top_k_margins] == rng.gumbel_top_k(position, LAW, k)
+        for token, share in gumbel_top_k_margins:
             assert share == pytest.approx(rest[token] / sum(rest.values()))
             del rest[token]
 
 
 def test_a_token_that_arrives_at_once_has_all_the_odds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise of nothing is possible, once in 2^53."""
-    chooser = SeededChooser(6)
-    monkeypatch.setattr(chooser, "exponentials", lambda position, ids: np.array([1.0, 0.0, 2.0, 3.0]))
-    (first, share), (second, other) = chooser.odds(0, LAW, 2)
+    rng = SeededRandom(6)
+    monkeypatch.setattr(rng, "exponentials", lambda position, ids: np.array([1.0, 0.0, 2.0, 3.0]))
+    (first, share), (second, other) = rng.gumbel_top_k_margins(0, LAW, 2)
     assert (first, second) == (4, 5)
     assert share == pytest.approx(1.0)
     assert 0.0 < other < 1.0

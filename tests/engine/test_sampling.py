@@ -11,12 +11,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft
-from localspec.engine.sampling import GROUPS, Sampler, TargetLaws, _top_k
+from localspec.engine.sampling import GROUPS, Sampler, TargetDistributions, _top_k
 from localspec.errors import InternalError
 from localspec.settings.request import Sampling
-from tests.exact.reference import adjusted, reference_law, softmax
+from tests.exact.reference import adjusted, reference_dist, softmax
 
 OPEN = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 EDGE = 1e-9  # a token this near a filter's edge may fall on either side
@@ -37,12 +37,12 @@ def rows(draw: Callable, most: int = 600) -> np.ndarray:
 
 
 def assert_agrees(row: np.ndarray, sampling: Sampling, history: tuple[int, ...] = ()) -> None:
-    """Assert that the shipped law is the reference's."""
-    law = Sampler(sampling).law(row, history)
-    truth = reference_law(row, history, sampling)
-    assert law.ids.dtype == np.int32
-    assert law.ids.tolist() == sorted(truth)
-    assert law.probs == pytest.approx([truth[token] for token in sorted(truth)], rel=1e-9, abs=1e-15)
+    """Assert that the shipped distribution is the reference's."""
+    dist = Sampler(sampling).dist(row, history)
+    truth = reference_dist(row, history, sampling)
+    assert dist.ids.dtype == np.int32
+    assert dist.ids.tolist() == sorted(truth)
+    assert dist.probs == pytest.approx([truth[token] for token in sorted(truth)], rel=1e-9, abs=1e-15)
 
 
 def clear_of_edges(row: np.ndarray, sampling: Sampling) -> None:
@@ -54,7 +54,7 @@ def clear_of_edges(row: np.ndarray, sampling: Sampling) -> None:
             typical_p=sampling.typical_p + nudge if sampling.typical_p < 1 else 1.0,
             min_p=min(1.0, sampling.min_p * (1 + nudge)),
         )
-        assume(reference_law(row, (), near).keys() == reference_law(row, (), sampling).keys())
+        assume(reference_dist(row, (), near).keys() == reference_dist(row, (), sampling).keys())
     if sampling.typical_p < 1:
         kept = sorted(range(row.size), key=lambda token: (-row[token], token))[: sampling.top_k or row.size]
         probs = softmax(kept, dict(enumerate(map(float, row))))
@@ -177,9 +177,9 @@ def test_penalties_by_hand() -> None:
     """Positive logits are divided, negative ones multiplied; frequency counts, presence does not."""
     row = np.array([2.0, -2.0, 1.0, 0.0], np.float32)
     sampling = replace(OPEN, repeat_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25)
-    law = Sampler(sampling).law(row, [0, 1, 1, 3])
+    dist = Sampler(sampling).dist(row, [0, 1, 1, 3])
     logits = np.array([2.0 / 2 - 0.25 - 0.5, -2.0 * 2 - 0.5 - 0.5, 1.0, 0.0 - 0.25 - 0.5])
-    assert law.probs == pytest.approx(np.exp(logits) / np.exp(logits).sum())
+    assert dist.probs == pytest.approx(np.exp(logits) / np.exp(logits).sum())
 
 
 @given(rows(most=40), st.lists(st.tuples(st.integers(0, 39), st.sampled_from([-100.0, -1.5, 0.25, 5.0])), max_size=4))
@@ -191,38 +191,38 @@ def test_logit_bias(row: np.ndarray, bias: list[tuple[int, float]]) -> None:
 
 def test_a_bias_of_minus_infinity_bans_a_token() -> None:
     """It leaves the support, also where it was the greatest."""
-    law = Sampler(replace(OPEN, logit_bias=((1, -math.inf),))).law(np.array([0.0, 9.0, 1.0], np.float32))
-    assert law.ids.tolist() == [0, 2]
+    dist = Sampler(replace(OPEN, logit_bias=((1, -math.inf),))).dist(np.array([0.0, 9.0, 1.0], np.float32))
+    assert dist.ids.tolist() == [0, 2]
 
 
 @given(rows())
 def test_greedy_is_the_lowest_of_the_greatest(row: np.ndarray) -> None:
     """Temperature 0 is a point mass on the most probable token, whatever filters are set."""
     for sampling in (OPEN, Sampling(), replace(OPEN, top_k=3, top_p=0.1, min_p=0.9)):
-        law = Sampler(replace(sampling, temperature=0.0)).law(row)
-        assert law.ids.tolist() == [int(np.flatnonzero(row == row.max())[0])]
-        assert law.probs.tolist() == [1.0]
+        dist = Sampler(replace(sampling, temperature=0.0)).dist(row)
+        assert dist.ids.tolist() == [int(np.flatnonzero(row == row.max())[0])]
+        assert dist.probs.tolist() == [1.0]
 
 
 def test_the_drafts_temperature_is_its_own() -> None:
     """`temperature` overrides the settings', zero included."""
     row = np.array([0.0, 1.0], np.float32)
-    assert Sampler(OPEN, temperature=0.0).law(row).ids.tolist() == [1]
-    half = Sampler(OPEN, temperature=0.5).law(row)
+    assert Sampler(OPEN, temperature=0.0).dist(row).ids.tolist() == [1]
+    half = Sampler(OPEN, temperature=0.5).dist(row)
     assert half.probs[1] / half.probs[0] == pytest.approx(math.exp(2.0))
 
 
 @given(rows(), st.sampled_from([0.0, 0.3, 1.0, 2.0]))
-def test_the_belief_is_the_law_at_temperature_one(row: np.ndarray, temperature: float) -> None:
-    """The same tokens under the same filters; the law itself is what it is without."""
+def test_the_belief_is_the_dist_at_temperature_one(row: np.ndarray, temperature: float) -> None:
+    """The same tokens under the same filters; the distribution itself is what it is without."""
     for sampling in (OPEN, Sampling(), replace(OPEN, typical_p=0.7), replace(OPEN, min_p=0.1)):
         sampler = Sampler(sampling, temperature=temperature)
-        law, sure = sampler.law(row, with_belief=True), Sampler(sampling, temperature=1.0).law(row)
-        assert law.ids.tolist() == sampler.law(row).ids.tolist()
-        assert law.probs.tolist() == sampler.law(row).probs.tolist()
-        assert law.belief.ids.tolist() == sure.ids.tolist()
-        assert law.belief.probs.tolist() == sure.probs.tolist()
-        assert sampler.law(row).belief.probs.tolist() == sampler.law(row).probs.tolist()
+        dist, sure = sampler.dist(row, with_belief=True), Sampler(sampling, temperature=1.0).dist(row)
+        assert dist.ids.tolist() == sampler.dist(row).ids.tolist()
+        assert dist.probs.tolist() == sampler.dist(row).probs.tolist()
+        assert dist.belief.ids.tolist() == sure.ids.tolist()
+        assert dist.belief.probs.tolist() == sure.probs.tolist()
+        assert sampler.dist(row).belief.probs.tolist() == sampler.dist(row).probs.tolist()
 
 
 def test_the_row_is_never_written_to() -> None:
@@ -263,7 +263,7 @@ BAD = {
 def test_rows_that_are_not_numbers_are_failures(row: np.ndarray, sampling: Sampling) -> None:
     """A model that says NaN or forbids everything ends in a clear error, under every filter."""
     with pytest.raises(InternalError, match="not numbers"):
-        Sampler(sampling).law(row, (0,))
+        Sampler(sampling).dist(row, (0,))
 
 
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 31, 32, 33, 639, 640, 641, 1279, 1280, 4096, 5000])
@@ -297,17 +297,17 @@ class CountedRows:
         return self._rows[node]
 
 
-def test_target_laws_see_their_own_path_and_are_computed_once() -> None:
-    """Each node's history is the text and its path below the root; no row is read before it is asked for (ALG 3.2)."""
+def test_target_dists_see_their_own_path_and_are_computed_once() -> None:
+    """Each node's history is the text and its path below the root; no row is read before it is asked for."""
     values = np.random.default_rng(1).normal(size=(4, 5)).astype(np.float32)
     rows, text = CountedRows(values), [4, 1]
     draft = Draft.of([1, 2, 3, 2], [-1, 0, 1, 0])
     sampler = Sampler(replace(OPEN, repeat_penalty=1.5, frequency_penalty=0.5))
-    laws = TargetLaws(sampler, rows, draft, text)
+    dists = TargetDistributions(sampler, rows, draft, text)
     assert rows.asked == []
     for node, history in ((2, [4, 1, 2, 3]), (3, [4, 1, 2]), (0, [4, 1]), (2, [4, 1, 2, 3])):
-        law: Law = laws[node]
-        assert law.probs.tolist() == sampler.law(values[node], history).probs.tolist()
+        dist: Distribution = dists[node]
+        assert dist.probs.tolist() == sampler.dist(values[node], history).probs.tolist()
     assert rows.asked == [2, 3, 0]
 
 

@@ -1,8 +1,9 @@
-"""Exact laws of whole generations: the shipped engine, drafter, tree policies and verifiers, with every branch of
-chance replayed (no sampling, so a bias of 1e-9 is as visible as one of 0.1).
+"""Exact distributions of whole generations: the shipped engine, drafter, tree policies and verifiers, with every branch
+of chance replayed (no sampling, so a bias of 1e-9 is as visible as one of 0.1).
 
-A `Setup` is everything a generation depends on. `answers` returns the law of the finished answer, `passes` every way
-one pass of the target can go, and `target_answers` the law that both must have, from the reference law alone.
+A `Setup` is everything a generation depends on. `answers` returns the distribution of the finished answer, `passes`
+every way one pass of the target can go, and `target_answers` the distribution that both must have, from the reference
+distribution alone.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw, Step
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import (
-    Chooser,
     Controller,
+    DraftBudget,
     Drafter,
-    Growth,
+    DraftState,
     History,
     Plan,
-    Room,
+    RandomSource,
     Shape,
     TreePolicy,
     Verifier,
@@ -35,7 +36,7 @@ from localspec.settings.request import Sampling
 from localspec.testing.contract import TableBackend, random_table
 from localspec.testing.enumeration import enumerate_branches
 from localspec.trees.static import Chain
-from tests.exact.reference import reference_law
+from tests.exact.reference import reference_dist
 
 PROMPT = (0, 1)
 OPEN = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)  # no filter at all
@@ -47,7 +48,7 @@ Table = Callable[[tuple[int, ...]], np.ndarray]
 
 @dataclass(frozen=True)
 class Setup:
-    """One generation: the pair, the law, the draft's shape, the rule, the limits."""
+    """One generation: the pair, the distribution, the draft's shape, the rule, the limits."""
 
     verifier: Verifier
     policy: TreePolicy = field(default_factory=Chain)
@@ -67,7 +68,7 @@ class Setup:
     max_tokens: int = 4
     n_ctx: int = 64
     controller: Callable[[Controller], Controller] = lambda inner: inner
-    go_on: Callable[[Growth], bool] | None = None
+    go_on: Callable[[DraftState], bool] | None = None
     steer: Callable[[dict[str, Drafter]], Controller] | None = None  # the controller, which may add drafters
 
     def tables(self) -> tuple[Table, Table]:
@@ -80,18 +81,18 @@ class Setup:
 class Ruled:
     """Another controller's plans with a rule that is asked before each draw."""
 
-    def __init__(self, inner: Controller, go_on: Callable[[Growth], bool]) -> None:
+    def __init__(self, inner: Controller, go_on: Callable[[DraftState], bool]) -> None:
         self._inner = inner
         self._go_on = go_on
 
-    def plan(self, history: History, room: Room) -> Plan:
-        return replace(self._inner.plan(history, room), go_on=self._go_on)
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        return replace(self._inner.plan(history, budget), go_on=self._go_on)
 
     def observe(self, step: Step, seconds: float) -> None:
         self._inner.observe(step, seconds)
 
 
-def build(setup: Setup, target: Table, draft: Table, chooser: Chooser) -> tuple[Engine, Context]:
+def build(setup: Setup, target: Table, draft: Table, rng: RandomSource) -> tuple[Engine, Context]:
     """Compose the shipped parts for one replay."""
     sampler = Sampler(setup.sampling)
     drafting = Sampler(setup.draft_sampling or setup.sampling, temperature=setup.draft_temperature)
@@ -110,7 +111,7 @@ def build(setup: Setup, target: Table, draft: Table, chooser: Chooser) -> tuple[
         setup.verifier,
         setup.controller(controller),
         sampler,
-        chooser,
+        rng,
         lambda: 0.0,
         lambda: False,
     )
@@ -119,27 +120,27 @@ def build(setup: Setup, target: Table, draft: Table, chooser: Chooser) -> tuple[
 
 
 def answers(setup: Setup) -> dict[Answer, float]:
-    """Return the law of the finished answer, prompt left out, over whole generations."""
+    """Return the distribution of the finished answer, prompt left out, over whole generations."""
     target, draft = setup.tables()
 
-    def run(chooser: Chooser) -> Answer:
-        engine, context = build(setup, target, draft, chooser)
+    def run(rng: RandomSource) -> Answer:
+        engine, context = build(setup, target, draft, rng)
         for _ in engine.generate(context):
             pass
         return tuple(context.tokens[len(PROMPT) :])
 
-    law: dict[Answer, float] = {}
+    dist: dict[Answer, float] = {}
     for weight, answer in enumerate_branches(run):
-        law[answer] = law.get(answer, 0.0) + weight
-    return law
+        dist[answer] = dist.get(answer, 0.0) + weight
+    return dist
 
 
 def passes(setup: Setup) -> list[tuple[float, Step]]:
     """Return every way the first pass after the prompt can go, with its probability."""
     target, draft = setup.tables()
 
-    def run(chooser: Chooser) -> Step:
-        engine, context = build(setup, target, draft, chooser)
+    def run(rng: RandomSource) -> Step:
+        engine, context = build(setup, target, draft, rng)
         engine.target.prefill(PROMPT[:-1], lambda: False)  # the state between two passes: the last token is pending
         return engine.step(context, 0.0)
 
@@ -147,20 +148,20 @@ def passes(setup: Setup) -> list[tuple[float, Step]]:
 
 
 def first_tokens(setup: Setup, steps: Sequence[tuple[float, Step]]) -> dict[Answer, float]:
-    """Return the law of the next `max_tokens` tokens when the target alone continues after one pass."""
+    """Return the distribution of the next `max_tokens` tokens when the target alone continues after one pass."""
     target, _ = setup.tables()
-    law: dict[Answer, float] = {}
+    dist: dict[Answer, float] = {}
     runs: dict[Answer, float] = {}
     for weight, step in steps:
         runs[step.tokens] = runs.get(step.tokens, 0.0) + weight
     for run, weight in runs.items():
         for answer, p in _continuations(setup, target, run):
-            law[answer] = law.get(answer, 0.0) + weight * p
-    return law
+            dist[answer] = dist.get(answer, 0.0) + weight * p
+    return dist
 
 
 def target_answers(setup: Setup) -> dict[Answer, float]:
-    """Return the product of the target's laws: what plain sampling gives, and everything else must."""
+    """Return the product of the target's distributions: what plain sampling gives, and everything else must."""
     target, _ = setup.tables()
     return dict(_continuations(setup, target, ()))
 
@@ -171,25 +172,25 @@ def _continuations(setup: Setup, target: Table, answer: Answer) -> Iterator[tupl
         yield answer, 1.0
         return
     text = (*PROMPT, *answer)
-    for token, p in reference_law(target(text), text, setup.sampling).items():
+    for token, p in reference_dist(target(text), text, setup.sampling).items():
         for whole, rest in _continuations(setup, target, (*answer, token)):
             yield whole, p * rest
 
 
-def worst(law: dict[Answer, float], truth: dict[Answer, float]) -> float:
+def worst(dist: dict[Answer, float], truth: dict[Answer, float]) -> float:
     """Return the largest difference of any answer's probability."""
-    return max(abs(law.get(answer, 0.0) - truth.get(answer, 0.0)) for answer in law.keys() | truth.keys())
+    return max(abs(dist.get(answer, 0.0) - truth.get(answer, 0.0)) for answer in dist.keys() | truth.keys())
 
 
-def total_variation(law: dict[Answer, float], truth: dict[Answer, float]) -> float:
+def total_variation(dist: dict[Answer, float], truth: dict[Answer, float]) -> float:
     """Return half the summed differences: the largest probability of any event that tells the two apart."""
-    return 0.5 * sum(abs(law.get(answer, 0.0) - truth.get(answer, 0.0)) for answer in law.keys() | truth.keys())
+    return 0.5 * sum(abs(dist.get(answer, 0.0) - truth.get(answer, 0.0)) for answer in dist.keys() | truth.keys())
 
 
-def assert_exact(law: dict[Answer, float], truth: dict[Answer, float]) -> None:
-    """Fail unless `law` is a law, and the target's."""
-    assert abs(sum(law.values()) - 1.0) < EXACT
-    assert worst(law, truth) < EXACT
+def assert_exact(dist: dict[Answer, float], truth: dict[Answer, float]) -> None:
+    """Fail unless `dist` is a distribution, and the target's."""
+    assert abs(sum(dist.values()) - 1.0) < EXACT
+    assert worst(dist, truth) < EXACT
 
 
 def one_hot_table(n_vocab: int, choose: Callable[[tuple[int, ...]], int]) -> Table:

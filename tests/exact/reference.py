@@ -1,4 +1,4 @@
-"""The target's law, written as slowly and plainly as possible: what every fast path is compared with.
+"""The target's distribution, written as slowly and plainly as possible: what every fast path is compared with.
 
 Nothing of localspec is used but the settings' names. The order is llama.cpp's default chain; logits are float32 as
 the model gives them and stay so through bias and penalties, probabilities are Python floats.
@@ -14,7 +14,7 @@ import numpy as np
 from localspec.settings.request import Sampling
 
 
-def reference_law(
+def reference_dist(
     row: np.ndarray, history: Sequence[int], s: Sampling, temperature: float | None = None
 ) -> dict[int, float]:
     """Return {token: probability} of the next token for the logits `row` after `history`."""

@@ -1,9 +1,9 @@
 """What --approximate costs: the bias of the lossy rules, measured without sampling.
 
-The total variation between the law of four tokens under a rule and the target's is printed and pinned; it is the
-probability by which some event can tell the two apart. Every figure is that of the worst
-of five pairs of toy models. Typical acceptance of argmax drafts hands most of the text over to the draft model: with
-three tokens hardly any is implausible.
+The total variation between the distribution of four tokens under a rule and the target's is printed and pinned; it is
+the probability by which some event can tell the two apart. Every figure is that of the worst of five pairs of toy
+models. Typical acceptance of argmax drafts hands most of the text over to the draft model: with three tokens hardly any
+is implausible.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from localspec.errors import UsageError
 from localspec.settings.request import Speculation
 from localspec.speculation.resolve import resolve_axes
 from localspec.trees.static import Chain, Static
-from localspec.verify.shortcut import Shortcut
-from localspec.verify.token import Token
-from localspec.verify.typical import Typical
+from localspec.verify.shortcut import ShortcutVerifier
+from localspec.verify.token import TokenVerifier
+from localspec.verify.typical import TypicalVerifier
 from tests.exact.harness import OPEN, Setup, answers, assert_exact, target_answers, total_variation
 
 IID, FIXED = Draw.IID, Draw.FIXED
@@ -40,12 +40,12 @@ class Case:
 
 
 CASES = [
-    Case("shortcut", Shortcut(), Chain(), 2, IID, (0.1291, 0.2141, 0.2110)),
-    Case("shortcut, p/q >= 0.5", Shortcut(ratio=0.5), Chain(), 2, IID, (0.4163, 0.4017, 0.2384)),
-    Case("shortcut, or p >= 0.3", Shortcut(enough=0.3), Chain(), 2, IID, (0.5328, 0.3995, 0.2976)),
-    Case("typical, argmax chain", Typical(), Chain(), 2, FIXED, (0.9459, 0.8638, 0.8621)),
-    Case("typical, drawn chain", Typical(), Chain(), 2, IID, (0.9222, 0.4292, 0.2651)),
-    Case("typical, tree", Typical(), Static((2, 1)), 4, FIXED, (0.9409, 0.8160, 0.8103)),
+    Case("shortcut", ShortcutVerifier(), Chain(), 2, IID, (0.1291, 0.2141, 0.2110)),
+    Case("shortcut, p/q >= 0.5", ShortcutVerifier(ratio=0.5), Chain(), 2, IID, (0.4163, 0.4017, 0.2384)),
+    Case("shortcut, or p >= 0.3", ShortcutVerifier(enough=0.3), Chain(), 2, IID, (0.5328, 0.3995, 0.2976)),
+    Case("typical, argmax chain", TypicalVerifier(), Chain(), 2, FIXED, (0.9459, 0.8638, 0.8621)),
+    Case("typical, drawn chain", TypicalVerifier(), Chain(), 2, IID, (0.9222, 0.4292, 0.2651)),
+    Case("typical, tree", TypicalVerifier(), Static((2, 1)), 4, FIXED, (0.9409, 0.8160, 0.8103)),
 ]
 
 
@@ -74,9 +74,9 @@ def test_temperature_zero_has_no_bias(case: Case) -> None:
 
 
 def test_the_exact_rule_in_its_place() -> None:
-    """The setups of this file are not at fault: the token rule keeps the law in them."""
+    """The setups of this file are not at fault: the token rule keeps the distribution in them."""
     for temperature in (0.3, 1.0, 2.0):
-        setup = replace(setup_of(CASES[0], temperature), verifier=Token())
+        setup = replace(setup_of(CASES[0], temperature), verifier=TokenVerifier())
         assert_exact(answers(setup), target_answers(setup))
 
 

@@ -1,4 +1,5 @@
-"""The automatic controller keeps the target's law whatever it decides: by enumeration, through whole generations.
+"""The automatic controller keeps the target's distribution whatever it decides: by enumeration, through whole
+generations.
 
 The costs are such that what it drafts, how far and from whom changes from pass to pass with what earlier passes
 accepted; the draft model's chains and copies of the text stand side by side.
@@ -15,21 +16,21 @@ from localspec.control.auto import Auto, Chains, Copies
 from localspec.control.prices import Prices
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Step, Times
-from localspec.engine.protocols import Controller, Drafter, History, Plan, Room, Shape, Verifier
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.protocols import Controller, DraftBudget, Drafter, History, Plan, Shape, Verifier
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
-from localspec.methods import Parts
+from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
 from localspec.settings.request import Sampling
-from localspec.trees.spine import Spine
+from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.trees.static import Chain
-from localspec.verify.block import Block
-from localspec.verify.coupled import Coupled
-from localspec.verify.token import Token
-from localspec.verify.traversal import Traversal
+from localspec.verify.block import BlockVerifier
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.token import TokenVerifier
+from localspec.verify.traversal import TraversalVerifier
 from tests.exact.harness import OPEN, Setup, answers, assert_exact, build, target_answers
 
-RULES: dict[str, Verifier] = {"token": Token(), "block": Block(), "traversal": Traversal()}
+RULES: dict[str, Verifier] = {"token": TokenVerifier(), "block": BlockVerifier(), "traversal": TraversalVerifier()}
 CHEAP, DEAR = (0.05, 0.1), (0.3, 0.4)  # what a row and a draft token cost, in plain passes
 FILTERS = {
     "open": OPEN,
@@ -48,8 +49,8 @@ class Timed:
         self._seen = seen
         self._plan = Plan()
 
-    def plan(self, history: History, room: Room) -> Plan:
-        self._plan = self._inner.plan(history, room)
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        self._plan = self._inner.plan(history, budget)
         return self._plan
 
     def observe(self, step: Step, seconds: float) -> None:
@@ -62,7 +63,7 @@ def steered(row: float, token: float, seen: set[tuple[str, int]]) -> Callable[[d
     """Return what makes the controller, anew for every replay."""
 
     def steer(drafters: dict[str, Drafter]) -> Controller:
-        copier = Copy(Parts(None, Sampler(Sampling()), Chain(), lambda: False, 3))
+        copier = Copy(DrafterContext(None, Sampler(Sampling()), Chain(), lambda: False, 3))
         drafters["copy"] = copier
         prices = Prices({1: 1.0, 2: 1.0 + row, 3: 1.0 + 2 * row}, token)
         chains = Chains("d", prices, Acceptance(Draw.IID), Shape(2, 2, 1), Draw.IID)
@@ -75,7 +76,7 @@ def steered(row: float, token: float, seen: set[tuple[str, int]]) -> Callable[[d
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize("costs", [CHEAP, DEAR], ids=["cheap", "dear"])
 @pytest.mark.parametrize("filters", FILTERS)
-def test_whole_generations_have_the_target_law(
+def test_whole_generations_have_the_target_dist(
     rule: str, temperature: float, costs: tuple[float, float], filters: str
 ) -> None:
     seen: set[tuple[str, int]] = set()
@@ -101,13 +102,22 @@ def test_coupled_texts_are_plain_decodings_with_siblings_beside_its_chains() -> 
         chains = Chains("d", prices, Acceptance(Draw.COUPLED), shape, Draw.COUPLED)
         return Timed(Auto(prices, [chains], "d"), 0.0, 0.1, set())
 
-    auto = Setup(Coupled(), policy=Spine(), nodes=4, depth=4, draw=Draw.COUPLED, max_tokens=7, n_vocab=4, steer=steer)
+    auto = Setup(
+        CoupledVerifier(),
+        policy=ChainWithSiblings(),
+        nodes=4,
+        depth=4,
+        draw=Draw.COUPLED,
+        max_tokens=7,
+        n_vocab=4,
+        steer=steer,
+    )
     plain = replace(auto, nodes=0, depth=0, steer=None)
     tables = auto.tables()
     for seed in range(300):
         texts = []
         for setup in (auto, plain):
-            engine, context = build(setup, *tables, SeededChooser(seed))
+            engine, context = build(setup, *tables, SeededRandom(seed))
             steps = list(engine.generate(context))
             texts.append([token for step in steps for token in step.tokens])
             shapes |= {(len(step.draft), step.draft.depth) for step in steps}

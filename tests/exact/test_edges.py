@@ -1,5 +1,5 @@
-"""Exactness where laws, lengths and text meet their limits: supports that do not overlap, certain drafts, end tokens
-inside a draft, the clamp at the end, adaptive drafting, measuring passes. All by enumeration.
+"""Exactness where distributions, lengths and text meet their limits: supports that do not overlap, certain drafts, end
+tokens inside a draft, the clamp at the end, adaptive drafting, measuring passes. All by enumeration.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import pytest
 
 from localspec.control.schedule import Probing
 from localspec.engine.draft import Draw, Source
-from localspec.engine.protocols import Growth
+from localspec.engine.protocols import DraftState
 from localspec.settings.request import Sampling
 from localspec.testing.contract import random_table
 from localspec.trees.static import Static
-from localspec.verify.block import Block
-from localspec.verify.match import Match
-from localspec.verify.token import Token
-from localspec.verify.traversal import Traversal
-from localspec.verify.tree import Tree
+from localspec.verify.block import BlockVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.token import TokenVerifier
+from localspec.verify.traversal import TraversalVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.exact.harness import (
     EXACT,
     OPEN,
@@ -34,12 +34,12 @@ from tests.exact.harness import (
 
 IID, WOR, FIXED = Draw.IID, Draw.WITHOUT_REPLACEMENT, Draw.FIXED
 SETUPS = {
-    "token": Setup(Token()),
-    "block": Setup(Block()),
-    "tree": Setup(Tree(), Static((2, 1)), 4, 2, WOR),
-    "tree-iid": Setup(Tree(), Static((2,)), 2, 1, IID),
-    "traversal": Setup(Traversal(), Static((2, 1)), 4, 2, WOR),
-    "match": Setup(Match(), Static((2, 1)), 4, 2, FIXED),
+    "token": Setup(TokenVerifier()),
+    "block": Setup(BlockVerifier()),
+    "tree": Setup(TreeVerifier(), Static((2, 1)), 4, 2, WOR),
+    "tree-iid": Setup(TreeVerifier(), Static((2,)), 2, 1, IID),
+    "traversal": Setup(TraversalVerifier(), Static((2, 1)), 4, 2, WOR),
+    "match": Setup(MatchVerifier(), Static((2, 1)), 4, 2, FIXED),
 }
 RESIDUAL = [name for name in SETUPS if name != "match"]
 all_rules = pytest.mark.parametrize("rule", SETUPS)
@@ -68,7 +68,7 @@ def test_the_draft_has_its_own_temperature(rule: str, temperature: float, target
     ids=["top-k 2", "top-k 1", "min-p", "typical-p", "bias"],
 )
 def test_the_draft_has_its_own_filters(rule: str, draft_sampling: Sampling) -> None:
-    """The draft's filters need not be the target's: tokens outside q's support come from the residual (ALG 3.4)."""
+    """The draft's filters need not be the target's: tokens outside q's support come from the residual."""
     sampling = replace(OPEN, top_p=0.95, presence_penalty=0.5)
     setup = replace(SETUPS[rule], sampling=sampling, draft_sampling=draft_sampling, max_tokens=3, seed=5)
     assert_exact(answers(setup), target_answers(setup))
@@ -98,9 +98,9 @@ def test_children_the_target_never_says(rule: str) -> None:
     """Some children have p = 0: they are rejected with certainty, and what follows them is never accepted."""
     table = random_table(4, 12)
     setup = replace(SETUPS[rule], n_vocab=4, target=masked(table, [3]), draft=table, max_tokens=3)
-    law = answers(setup)
-    assert all(3 not in answer for answer in law)
-    assert_exact(law, target_answers(setup))
+    dist = answers(setup)
+    assert all(3 not in answer for answer in dist)
+    assert_exact(dist, target_answers(setup))
 
 
 @all_rules
@@ -124,10 +124,10 @@ def test_a_certain_target(rule: str) -> None:
 def test_end_tokens_inside_a_draft(rule: str, eog: int) -> None:
     """The text ends at the first end token of an accepted run; what was accepted after it never was."""
     setup = replace(SETUPS[rule], eog=frozenset({eog}), max_tokens=4, seed=9)
-    law = answers(setup)
-    assert all(eog not in answer[:-1] for answer in law)
-    assert any(len(answer) < 4 for answer in law)
-    assert_exact(law, target_answers(setup))
+    dist = answers(setup)
+    assert all(eog not in answer[:-1] for answer in dist)
+    assert any(len(answer) < 4 for answer in dist)
+    assert_exact(dist, target_answers(setup))
 
 
 @all_rules
@@ -140,51 +140,55 @@ def test_the_cut_falls_inside_accepted_runs(rule: str) -> None:
 @all_rules
 @pytest.mark.parametrize("max_tokens", [1, 2, 3, 4])
 def test_the_clamp_at_the_end(rule: str, max_tokens: int) -> None:
-    """n = 1, 2, K + 1 and more: drafts shorten near the end, exactly max_tokens come out, and the law holds."""
+    """n = 1, 2, K + 1 and more: drafts shorten near the end, exactly max_tokens come out, exactly distributed."""
     setup = replace(SETUPS[rule], max_tokens=max_tokens, seed=10)
-    law = answers(setup)
-    assert {len(answer) for answer in law} == {max_tokens}
-    assert_exact(law, target_answers(setup))
+    dist = answers(setup)
+    assert {len(answer) for answer in dist} == {max_tokens}
+    assert_exact(dist, target_answers(setup))
 
 
 @all_rules
 def test_the_end_of_the_context(rule: str) -> None:
     """A context of five tokens ends the answer by itself: four after a prompt of two, the last one uncached."""
     setup = replace(SETUPS[rule], n_ctx=5, max_tokens=99, seed=10)
-    law = answers(setup)
-    assert {len(answer) for answer in law} == {4}
-    assert_exact(law, target_answers(replace(setup, max_tokens=4)))
+    dist = answers(setup)
+    assert {len(answer) for answer in dist} == {4}
+    assert_exact(dist, target_answers(replace(setup, max_tokens=4)))
 
 
-def stops_when_unsure(growth: Growth) -> bool:
-    """Draft on only where the draft is fairly sure: known before the draw, so legal (ALG 3.7)."""
-    return growth.law.top > 0.5
+def stops_when_unsure(state: DraftState) -> bool:
+    """Draft on only where the draft is fairly sure: known before the draw, so legal."""
+    return state.dist.top > 0.5
 
 
-def one_child_when_sure(growth: Growth) -> bool:
+def one_child_when_sure(state: DraftState) -> bool:
     """A second child only where the first is doubtful, deeper levels only while the tree is small."""
-    return growth.law.top < 0.6 or growth.n_nodes % 2 == 0
+    return state.dist.top < 0.6 or state.n_nodes % 2 == 0
 
 
 @pytest.mark.parametrize("rule", [*SETUPS])
 @pytest.mark.parametrize("go_on", [stops_when_unsure, one_child_when_sure], ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("seed", range(3))
 def test_adaptive_drafting(rule: str, go_on, seed: int) -> None:
-    """A rule that looks at the law at hand before each draw leaves the output law alone, and does change shapes."""
+    """A rule that looks at the distribution at hand before each draw leaves the output distribution alone, and does
+    change shapes.
+    """
     setup = replace(SETUPS[rule], go_on=go_on, seed=seed, max_tokens=3)
     steps = passes(replace(setup, max_tokens=9))
     assert_exact(answers(setup), target_answers(setup))
     assert_exact(first_tokens(setup, steps), target_answers(setup))
 
 
-def deep_if_both_branches_grew(growth: Growth) -> bool:
+def deep_if_both_branches_grew(state: DraftState) -> bool:
     """The second branch grows where the draft is sure there; the first goes deeper only if the second has grown."""
-    if growth.depth == 1:
-        return growth.n_nodes == 2 or growth.law.top > 0.6
-    return growth.depth == 0 or growth.n_nodes == 4
+    if state.depth == 1:
+        return state.n_nodes == 2 or state.dist.top > 0.6
+    return state.depth == 0 or state.n_nodes == 4
 
 
-@pytest.mark.parametrize("rule", [Tree(), Traversal(), Match()], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize(
+    "rule", [TreeVerifier(), TraversalVerifier(), MatchVerifier()], ids=lambda rule: type(rule).__name__
+)
 @pytest.mark.parametrize("draw", [WOR, IID])
 @pytest.mark.parametrize("seed", [2, 12, 25])  # pairs on which the rule does vary the shape
 def test_a_branch_may_grow_by_what_another_drew(rule, draw: Draw, seed: int) -> None:
@@ -209,7 +213,7 @@ def test_adaptive_rules_vary_the_shape() -> None:
 
 @all_rules
 def test_measuring_passes(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probing controller's plain passes change the pace, never the law. One of them follows a draft here."""
+    """The probing controller's plain passes never change the distribution. One of them follows a draft here."""
     monkeypatch.setattr("localspec.control.schedule.AGAIN", 1)
     probes = 0
 
@@ -220,15 +224,15 @@ def test_measuring_passes(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
             super().observe(step, seconds)
 
     setup = replace(SETUPS[rule], controller=lambda inner: Counting(inner, is_known=True), max_tokens=4, seed=13)
-    law = answers(setup)
+    dist = answers(setup)
     assert probes > 0
-    assert_exact(law, target_answers(setup))
+    assert_exact(dist, target_answers(setup))
 
 
 def test_the_first_token_is_plain() -> None:
     """The first token comes straight from the prompt's last row, before anything is drafted."""
     setup = replace(SETUPS["token"], max_tokens=1)
-    law = answers(setup)
-    assert len(law) == 3
-    assert_exact(law, target_answers(setup))
-    assert abs(sum(law.values()) - 1.0) < EXACT
+    dist = answers(setup)
+    assert len(dist) == 3
+    assert_exact(dist, target_answers(setup))
+    assert abs(sum(dist.values()) - 1.0) < EXACT

@@ -1,8 +1,10 @@
-"""The shipped loop gives the target's law: every rule, shape, way of drawing and filter, by enumeration (ALG 5.1).
+"""The shipped loop gives the target's distribution: every rule, shape, way of drawing and filter, by enumeration (ALG
+5.1).
 
 Each test replays every branch of chance through Engine, DraftModel, tree policy and verifier and compares with the
-product of the target's laws, computed by the slow reference, to 1e-9. Whole generations include the first token, the
-passes' hand-over and the clamp at the end; single passes, continued with the target's law, reach wider shapes.
+product of the target's distributions, computed by the slow reference, to 1e-9. Whole generations include the first
+token, the passes' hand-over and the clamp at the end; single passes, continued with the target's distribution, reach
+wider shapes.
 """
 
 from __future__ import annotations
@@ -15,23 +17,23 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Verifier
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain, Static
-from localspec.verify.block import Block
-from localspec.verify.match import Match
-from localspec.verify.token import Token
-from localspec.verify.traversal import Traversal
-from localspec.verify.tree import Tree
+from localspec.verify.block import BlockVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.token import TokenVerifier
+from localspec.verify.traversal import TraversalVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.exact.harness import OPEN, Setup, answers, assert_exact, first_tokens, passes, target_answers
 
 IID, WOR, FIXED = Draw.IID, Draw.WITHOUT_REPLACEMENT, Draw.FIXED
 
 CHAIN_RULES: dict[str, Verifier] = {
-    "token": Token(),
-    "block": Block(),
-    "tree": Tree(),
-    "traversal": Traversal(),
-    "match": Match(),
+    "token": TokenVerifier(),
+    "block": BlockVerifier(),
+    "tree": TreeVerifier(),
+    "traversal": TraversalVerifier(),
+    "match": MatchVerifier(),
 }
-TREE_RULES: dict[str, Verifier] = {"tree": Tree(), "traversal": Traversal(), "match": Match()}
+TREE_RULES: dict[str, Verifier] = {"tree": TreeVerifier(), "traversal": TraversalVerifier(), "match": MatchVerifier()}
 
 FILTERS: dict[str, Sampling] = {
     "open": OPEN,
@@ -90,7 +92,7 @@ SMALL = [
 @pytest.mark.parametrize(("rule", "form"), SMALL, ids=lambda value: value if isinstance(value, str) else value.name)
 @pytest.mark.parametrize("filters", FILTERS)
 @pytest.mark.parametrize("temperature", [0.0, *TEMPERATURES])
-def test_whole_generations_have_the_target_law(rule: str, form: Form, filters: str, temperature: float) -> None:
+def test_whole_generations_have_the_target_dist(rule: str, form: Form, filters: str, temperature: float) -> None:
     """Four tokens from the prompt on, every filter and temperature; temperature 0 is exactly the argmax text."""
     setup = form.of((CHAIN_RULES | TREE_RULES)[rule])
     setup = replace(setup, sampling=replace(FILTERS[filters], temperature=temperature), max_tokens=3, seed=7)

@@ -1,7 +1,9 @@
-"""Draft-length rules keep the target's law: what decides whether a token is drawn never depends on it (ALG 3.7).
+"""Draft-length rules keep the target's distribution: what decides whether a token is drawn never depends on it (ALG
+3.7).
 
-Each rule runs in the shipped loop over whole generations, so that its memory of past passes matters; the answers' law
-equals the target's to 1e-9. The same threshold applied *after* the draw is the control that must be caught.
+Each rule runs in the shipped loop over whole generations, so that its memory of past passes matters; the answers'
+distribution equals the target's to 1e-9. The same threshold applied *after* the draw is the control that must be
+caught.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from localspec.control import LENGTHS
 from localspec.control.lengths import Aimd
 from localspec.engine.draft import Draft, Draw, Step
 from localspec.engine.protocols import (
-    Chooser,
     Controller,
+    DistributionSource,
+    DraftBudget,
     History,
-    LawSource,
     Plan,
-    Room,
+    RandomSource,
     Shape,
     TreePolicy,
     Verifier,
@@ -28,10 +30,10 @@ from localspec.engine.protocols import (
 from localspec.methods import resolve
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain, Static
-from localspec.verify.block import Block
-from localspec.verify.token import Token
-from localspec.verify.traversal import Traversal
-from localspec.verify.tree import Tree
+from localspec.verify.block import BlockVerifier
+from localspec.verify.token import TokenVerifier
+from localspec.verify.traversal import TraversalVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.exact import wrong
 from tests.exact.harness import OPEN, Setup, answers, assert_exact, passes, target_answers, total_variation
 
@@ -41,10 +43,10 @@ FILTERS: dict[str, Sampling] = {"open": OPEN, "top-p": replace(OPEN, top_p=0.9, 
 # Limits that close the gate at some nodes and leave it open at others, whatever the temperature.
 SPELLINGS = ("confidence:0.6", "entropy:0.9", "margin:0.3", "adaptive:0.7")
 FORMS: dict[str, tuple[Verifier, TreePolicy, Shape, Draw]] = {
-    "token": (Token(), Chain(), Shape(2, 2, 1), IID),
-    "block": (Block(), Chain(), Shape(2, 2, 1), IID),
-    "tree": (Tree(), Static((2, 1)), Shape(4, 2, 2), WOR),
-    "traversal": (Traversal(), Static((2, 1)), Shape(4, 2, 2), WOR),
+    "token": (TokenVerifier(), Chain(), Shape(2, 2, 1), IID),
+    "block": (BlockVerifier(), Chain(), Shape(2, 2, 1), IID),
+    "tree": (TreeVerifier(), Static((2, 1)), Shape(4, 2, 2), WOR),
+    "traversal": (TraversalVerifier(), Static((2, 1)), Shape(4, 2, 2), WOR),
 }
 
 
@@ -85,7 +87,9 @@ def test_longer_generations(form: str, spelling: str) -> None:
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("draft_temperature", [0.0, 0.3, 2.0])
 def test_drafts_of_another_temperature(form: str, spelling: str, draft_temperature: float) -> None:
-    """The rules ask for a law that nothing is drawn from: point masses, sharpened and flattened drafts stay exact."""
+    """The rules ask for a distribution that nothing is drawn from: point masses, sharpened and flattened drafts stay
+    exact.
+    """
     setup = replace(ruled(form, spelled(spelling)), draft_temperature=draft_temperature, seed=5, max_tokens=3)
     assert_exact(answers(setup), target_answers(setup))
 
@@ -107,7 +111,7 @@ def test_the_limits_matter(spelling: str, temperature: float) -> None:
 
 @pytest.mark.parametrize("spelling", SPELLINGS[:3])
 def test_a_gate_means_the_same_at_every_temperature(spelling: str) -> None:
-    """Whether the first token is drafted depends on the pair's laws at temperature 1 and on nothing else."""
+    """Whether the first token is drafted depends on the pair's distributions at temperature 1 and on nothing else."""
     opened = [
         [min(found) > 0 for found in sizes("token", spelling, temperature)] for temperature in (0.0, 0.3, 1.0, 2.0)
     ]
@@ -135,15 +139,15 @@ def test_aimd(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_dropping_after_the_draw_is_caught(form: str) -> None:
-    """The same limit, asked of the drawn token, which is then dropped: biased by percents (ALG 3.7)."""
+    """The same limit, asked of the drawn token, which is then dropped: biased by percents."""
 
-    def dropped(draft: Draft, source: LawSource, chooser: Chooser) -> Draft:
+    def dropped(draft: Draft, source: DistributionSource, rng: RandomSource) -> Draft:
         keep = [0]
         for node in range(1, len(draft) + 1):
-            if draft.parents[node] in keep and draft.law(node).prob(int(draft.tokens[node])) >= 0.4:
+            if draft.parents[node] in keep and draft.dist(node).prob(int(draft.tokens[node])) >= 0.4:
                 keep.append(node)
         parents = [keep.index(int(draft.parents[node])) if node else -1 for node in keep]
-        return Draft.of([int(draft.tokens[node]) for node in keep], parents, [draft.laws[node] for node in keep], IID)
+        return Draft.of([int(draft.tokens[node]) for node in keep], parents, [draft.dists[node] for node in keep], IID)
 
     verifier, policy, shape, draw = FORMS[form]
     right = Setup(verifier, policy, shape.nodes, shape.depth, draw, max_tokens=3)
@@ -163,8 +167,8 @@ class Padded:
     def __init__(self, inner: Controller) -> None:
         self._inner = inner
 
-    def plan(self, history: History, room: Room) -> Plan:
-        return replace(self._inner.plan(history, room), widths=(1, 4, 4, 4, 5))
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        return replace(self._inner.plan(history, budget), widths=(1, 4, 4, 4, 5))
 
     def observe(self, step: Step, seconds: float) -> None:
         assert len(step.draft) in (0, 3, 4)

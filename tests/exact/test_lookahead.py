@@ -1,7 +1,7 @@
-"""Lookahead keeps the target's law: window, pool and n-grams are guesses, whatever the rule that judges them (ALG M3).
+"""Lookahead keeps the target's distribution: window, pool and n-grams are guesses, whatever the rule that judges them.
 
 Whole generations, every branch of chance replayed: the window's predictions and the pool depend on the passes before,
-so a wrong row or a stale draft would show in the law of the later tokens.
+so a wrong row or a stale draft would show in the distribution of the later tokens.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any, ClassVar
 import pytest
 
 from localspec.engine.draft import Draft, Draw, Step, Verdict
-from localspec.engine.protocols import Chooser, History, Laws, Plan, Rows, Verifier
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.protocols import Distributions, History, Plan, RandomSource, Rows, Verifier
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
-from localspec.methods import Parts
+from localspec.methods import DrafterContext
 from localspec.methods.lookahead import Lookahead
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain
-from localspec.verify.coupled import Coupled
-from localspec.verify.match import Match
-from localspec.verify.traversal import Traversal
-from localspec.verify.tree import Tree
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.traversal import TraversalVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.exact.harness import (
     OPEN,
     Setup,
@@ -34,7 +34,7 @@ from tests.exact.harness import (
     total_variation,
 )
 
-RULES: dict[str, Verifier] = {"match": Match(), "tree": Tree(), "traversal": Traversal()}
+RULES: dict[str, Verifier] = {"match": MatchVerifier(), "tree": TreeVerifier(), "traversal": TraversalVerifier()}
 SHAPES = ((2, 3, 2), (3, 2, 2), (1, 3, 1), (2, 4, 3))
 PENALTIES = replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3)
 FILTERS: dict[str, Sampling] = {"open": OPEN, "top-p": replace(OPEN, top_p=0.9, min_p=0.1), "penalties": PENALTIES}
@@ -42,7 +42,7 @@ FILTERS: dict[str, Sampling] = {"open": OPEN, "top-p": replace(OPEN, top_p=0.9, 
 
 def lookahead(w: int, n: int, g: int, kind: type[Lookahead] = Lookahead) -> Lookahead:
     options = {"W": w, "N": n, "G": g, "prompt": True}
-    return kind(Parts(None, Sampler(OPEN), Chain(), lambda: False, 3, options))
+    return kind(DrafterContext(None, Sampler(OPEN), Chain(), lambda: False, 3, options))
 
 
 def setup_of(rule: str, shape: tuple[int, int, int], kind: type[Lookahead] = Lookahead, **settings: Any) -> Setup:
@@ -82,21 +82,21 @@ def test_temperature_zero_is_the_argmax(rule: str, shape: tuple[int, int, int]) 
     """One text, that of the target, at any length."""
     for seed in range(5):
         setup = setup_of(rule, shape, sampling=replace(OPEN, temperature=0.0), seed=seed, max_tokens=20)
-        law = answers(setup)
-        assert len(law) == 1
-        assert_exact(law, target_answers(setup))
+        dist = answers(setup)
+        assert len(dist) == 1
+        assert_exact(dist, target_answers(setup))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("filters", FILTERS)
 def test_coupled_noise_keeps_the_text(shape: tuple[int, int, int], filters: str) -> None:
     """With the noise of a seed the text is that of plain decoding with this seed."""
-    setup = setup_of("match", shape, verifier=Coupled(), n_vocab=4, sampling=FILTERS[filters], max_tokens=30)
+    setup = setup_of("match", shape, verifier=CoupledVerifier(), n_vocab=4, sampling=FILTERS[filters], max_tokens=30)
     target, draft = setup.tables()
     for seed in range(10):
         texts = []
         for nodes in (setup.nodes, 0):
-            engine, context = build(replace(setup, nodes=nodes), target, draft, SeededChooser(seed))
+            engine, context = build(replace(setup, nodes=nodes), target, draft, SeededRandom(seed))
             for _ in engine.generate(context):
                 pass
             texts.append(context.tokens)
@@ -133,9 +133,9 @@ def test_a_target_that_repeats_is_guessed() -> None:
 class Careless(Lookahead):
     """Lets the window's cells be accepted."""
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
-        draft = super().propose(history, plan, chooser)
-        self._draft = replace(draft, scout=draft.scout & False)
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
+        draft = super().propose(history, plan, rng)
+        self._draft = replace(draft, scratch=draft.scratch & False)
         return self._draft
 
 
@@ -152,14 +152,14 @@ class GreedyNgrams:
     trees = True
     is_lossless = False
 
-    def walk(self, draft: Draft, laws: Laws, chooser: Chooser, position: int) -> Verdict:
+    def verify(self, draft: Draft, dists: Distributions, rng: RandomSource, position: int) -> Verdict:
         node = 0
         while True:
-            law = laws[node]
-            best = int(law.ids[law.probs.argmax()])
+            dist = dists[node]
+            best = int(dist.ids[dist.probs.argmax()])
             child = next((child for child in draft.children[node] if draft.tokens[child] == best), None)
             if child is None:
-                return draft.verdict(node, chooser.categorical(law))
+                return draft.verdict(node, rng.categorical(dist))
             node = child
 
 

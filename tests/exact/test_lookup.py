@@ -1,4 +1,4 @@
-"""Drafts read off the text keep the target's law: the real proposers through the shipped loop, by enumeration.
+"""Drafts read off the text keep the target's distribution: the real proposers through the shipped loop, by enumeration.
 
 The models repeat themselves, so that drafts occur and are accepted in whole, in part and not at all, which is asserted.
 """
@@ -13,27 +13,27 @@ import numpy as np
 import pytest
 
 from localspec.engine.draft import Draw, Step
-from localspec.engine.protocols import Chooser, Drafter, Growth, History, Plan, Rows, Verifier
+from localspec.engine.protocols import Drafter, DraftState, History, Plan, RandomSource, Rows, Verifier
 from localspec.engine.sampling import Sampler
-from localspec.methods import METHODS, Parts, resolve
+from localspec.methods import METHODS, DrafterContext, resolve
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling
 from localspec.testing.contract import random_table
 from localspec.trees.static import Chain
-from localspec.verify.block import Block
-from localspec.verify.match import Match
-from localspec.verify.token import Token
-from localspec.verify.traversal import Traversal
-from localspec.verify.tree import Tree
+from localspec.verify.block import BlockVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.token import TokenVerifier
+from localspec.verify.traversal import TraversalVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.exact import harness, wrong
 from tests.exact.harness import OPEN, Setup, Table, answers, assert_exact, target_answers, total_variation
 
 RULES: dict[str, Verifier] = {
-    "block": Block(),
-    "token": Token(),
-    "tree": Tree(),
-    "match": Match(),
-    "traversal": Traversal(),
+    "block": BlockVerifier(),
+    "token": TokenVerifier(),
+    "tree": TreeVerifier(),
+    "match": MatchVerifier(),
+    "traversal": TraversalVerifier(),
 }
 METHOD_OPTIONS: dict[str, tuple[str, dict[str, Value]]] = {
     "copy": ("copy", {}),
@@ -93,8 +93,8 @@ class Watched:
     def begin(self, history: History) -> None:
         self._inner.begin(history)
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser):
-        return self._inner.propose(history, plan, chooser)
+    def propose(self, history: History, plan: Plan, rng: RandomSource):
+        return self._inner.propose(history, plan, rng)
 
     def observe(self, step: Step, rows: Rows) -> None:
         self._tally.count(step)
@@ -104,7 +104,7 @@ class Watched:
 def maker(method: str, n_vocab: int, tally: Tally) -> Callable[[Table], Drafter]:
     """Return how a fresh drafter is made for each branch, as a session makes it."""
     name, options = METHOD_OPTIONS[method]
-    parts = Parts(None, Sampler(OPEN), Chain(), lambda: False, n_vocab, options)
+    parts = DrafterContext(None, Sampler(OPEN), Chain(), lambda: False, n_vocab, options)
     return lambda target: tally.watch(resolve(METHODS[name]).build(parts))
 
 
@@ -127,7 +127,7 @@ def n_vocab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(("method", "rule"), PAIRS)
 @pytest.mark.parametrize("filters", SAMPLINGS)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
-def test_whole_generations_have_the_target_law(
+def test_whole_generations_have_the_target_dist(
     method: str, rule: str, filters: str, temperature: float, n_vocab: int
 ) -> None:
     """Every method under every rule that can judge it, with filters and penalties that see the drafted tokens."""
@@ -164,22 +164,24 @@ def test_any_size_of_draft(method: str, nodes: int, n_vocab: int) -> None:
 @pytest.mark.parametrize("method", METHOD_OPTIONS)
 @pytest.mark.parametrize("rule", ["tree", "match"])
 def test_length_rules_may_look_at_counts(method: str, rule: str, n_vocab: int) -> None:
-    """A rule that ends a draft by what followed the context so far: still the target's law."""
-    asked: list[Growth] = []
+    """A rule that ends a draft by what followed the context so far: still the target's distribution."""
+    asked: list[DraftState] = []
 
-    def go_on(growth: Growth) -> bool:
-        asked.append(growth)
-        return growth.law.top * growth.chance > 0.6
+    def go_on(state: DraftState) -> bool:
+        asked.append(state)
+        return state.dist.top * state.chance > 0.6
 
     setup = setup_of(method, rule, n_vocab, Tally(), go_on=go_on)
     assert_exact(answers(setup), target_answers(setup))
     if method not in ("copy", "prompt-lookup"):  # they copy one place
-        assert {growth.law.top > 0.6 for growth in asked} == {True, False}
+        assert {state.dist.top > 0.6 for state in asked} == {True, False}
 
 
 @pytest.mark.parametrize("method", CHAINS)
 def test_drawing_again_after_a_mismatch_is_flagged(method: str, n_vocab: int) -> None:
-    """The rule that published look-up decoders use draws twice where the draft fails: far from the target's law."""
+    """The rule that published look-up decoders use draws twice where the draft fails: far from the target's
+    distribution.
+    """
     setup = replace(setup_of(method, "match", n_vocab, Tally(), max_tokens=3), verifier=wrong.Resampling())
     bias = total_variation(answers(setup), target_answers(setup))
     print(f"{method}: total variation {bias:.4f}")

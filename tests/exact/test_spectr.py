@@ -8,11 +8,11 @@ import pytest
 
 from localspec.engine.draft import Draw
 from localspec.methods import resolve
-from localspec.trees.spectr import SpecTr as Drafts
+from localspec.trees.spectr import SpecTrVerifier as Drafts
 from localspec.trees.static import Static
 from localspec.verify import VERIFIERS
-from localspec.verify.spectr import SpecTr
-from localspec.verify.token import Token
+from localspec.verify.spectr import SpecTrVerifier
+from localspec.verify.token import TokenVerifier
 from tests.exact.harness import (
     EXACT,
     OPEN,
@@ -25,7 +25,7 @@ from tests.exact.harness import (
     target_answers,
     total_variation,
 )
-from tests.exact.reference import reference_law
+from tests.exact.reference import reference_dist
 from tests.exact.test_expectations import outcomes
 
 SAMPLINGS = {
@@ -42,7 +42,9 @@ def test_one_pass(drafts: int, length: int, filters: str, temperature: float) ->
     """Independent drafts with duplicates among them, kept in the order of drawing."""
     nodes = drafts * length
     sampling = replace(SAMPLINGS[filters], temperature=temperature)
-    setup = Setup(SpecTr(), Drafts(drafts=drafts), nodes, length, sampling=sampling, draft_temperature=1.0, seed=3)
+    setup = Setup(
+        SpecTrVerifier(), Drafts(drafts=drafts), nodes, length, sampling=sampling, draft_temperature=1.0, seed=3
+    )
     setup = replace(setup, max_tokens=length + 1)
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
@@ -52,7 +54,9 @@ def test_one_pass(drafts: int, length: int, filters: str, temperature: float) ->
 @pytest.mark.parametrize("seed", range(2))
 def test_long_and_many_drafts(drafts: int, length: int, seed: int) -> None:
     """After an accepted token the drafts that agree with it go on, and those are one, two or three."""
-    setup = Setup(SpecTr(), Drafts(drafts=drafts), drafts * length, length, sampling=SAMPLINGS["filtered"], seed=seed)
+    setup = Setup(
+        SpecTrVerifier(), Drafts(drafts=drafts), drafts * length, length, sampling=SAMPLINGS["filtered"], seed=seed
+    )
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
@@ -60,15 +64,17 @@ def test_long_and_many_drafts(drafts: int, length: int, seed: int) -> None:
 @pytest.mark.parametrize("filters", SAMPLINGS)
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
 def test_a_greater_rho(rho: float, filters: str, temperature: float) -> None:
-    """Below the least that is exact the option does nothing, above it chances sink and the law stays."""
+    """Below the least that is exact the option does nothing, above it chances sink and the distribution stays."""
     sampling = replace(SAMPLINGS[filters], temperature=temperature)
-    setup = Setup(SpecTr(rho), Drafts(drafts=3), 3, 1, sampling=sampling, draft_temperature=1.0, seed=3, max_tokens=2)
+    setup = Setup(
+        SpecTrVerifier(rho), Drafts(drafts=3), 3, 1, sampling=sampling, draft_temperature=1.0, seed=3, max_tokens=2
+    )
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
 def test_a_greater_rho_accepts_less() -> None:
     """The default asks for nothing, so it is the rule of the formula."""
-    setups = [Setup(SpecTr(rho), Drafts(drafts=3), 3, 1, seed=3, max_tokens=99) for rho in (1.0, 6.0, 40.0)]
+    setups = [Setup(SpecTrVerifier(rho), Drafts(drafts=3), 3, 1, seed=3, max_tokens=99) for rho in (1.0, 6.0, 40.0)]
     accepted = [sum(weight * len(step.verdict.path) for weight, step in passes(setup)) for setup in setups]
     assert accepted[0] > accepted[1] + 0.01
     assert accepted[1] > accepted[2] + 0.01
@@ -88,23 +94,23 @@ def test_every_parameter_of_a_lossless_rule_is_enumerated() -> None:
 def test_other_trees(widths: tuple[int, ...], draw: Draw) -> None:
     """Any expansion vector will do, and point masses are tried one by one."""
     nodes = Static(widths).shape(0).nodes
-    setup = Setup(SpecTr(), Static(widths), nodes, 2, draw, SAMPLINGS["filtered"], max_tokens=3, seed=2)
+    setup = Setup(SpecTrVerifier(), Static(widths), nodes, 2, draw, SAMPLINGS["filtered"], max_tokens=3, seed=2)
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
 @pytest.mark.parametrize("filters", SAMPLINGS)
 @pytest.mark.parametrize("seed", range(3))
 def test_whole_generations(filters: str, seed: int) -> None:
-    setup = Setup(SpecTr(), Drafts(drafts=2), 2, 1, sampling=SAMPLINGS[filters], max_tokens=3, seed=seed)
+    setup = Setup(SpecTrVerifier(), Drafts(drafts=2), 2, 1, sampling=SAMPLINGS[filters], max_tokens=3, seed=seed)
     assert_exact(answers(setup), target_answers(setup))
 
 
 @pytest.mark.parametrize("filters", SAMPLINGS)
 @pytest.mark.parametrize("seed", range(4))
 def test_one_draft_is_the_token_rule(filters: str, seed: int) -> None:
-    """The joint law of draft, acceptance and own token is that of token rejection."""
-    setup = Setup(SpecTr(), depth=3, nodes=3, sampling=SAMPLINGS[filters], seed=seed, max_tokens=99)
-    mine, its = outcomes(setup), outcomes(replace(setup, verifier=Token()))
+    """The joint distribution of draft, acceptance and own token is that of token rejection."""
+    setup = Setup(SpecTrVerifier(), depth=3, nodes=3, sampling=SAMPLINGS[filters], seed=seed, max_tokens=99)
+    mine, its = outcomes(setup), outcomes(replace(setup, verifier=TokenVerifier()))
     assert all(abs(mine.get(key, 0.0) - its.get(key, 0.0)) < EXACT for key in mine.keys() | its.keys())
 
 
@@ -112,10 +118,10 @@ def test_one_draft_is_the_token_rule(filters: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_acceptance_is_that_of_the_formula(k: int, seed: int) -> None:
     """One token, k drafts: accepted with 1 - (1 - beta(rho))^k, rho by a search of the test's own."""
-    setup = Setup(SpecTr(), Drafts(drafts=k), k, 1, seed=seed, max_tokens=99)
+    setup = Setup(SpecTrVerifier(), Drafts(drafts=k), k, 1, seed=seed, max_tokens=99)
     accepted = sum(weight * len(step.verdict.path) for weight, step in passes(setup))
     target, draft = setup.tables()
-    p, q = (reference_law(table(PROMPT), PROMPT, setup.sampling) for table in (target, draft))
+    p, q = (reference_dist(table(PROMPT), PROMPT, setup.sampling) for table in (target, draft))
 
     def beta(rho: float) -> float:
         return sum(min(q.get(token, 0.0), chance / rho) for token, chance in p.items())
@@ -135,7 +141,7 @@ def test_wrong_forms_are_caught(spoil: str, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr("localspec.verify.spectr._Choice.rest", lambda choice: choice._p)
     biases = []
     for seed in range(4):
-        setup = Setup(SpecTr(), Drafts(drafts=2), 2, 1, seed=seed, max_tokens=2)
+        setup = Setup(SpecTrVerifier(), Drafts(drafts=2), 2, 1, seed=seed, max_tokens=2)
         biases.append(total_variation(first_tokens(setup, passes(setup)), target_answers(setup)))
     print(f"{spoil}: total variation {max(biases):.4f}")
     assert max(biases) > 0.01

@@ -1,4 +1,5 @@
-"""Every expansion policy gives the target's law under every rule that takes its drafts, by enumeration (ALG 5.1).
+"""Every expansion policy gives the target's distribution under every rule that takes its drafts, by enumeration (ALG
+5.1).
 
 The policies decide as they draw, or choose among candidates; what each may look at is what these tests hold them to.
 Wrong forms of the same policies stand beside them and are caught.
@@ -13,10 +14,10 @@ import pytest
 
 from localspec.control.schedule import Probing
 from localspec.engine import acceptance
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Chooser, LawSource, TreePolicy, Verifier
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.protocols import DistributionSource, RandomSource, TreePolicy, Verifier
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling
 from localspec.trees.dyspec import DySpec, DySpecLayered
@@ -25,12 +26,12 @@ from localspec.trees.opt_tree import OptTree
 from localspec.trees.p_split import PSplit
 from localspec.trees.sequoia import Sequoia
 from localspec.trees.specinfer import SpecInfer
-from localspec.trees.spectr import SpecTr as Drafts
-from localspec.verify.coupled import Coupled
-from localspec.verify.match import Match
-from localspec.verify.spectr import SpecTr
-from localspec.verify.traversal import Traversal
-from localspec.verify.tree import Tree
+from localspec.trees.spectr import SpecTrVerifier as Drafts
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.spectr import SpecTrVerifier
+from localspec.verify.traversal import TraversalVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.exact import wrong
 from tests.exact.harness import (
     EXACT,
@@ -46,7 +47,7 @@ from tests.exact.harness import (
     total_variation,
     worst,
 )
-from tests.exact.reference import reference_law
+from tests.exact.reference import reference_dist
 
 IID, WOR, FIXED, COUPLED = Draw.IID, Draw.WITHOUT_REPLACEMENT, Draw.FIXED, Draw.COUPLED
 
@@ -64,7 +65,12 @@ POLICIES: dict[str, TreePolicy] = {
     "opt-tree": OptTree(),
 }
 CHOSEN = {"eagle2", "opt-tree"}  # never drawn, whatever the plan says
-RULES: dict[str, Verifier] = {"tree": Tree(), "traversal": Traversal(), "match": Match(), "spectr": SpecTr()}
+RULES: dict[str, Verifier] = {
+    "tree": TreeVerifier(),
+    "traversal": TraversalVerifier(),
+    "match": MatchVerifier(),
+    "spectr": SpecTrVerifier(),
+}
 PENALTIES = replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3)
 SAMPLINGS = {
     "top-k, penalties": replace(PENALTIES, top_k=2),
@@ -100,7 +106,7 @@ def cases(*rules: str) -> list[Case]:
 
 @pytest.mark.parametrize("case", cases(), ids=str)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
-def test_one_pass_has_the_target_law(case: Case, temperature: float) -> None:
+def test_one_pass_has_the_target_dist(case: Case, temperature: float) -> None:
     """Three nodes in up to three levels, penalties that see each node's own path, a vocabulary of three."""
     setup = replace(case.setup(3), sampling=replace(PENALTIES, temperature=temperature), max_tokens=4, seed=1)
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
@@ -120,7 +126,7 @@ LEARNERS = ("sequoia that learns", "dyspec", "dyspec-layered", "eagle2")
 
 @pytest.mark.parametrize("case", [case for case in cases() if case.policy in LEARNERS], ids=str)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
-def test_what_passes_teach_keeps_the_law(case: Case, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_passes_teach_keeps_the_dist(case: Case, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees that follow the acceptance of earlier passes, which here turns their shape around at once."""
     monkeypatch.setattr(acceptance, "PRIOR", 0.01)
     monkeypatch.setattr(acceptance, "FIRST", 1)
@@ -135,7 +141,7 @@ def test_what_passes_teach_keeps_the_law(case: Case, temperature: float, monkeyp
 
 
 @pytest.mark.parametrize("case", cases(), ids=str)
-def test_whole_generations_have_the_target_law(case: Case) -> None:
+def test_whole_generations_have_the_target_dist(case: Case) -> None:
     """From the prompt on: passes follow one another, and near the end the trees are cut."""
     setup = replace(case.setup(3, 2), sampling=SAMPLINGS["top-k, penalties"], max_tokens=3, seed=2)
     assert_exact(answers(setup), target_answers(setup))
@@ -151,10 +157,10 @@ def test_at_temperature_0_the_text_is_the_argmax(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in cases("tree", "traversal") if case.draw is WOR], ids=str)
-def test_a_rule_that_ends_drafts_by_their_laws(case: Case) -> None:
-    """`go_on` may look at the law at hand, at the node's own chance, and at how many nodes there are."""
+def test_a_rule_that_ends_drafts_by_their_dists(case: Case) -> None:
+    """`go_on` may look at the distribution at hand, at the node's own chance, and at how many nodes there are."""
     setup = replace(
-        case.setup(4), go_on=lambda growth: growth.law.top < 0.9 and growth.chance * (4 - growth.n_nodes) > 0.3
+        case.setup(4), go_on=lambda state: state.dist.top < 0.9 and state.chance * (4 - state.n_nodes) > 0.3
     )
     setup = replace(setup, sampling=replace(OPEN, top_k=2), max_tokens=4, seed=5)
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
@@ -174,15 +180,15 @@ def test_five_nodes(case: Case, seed: int) -> None:
 def test_coupled_text_is_that_of_plain_decoding(name: str, nodes: int) -> None:
     """Over a hundred noise tables: the policy may look at the very noise that the target uses."""
     sampling = replace(PENALTIES, temperature=1.5)
-    setup = Setup(Coupled(), POLICIES[name], nodes, 4, COUPLED, sampling, n_vocab=4, max_tokens=6, seed=21)
+    setup = Setup(CoupledVerifier(), POLICIES[name], nodes, 4, COUPLED, sampling, n_vocab=4, max_tokens=6, seed=21)
     target, draft = setup.tables()
     for seed in range(100):
-        engine, context = build(setup, target, draft, SeededChooser(seed))
+        engine, context = build(setup, target, draft, SeededRandom(seed))
         for _ in engine.generate(context):
             pass
-        text, chooser = PROMPT, SeededChooser(seed)
+        text, rng = PROMPT, SeededRandom(seed)
         while len(text) < len(PROMPT) + setup.max_tokens:
-            text += (chooser.race(len(text), Sampler(sampling).law(target(text), text))[0],)
+            text += (rng.gumbel_top_k(len(text), Sampler(sampling).dist(target(text), text))[0],)
         assert tuple(context.tokens) == text
 
 
@@ -191,7 +197,9 @@ def test_coupled_text_is_that_of_plain_decoding(name: str, nodes: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_accepted_tokens_are_the_sum_of_the_values(policy: TreePolicy, draw: Draw, seed: int) -> None:
     """DySpec's estimate is exact where draft and target agree and the target draws for itself (arXiv 2410.11744)."""
-    setup = Setup(Match(), policy, 4, 3, draw, replace(PENALTIES, top_k=3), distance=0.0, seed=seed, max_tokens=9)
+    setup = Setup(
+        MatchVerifier(), policy, 4, 3, draw, replace(PENALTIES, top_k=3), distance=0.0, seed=seed, max_tokens=9
+    )
     target, _ = setup.tables()
     weights: dict[tuple[int, ...], float] = {}
     accepted: dict[tuple[int, ...], float] = {}
@@ -207,7 +215,7 @@ def test_accepted_tokens_are_the_sum_of_the_values(policy: TreePolicy, draw: Dra
         for node in range(1, len(draft.tokens)):
             parent = int(draft.parents[node])
             text = (*PROMPT, *draft.path(parent))
-            q = reference_law(target(text), text, setup.sampling)
+            q = reference_dist(target(text), text, setup.sampling)
             elder = sum(q[int(draft.tokens[at])] for at in draft.children[parent] if at < node)
             share = q[int(draft.tokens[node])] / (1.0 - elder)
             values.append(values[parent] * slots[parent] * share)
@@ -215,21 +223,21 @@ def test_accepted_tokens_are_the_sum_of_the_values(policy: TreePolicy, draw: Dra
         assert accepted[key] / weights[key] == pytest.approx(sum(values[1:]), abs=EXACT)
 
 
-def trimmed(draft: Draft, source: LawSource, chooser: Chooser) -> Draft:
+def trimmed(draft: Draft, source: DistributionSource, rng: RandomSource) -> Draft:
     """Draw a generous tree, then keep the two nodes of the highest realised value: looks like DySpec, and is not."""
     values = [1.0]
     for node in range(1, len(draft) + 1):
-        values.append(values[int(draft.parents[node])] * draft.law(node).prob(int(draft.tokens[node])))
+        values.append(values[int(draft.parents[node])] * draft.dist(node).prob(int(draft.tokens[node])))
     kept = sorted(sorted(range(1, len(draft) + 1), key=lambda node: (-values[node], node))[:2])
     nodes = [0, *kept]
     parents = [-1, *(nodes.index(int(draft.parents[node])) for node in kept)]
-    laws: list[Law | None] = [draft.laws[node] for node in nodes]
-    return Draft.of([int(draft.tokens[node]) for node in nodes], parents, laws, WOR)
+    dists: list[Distribution | None] = [draft.dists[node] for node in nodes]
+    return Draft.of([int(draft.tokens[node]) for node in nodes], parents, dists, WOR)
 
 
-@pytest.mark.parametrize("rule", [Tree(), Traversal()], ids=["tree", "traversal"])
+@pytest.mark.parametrize("rule", [TreeVerifier(), TraversalVerifier()], ids=["tree", "traversal"])
 def test_trimming_afterwards_is_caught(rule: Verifier) -> None:
-    """The same tree, pruned by what was drawn instead of grown by it, has another law."""
+    """The same tree, pruned by what was drawn instead of grown by it, has another distribution."""
     biases = []
     for seed in range(4):
         right = Setup(rule, DySpec(calibrated=False), 4, 2, WOR, seed=seed, max_tokens=3)
@@ -246,9 +254,9 @@ def test_selection_among_an_adaptive_number_of_drafts_is_caught() -> None:
     assert IID not in policy.draws
     biases = []
     for seed in range(4):
-        setup = Setup(SpecTr(), policy, 3, 2, IID, seed=seed, max_tokens=3)
+        setup = Setup(SpecTrVerifier(), policy, 3, 2, IID, seed=seed, max_tokens=3)
         biases.append(worst(first_tokens(setup, passes(setup)), target_answers(setup)))
-        right = replace(setup, verifier=Tree())
+        right = replace(setup, verifier=TreeVerifier())
         assert_exact(first_tokens(right, passes(right)), target_answers(right))
     assert max(biases) > 1e-4
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 
 from localspec.engine.draft import Draft, Step
-from localspec.engine.protocols import Chooser, History, Plan, Rows
+from localspec.engine.protocols import History, Plan, RandomSource, Rows
 
 
 class Adversary:
@@ -28,7 +28,7 @@ class Adversary:
         """Return the token to propose for an absolute position."""
         raise AssertionError("each adversary has its own")
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Build the tree of guesses within the plan."""
         tokens, parents, tip = [history.tokens[-1]], [-1], 0
         for depth in range(plan.max_depth):

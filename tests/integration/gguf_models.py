@@ -15,7 +15,7 @@ MAMBA = Shape(arch="mamba", vocab=512, width=64, layers=2, ctx=1024, quant="F32"
 JAMBA = Shape(arch="jamba", vocab=512, width=64, layers=2, heads=4, kv_heads=2, ff=128, ctx=1024, quant="F32")
 SLIDING = Shape(arch="gemma3", vocab=512, width=64, layers=6, heads=4, kv_heads=2, ff=128, window=16, quant="F32")
 
-# With F32 cells and without flash attention, float noise is only the order of sums (ALG 0.3).
+# With F32 cells and without flash attention, float noise is only the order of sums.
 EXACT = LoadOptions(threads=1, kv_type="f32", flash_attn="off", n_ctx=512, n_batch=64)
 
 STORYTELLER = Path(__file__).parents[2] / "models" / "storyteller"

@@ -1,4 +1,4 @@
-"""Same text, up to floating-point ties: measured, printed, never a blanket tolerance (ALG 3.5, 5.2).
+"""Same text, up to floating-point ties: measured, printed, never a blanket tolerance.
 
 A target computes slightly different logits for a row in a batch than for the row alone. A fork between two texts is
 accepted only where plain decoding would have taken the other token from logits that lie within four times that drift;

@@ -1,6 +1,6 @@
 """The storyteller pair on real llama.cpp, as the integration tests use it, and plain decoding to compare with.
 
-The configuration of ALG 5.2: F32 cache, flash attention off, one thread, so that a batch's rows differ from
+The configuration: F32 cache, flash attention off, one thread, so that a batch's rows differ from
 one-by-one rows as little as they can.
 """
 
@@ -20,12 +20,12 @@ from localspec.control.lengths import Fixed
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw, Step
 from localspec.engine.loop import Engine
-from localspec.engine.protocols import Chooser, Controller, Drafter, History, Plan, Room, Shape, Verifier
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.protocols import Controller, DraftBudget, Drafter, History, Plan, RandomSource, Shape, Verifier
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods.plain import Plain
 from localspec.settings.request import Sampling
-from localspec.verify.match import Match
+from localspec.verify.match import MatchVerifier
 from tests.integration.near_ties import assert_same_text
 
 STORYTELLER = Path(str(files("localspec.models"))) / "storyteller"
@@ -70,8 +70,8 @@ class Padded:
         self._inner = inner
         self._widths = widths
 
-    def plan(self, history: History, room: Room) -> Plan:
-        return replace(self._inner.plan(history, room), widths=self._widths)
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        return replace(self._inner.plan(history, budget), widths=self._widths)
 
     def observe(self, step: Step, seconds: float) -> None:
         self._inner.observe(step, seconds)
@@ -86,7 +86,7 @@ def generate(
     shape: Shape = NOTHING,
     draw: Draw = Draw.IID,
     sampling: Sampling = GREEDY,
-    chooser: Chooser | None = None,
+    rng: RandomSource | None = None,
     max_tokens: int = 120,
     stops: tuple[str, ...] = (),
     eog: frozenset[int] | None = None,
@@ -97,14 +97,14 @@ def generate(
     model = target.model
     tokens = model.tokenize(prompt, add_bos=True) if isinstance(prompt, str) else prompt
     vocabulary = Vocabulary(model.is_eog if eog is None else eog.__contains__, model.piece)
-    context = Context(tokens, vocabulary, n_ctx=n_ctx or target.traits.n_ctx, max_tokens=max_tokens, stops=stops)
+    context = Context(tokens, vocabulary, n_ctx=n_ctx or target.capabilities.n_ctx, max_tokens=max_tokens, stops=stops)
     engine = Engine(
         target,
         {"drafter": drafter},
         verifier,
         Padded(Fixed("drafter", shape, draw), widths),
         Sampler(sampling),
-        chooser or SeededChooser(sampling.seed or 0),
+        rng or SeededRandom(sampling.seed or 0),
         time.perf_counter,
         lambda: False,
     )
@@ -119,7 +119,7 @@ def generate(
 
 def plain(target: LlamaBackend, verifier: Verifier | None = None, **settings: Any) -> Run:
     """Decode plainly with the same engine."""
-    return generate(target, Plain(), verifier or Match(), **settings)
+    return generate(target, Plain(), verifier or MatchVerifier(), **settings)
 
 
 def assert_same(target: LlamaBackend, prompt: str, expected: Run, got: Run, sampling: Sampling) -> None:

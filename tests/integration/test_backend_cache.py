@@ -62,7 +62,7 @@ def test_a_long_run_of_trees_agrees_with_a_fresh_context(backend: LlamaBackend, 
         for _ in range(int(rng.integers(1, 4))):  # levels of decodes
             first, n = len(parents), int(rng.integers(1, 6))
             new = [int(rng.integers(-1, first + at)) for at in range(n)]
-            if len(set(range(first + n)) - set(parents + new)) > backend.traits.max_leaves:
+            if len(set(range(first + n)) - set(parents + new)) > backend.capabilities.max_leaves:
                 break
             backend.extend(rng.integers(1, 512, n).astype(np.int32), new)
             parents += new
@@ -177,9 +177,11 @@ def test_a_cancel_within_a_slow_pass_leaves_what_was_committed(model: Model, mon
 
 
 def test_the_widest_draft_is_decoded(model: Model) -> None:
-    """As many rows as the traits promise, every one with logits; llama.cpp ends the process where it planned fewer."""
+    """As many rows as the capabilities promise, every one with logits; llama.cpp ends the process where it planned
+    fewer.
+    """
     with LlamaBackend(model, LoadOptions(threads=1, n_ctx=600)) as backend:
-        rows = backend.traits.max_rows
+        rows = backend.capabilities.max_rows
         assert 64 < rows < 512
         backend.prefill(PREFIX, never)
         last = backend.extend([1] * rows, list(range(-1, rows - 1))).logits(rows - 1)
@@ -190,8 +192,8 @@ def test_the_widest_draft_is_decoded(model: Model) -> None:
 
 def test_a_full_context_is_a_named_error(model: Model) -> None:
     with LlamaBackend(model, LoadOptions(threads=1, n_ctx=20)) as backend:
-        assert backend.traits.n_ctx == 20
-        assert backend.traits.max_rows == 20
+        assert backend.capabilities.n_ctx == 20
+        assert backend.capabilities.max_rows == 20
         backend.prefill(PREFIX, never)
         backend.extend([1] * 11, list(range(-1, 10)))
         with pytest.raises(ResourceError, match="context is full") as caught:
@@ -219,7 +221,7 @@ def test_a_lone_token_in_a_wider_pass(backend: LlamaBackend, fresh: LlamaBackend
     """The rows that nobody reads change nothing and stay nowhere, also where the context grows out of them."""
     backend.prefill([3 + i % 40 for i in range(length)] or [1], never)
     backend.truncate(length)
-    backend.lone_rows = 4
+    backend.decode_rows = 4
     backend.extend([5], [-1])
     assert backend._batch.struct.n_tokens == 4
     backend.truncate(length)
@@ -237,7 +239,7 @@ def test_a_lone_token_in_a_wider_pass(backend: LlamaBackend, fresh: LlamaBackend
 
 def test_a_lone_token_has_no_wider_pass_than_there_is_room_for(model: Model) -> None:
     with LlamaBackend(model, LoadOptions(threads=1, n_ctx=12)) as backend:
-        backend.lone_rows = 4
+        backend.decode_rows = 4
         backend.prefill(PREFIX, never)
         for _ in range(3):
             backend.extend([5], [-1])
@@ -249,7 +251,7 @@ def test_a_lone_token_has_no_wider_pass_than_there_is_room_for(model: Model) -> 
 
 def test_more_leaves_than_sequences_assert(model: Model) -> None:
     with LlamaBackend(model, LoadOptions(threads=1, n_ctx=256, max_leaves=2)) as backend:
-        assert backend.traits.max_leaves == 2
+        assert backend.capabilities.max_leaves == 2
         backend.extend([1, 2, 3], [-1, 0, 0])
         with pytest.raises(AssertionError, match="more leaves"):
             backend.extend([4], [0])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.backends.cells import Cells, Copy, Growth, Remove
+from localspec.backends.cells import Cells, Copy, DraftState, Remove
 
 N_SEQUENCES = 6
 
@@ -41,14 +41,14 @@ class Cache:
     def end(self, sequence: int) -> int:
         return max((cell.position + 1 for cell in self.cells if sequence in cell.sequences), default=0)
 
-    def decode(self, growth: Growth) -> list[tuple[int, ...]]:
+    def decode(self, state: DraftState) -> list[tuple[int, ...]]:
         """Add the nodes; return for each the names of the cells it sees, itself last."""
-        owners = [set(own) for own in growth.sequences] or [{0} for _ in growth.positions]
+        owners = [set(own) for own in state.sequences] or [{0} for _ in state.positions]
         ends = {s: self.end(s) for own in owners for s in own}
         for own in owners:
             assert len({ends[s] for s in own}) == 1, "sequences that share a node must end together"
         new = []
-        for position, own in zip(growth.positions, owners, strict=True):
+        for position, own in zip(state.positions, owners, strict=True):
             new.append(Cell(self.n_named, position, own))
             self.n_named += 1
         self.cells += new
@@ -85,12 +85,12 @@ class Drive:
     def extend(self, parents: list[int]) -> None:
         if self.n_leaves(self.parents + parents) > N_SEQUENCES:
             return
-        growth = self.cells.grow(parents)
-        self.cache.apply(growth.copies)
+        state = self.cells.grow(parents)
+        self.cache.apply(state.copies)
         first = len(self.parents)
         self.parents += parents
         self.names += range(self.cache.n_named, self.cache.n_named + len(parents))
-        for node, seen in enumerate(self.cache.decode(growth), first):
+        for node, seen in enumerate(self.cache.decode(state), first):
             assert list(seen) == self.committed + [self.names[at] for at in self.path(node)]
 
     def keep(self, node: int) -> None:
@@ -136,9 +136,9 @@ def test_every_node_sees_its_path_and_nothing_else(data: st.DataObject) -> None:
 def test_chains_stay_on_sequence_0_and_copy_nothing(lengths: list[int]) -> None:
     cells = Cells(N_SEQUENCES)
     for n in lengths:
-        growth = cells.grow(list(range(cells.n_open - 1, cells.n_open + n - 1)))
-        assert not growth.copies
-        assert not growth.sequences
+        state = cells.grow(list(range(cells.n_open - 1, cells.n_open + n - 1)))
+        assert not state.copies
+        assert not state.sequences
     n = sum(lengths)
     assert cells.keep(list(range(n - 1))) == [Remove(0 if n > 1 else -1, n - 1)]
     assert cells.keep([]) == []

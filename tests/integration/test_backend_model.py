@@ -23,7 +23,7 @@ from localspec.errors import (
     ResourceError,
     UsageError,
 )
-from localspec.session.loading import Loaded, load_model, look_at
+from localspec.session.loading import Loaded, inspect_model, load_model
 from scripts.make_random_gguf import Shape
 from tests.integration.gguf_models import EXACT, JAMBA, MAMBA, SLIDING, STORYTELLER, TINY, never, random_gguf
 
@@ -148,11 +148,11 @@ def test_the_smallest_context(model: Model) -> None:
 
 def test_defaults(model: Model) -> None:
     with LlamaBackend(model, LoadOptions(threads=1)) as backend:
-        assert backend.traits.n_ctx == TINY.ctx
-        assert backend.traits.n_vocab == TINY.vocab
-        assert backend.traits.can_rollback
-        assert backend.traits.max_leaves == 16
-        assert backend.traits.devices
+        assert backend.capabilities.n_ctx == TINY.ctx
+        assert backend.capabilities.n_vocab == TINY.vocab
+        assert backend.capabilities.can_rollback
+        assert backend.capabilities.max_leaves == 16
+        assert backend.capabilities.devices
         assert backend.length == 0
         assert backend.evaluated == 0
 
@@ -339,7 +339,7 @@ def test_the_bundled_pair_loads_and_writes(name: str) -> None:
 
 def load(path: Path) -> Loaded:
     """Load a model as `localspec run` does: its header is read first."""
-    loading = load_model(look_at(str(path)), EXACT, "target", lambda: False)
+    loading = load_model(inspect_model(str(path)), EXACT, "target", lambda: False)
     while True:
         try:
             next(loading)

@@ -30,8 +30,8 @@ def sliding() -> Iterator[LlamaBackend]:
 
 def test_a_recurrent_model_cannot_roll_back(recurrent: LlamaBackend) -> None:
     assert recurrent.model.is_stateful
-    assert not recurrent.traits.can_rollback
-    assert recurrent.traits.max_leaves == 1
+    assert not recurrent.capabilities.can_rollback
+    assert recurrent.capabilities.max_leaves == 1
     assert recurrent.length == 0
     assert recurrent.kv_bytes == 0
     recurrent.extend([1, 2], [-1, 0])
@@ -78,8 +78,8 @@ def test_a_cancelled_prefill_clears_a_recurrent_state(recurrent: LlamaBackend) -
 
 @pytest.mark.parametrize("name", ["chain", "binary", "sixteen"])
 def test_trees_beyond_the_window_of_a_sliding_window_model(sliding: LlamaBackend, name: str) -> None:
-    assert sliding.traits.can_rollback
-    assert sliding.traits.max_leaves == 16
+    assert sliding.capabilities.can_rollback
+    assert sliding.capabilities.max_leaves == 16
     parents = TREES[name]
     tokens = list(range(20, 20 + len(parents)))
     sliding.prefill(TEXT, never)

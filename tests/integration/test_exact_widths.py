@@ -107,7 +107,7 @@ def test_nothing_wider_is_tried_after_an_inexact_width() -> None:
 @pytest.mark.parametrize("changed", [{"can_rollback": False}, {"max_rows": 1}, {"n_ctx": 20}])
 def test_where_passes_cannot_be_tried_one_row_is_exact(changed: dict[str, Any]) -> None:
     backend = Planted(lambda backend, width: False)
-    backend.traits = replace(backend.traits, **changed)
+    backend.capabilities = replace(backend.capabilities, **changed)
     assert measured(backend) == (1,)
 
 

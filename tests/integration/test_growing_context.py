@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.backends import growing_context as room
+from localspec.backends import growing_context
 from localspec.backends.devices import Device
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import AHEAD, LlamaBackend, LoadOptions, Model
@@ -20,14 +20,14 @@ from tests.integration.test_backend_cache import NOISE, PREFIX, assert_same_futu
 
 @pytest.fixture(autouse=True)
 def _contexts_grow_from_sixteen_positions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "FIRST", 16)
-    monkeypatch.setattr(room, "SMALL", 0)
+    monkeypatch.setattr(growing_context, "FIRST", 16)
+    monkeypatch.setattr(growing_context, "SMALL", 0)
 
 
 @pytest.fixture
 def whole(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaBackend]:
     with monkeypatch.context() as patch:
-        patch.setattr(room, "FIRST", EXACT.n_ctx)
+        patch.setattr(growing_context, "FIRST", EXACT.n_ctx)
         backend = LlamaBackend(model)
     with backend:
         yield backend
@@ -43,7 +43,7 @@ def test_rows_are_bit_for_bit_those_of_a_context_of_full_length(
 ) -> None:
     options = replace(EXACT, kv_type=kv_type)
     with LlamaBackend(model, options) as growing:
-        monkeypatch.setattr(room, "FIRST", options.n_ctx)
+        monkeypatch.setattr(growing_context, "FIRST", options.n_ctx)
         with LlamaBackend(model, options) as whole:
             sizes = []
             token = 11
@@ -201,7 +201,7 @@ def test_where_nothing_is_won_it_is_of_full_length(
     shape: Shape, options: LoadOptions, changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in changed.items():
-        monkeypatch.setattr(room, name, value)
+        monkeypatch.setattr(growing_context, name, value)
     with Model(random_gguf(shape), options) as model, LlamaBackend(model, options) as backend:
         assert size(backend) == options.n_ctx
 

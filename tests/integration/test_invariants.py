@@ -11,14 +11,14 @@ import pytest
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.draft import Draft, Draw, Source, Step
-from localspec.engine.protocols import Chooser, History, Plan, Rows, Shape
+from localspec.engine.protocols import History, Plan, RandomSource, Rows, Shape
 from localspec.engine.sampling import Sampler
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain, Static
-from localspec.verify.block import Block
-from localspec.verify.match import Match
-from localspec.verify.tree import Tree
+from localspec.verify.block import BlockVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.integration import pair
 from tests.integration.adversaries import Oracle
 from tests.integration.pair import OPENINGS
@@ -43,7 +43,7 @@ class Watching(DraftModel):
         for cache in (self._target, self._backend):
             assert isinstance(cache, LlamaBackend)
             assert api.llama_memory_seq_pos_max(cache._memory, 0) == cache.length - 1
-            for sequence in range(1, cache.traits.max_leaves):
+            for sequence in range(1, cache.capabilities.max_leaves):
                 assert api.llama_memory_seq_pos_max(cache._memory, sequence) < cache.length
             cache.check()
         assert self._backend.length <= length
@@ -52,9 +52,9 @@ class Watching(DraftModel):
 @pytest.mark.parametrize(
     ("policy", "rule", "draw"),
     [
-        (Chain(), Block(), Draw.IID),
-        (Static((3, 2, 1)), Tree(), Draw.WITHOUT_REPLACEMENT),
-        (Static((2, 2, 2)), Match(), Draw.FIXED),
+        (Chain(), BlockVerifier(), Draw.IID),
+        (Static((3, 2, 1)), TreeVerifier(), Draw.WITHOUT_REPLACEMENT),
+        (Static((2, 2, 2)), MatchVerifier(), Draw.FIXED),
     ],
     ids=["chain", "drawn tree", "fixed tree"],
 )
@@ -63,7 +63,7 @@ def test_after_every_pass(
     draft: LlamaBackend,
     f32_pair: dict[str, Path],
     policy: Chain | Static,
-    rule: Tree | Block | Match,
+    rule: TreeVerifier | BlockVerifier | MatchVerifier,
     draw: Draw,
 ) -> None:
     """900 tokens; then 32 plain steps on the used caches equal 32 on fresh ones."""
@@ -99,7 +99,7 @@ def test_no_token_is_evaluated_twice_by_the_draft(target: LlamaBackend, draft: L
     draft.truncate(0)
     before = draft.evaluated
     run = pair.generate(
-        target, DraftModel(draft, Sampler(WARM), Chain(), lambda: False), Block(),
+        target, DraftModel(draft, Sampler(WARM), Chain(), lambda: False), BlockVerifier(),
         shape=Shape(4, 4, 1), draw=Draw.IID, sampling=WARM, max_tokens=200, eog=frozenset(),
     )  # fmt: skip
     passes = run.steps[1:]
@@ -114,7 +114,7 @@ def test_last_tokens(target: LlamaBackend, draft: LlamaBackend, k: int, n: int) 
     """Exactly n tokens come, whatever the draft length: near the end a pass drafts less, K=0 is plain decoding."""
     policy = Chain()
     run = pair.generate(
-        target, DraftModel(draft, Sampler(pair.GREEDY), policy, lambda: False), Block(),
+        target, DraftModel(draft, Sampler(pair.GREEDY), policy, lambda: False), BlockVerifier(),
         shape=policy.shape(k), max_tokens=n, eog=frozenset(),
     )  # fmt: skip
     assert len(run.tokens) == n
@@ -128,7 +128,7 @@ def test_context_full(target: LlamaBackend, draft: LlamaBackend, missing: int, p
     """With `missing` free positions exactly missing + 1 tokens come: the last needs no cell."""
     prompt = target.model.tokenize(" and then" * 2000)[: 1024 - missing]
     run = pair.generate(
-        target, DraftModel(draft, Sampler(pair.GREEDY), policy, lambda: False), Tree(),
+        target, DraftModel(draft, Sampler(pair.GREEDY), policy, lambda: False), TreeVerifier(),
         prompt=prompt, shape=policy.shape(8), draw=Draw.IID, max_tokens=100, eog=frozenset(),
     )  # fmt: skip
     assert run.finish == "context"
@@ -143,9 +143,9 @@ class Script(Oracle):
         at = position - self._start
         return self._truth[at] if at < len(self._truth) else 5
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Propose as far as the truth goes."""
-        return super().propose(history, plan, chooser)
+        return super().propose(history, plan, rng)
 
 
 def scripted(target: LlamaBackend, k: int, **settings: Any) -> pair.Run:
@@ -153,7 +153,7 @@ def scripted(target: LlamaBackend, k: int, **settings: Any) -> pair.Run:
     truth = pair.plain(target, max_tokens=64, eog=frozenset()).tokens
     start = len(target.model.tokenize(OPENINGS[0], add_bos=True))
     return pair.generate(
-        target, Script(truth, start), Match(), shape=Shape(k, k, 1), draw=Draw.FIXED, max_tokens=64, **settings
+        target, Script(truth, start), MatchVerifier(), shape=Shape(k, k, 1), draw=Draw.FIXED, max_tokens=64, **settings
     )
 
 

@@ -11,16 +11,16 @@ import pytest
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.draft import Draft, Draw, Step
-from localspec.engine.protocols import Chooser, History, Plan, Rows, Verifier
+from localspec.engine.protocols import History, Plan, RandomSource, Rows, Verifier
 from localspec.engine.sampling import Sampler
-from localspec.methods import Parts
+from localspec.methods import DrafterContext
 from localspec.methods.lookahead import Lookahead
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain
-from localspec.verify.coupled import Coupled
-from localspec.verify.match import Match
-from localspec.verify.tree import Tree
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.integration import pair
 from tests.integration.pair import GREEDY, OPENINGS
 
@@ -33,9 +33,11 @@ def options_of(shape: tuple[int, int, int]) -> Mapping[str, Value]:
     return {**dict(zip("WNG", shape, strict=True)), "prompt": True}
 
 
-def parts_of(target: LlamaBackend, shape: tuple[int, int, int]) -> Parts:
-    n_vocab = target.traits.n_vocab
-    return Parts(None, Sampler(GREEDY), Chain(), lambda: False, n_vocab, options_of(shape), target.model.is_eog)
+def parts_of(target: LlamaBackend, shape: tuple[int, int, int]) -> DrafterContext:
+    n_vocab = target.capabilities.n_vocab
+    return DrafterContext(
+        None, Sampler(GREEDY), Chain(), lambda: False, n_vocab, options_of(shape), target.model.is_eog
+    )
 
 
 @pytest.mark.parametrize("prompt", OPENINGS[:2])
@@ -45,9 +47,9 @@ def test_the_text_of_plain_decoding(
     target: LlamaBackend, shape: tuple[int, int, int], sampling: Sampling, prompt: str
 ) -> None:
     """At temperature 0, and with coupled noise at 0.8."""
-    expected = pair.plain(target, Coupled(), prompt=prompt, sampling=sampling, max_tokens=LENGTH)
+    expected = pair.plain(target, CoupledVerifier(), prompt=prompt, sampling=sampling, max_tokens=LENGTH)
     got = pair.generate(
-        target, Lookahead(parts_of(target, shape)), Coupled(),
+        target, Lookahead(parts_of(target, shape)), CoupledVerifier(),
         prompt=prompt, shape=Lookahead.shape(1, options_of(shape)), draw=Draw.FIXED, sampling=sampling,
         max_tokens=LENGTH,
     )  # fmt: skip
@@ -65,26 +67,26 @@ class Recording(Lookahead):
         self.rows: list[tuple[list[int], np.ndarray]] = []  # what a node sees, and its logits
         self.n_scouts = 0
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
-        draft = super().propose(history, plan, chooser)
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
+        draft = super().propose(history, plan, rng)
         self._draft = replace(draft, outputs=draft.outputs | True)
         self._text = list(history.tokens)
         return self._draft
 
     def observe(self, step: Step, rows: Rows) -> None:
         super().observe(step, rows)
-        self.n_scouts += int(step.draft.scout.sum())
+        self.n_scouts += int(step.draft.scratch.sum())
         for node in range(len(step.draft) + 1):
             self.rows.append((self._text + step.draft.path(node), rows.logits(node).copy()))
         length = step.position + len(step.tokens) - 1
         assert self._target.length == length
         assert api.llama_memory_seq_pos_max(self._target._memory, 0) == length - 1
-        for sequence in range(1, self._target.traits.max_leaves):
+        for sequence in range(1, self._target.capabilities.max_leaves):
             assert api.llama_memory_seq_pos_max(self._target._memory, sequence) < length
         self._target.check()
 
 
-@pytest.mark.parametrize("rule", [Match(), Tree()], ids=["match", "tree"])
+@pytest.mark.parametrize("rule", [MatchVerifier(), TreeVerifier()], ids=["match", "tree"])
 @pytest.mark.parametrize("shape", [(4, 3, 4), (3, 2, 3), (1, 4, 2), (5, 5, 4)], ids=str)
 def test_every_row_is_that_of_plain_decoding(target: LlamaBackend, shape: tuple[int, int, int], rule: Verifier) -> None:
     """The mask: whatever a node is, its row is what the target says after the text and the node's own path."""
@@ -108,7 +110,7 @@ def test_context_full(target: LlamaBackend, missing: int) -> None:
     """The window leaves when the context has no room for it; with `missing` free positions missing + 1 tokens come."""
     prompt = target.model.tokenize(" and then" * 2000)[: 1024 - missing]
     run = pair.generate(
-        target, Lookahead(parts_of(target, (4, 3, 4))), Match(), prompt=prompt,
+        target, Lookahead(parts_of(target, (4, 3, 4))), MatchVerifier(), prompt=prompt,
         shape=Lookahead.shape(1, options_of((4, 3, 4))), draw=Draw.FIXED, max_tokens=100, eog=frozenset(),
     )  # fmt: skip
     assert (run.finish, len(run.tokens)) == ("context", missing + 1)

@@ -10,16 +10,16 @@ import pytest
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.draft import Draft, Draw, Step
-from localspec.engine.protocols import Chooser, Drafter, History, Plan, Rows, Shape
+from localspec.engine.protocols import Drafter, History, Plan, RandomSource, Rows, Shape
 from localspec.engine.sampling import Sampler
-from localspec.methods import METHODS, Parts, resolve
+from localspec.methods import METHODS, DrafterContext, resolve
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain
-from localspec.verify.block import Block
-from localspec.verify.coupled import Coupled
-from localspec.verify.match import Match
-from localspec.verify.tree import Tree
+from localspec.verify.block import BlockVerifier
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.integration import pair
 from tests.integration.pair import GREEDY, OPENINGS
 
@@ -43,8 +43,8 @@ class Form:
 
     def drafter(self, target: LlamaBackend) -> Drafter:
         model = target.model
-        parts = Parts(
-            None, Sampler(GREEDY), Chain(), lambda: False, target.traits.n_vocab, dict(self.options), model.is_eog
+        parts = DrafterContext(
+            None, Sampler(GREEDY), Chain(), lambda: False, target.capabilities.n_vocab, dict(self.options), model.is_eog
         )
         drafter: Drafter = resolve(METHODS[self.method]).build(parts)
         return drafter
@@ -71,7 +71,7 @@ every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 
 
 def assert_same_as_plain(
-    target: LlamaBackend, form: Form, sampling: Sampling, rule: Coupled | Match, prompt: str
+    target: LlamaBackend, form: Form, sampling: Sampling, rule: CoupledVerifier | MatchVerifier, prompt: str
 ) -> pair.Run:
     """Generate plainly and with drafts; both texts are the same, and some drafts are accepted."""
     expected = pair.plain(target, rule, prompt=prompt, sampling=sampling, max_tokens=LENGTH, eog=frozenset())
@@ -88,14 +88,14 @@ def assert_same_as_plain(
 @pytest.mark.parametrize("prompt", [OPENINGS[0], REFRAIN], ids=["opening", "refrain"])
 def test_greedy(target: LlamaBackend, form: Form, prompt: str) -> None:
     """At temperature 0 the text is that of plain decoding."""
-    assert_same_as_plain(target, form, GREEDY, Match(), prompt)
+    assert_same_as_plain(target, form, GREEDY, MatchVerifier(), prompt)
 
 
 @every_form
 @pytest.mark.parametrize("prompt", [OPENINGS[2], REFRAIN], ids=["opening", "refrain"])
 def test_coupled_at_temperature(target: LlamaBackend, form: Form, prompt: str) -> None:
     """With a seed it is that of plain decoding with that seed."""
-    assert_same_as_plain(target, form, SEEDED, Coupled(), prompt)
+    assert_same_as_plain(target, form, SEEDED, CoupledVerifier(), prompt)
 
 
 def test_a_loop_is_fast(target: LlamaBackend) -> None:
@@ -103,7 +103,7 @@ def test_a_loop_is_fast(target: LlamaBackend) -> None:
     form, n_tokens, n_passes = Form("suffix", 16), 0, 0
     for prompt in OPENINGS:
         run = pair.generate(
-            target, form.drafter(target), Match(), prompt=prompt, shape=form.shape(), draw=Draw.FIXED,
+            target, form.drafter(target), MatchVerifier(), prompt=prompt, shape=form.shape(), draw=Draw.FIXED,
             max_tokens=900, eog=frozenset(),
         )  # fmt: skip
         late = [step for step in run.steps if step.position >= 600]
@@ -124,8 +124,8 @@ class Watching:
     def begin(self, history: History) -> None:
         self._inner.begin(history)
 
-    def propose(self, history: History, plan: Plan, chooser: Chooser) -> Draft:
-        draft = self._inner.propose(history, plan, chooser)
+    def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
+        draft = self._inner.propose(history, plan, rng)
         self.branching += not draft.is_chain
         return draft
 
@@ -135,18 +135,18 @@ class Watching:
         self.passes += 1
         assert self._target.length == step.position + len(step.tokens) - 1
         assert api.llama_memory_seq_pos_max(self._target._memory, 0) == self._target.length - 1
-        for sequence in range(1, self._target.traits.max_leaves):
+        for sequence in range(1, self._target.capabilities.max_leaves):
             assert api.llama_memory_seq_pos_max(self._target._memory, sequence) < self._target.length
         self._target.check()
 
 
 @every_form
-@pytest.mark.parametrize("rule", [Block(), Tree()], ids=["block", "tree"])
-def test_the_cache_after_every_pass(target: LlamaBackend, form: Form, rule: Block | Tree) -> None:
+@pytest.mark.parametrize("rule", [BlockVerifier(), TreeVerifier()], ids=["block", "tree"])
+def test_the_cache_after_every_pass(target: LlamaBackend, form: Form, rule: BlockVerifier | TreeVerifier) -> None:
     """Rejection at temperature 0.8, chains and trees."""
     shape = form.shape()
     if shape.leaves > 1 and not rule.trees:
-        rule = Tree()
+        rule = TreeVerifier()
     drafter = Watching(target, form.drafter(target))
     run = pair.generate(
         target, drafter, rule, prompt=REFRAIN, shape=shape, sampling=WARM, max_tokens=LENGTH, eog=frozenset()
@@ -159,7 +159,7 @@ def test_the_cache_after_every_pass(target: LlamaBackend, form: Form, rule: Bloc
 def test_the_cache_holds_what_plain_decoding_would(target: LlamaBackend, f32_pair: dict[str, Path]) -> None:
     """After a long run with trees, every further row equals that of a fresh cache to 1e-3."""
     run = pair.generate(
-        target, BUSHY.drafter(target), Tree(), prompt=REFRAIN, shape=BUSHY.shape(), sampling=WARM,
+        target, BUSHY.drafter(target), TreeVerifier(), prompt=REFRAIN, shape=BUSHY.shape(), sampling=WARM,
         max_tokens=LENGTH, eog=frozenset(),
     )  # fmt: skip
     text = target.model.tokenize(REFRAIN, add_bos=True) + run.tokens
@@ -178,9 +178,9 @@ def test_a_regenerated_answer(target: LlamaBackend) -> None:
         drafter = form.drafter(target)
         for prompt, seed in ((OPENINGS[0], 1), (OPENINGS[0], 2), (OPENINGS[1], 1), (REFRAIN, 1)):
             sampling = Sampling(temperature=0.6, seed=seed)
-            expected = pair.plain(target, Coupled(), prompt=prompt, sampling=sampling, max_tokens=60)
+            expected = pair.plain(target, CoupledVerifier(), prompt=prompt, sampling=sampling, max_tokens=60)
             got = pair.generate(
-                target, drafter, Coupled(), prompt=prompt, shape=form.shape(), draw=Draw.COUPLED, sampling=sampling,
-                max_tokens=60,
+                target, drafter, CoupledVerifier(), prompt=prompt, shape=form.shape(), draw=Draw.COUPLED,
+                sampling=sampling, max_tokens=60,
             )  # fmt: skip
             pair.assert_same(target, prompt, expected, got, sampling)

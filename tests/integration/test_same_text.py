@@ -15,7 +15,7 @@ from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
 from localspec.trees.static import Chain, Static
 from localspec.verify import VERIFIERS
-from localspec.verify.coupled import Coupled
+from localspec.verify.coupled import CoupledVerifier
 from tests.integration import pair
 from tests.integration.adversaries import AlwaysEnd, AlwaysWrong, Guesser, Oracle
 from tests.integration.pair import GREEDY, OPENINGS
@@ -89,9 +89,9 @@ def test_greedy_tree(target: LlamaBackend, draft: LlamaBackend, name: str, draw:
 @pytest.mark.parametrize("policy", [Chain(), Static((2, 2, 1)), Static((4, 1, 1))], ids=["chain", "2,2,1", "4,1,1"])
 def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, policy: Chain | Static, prompt: str) -> None:
     """With a seed, coupled decoding gives the text of plain decoding with that seed, all filters on."""
-    expected = pair.plain(target, Coupled(), prompt=prompt, sampling=SEEDED, max_tokens=LENGTH)
+    expected = pair.plain(target, CoupledVerifier(), prompt=prompt, sampling=SEEDED, max_tokens=LENGTH)
     got = pair.generate(
-        target, drafting(draft, policy, SEEDED), Coupled(),
+        target, drafting(draft, policy, SEEDED), CoupledVerifier(),
         prompt=prompt, shape=policy.shape(4), draw=Draw.COUPLED, sampling=SEEDED, max_tokens=LENGTH,
     )  # fmt: skip
     assert sum(step.n_accepted for step in got.steps) > 0
@@ -101,11 +101,11 @@ def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, polic
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
 @pytest.mark.parametrize("penalty", [1.0, 1.2])
 def test_coupled_with_penalties(target: LlamaBackend, draft: LlamaBackend, temperature: float, penalty: float) -> None:
-    """Penalties see the drafted tokens before a row, so the law of a row does not depend on who drafted."""
+    """Penalties see the drafted tokens before a row, so the distribution of a row does not depend on who drafted."""
     sampling = Sampling(temperature=temperature, repeat_penalty=penalty, presence_penalty=0.3, seed=3)
-    expected = pair.plain(target, Coupled(), sampling=sampling, max_tokens=LENGTH)
+    expected = pair.plain(target, CoupledVerifier(), sampling=sampling, max_tokens=LENGTH)
     got = pair.generate(
-        target, drafting(draft, Chain(), sampling), Coupled(),
+        target, drafting(draft, Chain(), sampling), CoupledVerifier(),
         shape=Shape(4, 4, 1), draw=Draw.COUPLED, sampling=sampling, max_tokens=LENGTH,
     )  # fmt: skip
     pair.assert_same(target, OPENINGS[0], expected, got, sampling)
@@ -124,11 +124,11 @@ ADVERSARIES: dict[str, Callable[[list[int], int, int], Drafter]] = {
 @pytest.mark.parametrize("kind", ADVERSARIES)
 def test_adversaries(target: LlamaBackend, kind: str, sampling: Sampling, width: int) -> None:
     """No drafter can bend the text, however well or badly it guesses."""
-    expected = pair.plain(target, Coupled(), sampling=sampling, max_tokens=LENGTH)
+    expected = pair.plain(target, CoupledVerifier(), sampling=sampling, max_tokens=LENGTH)
     start = len(target.model.tokenize(OPENINGS[0], add_bos=True))
     drafter = ADVERSARIES[kind](expected.tokens, start, width)
     got = pair.generate(
-        target, drafter, Coupled(),
+        target, drafter, CoupledVerifier(),
         shape=Shape(6 * width, 6, 12), draw=Draw.FIXED, sampling=sampling, max_tokens=LENGTH,
     )  # fmt: skip
     accepted = sum(step.n_accepted for step in got.steps)

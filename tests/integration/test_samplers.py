@@ -1,4 +1,4 @@
-"""Law by law against llama.cpp's own samplers, on real rows of the bundled model.
+"""Distribution by distribution against llama.cpp's own samplers, on real rows of the bundled model.
 
 llama.cpp computes in float32, localspec in float64. Where they may differ by rights:
 
@@ -113,8 +113,8 @@ def chain(s: Sampling, n_vocab: int, history: Sequence[int]) -> Iterator[object]
         api.llama_sampler_free(sampler)
 
 
-def llama_law(s: Sampling, row: np.ndarray, history: Sequence[int]) -> dict[int, float]:
-    """Return what llama.cpp's samplers leave of a row, as a law."""
+def llama_dist(s: Sampling, row: np.ndarray, history: Sequence[int]) -> dict[int, float]:
+    """Return what llama.cpp's samplers leave of a row, as a distribution."""
     data = (api.llama_token_data * row.size)()
     view = np.frombuffer(data, np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)]))
     view["id"], view["logit"] = np.arange(row.size), row
@@ -124,30 +124,30 @@ def llama_law(s: Sampling, row: np.ndarray, history: Sequence[int]) -> dict[int,
     left = view[: array.size]
     logits = left["logit"].astype(np.float64)
     weights = np.exp(logits - logits.max())
-    law = dict(zip(left["id"].tolist(), (weights / weights.sum()).tolist(), strict=True))
-    return {token: p for token, p in law.items() if p > 0.0}
+    dist = dict(zip(left["id"].tolist(), (weights / weights.sum()).tolist(), strict=True))
+    return {token: p for token, p in dist.items() if p > 0.0}
 
 
 def agree(s: Sampling, truth: dict[int, float], row: np.ndarray, history: Sequence[int]) -> bool:
-    """Return whether localspec's law has the same tokens and, to 1e-5, the same probabilities."""
-    return near(our_law(s, row, history), truth)
+    """Return whether localspec's distribution has the same tokens and, to 1e-5, the same probabilities."""
+    return near(our_dist(s, row, history), truth)
 
 
 def agree_at_an_edge(s: Sampling, truth: dict[int, float], row: np.ndarray, history: Sequence[int]) -> bool:
     """Return whether the difference is float32's: a token at the edge of a filter."""
     if s.temperature == 0.0:
         return False
-    narrow, wide = (our_law(moved(s, nudge), row, history).keys() for nudge in (-1, 1))
+    narrow, wide = (our_dist(moved(s, nudge), row, history).keys() for nudge in (-1, 1))
     return narrow <= truth.keys() <= wide and near(softmax([*truth], adjusted(row, history, s), s.temperature), truth)
 
 
-def our_law(s: Sampling, row: np.ndarray, history: Sequence[int]) -> dict[int, float]:
-    law = Sampler(s).law(row, history)
-    return dict(zip(law.ids.tolist(), law.probs.tolist(), strict=True))
+def our_dist(s: Sampling, row: np.ndarray, history: Sequence[int]) -> dict[int, float]:
+    dist = Sampler(s).dist(row, history)
+    return dict(zip(dist.ids.tolist(), dist.probs.tolist(), strict=True))
 
 
-def near(law: dict[int, float], truth: dict[int, float]) -> bool:
-    return law.keys() == truth.keys() and max(abs(law[token] - truth[token]) for token in truth) < AGREE
+def near(dist: dict[int, float], truth: dict[int, float]) -> bool:
+    return dist.keys() == truth.keys() and max(abs(dist[token] - truth[token]) for token in truth) < AGREE
 
 
 def moved(s: Sampling, nudge: int) -> Sampling:
@@ -161,12 +161,12 @@ def moved(s: Sampling, nudge: int) -> Sampling:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_law_is_llama_cpps(name: str, rows: list[tuple[list[int], np.ndarray]]) -> None:
+def test_the_dist_is_llama_cpps(name: str, rows: list[tuple[list[int], np.ndarray]]) -> None:
     """Every row of a text, after its own history."""
     s = SETTINGS[name]
     at_an_edge = 0
     for history, row in rows:
-        truth = llama_law(s, row, history)
+        truth = llama_dist(s, row, history)
         if not agree(s, truth, row, history):
             assert agree_at_an_edge(s, truth, row, history), f"after {len(history)} tokens"
             at_an_edge += 1
@@ -181,14 +181,14 @@ def test_the_comparison_can_fail(rows: list[tuple[list[int], np.ndarray]]) -> No
         (SETTINGS["frequency"], SETTINGS["frequency"], history[:-1]),
         (SETTINGS["cold"], SETTINGS["hot"], history),
     ):
-        truth = llama_law(theirs, row, seen)
+        truth = llama_dist(theirs, row, seen)
         assert not agree(ours, truth, row, history)
         assert not agree_at_an_edge(ours, truth, row, history)
 
 
 def test_the_rows_are_worth_comparing(rows: list[tuple[list[int], np.ndarray]]) -> None:
     """Sharp and flat ones, of the whole vocabulary, with texts long enough for penalties to repeat a token."""
-    tops = [Sampler(OPEN).law(row).top for _, row in rows]
+    tops = [Sampler(OPEN).dist(row).top for _, row in rows]
     assert len(rows) > 40
     assert min(tops) < 0.3
     assert max(tops) > 0.6

@@ -14,7 +14,7 @@ from localspec.engine import events
 from localspec.engine.protocols import Cancel
 from localspec.errors import IntegrityError, InternalError, PromptTooLongError, UsageError
 from localspec.session import session as session_module
-from localspec.session.placement import Looked
+from localspec.session.placement import InspectedModel
 from localspec.session.session import Session
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from scripts.make_random_gguf import Shape, write_random_gguf
@@ -138,7 +138,7 @@ def test_a_seed_repeats_under_rules_that_draw_in_order_of_need(storyteller: Sess
 
 
 def test_the_temperature_of_a_draft_follows_its_shape(storyteller: Session) -> None:
-    """At T=0 a chain is drafted from point masses, a tree of choices from the laws they come from."""
+    """At T=0 a chain is drafted from point masses, a tree of choices from the distributions they come from."""
 
     def answer(k: int) -> list[events.Committed]:
         asked = Speculation(method="draft-model", tree="eagle2", k=k)
@@ -166,7 +166,7 @@ def test_refusals(storyteller: Session) -> None:
 def test_a_pair_whose_draft_cannot_be_loaded_is_not_half_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     real = session_module.load_model
 
-    def broken(looked: Looked, options: LoadOptions, what: str, cancel: Cancel) -> Iterator[events.Event]:
+    def broken(looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel) -> Iterator[events.Event]:
         if what == "draft":
             raise IntegrityError("llama.cpp does not take it", hint="another")
         return real(looked, options, what, cancel)
@@ -190,18 +190,18 @@ def test_a_draft_that_was_left_out_leaves_no_price(monkeypatch: pytest.MonkeyPat
     monkeypatch.undo()
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     whole, _ = opened(pair.TARGET, pair.DRAFT)
-    assert whole._steering is not None
-    assert whole._steering.profile.prices is None
+    assert whole._controllers is not None
+    assert whole._controllers.profile.prices is None
     whole.close()
 
 
 def test_nodes_that_a_failed_pass_left_open_do_not_stop_a_measurement() -> None:
     session, _ = opened(pair.TARGET, pair.DRAFT)
     assert session._target is not None
-    assert session._steering is not None
+    assert session._controllers is not None
     session._target.backend.prefill([1, 2, 3], lambda: False)
     session._target.backend.extend([5], [-1])
-    session._steering._is_measured, session._steering.profile.prices = False, None
+    session._controllers._is_measured, session._controllers.profile.prices = False, None
     assert committed(session, Request(prompt="Once", max_tokens=4))
     session.close()
 

@@ -11,15 +11,15 @@ from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Plan, Shape, TreePolicy, Verifier
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods import resolve
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
 from localspec.trees import TREES
 from localspec.verify import VERIFIERS
-from localspec.verify.coupled import Coupled
-from localspec.verify.match import Match
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.match import MatchVerifier
 from tests.integration import pair
 from tests.integration.pair import GREEDY, OPENINGS
 from tests.integration.test_invariants import Watching
@@ -85,7 +85,7 @@ def greedy(target: LlamaBackend) -> pair.Run:
 
 @pytest.fixture(scope="module")
 def seeded(target: LlamaBackend) -> pair.Run:
-    return pair.plain(target, Coupled(), sampling=SEEDED, max_tokens=LENGTH)
+    return pair.plain(target, CoupledVerifier(), sampling=SEEDED, max_tokens=LENGTH)
 
 
 @pytest.mark.parametrize(("spelling", "rule"), list(zip(SHAPES, cycle(TREE_RULES), strict=False)))
@@ -100,7 +100,7 @@ def test_greedy(target: LlamaBackend, draft: LlamaBackend, greedy: pair.Run, spe
 def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, seeded: pair.Run, spelling: str) -> None:
     """With a seed, the text is plain decoding's with that seed."""
     pair.assert_same(
-        target, OPENINGS[0], seeded, generate(target, draft, spelling, Coupled(), Draw.COUPLED, SEEDED), SEEDED
+        target, OPENINGS[0], seeded, generate(target, draft, spelling, CoupledVerifier(), Draw.COUPLED, SEEDED), SEEDED
     )
 
 
@@ -113,7 +113,7 @@ def test_every_row_sees_its_own_path(target: LlamaBackend, draft: LlamaBackend, 
     shape = grown.shape(8)
     context = Context(text, Vocabulary(target.model.is_eog, target.model.piece), n_ctx=1024)
     drafter = DraftModel(draft, Sampler(HOT), grown, lambda: False)
-    tree = drafter.propose(context, Plan("it", shape.nodes, shape.depth, draw), SeededChooser(5))
+    tree = drafter.propose(context, Plan("it", shape.nodes, shape.depth, draw), SeededRandom(5))
     draft.truncate(0)
     assert not tree.is_chain
     target.truncate(0)
@@ -132,7 +132,7 @@ def test_a_narrow_context_of_the_draft(target: LlamaBackend, draft: LlamaBackend
     for spelling in ("dyspec:24", "eagle2:24,top=8", "opt-tree:24", "sequoia:24", "p-split:24"):
         grown = policy(spelling)
         run = pair.generate(
-            target, DraftModel(draft, Sampler(WIDE), grown, lambda: False), Match(),
+            target, DraftModel(draft, Sampler(WIDE), grown, lambda: False), MatchVerifier(),
             prompt=prompt, shape=Shape(24, 8, 24), draw=Draw.FIXED, max_tokens=100, eog=frozenset(),
         )  # fmt: skip
         assert run.finish == "context"

@@ -1,4 +1,4 @@
-"""The chi-square law in closed form, against tables, and the test's error and power against simulation."""
+"""The chi-square distribution in closed form, against tables, and the test's error and power against simulation."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def test_survival_falls_with_x_and_grows_with_df(x: float, more: float, df: int)
     assert survival(x, df) <= survival(x, df + 2) + 1e-12
 
 
-def test_a_right_law_passes_and_a_biased_one_of_the_stated_size_does_not() -> None:
+def test_a_right_dist_passes_and_a_biased_one_of_the_stated_size_does_not() -> None:
     """Two hundred experiments: the error is about alpha, and the bias the test promises to find is found."""
     rng = np.random.default_rng(1)
     n, alpha = 2000, 0.01
-    law = np.array([0.3, 0.2, 0.2, 0.1, 0.1, 0.05, 0.05])
-    least = detectable(len(law) - 1, n, alpha)
+    dist = np.array([0.3, 0.2, 0.2, 0.1, 0.1, 0.05, 0.05])
+    least = detectable(len(dist) - 1, n, alpha)
     shift = np.array([1, 1, -1, -1, 0, 0, 0]) * least / 2  # total variation: least
     assert np.abs(shift).sum() / 2 == pytest.approx(least)
-    exact = {(i,): float(p) for i, p in enumerate(law)}
+    exact = {(i,): float(p) for i, p in enumerate(dist)}
 
     def share(drawn: np.ndarray) -> float:
         experiments = rng.multinomial(n, drawn, size=200)
@@ -52,32 +52,36 @@ def test_a_right_law_passes_and_a_biased_one_of_the_stated_size_does_not() -> No
             )
         )
 
-    assert share(law) <= 0.05
-    assert share(law + shift) >= POWER - 0.03
+    assert share(dist) <= 0.05
+    assert share(dist + shift) >= POWER - 0.03
 
 
 def test_what_rare_cells_do_by_chance_is_no_proof() -> None:
-    """Twenty expected and forty-one seen is rarer than 6e-6 by the chi-square law, and not by the law itself."""
-    alpha, law = 6e-6, {(0,): 0.01, (1,): 0.99}
+    """Twenty expected and forty-one seen is rarer than 6e-6 by the chi-square distribution, and not by the distribution
+    itself.
+    """
+    alpha, dist = 6e-6, {(0,): 0.01, (1,): 0.99}
     unlucky = {(0,): 41, (1,): 1959}
     statistic = 21**2 / 20 + 21**2 / 1980
     assert survival(statistic, 1) < alpha
-    assert alpha < compare(unlucky, law, alpha).p_value < 10 * alpha
-    assert compare({(0,): 60, (1,): 1940}, law, alpha).p_value < alpha
+    assert alpha < compare(unlucky, dist, alpha).p_value < 10 * alpha
+    assert compare({(0,): 60, (1,): 1940}, dist, alpha).p_value < alpha
 
 
-def test_what_the_law_excludes_is_proof() -> None:
+def test_what_the_dist_excludes_is_proof() -> None:
     outcome = compare({(0,): 999, (7,): 1}, {(0,): 1.0}, 1e-5)
     assert (outcome.p_value, outcome.impossible) == (0.0, 1)
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=60), st.integers(50, 5000))
 def test_every_cell_expects_enough(weights: list[int], n: int) -> None:
-    """Rare cells are merged, mass and draws are kept: draws that follow the law exactly have statistic zero or near."""
+    """Rare cells are merged, mass and draws are kept: draws that follow the distribution exactly have statistic zero or
+    near.
+    """
     total = sum(weights)
-    law = {(i,): weight / total for i, weight in enumerate(weights)}
-    counts = {cell: round(n * p) for cell, p in law.items()}
-    outcome = compare(counts, law, 1e-5)
+    dist = {(i,): weight / total for i, weight in enumerate(weights)}
+    counts = {cell: round(n * p) for cell, p in dist.items()}
+    outcome = compare(counts, dist, 1e-5)
     assert outcome.df <= max(0, sum(counts.values()) / EXPECTED)
     assert outcome.p_value > 0.01
 

@@ -1,4 +1,4 @@
-"""The law test on recorded rows: every shipped rule passes, and well-known wrong ones are caught."""
+"""The distribution test on recorded rows: every shipped rule passes, and well-known wrong ones are caught."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from localspec.engine.distribution import Law, residual
+from localspec.engine.distribution import Distribution, residual
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Plan, TreePolicy, Verifier
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.lossless.distribution_check import OTHER, Rule, cells, draw, try_rule
-from localspec.lossless.recorded import DEPTH, Laws, Recording, record
+from localspec.lossless.recorded import DEPTH, Distributions, Recording, record
 from localspec.settings.request import Sampling
 from localspec.testing.contract import TableBackend, random_table
 from localspec.trees.static import Chain, Static
-from localspec.verify.block import Block
-from localspec.verify.coupled import Coupled
-from localspec.verify.match import Match
-from localspec.verify.token import Token
-from localspec.verify.traversal import Traversal
-from localspec.verify.tree import Tree
+from localspec.verify.block import BlockVerifier
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.token import TokenVerifier
+from localspec.verify.traversal import TraversalVerifier
+from localspec.verify.tree import TreeVerifier
 from tests.exact.wrong import Rejection, Resampling, absolute_residual, inverted, only_if_likelier, the_target
 
 N_VOCAB = 6
@@ -36,7 +36,7 @@ def recording() -> Recording:
     table = random_table(N_VOCAB, 3, scale=1.0)
     target = TableBackend(table, N_VOCAB)
     draft = TableBackend(random_table(N_VOCAB, 4, near=table, distance=0.8), N_VOCAB)
-    return record((1, 2, 3), Laws(target, SAMPLER, N_VOCAB), Laws(draft, SAMPLER, N_VOCAB))
+    return record((1, 2, 3), Distributions(target, SAMPLER, N_VOCAB), Distributions(draft, SAMPLER, N_VOCAB))
 
 
 def rule(verifier: Verifier, policy: TreePolicy, draw: Draw) -> Rule:
@@ -45,31 +45,31 @@ def rule(verifier: Verifier, policy: TreePolicy, draw: Draw) -> Rule:
 
 
 RIGHT = [
-    (Token(), Chain(), Draw.IID),
-    (Block(), Chain(), Draw.IID),
-    (Tree(), Static((2, 2)), Draw.WITHOUT_REPLACEMENT),
-    (Traversal(), Static((2, 1, 1)), Draw.WITHOUT_REPLACEMENT),
-    (Coupled(), Static((3, 2)), Draw.COUPLED),
-    (Match(), Chain(), Draw.FIXED),
+    (TokenVerifier(), Chain(), Draw.IID),
+    (BlockVerifier(), Chain(), Draw.IID),
+    (TreeVerifier(), Static((2, 2)), Draw.WITHOUT_REPLACEMENT),
+    (TraversalVerifier(), Static((2, 1, 1)), Draw.WITHOUT_REPLACEMENT),
+    (CoupledVerifier(), Static((3, 2)), Draw.COUPLED),
+    (MatchVerifier(), Chain(), Draw.FIXED),
 ]
 
 
-def one_of_the_others(p: Law, q: Law, token: int) -> Law:
+def one_of_the_others(p: Distribution, q: Distribution, token: int) -> Distribution:
     """Return the residual with all that the draft cannot say given to one token of it: the total is right."""
-    law = residual(p, q).law
-    is_other = ~np.isin(law.ids, q.ids)
+    dist = residual(p, q).dist
+    is_other = ~np.isin(dist.ids, q.ids)
     if not is_other.any():
-        return law
-    weights = np.where(is_other, 0.0, law.probs)
-    weights[np.flatnonzero(is_other)[0]] = law.probs[is_other].sum()
-    return Law.of(law.ids, weights)
+        return dist
+    weights = np.where(is_other, 0.0, dist.probs)
+    weights[np.flatnonzero(is_other)[0]] = dist.probs[is_other].sum()
+    return Distribution.of(dist.ids, weights)
 
 
-def never_the_others(p: Law, q: Law, token: int) -> Law:
+def never_the_others(p: Distribution, q: Distribution, token: int) -> Distribution:
     """Return a token that the target excludes in the place of those that the draft cannot say."""
-    law = residual(p, q).law
-    is_other = ~np.isin(law.ids, q.ids)
-    return Law.one_hot(N_VOCAB) if is_other.any() else law
+    dist = residual(p, q).dist
+    is_other = ~np.isin(dist.ids, q.ids)
+    return Distribution.one_hot(N_VOCAB) if is_other.any() else dist
 
 
 WRONG = [
@@ -85,16 +85,16 @@ WRONG = [
 
 
 def test_the_recording_is_what_the_models_say(recording: Recording) -> None:
-    """Every path has both laws; the draft's has the likeliest tokens only; caches hold the text alone."""
+    """Every path has both distributions; the draft's has the likeliest tokens only; caches hold the text alone."""
     table = random_table(N_VOCAB, 3, scale=1.0)
     assert len(recording.target) == 1 + 3 + 9 + 27
-    for path, law in recording.target.items():
-        expected = SAMPLER.law(table((1, 2, 3, *path)))
-        assert law.at(expected.ids) == pytest.approx(expected.probs)
+    for path, dist in recording.target.items():
+        expected = SAMPLER.dist(table((1, 2, 3, *path)))
+        assert dist.at(expected.ids) == pytest.approx(expected.probs)
         assert len(recording.follows[path]) == 3
 
 
-def test_cells_are_a_law(recording: Recording) -> None:
+def test_cells_are_a_dist(recording: Recording) -> None:
     """They exclude each other, sum to one, and end at full depth or in a token that is not followed."""
     least = 0.01
     found = dict(cells(recording, least))
@@ -123,10 +123,10 @@ def test_wrong_rules_are_caught(recording: Recording, verifier: Verifier) -> Non
     assert trial.outcome.p_value < ALPHA
 
 
-def test_draws_of_plain_decoding_have_the_law(recording: Recording) -> None:
+def test_draws_of_plain_decoding_have_the_dist(recording: Recording) -> None:
     """A plan without nodes: every token is a plain pass of its own."""
-    plain = Rule(Chain(), Plan("it", 0, 0), Match())
-    counts = Counter(draw(recording, plain, SeededChooser(i)) for i in range(300))
+    plain = Rule(Chain(), Plan("it", 0, 0), MatchVerifier())
+    counts = Counter(draw(recording, plain, SeededRandom(i)) for i in range(300))
     assert all(accepted == 0 for _, accepted in counts)
     assert {text for text, _ in counts} <= dict(cells(recording, 0.0)).keys()
 
@@ -135,7 +135,7 @@ def test_a_cancel_ends_the_draws(recording: Recording) -> None:
     calls = iter(range(100))
     trial = try_rule(
         recording,
-        rule(Token(), Chain(), Draw.IID),
+        rule(TokenVerifier(), Chain(), Draw.IID),
         draws=50,
         alpha=ALPHA,
         seed=0,

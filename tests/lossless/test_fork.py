@@ -10,7 +10,7 @@ import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.options import LoadOptions
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.lossless.fork import FACTOR, explain, margin, replay
 from localspec.settings.request import Sampling
@@ -95,11 +95,11 @@ def test_margins_above_temperature_zero_are_of_noisy_scores() -> None:
     """Races are decided where the scores cross."""
     sampling = Sampling(temperature=0.7, top_k=0, top_p=1.0, min_p=0.0)
     row, seen = TABLE((0, 1)), [0, 1]
-    law = Sampler(sampling).law(row, seen)
+    dist = Sampler(sampling).dist(row, seen)
     for seed in range(20):
-        noise = SeededChooser(seed)
-        arrivals = np.log(noise.exponentials(len(seen), law.ids)) - np.log(law.probs)
-        first, second, third = noise.race(len(seen), law, 3)
+        noise = SeededRandom(seed)
+        arrivals = np.log(noise.exponentials(len(seen), dist.ids)) - np.log(dist.probs)
+        first, second, third = noise.gumbel_top_k(len(seen), dist, 3)
         assert margin(row, seen, first, sampling, seed) == 0.0
         apart = margin(row, seen, second, sampling, seed)
         assert apart == pytest.approx(0.7 * (arrivals[second] - arrivals[first]), rel=1e-3)
@@ -127,7 +127,7 @@ def test_a_token_too_probable_for_typical_sampling_is_no_tie() -> None:
     """It lies above all that stay, and rounding does not bring it back."""
     row = np.log(np.array([0.3, *[0.01] * 70], np.float32))
     sampling = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=0.5)
-    assert 0 not in Sampler(sampling).law(row, [0]).ids
+    assert 0 not in Sampler(sampling).dist(row, [0]).ids
     assert margin(row, [0], 0, sampling, 1) > 0.1
 
 
@@ -151,7 +151,7 @@ def test_whatever_noise_makes_of_a_row_is_a_tie_of_that_noise(sampling: Sampling
     for seed in range(1500):
         row = rng.gumbel(0.0, 1.5, 400).astype(np.float32)
         moved = row + rng.uniform(-drift, drift, row.size).astype(np.float32)
-        plain, other = (SeededChooser(seed).race(len(seen), sampler.law(one, seen))[0] for one in (row, moved))
+        plain, other = (SeededRandom(seed).gumbel_top_k(len(seen), sampler.dist(one, seen))[0] for one in (row, moved))
         if plain != other:
             forks += 1
             assert margin(row, seen, other, sampling, seed) <= FACTOR * drift, (seed, plain, other)

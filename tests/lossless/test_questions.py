@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.errors import WorkerDiedError
-from localspec.lossless.questions import ForkQuestion, LawQuestion, Subject, answer, from_wire, to_wire
+from localspec.lossless.questions import DistributionQuestion, ForkQuestion, Subject, answer, from_wire, to_wire
 from localspec.settings.request import Message, Request, Sampling, Speculation
 from localspec.worker.client import Worker
 
@@ -32,10 +32,10 @@ def test_a_fork_question_survives_the_pipe(request: Request, a: tuple[int, ...],
 
 
 @given(REQUESTS, st.lists(TOKENS, max_size=3).map(tuple), st.integers(1, 10**6), st.floats(1e-12, 0.5))
-def test_a_law_question_survives_the_pipe(
+def test_a_dist_question_survives_the_pipe(
     request: Request, texts: tuple[tuple[int, ...], ...], draws: int, alpha: float
 ) -> None:
-    question = LawQuestion(request, texts, draws, alpha, 7)
+    question = DistributionQuestion(request, texts, draws, alpha, 7)
     assert from_wire(json.loads(json.dumps(to_wire(question)))) == question
 
 
@@ -46,8 +46,8 @@ def test_nothing_is_asked_of_nobody() -> None:
 
 def test_texts_that_a_model_cannot_read_are_told_apart() -> None:
     """Those with tokens that the draft does not have are counted; the others lack room."""
-    models: list[Any] = [SimpleNamespace(traits=SimpleNamespace(n_vocab=n, n_ctx=8)) for n in (9, 5)]
+    models: list[Any] = [SimpleNamespace(capabilities=SimpleNamespace(n_vocab=n, n_ctx=8)) for n in (9, 5)]
     nobody: Any = None
     subject = Subject(models[0], models[1], (1,), nobody, lambda: False)
-    question = LawQuestion(Request(prompt="a"), ((2,) * 9, (7,), (2, 8)), 100, 1e-4, 7)
+    question = DistributionQuestion(Request(prompt="a"), ((2,) * 9, (7,), (2, 8)), 100, 1e-4, 7)
     assert answer(question, subject) == {"trials": [], "n_unknown": 2}

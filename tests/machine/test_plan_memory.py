@@ -12,8 +12,8 @@ from localspec.backends.lib import api
 from localspec.backends.log import LOG
 from localspec.models.describe import describe
 from localspec.models.plan.layout import ON_CPU, Layout
-from localspec.models.plan.ledger import Ledger
 from localspec.models.plan.memory import ContextPlan, Use, compute_bytes
+from localspec.models.plan.memory_use import Ledger
 from tests.integration import pair
 from tests.machine.placed import place
 from tests.models import hollow

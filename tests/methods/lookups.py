@@ -11,16 +11,16 @@ import pytest
 from localspec.control.lengths import Fixed
 from localspec.engine.draft import Draft, Draw, Step
 from localspec.engine.loop import Engine
-from localspec.engine.protocols import Growth, Plan, Shape, TreePolicy, always
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.protocols import DraftState, Plan, Shape, TreePolicy, no_stop_rule
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
-from localspec.methods import METHODS, Parts, resolve
+from localspec.methods import METHODS, DrafterContext, resolve
 from localspec.methods._lookup import LookupDrafter
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling
 from localspec.testing.contract import DrafterContract, Limits, Subject, Table, TableBackend
 from localspec.trees.static import Chain
-from localspec.verify.match import Match
+from localspec.verify.match import MatchVerifier
 
 FREE = Limits(n_ctx=4096)
 
@@ -30,12 +30,12 @@ def propose(
     tokens: Sequence[int],
     nodes: int = 8,
     draw: Draw = Draw.FIXED,
-    go_on: Callable[[Growth], bool] = always,
+    go_on: Callable[[DraftState], bool] = no_stop_rule,
 ) -> Draft:
     """Ask for a draft after `tokens`, a text that may have nothing to do with the last one."""
     context = FREE.context(tokens)
     drafter.begin(context)
-    return drafter.propose(context, Plan("it", nodes, nodes, draw, go_on), SeededChooser(1))
+    return drafter.propose(context, Plan("it", nodes, nodes, draw, go_on), SeededRandom(1))
 
 
 def drafted(drafter: LookupDrafter, tokens: Sequence[int], nodes: int = 8) -> list[int]:
@@ -60,10 +60,10 @@ def replay(drafter: LookupDrafter, truth: Sequence[int], prompt_n: int, k: int) 
     engine = Engine(
         TableBackend(scripted(truth, n_vocab), n_vocab, n_ctx=4096),
         {"it": drafter},
-        Match(),
+        MatchVerifier(),
         Fixed("it", Shape(k, k, 1), Draw.FIXED),
         Sampler(Sampling(temperature=0.0)),
-        SeededChooser(0),
+        SeededRandom(0),
         lambda: 0.0,
         lambda: False,
     )
@@ -80,7 +80,9 @@ class LookupContract(DrafterContract):
 
     def fresh(self, **options: Value) -> LookupDrafter:
         """Build the drafter as a session does, without a draft model; token 99 ends a text."""
-        parts = Parts(None, Sampler(Sampling()), Chain(), lambda: False, 4096, options, lambda token: token == 99)
+        parts = DrafterContext(
+            None, Sampler(Sampling()), Chain(), lambda: False, 4096, options, lambda token: token == 99
+        )
         drafter = resolve(METHODS[self.name]).build(parts)
         assert isinstance(drafter, LookupDrafter)
         return drafter
@@ -120,10 +122,10 @@ class LookupContract(DrafterContract):
 
     @pytest.mark.parametrize("draw", Draw)
     def test_every_node_is_a_point_mass(self, draw: Draw) -> None:
-        """Whatever the plan says of draws: no law but a point mass would be true."""
+        """Whatever the plan says of draws: no distribution but a point mass would be true."""
         draft = propose(self.fresh(), [1, 2, 3] * 5, draw=draw)
         assert len(draft) == 8
-        assert draft.laws == (None,) * 9
+        assert draft.dists == (None,) * 9
         assert set(draft.draws) == {Draw.FIXED}
 
     def test_it_sees_what_others_committed(self) -> None:
@@ -132,20 +134,20 @@ class LookupContract(DrafterContract):
         context = FREE.context([1, 2, 3])
         plan = Plan("it", 4, 4)
         drafter.begin(context)
-        assert len(drafter.propose(context, plan, SeededChooser(1))) == 0
+        assert len(drafter.propose(context, plan, SeededRandom(1))) == 0
         context.tokens += [9, 8, 7, 1, 2, 3]
-        draft = drafter.propose(context, plan, SeededChooser(1))
+        draft = drafter.propose(context, plan, SeededRandom(1))
         assert draft.tokens[1:3].tolist() == [9, 8]
 
     def test_a_rule_may_end_the_draft(self) -> None:
-        """`go_on` is asked before each node, with what followed the context so far as a law."""
-        asked: list[Growth] = []
+        """`go_on` is asked before each node, with what followed the context so far as a distribution."""
+        asked: list[DraftState] = []
         text = [1, 2, 3, 4] * 4
-        draft = propose(self.fresh(), text, go_on=lambda growth: asked.append(growth) is None and len(asked) < 4)
+        draft = propose(self.fresh(), text, go_on=lambda state: asked.append(state) is None and len(asked) < 4)
         assert draft.tokens[1:].tolist() == [1, 2, 3]
-        assert [(growth.n_nodes, growth.depth) for growth in asked] == [(0, 0), (1, 1), (2, 2), (3, 3)]
-        assert [growth.chance for growth in asked] == [1.0] * 4
-        assert all(growth.law.prob(token) == 1.0 for growth, token in zip(asked, [1, 2, 3, 4], strict=True))
+        assert [(state.n_nodes, state.depth) for state in asked] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+        assert [state.chance for state in asked] == [1.0] * 4
+        assert all(state.dist.prob(token) == 1.0 for state, token in zip(asked, [1, 2, 3, 4], strict=True))
 
     def test_nothing_is_drafted_after_the_end(self) -> None:
         """In a chat the last turn's end token is followed by something, but the answer will not be."""

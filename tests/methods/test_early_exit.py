@@ -23,9 +23,9 @@ from localspec.settings.request import LoadSettings, Request, Sampling, Speculat
 from localspec.speculation.resolve import resolve_axes
 from localspec.testing.contract import DrafterContract, Subject, Table, TableBackend, random_table
 from localspec.trees.static import Chain, Static
-from localspec.verify.block import Block
-from localspec.verify.coupled import Coupled
-from localspec.verify.match import Match
+from localspec.verify.block import BlockVerifier
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.match import MatchVerifier
 from tests.exact.harness import EXACT, OPEN, Setup, answers, assert_exact, target_answers
 from tests.integration import pair
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
@@ -42,14 +42,14 @@ class TestEarlyExit(DrafterContract):
 
 
 @pytest.mark.parametrize("policy", [Chain(), Static((2, 1))], ids=["chain", "tree"])
-def test_the_law_is_the_targets(policy: TreePolicy) -> None:
+def test_the_dist_is_the_targets(policy: TreePolicy) -> None:
     """Every branch of chance replayed through the shipped engine, to 1e-9."""
 
     def drafter(target: Table) -> Drafter:
         shallow = random_table(3, 5, near=target, distance=1.2)
         return EarlyExit(TableBackend(shallow, 3), Sampler(OPEN), policy, lambda: False)
 
-    rule = Block() if isinstance(policy, Chain) else Match()
+    rule = BlockVerifier() if isinstance(policy, Chain) else MatchVerifier()
     draw = Draw.IID if isinstance(policy, Chain) else Draw.FIXED
     setup = Setup(rule, policy, policy.shape(2).nodes, 2, draw, drafter=drafter, max_tokens=3)
     assert EXACT == 1e-9
@@ -136,10 +136,10 @@ def test_the_text_is_plain_decodings(target: LlamaBackend, f32_target: Path, tmp
     file = exits.file(tuple(SETS[name](exits.n_layers)))
     prompt = target.model.tokenize(OPENINGS[0], add_bos=True)
     runs = (
-        (GREEDY, Chain(), Block(), Draw.IID),
-        (GREEDY, Static((2, 2)), Coupled(), Draw.COUPLED),
-        (SEEDED, Chain(), Coupled(), Draw.COUPLED),
-        (SEEDED, Static((3, 1)), Coupled(), Draw.COUPLED),
+        (GREEDY, Chain(), BlockVerifier(), Draw.IID),
+        (GREEDY, Static((2, 2)), CoupledVerifier(), Draw.COUPLED),
+        (SEEDED, Chain(), CoupledVerifier(), Draw.COUPLED),
+        (SEEDED, Static((3, 1)), CoupledVerifier(), Draw.COUPLED),
     )
     with pair.backend(file) as draft:
         for sampling, policy, rule, draw in runs:

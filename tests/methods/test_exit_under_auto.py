@@ -75,7 +75,7 @@ def test_one_that_pays_is_taken(exits: Exits) -> None:
         assert started.derived is not None
         assert started.derived.path == str(file)
         assert any(isinstance(event, events.Loading) and event.what == "early exit" for event in told)
-        own, with_exit = opened._steering, opened._derived_steering
+        own, with_exit = opened._controllers, opened._exit_controllers
         assert own is not None
         assert with_exit is not None
         assert own.profile.file != with_exit[1].profile.file
@@ -96,9 +96,9 @@ def test_it_drafts(exits: Exits) -> None:
     tune(exits, 1.3)
     with session() as (opened, _):
         answer(opened, n=1)  # measures
-        assert opened._derived_steering is not None
+        assert opened._exit_controllers is not None
         prices = Prices({1: 0.1} | dict.fromkeys((2, 4, 8, 17), 0.01), draft=1e-6, read=1e-7)
-        opened._derived_steering[1].profile.prices = prices
+        opened._exit_controllers[1].profile.prices = prices
         told = answer(opened, sampling=SEEDED)
         drafted = [e for e in told if isinstance(e, events.Committed) and e.k and e.drafter == "early-exit"]
         assert drafted

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from localspec.engine.draft import Draft, Draw, Step
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import Plan, Rows, Shape, TreePolicy
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.errors import UsageError
-from localspec.methods import Parts
+from localspec.methods import DrafterContext
 from localspec.methods._ngram_pool import NgramPool
 from localspec.methods.lookahead import Lookahead
 from localspec.settings.method_options import Value
@@ -24,15 +24,15 @@ from localspec.settings.request import Sampling, Speculation
 from localspec.speculation.resolve import MAX_LEAVES, resolve_axes
 from localspec.testing.contract import DrafterContract, Limits, Scripted, Subject, Table, TableBackend, random_table
 from localspec.trees.static import Chain
-from localspec.verify.match import Match
+from localspec.verify.match import MatchVerifier
 
 Ngram = tuple[int, ...]
 PROMPT = (0, 1, 2, 1, 3, 0, 2, 2, 1)
 SHAPES = ((4, 3, 4), (1, 2, 1), (3, 2, 2), (1, 3, 2), (2, 4, 3), (5, 5, 5))
 
 
-def parts(eog: int = -1, **options: Value) -> Parts:
-    return Parts(None, Sampler(Sampling()), Chain(), lambda: False, 4, options, lambda token: token == eog)
+def parts(eog: int = -1, **options: Value) -> DrafterContext:
+    return DrafterContext(None, Sampler(Sampling()), Chain(), lambda: False, 4, options, lambda token: token == eog)
 
 
 def plan_for(w: int, n: int, g: int) -> Plan:
@@ -57,7 +57,7 @@ class TestLookahead(DrafterContract):
 class Paper(Lookahead):
     """Lookahead beside the paper's own book-keeping: a window by level and column, and the n-grams of every pass."""
 
-    def __init__(self, parts: Parts, table: Table, text: Sequence[int]) -> None:
+    def __init__(self, parts: DrafterContext, table: Table, text: Sequence[int]) -> None:
         super().__init__(parts)
         self.table = table
         self.text = list(text)
@@ -66,7 +66,7 @@ class Paper(Lookahead):
 
     def observe(self, step: Step, rows: Rows) -> None:
         draft, w, n = step.draft, self._w, self._n
-        cells = np.flatnonzero(draft.scout).tolist()
+        cells = np.flatnonzero(draft.scratch).tolist()
         before = set(self._pool)
         super().observe(step, rows)
         new = set(self._pool) - before
@@ -94,8 +94,8 @@ def run(w: int, n: int, g: int, *, eog: int = -1, table: Table | None = None, **
     drafter = Paper(parts(eog, W=w, N=n, G=g, **options), table, prompt)
     context = Limits(max_tokens=30, n_ctx=200).context(prompt)
     engine = Engine(
-        TableBackend(table, 4, 200), {"it": drafter}, Match(), Scripted([plan_for(w, n, g)]), Sampler(Sampling()),
-        SeededChooser(3), lambda: 0.0, lambda: False,
+        TableBackend(table, 4, 200), {"it": drafter}, MatchVerifier(), Scripted([plan_for(w, n, g)]),
+        Sampler(Sampling()), SeededRandom(3), lambda: 0.0, lambda: False,
     )  # fmt: skip
     for index, step in enumerate(engine.generate(context)):
         if index == 0:
@@ -140,18 +140,18 @@ def test_rows_are_wanted_where_they_are_read(shape: tuple[int, int, int]) -> Non
     """Of the window the tips' rows alone, of the n-grams all; a cell is never a child that could be accepted."""
     w, n, _ = shape
     for draft in run(*shape).drafts:
-        cells = np.flatnonzero(draft.scout)
+        cells = np.flatnonzero(draft.scratch)
         assert len(cells) == w * (n - 1) - 1
         inner = set(draft.parents.tolist())
         for node in range(len(draft) + 1):
-            assert draft.outputs[node] == (not draft.scout[node] or node not in inner or n == 2)
-            assert not any(draft.scout[child] for child in draft.children[node])
+            assert draft.outputs[node] == (not draft.scratch[node] or node not in inner or n == 2)
+            assert not any(draft.scratch[child] for child in draft.children[node])
 
 
 def test_a_cell_sees_its_column_and_the_level_below() -> None:
     """Cell (j, i) sees level 0 up to column i, then its own column up to level j."""
     drafter = Lookahead(parts(W=3, N=4, G=2, prompt=False))
-    draft = drafter.propose(Limits().context((3, 0, 1, 2)), plan_for(3, 4, 2), SeededChooser(1))
+    draft = drafter.propose(Limits().context((3, 0, 1, 2)), plan_for(3, 4, 2), SeededRandom(1))
     assert drafter._window is not None
     (_, a, b), middle, top = drafter._window.levels
     paths = [draft.path(node) for node in range(1, len(draft) + 1)]
@@ -165,7 +165,7 @@ def test_a_cell_sees_its_column_and_the_level_below() -> None:
 def test_no_end_token_enters_the_window() -> None:
     """Neither from the text nor from a prediction; the pool keeps what was predicted, the end included."""
     drafter = run(4, 3, 4, eog=3, table=random_table(4, 8, scale=3.0))
-    cells = {int(draft.tokens[node]) for draft in drafter.drafts for node in np.flatnonzero(draft.scout)}
+    cells = {int(draft.tokens[node]) for draft in drafter.drafts for node in np.flatnonzero(draft.scratch)}
     assert 3 not in cells
     assert any(ngram[-1] == 3 for ngram in drafter.produced)
 
@@ -176,11 +176,11 @@ def test_a_small_budget_keeps_the_ngrams_and_leaves_the_window() -> None:
     context = Limits().context((1, 2, 3, 1, 0, 0, 1))
     drafter.begin(context)
     for nodes in range(1, 5):
-        draft = drafter.propose(context, Plan("it", nodes, 2), SeededChooser(1))
-        assert not draft.scout.any()
+        draft = drafter.propose(context, Plan("it", nodes, 2), SeededRandom(1))
+        assert not draft.scratch.any()
         assert draft.tokens[1:].tolist() == [0, 0, 2, 3][:nodes]  # the newest n-gram first
-    assert drafter.propose(context, Plan("it", 9, 1), SeededChooser(1)).tokens.tolist()[1:3] == [0, 2]
-    assert set(drafter.propose(context, Plan("it", 9, 2), SeededChooser(1)).draws) == {Draw.FIXED}
+    assert drafter.propose(context, Plan("it", 9, 1), SeededRandom(1)).tokens.tolist()[1:3] == [0, 2]
+    assert set(drafter.propose(context, Plan("it", 9, 2), SeededRandom(1)).draws) == {Draw.FIXED}
 
 
 @given(

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from localspec.engine.protocols import Growth
+from localspec.engine.protocols import DraftState
 from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, UsageError
 from localspec.methods import _ngram_file as ngram_file
 from localspec.methods._ngram_file import HEADER, MAGIC, NgramFile
@@ -48,10 +48,10 @@ class TestNgramCache(LookupContract):
         drafter = self.fresh()
         propose(drafter, [1, 2, 3, 4, 5])
         assert drafted(drafter, [1, 2], 3) == [3, 4, 5]
-        asked: list[Growth] = []
-        propose(drafter, [1, 2, 6, 1, 2], go_on=lambda growth: bool(asked.append(growth)))
-        assert asked[0].law.ids.tolist() == [3, 6]
-        assert asked[0].law.probs.tolist() == [0.5, 0.5]
+        asked: list[DraftState] = []
+        propose(drafter, [1, 2, 6, 1, 2], go_on=lambda state: bool(asked.append(state)))
+        assert asked[0].dist.ids.tolist() == [3, 6]
+        assert asked[0].dist.probs.tolist() == [0.5, 0.5]
 
     def test_no_file_unless_it_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """By default nothing of a text is kept anywhere."""

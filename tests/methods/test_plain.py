@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.engine.protocols import Plan, TreePolicy
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.randomness import SeededRandom
 from localspec.methods.plain import Plain
 from localspec.testing.contract import DrafterContract, Limits, Subject, Table
 
@@ -14,5 +14,5 @@ class TestPlain(DrafterContract):
 
     def test_it_never_drafts(self) -> None:
         """Whatever the plan asks for."""
-        draft = Plain().propose(Limits().context(self.text), Plan("it", 5, 5), SeededChooser(1))
+        draft = Plain().propose(Limits().context(self.text), Plan("it", 5, 5), SeededRandom(1))
         assert len(draft) == 0

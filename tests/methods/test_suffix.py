@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from localspec.engine.draft import Draft
-from localspec.engine.protocols import Growth
+from localspec.engine.protocols import DraftState
 from localspec.errors import UsageError
 from localspec.methods.suffix import LEAVES
 from localspec.settings.request import Speculation
@@ -94,12 +94,12 @@ class TestSuffix(LookupContract):
         assert propose(self.fresh(trust=False, min_prob=0.0, branch=False), text, nodes=40).n_leaves == 1
 
     def test_a_rule_sees_relative_frequencies(self) -> None:
-        """The law that `go_on` sees is what followed the match, counted."""
-        asked: list[Growth] = []
+        """The distribution that `go_on` sees is what followed the match, counted."""
+        asked: list[DraftState] = []
         text = [1, 5, 1, 5, 1, 5, 1, 6, 1]
-        propose(self.fresh(trust=False), text, go_on=lambda growth: bool(asked.append(growth)))
-        assert asked[0].law.ids.tolist() == [5, 6]
-        assert asked[0].law.probs.tolist() == [0.75, 0.25]
+        propose(self.fresh(trust=False), text, go_on=lambda state: bool(asked.append(state)))
+        assert asked[0].dist.ids.tolist() == [5, 6]
+        assert asked[0].dist.probs.tolist() == [0.75, 0.25]
 
     def test_accidental_matches_are_soon_not_drafted_from(self) -> None:
         """Tokens drawn at random match by one now and then, and what followed says nothing of what follows."""

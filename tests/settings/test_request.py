@@ -69,7 +69,7 @@ def test_every_sampling_setting_is_checked() -> None:
 
 @pytest.mark.parametrize("bias", [math.nan, math.inf])
 def test_a_bias_must_be_addable(bias: float) -> None:
-    """NaN and plus infinity would make the law undefined; minus infinity bans a token."""
+    """NaN and plus infinity would make the distribution undefined; minus infinity bans a token."""
     with pytest.raises(UsageError, match="--logit-bias"):
         Sampling(logit_bias=((1, 0.5), (3, bias))).check()
     Sampling(logit_bias=((1, -math.inf),)).check()

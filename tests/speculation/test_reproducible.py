@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localspec.engine.protocols import History, Plan, Room, Shape
+from localspec.engine.protocols import DraftBudget, History, Plan, Shape
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation.capabilities import Fitted
@@ -104,11 +104,11 @@ class Greedy:
 
     def __init__(self, plan: Plan) -> None:
         self.made = plan
-        self.rooms: list[Room] = []
+        self.budgets: list[DraftBudget] = []
         self.steps: list[Any] = []
 
-    def plan(self, history: History, room: Room) -> Plan:
-        self.rooms.append(room)
+    def plan(self, history: History, budget: DraftBudget) -> Plan:
+        self.budgets.append(budget)
         return self.made
 
     def observe(self, step: Any, seconds: float) -> None:
@@ -126,8 +126,8 @@ class Greedy:
 def test_no_pass_is_wider_than_allowed(plan: Plan, widths: list[int]) -> None:
     inner, nobody = Greedy(plan), Any
     narrow = Narrow(inner, 3)
-    found = narrow.plan(nobody, Room(20, 30))  # type: ignore[arg-type]
-    assert inner.rooms == [Room(20, 2)]
+    found = narrow.plan(nobody, DraftBudget(20, 30))  # type: ignore[arg-type]
+    assert inner.budgets == [DraftBudget(20, 2)]
     assert [found.width(n) for n in range(found.max_nodes + 1)] == widths
     narrow.observe("step", 1.0)  # type: ignore[arg-type]
     assert inner.steps == [("step", 1.0)]

@@ -9,13 +9,13 @@ from localspec.engine.sampling import Sampler
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
 from localspec.testing.contract import DrafterContract, Subject, Table, TableBackend
+from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.trees.dyspec import DySpec, DySpecLayered
 from localspec.trees.eagle2 import Eagle2
 from localspec.trees.opt_tree import OptTree
 from localspec.trees.p_split import PSplit
 from localspec.trees.sequoia import Sequoia
 from localspec.trees.spectr import SpecTr
-from localspec.trees.spine import Spine
 
 
 class TestTrees(DrafterContract):
@@ -29,7 +29,7 @@ class TestTrees(DrafterContract):
         (Eagle2(top=3), 5, 3),
         (OptTree(threshold=0.0), 5, 3),
         (PSplit(split=0.1), 6, 4),
-        (Spine(), 5, 3),
+        (ChainWithSiblings(), 5, 3),
     )
 
     def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:

@@ -1,4 +1,6 @@
-"""Expansion policies by themselves: what they promise of shape and cost, on random laws, and their own optimality."""
+"""Expansion policies by themselves: what they promise of shape and cost, on random distributions, and their own
+optimality.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.engine.distribution import Law
+from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Growth, Path, Plan, TreePolicy
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.protocols import DraftState, Path, Plan, TreePolicy
+from localspec.engine.randomness import SeededRandom
 from localspec.errors import UsageError
 from localspec.methods import resolve
 from localspec.settings.request import Speculation
 from localspec.speculation.resolve import MAX_LEAVES, resolve_axes
 from localspec.trees import TREES
+from localspec.trees.candidate_tree import CandidateTree
 from localspec.trees.dyspec import DySpec, DySpecLayered
 from localspec.trees.eagle2 import Eagle2
 from localspec.trees.opt_tree import OptTree
 from localspec.trees.p_split import PSplit
-from localspec.trees.pool import Pool
 from localspec.trees.sequoia import Sequoia, Tree, best_tree, n_leaves
 from localspec.trees.specinfer import SpecInfer
 from localspec.trees.spectr import SpecTr
@@ -35,8 +37,8 @@ from localspec.verify import VERIFIERS
 WOR, FIXED, COUPLED = Draw.WITHOUT_REPLACEMENT, Draw.FIXED, Draw.COUPLED
 
 
-class RandomLaws:
-    """A drafter's laws as a function of the path; counts the cells and sequences that its context would hold."""
+class RandomDistributions:
+    """A drafter's distributions as a function of the path; counts the cells and sequences of its context."""
 
     def __init__(self, seed: int, n_vocab: int = 40, sharpness: float = 2.0, n_cells: int = 1000) -> None:
         self._n_cells = n_cells
@@ -46,16 +48,16 @@ class RandomLaws:
         self.known: set[Path] = {()}
         self.n_decodes = 0
 
-    def law(self, path: Path) -> Law:
+    def dist(self, path: Path) -> Distribution:
         assert path in self.known, "a law is asked for after its path was evaluated"
         return self.at(path)
 
-    def at(self, path: Path) -> Law:
+    def at(self, path: Path) -> Distribution:
         rng = np.random.default_rng([self._seed, *path])
         weights = np.exp(self._sharpness * rng.normal(size=self.n_vocab))
         weights[rng.random(self.n_vocab) < 0.3] = 0.0
         weights[rng.integers(self.n_vocab)] += 0.1
-        return Law.of(np.arange(self.n_vocab, dtype=np.int32), weights)
+        return Distribution.of(np.arange(self.n_vocab, dtype=np.int32), weights)
 
     def expand(self, paths: Sequence[Path]) -> None:
         assert all(path[:-1] in self.known for path in paths), "one token longer than an evaluated path"
@@ -63,7 +65,7 @@ class RandomLaws:
         self.known.update(paths)
 
     @property
-    def room(self) -> int:
+    def rows_left(self) -> int:
         return self._n_cells - len(self.known) + 1
 
     @property
@@ -91,8 +93,8 @@ POLICIES: dict[str, TreePolicy] = {
 }
 
 
-def grow(policy: TreePolicy, source: RandomLaws, plan: Plan, seed: int = 1) -> Draft:
-    return policy.grow(3, 50, source, plan, SeededChooser(seed))
+def grow(policy: TreePolicy, source: RandomDistributions, plan: Plan, seed: int = 1) -> Draft:
+    return policy.grow(3, 50, source, plan, SeededRandom(seed))
 
 
 @settings(max_examples=150, deadline=None)
@@ -109,24 +111,26 @@ def grow(policy: TreePolicy, source: RandomLaws, plan: Plan, seed: int = 1) -> D
 def test_no_tree_exceeds_its_shape(
     name: str, k: int, cut: int, spare: int, draw: Draw, seed: int, n_vocab: int, sharpness: float
 ) -> None:
-    """Nodes, levels and leaves of the draft, cells and sequences of the draft's context, whatever the laws say."""
+    """Nodes, levels and leaves of the draft, cells and sequences of the draft's context, whatever the distributions
+    say.
+    """
     policy = POLICIES[name]
     shape = policy.shape(k)
     assert shape.leaves <= MAX_LEAVES
     plan = Plan("it", max(1, shape.nodes - cut), max(1, shape.depth - cut // 4), draw)
-    source = RandomLaws(seed, n_vocab, sharpness, n_cells=plan.max_nodes + spare)
+    source = RandomDistributions(seed, n_vocab, sharpness, n_cells=plan.max_nodes + spare)
     draft = grow(policy, source, plan, seed)
     assert len(draft) <= plan.max_nodes <= shape.nodes
     assert len(draft) > 0 or name == "dyspec-layered"  # nothing may promise enough
     assert draft.depth <= plan.max_depth <= shape.depth
     assert draft.n_leaves <= shape.leaves
-    assert source.room >= 0
+    assert source.rows_left >= 0
     assert source.n_leaves <= MAX_LEAVES
     for node in range(1, len(draft.tokens)):
-        token, law = int(draft.tokens[node]), source.at(tuple(draft.path(int(draft.parents[node]))))
-        assert law.prob(token) > 0.0
-        assert draft.draws[node] is not Draw.IID or draft.laws[node] is not None
-        assert draft.law(node).prob(token) > 0.0
+        token, dist = int(draft.tokens[node]), source.at(tuple(draft.path(int(draft.parents[node]))))
+        assert dist.prob(token) > 0.0
+        assert draft.draws[node] is not Draw.IID or draft.dists[node] is not None
+        assert draft.dist(node).prob(token) > 0.0
         if draft.draws[node] is not Draw.IID:
             siblings = draft.children[int(draft.parents[node])]
             assert len({int(draft.tokens[at]) for at in siblings}) == len(siblings)
@@ -137,39 +141,39 @@ def test_draws_are_the_plans_where_they_may_be(name: str) -> None:
     """A draw that is right for the policy is the draft's; the choosers answer residual plans with point masses."""
     policy = POLICIES[name]
     for draw in Draw:
-        draft = grow(policy, RandomLaws(1), Plan("it", 8, 3, draw))
+        draft = grow(policy, RandomDistributions(1), Plan("it", 8, 3, draw))
         if draw in policy.draws:
             assert set(draft.draws[1:]) == {draw}
         elif name.startswith(("eagle2", "opt-tree")):
             assert set(draft.draws[1:]) == {FIXED}
-            assert set(draft.laws) == {None}
+            assert set(draft.dists) == {None}
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_rule_that_refuses_at_once_leaves_the_root(name: str) -> None:
     """`go_on` is asked before anything is drawn."""
     for draw in Draw:
-        assert len(grow(POLICIES[name], RandomLaws(1), Plan("it", 8, 3, draw, go_on=lambda growth: False))) == 0
+        assert len(grow(POLICIES[name], RandomDistributions(1), Plan("it", 8, 3, draw, go_on=lambda state: False))) == 0
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_rule_sees_what_is_there(name: str) -> None:
-    """The law of the node, its depth and chance, and a number of nodes below the plan's."""
-    source = RandomLaws(4)
-    seen: list[Growth] = []
+    """The distribution of the node, its depth and chance, and a number of nodes below the plan's."""
+    source = RandomDistributions(4)
+    seen: list[DraftState] = []
 
-    def go_on(growth: Growth) -> bool:
-        seen.append(growth)
+    def go_on(state: DraftState) -> bool:
+        seen.append(state)
         return True
 
     plan = Plan("it", 12, 4, WOR, go_on=go_on)
     grow(POLICIES[name], source, plan)
-    laws = {tuple(source.at(path).probs.tolist()): path for path in source.known}
-    for growth in seen:
-        path = laws[tuple(growth.law.probs.tolist())]
-        assert growth.depth == len(path) < 4
-        assert growth.chance == (source.at(path[:-1]).prob(path[-1]) if path else 1.0)
-        assert 0 <= growth.n_nodes <= 12
+    dists = {tuple(source.at(path).probs.tolist()): path for path in source.known}
+    for state in seen:
+        path = dists[tuple(state.dist.probs.tolist())]
+        assert state.depth == len(path) < 4
+        assert state.chance == (source.at(path[:-1]).prob(path[-1]) if path else 1.0)
+        assert 0 <= state.n_nodes <= 12
 
 
 @pytest.mark.parametrize("draw", Draw)
@@ -177,11 +181,11 @@ def test_a_rule_sees_the_token_only_where_that_biases_nothing(draw: Draw) -> Non
     """Chosen and coupled tokens before they are taken, with the share that the draft then tells; drawn ones never."""
     seen: list[float | None] = []
 
-    def go_on(growth: Growth) -> bool:
-        seen.append(growth.share)
-        return growth.share is None or growth.share > 0.1
+    def go_on(state: DraftState) -> bool:
+        seen.append(state.share)
+        return state.share is None or state.share > 0.1
 
-    draft = grow(Static((1,) * 6), RandomLaws(1), Plan("it", 6, 6, draw, go_on=go_on))
+    draft = grow(Static((1,) * 6), RandomDistributions(1), Plan("it", 6, 6, draw, go_on=go_on))
     if draw in (FIXED, Draw.COUPLED):
         assert [share for share in seen if share is not None and share > 0.1] == list(draft.shares[1:])
     else:
@@ -192,7 +196,7 @@ def test_a_rule_sees_the_token_only_where_that_biases_nothing(draw: Draw) -> Non
 def test_a_level_is_one_decode(name: str) -> None:
     """The drafter evaluates a level at once; only the heap goes node by node."""
     for draw in Draw:
-        source = RandomLaws(2)
+        source = RandomDistributions(2)
         draft = grow(POLICIES[name], source, Plan("it", 24, 6, draw))
         assert source.n_decodes <= max(draft.depth, 1) + name.startswith(("eagle2", "opt-tree"))
 
@@ -257,7 +261,7 @@ def best_subset(values: dict[Path, float], n: int) -> float:
     return best
 
 
-def value_of(source: RandomLaws, path: Path) -> float:
+def value_of(source: RandomDistributions, path: Path) -> float:
     return math.prod(source.at(path[:at]).prob(path[at]) for at in range(len(path)))
 
 
@@ -265,14 +269,14 @@ def value_of(source: RandomLaws, path: Path) -> float:
 @pytest.mark.parametrize("sharpness", [0.3, 1.0, 2.5])
 def test_eagle2_is_the_best_subset_of_its_candidates(seed: int, sharpness: float) -> None:
     """Closed under parents, and no other set of as many candidates is worth more."""
-    source, top, depth, n = RandomLaws(seed, 6, sharpness), 2, 3, 5
+    source, top, depth, n = RandomDistributions(seed, 6, sharpness), 2, 3, 5
     values: dict[Path, float] = {}
     frontier: list[Path] = [()]
     for _ in range(depth):
         below = []
         for path in frontier:
-            law = source.at(path)
-            tokens = law.ids[np.argsort(-law.probs, kind="stable")[:top]]
+            dist = source.at(path)
+            tokens = dist.ids[np.argsort(-dist.probs, kind="stable")[:top]]
             below += [(*path, int(token)) for token in tokens]
         values |= {path: value_of(source, path) for path in below}
         frontier = sorted(below, key=lambda path: -values[path])[:top]
@@ -285,15 +289,15 @@ def test_eagle2_is_the_best_subset_of_its_candidates(seed: int, sharpness: float
 @pytest.mark.parametrize("sharpness", [0.3, 1.0, 2.5])
 def test_opt_tree_is_the_best_tree_there_is(seed: int, sharpness: float) -> None:
     """Without a threshold it is the best of all trees of its size and depth: greedy by value, over the whole tree."""
-    source, n, depth = RandomLaws(seed, 5, sharpness), 4, 3
+    source, n, depth = RandomDistributions(seed, 5, sharpness), 4, 3
     values: dict[Path, float] = {}
 
     def visit(path: Path, value: float) -> None:
         if path:
             values[path] = value
         if len(path) < depth:
-            law = source.at(path)
-            for token, q in zip(law.ids.tolist(), law.probs.tolist(), strict=True):
+            dist = source.at(path)
+            for token, q in zip(dist.ids.tolist(), dist.probs.tolist(), strict=True):
                 visit((*path, token), value * q)
 
     visit((), 1.0)
@@ -305,14 +309,14 @@ def test_opt_tree_is_the_best_tree_there_is(seed: int, sharpness: float) -> None
 def test_opt_tree_stops_where_a_level_adds_too_little() -> None:
     """A threshold of one token is more than any level after the first can bring."""
     for seed in range(5):
-        assert grow(OptTree(threshold=1.0), RandomLaws(seed), Plan("it", 16, 8, FIXED)).depth <= 2
+        assert grow(OptTree(threshold=1.0), RandomDistributions(seed), Plan("it", 16, 8, FIXED)).depth <= 2
 
 
 @given(st.integers(0, 10**6), st.integers(1, 128), st.sampled_from([FIXED, COUPLED]))
 @settings(max_examples=30, deadline=None)
 def test_values_fall_along_a_path(seed: int, n: int, draw: Draw) -> None:
     """Which is why the best n are closed under parents."""
-    pool = Pool(3, 50, RandomLaws(seed), Plan("it", 128, 4, draw), SeededChooser(seed))
+    pool = CandidateTree(3, 50, RandomDistributions(seed), Plan("it", 128, 4, draw), SeededRandom(seed))
     level = [0]
     for _ in range(3):
         level = pool.grow(level[:6], 6)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from localspec.cli.described import described
+from localspec.cli.settings_table import described
 from localspec.conversations.store import Store
 from localspec.errors import WorkerDiedError
 from localspec.models.hub.cache import Cache
@@ -18,8 +18,8 @@ from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pull import Item, Pull, PullPlan
 from localspec.tui.downloads import Download
-from localspec.tui.fit import Memory
 from localspec.tui.form import Form
+from localspec.tui.pair_fits import Memory
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.screens.race import RaceScreen
 from localspec.tui.screens.settings import Field
@@ -60,7 +60,7 @@ async def tokens(pilot: Pilot[int]) -> None:
 
 
 async def thinking(pilot: Pilot[int]) -> None:
-    worker = app_of(pilot).desk.bridge.worker
+    worker = app_of(pilot).chat_state.worker_thread.worker
     assert isinstance(worker, ScriptedWorker)
     worker.answers = [["<think>", "Rayleigh", " scattering.", "</think>", "Air", " scatters blue."]]
     answer = await ask(pilot, "Why is the sky blue?")
@@ -69,7 +69,7 @@ async def thinking(pilot: Pilot[int]) -> None:
 
 
 async def crashed(pilot: Pilot[int]) -> None:
-    worker = app_of(pilot).desk.bridge.worker
+    worker = app_of(pilot).chat_state.worker_thread.worker
     assert isinstance(worker, ScriptedWorker)
     worker.fails[2] = DIED
     await ask(pilot, "Why is the sky blue?")
@@ -112,7 +112,7 @@ async def asked(pilot: Pilot[int]) -> None:
 
 async def exporting(pilot: Pilot[int]) -> None:
     await ask(pilot, "Why is the sky blue?")
-    await until(pilot, lambda: app_of(pilot).desk.dialogue.key is not None)
+    await until(pilot, lambda: app_of(pilot).chat_state.messages.key is not None)
     app_of(pilot).action_export()
     await settled(pilot)
 
@@ -132,7 +132,7 @@ async def raced(pilot: Pilot[int]) -> None:
 
 async def tuned(pilot: Pilot[int]) -> None:
     app = app_of(pilot)
-    app.form = Form.of(app.desk, described(("chat",)), app.desk.request)
+    app.form = Form.of(app.chat_state, described(("chat",)), app.chat_state.request)
     await pilot.press("f9")
     await settled(pilot)
     fields = {field.key: field.input for field in app.screen.query(Field)}
@@ -144,7 +144,7 @@ async def tuned(pilot: Pilot[int]) -> None:
 
 async def chosen(pilot: Pilot[int]) -> None:
     app = app_of(pilot)
-    screen = PairsScreen(app.desk, lambda: Memory(16_000_000_000, (8_000_000_000,)))
+    screen = PairsScreen(app.chat_state, lambda: Memory(16_000_000_000, (8_000_000_000,)))
     await app.push_screen(screen)
     await until(pilot, lambda: screen.chosen is not None)
     await pilot.press(*"qwen3 8b")

@@ -18,11 +18,11 @@ from localspec.engine.events import Committed, Event, Finished, Piece
 from localspec.errors import LocalspecError
 from localspec.settings.request import LoadSettings, Request
 from localspec.tui.app import LocalspecApp
-from localspec.tui.bridge import Bridge
-from localspec.tui.desk import Desk
-from localspec.tui.dialogue import Dialogue
-from localspec.tui.keeper import Keeper
+from localspec.tui.chat_state import ChatState
+from localspec.tui.conversation_writer import ConversationWriter
+from localspec.tui.message_tree import MessageTree
 from localspec.tui.widgets.message import Answered, Asked, Spoken
+from localspec.tui.worker_thread import WorkerThread
 from tests.cli.fakes import FakeWorker
 
 PATIENCE = 20.0  # seconds
@@ -80,11 +80,13 @@ def made(
     **settings: Any,
 ) -> LocalspecApp:
     """Return the app around a worker."""
-    keeper = Keeper(store or Store.open(None, clock=lambda: NOON))
-    dialogue = Dialogue(now=lambda: NOON)
+    writer = ConversationWriter(store or Store.open(None, clock=lambda: NOON))
+    messages = MessageTree(now=lambda: NOON)
     request = Request(**settings)
-    desk = Desk(Bridge(worker, clock=lambda: 1000.0), keeper, SETTINGS, request, dialogue, clock=lambda: 1000.0)
-    return LocalspecApp(desk, keeper, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures)
+    chat_state = ChatState(
+        WorkerThread(worker, clock=lambda: 1000.0), writer, SETTINGS, request, messages, clock=lambda: 1000.0
+    )
+    return LocalspecApp(chat_state, writer, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures)
 
 
 @asynccontextmanager
@@ -100,12 +102,12 @@ async def opened(
     app = app or made(worker or ScriptedWorker(), store=store, **settings)
     try:
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: app.desk.loaded is not None and not app.desk.bridge.is_busy)
+            await until(pilot, lambda: app.chat_state.loaded is not None and not app.chat_state.worker_thread.is_busy)
             await until(pilot, lambda: not app.chat.composer.is_resting)
             yield pilot, app
     finally:
-        app.desk.bridge.close()
-        app.keeper.close()
+        app.chat_state.worker_thread.close()
+        app.writer.close()
 
 
 async def until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:
@@ -136,10 +138,10 @@ async def say_until_held(pilot: Pilot[int], worker: ScriptedWorker, text: str) -
 async def ask(pilot: Pilot[int], text: str) -> Answered:
     """Send a message and wait for the whole answer."""
     app = app_of(pilot)
-    n = len(app.desk.dialogue.entries)
+    n = len(app.chat_state.messages.entries)
     await say(pilot, text)
-    await until(pilot, lambda: len(app.desk.dialogue.entries) > n and app.desk.answering is None)
-    await until(pilot, lambda: not app.desk.bridge.is_busy)
+    await until(pilot, lambda: len(app.chat_state.messages.entries) > n and app.chat_state.answering is None)
+    await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
     return answers(app)[-1]
 
 

@@ -81,10 +81,10 @@ async def test_edit_title_and_fork() -> None:
         await say(pilot, "/edit")
         assert app.chat.composer.text == "first"
         await pilot.press("escape")
-        key = app.desk.dialogue.key
+        key = app.chat_state.messages.key
         await say(pilot, "/fork")
-        await until(pilot, lambda: app.desk.dialogue.key != key)
-        forked = app.keeper.ask(lambda store: store.get(app.desk.dialogue.key or "")).result()
+        await until(pilot, lambda: app.chat_state.messages.key != key)
+        forked = app.writer.ask(lambda store: store.get(app.chat_state.messages.key or "")).result()
         assert forked.title == "A fine story"
         assert shown(app)[0] == "first"
 

@@ -80,7 +80,7 @@ async def test_long_pastes_become_chips_that_are_sent_whole() -> None:
         await paste(app.chat.composer, text + "!")
         assert app.chat.composer.text == "[Pasted 143 lines][Pasted 143 lines, 2]"
         await pilot.press("enter")
-        await until(pilot, lambda: bool(worker.requests) and app.desk.answering is None)
+        await until(pilot, lambda: bool(worker.requests) and app.chat_state.answering is None)
         assert worker.requests[0].messages[0].content == text + text + "!"
         assert "more lines" in plain(app.chat.query(Asked).first(), "note")
 
@@ -127,10 +127,10 @@ async def test_what_shows_nothing_is_seen_and_sent_as_it_was_pasted() -> None:
         await paste(app.chat.composer, text)
         assert app.chat.composer.text == "שלום\\u{200f} (a) soft\\u{ad}hyphen \\u{200b}!"
         await pilot.press("backspace", "!", "enter")
-        await until(pilot, lambda: bool(worker.requests) and app.desk.answering is None)
+        await until(pilot, lambda: bool(worker.requests) and app.chat_state.answering is None)
         assert worker.requests[0].messages[0].content == text
         await pilot.press("up", "backspace", "backspace", "enter")
-        await until(pilot, lambda: len(worker.requests) == 2 and app.desk.answering is None)
+        await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
         assert worker.requests[1].messages[-1].content == text[:-2]
 
 
@@ -144,7 +144,7 @@ async def test_200_kb_in_one_line_leave_the_keyboard_quick() -> None:
         assert len(app.chat.composer.message) == 200_008
         assert time.monotonic() - began < 10  # a text area that held it all would take as long for a few keys
         await pilot.press("enter")
-        await until(pilot, lambda: bool(worker.requests) and app.desk.answering is None)
+        await until(pilot, lambda: bool(worker.requests) and app.chat_state.answering is None)
         assert len(worker.requests[0].messages[0].content) == 200_008
 
 
@@ -183,7 +183,7 @@ async def test_control_c_elsewhere_leaves_what_is_written_alone(keys: str) -> No
         for _ in range(4):  # a race is stopped first
             if app.screen is not app.chat:
                 await pilot.press("ctrl+c")
-                await until(pilot, lambda: not app.desk.bridge.is_busy)
+                await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
                 await pilot.pause(0.2)
         assert app.screen is app.chat
         assert app.chat.composer.text == "a message"

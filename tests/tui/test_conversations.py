@@ -12,7 +12,7 @@ from textual.widgets import DataTable, Input, TextArea
 
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
-from localspec.tui.keeper import Keeper
+from localspec.tui.conversation_writer import ConversationWriter
 from localspec.tui.launch import close
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
@@ -55,10 +55,10 @@ async def open_list(pilot: Pilot[int], app: LocalspecApp) -> None:
 
 async def test_what_comes_just_before_the_end_is_kept(tmp_path: Path) -> None:
     worker, store = ScriptedWorker(hold_at=2), Store.open(tmp_path / "kept.db")
-    desk = made(worker, store=store).desk
-    desk.ask("go")
+    chat_state = made(worker, store=store).chat_state
+    chat_state.ask("go")
     assert worker.is_held.wait(PATIENCE)
-    close(desk)  # and no screen has looked yet
+    close(chat_state)  # and no screen has looked yet
     assert kept(store) == [("user", "go", "sent"), ("assistant", "Once upon a time there", None)]
     worker.go.set()
 
@@ -67,14 +67,14 @@ async def test_an_answer_is_kept_while_it_comes(tmp_path: Path) -> None:
     worker, store = ScriptedWorker(hold_at=2), Store.open(tmp_path / "kept.db")
     async with opened(worker, store=store) as (pilot, app):
         await say_until_held(pilot, worker, "go")
-        await until(pilot, lambda: app.desk.trace is not None and len(app.desk.trace.passes) == 2)
-        app.keeper.ask(lambda each: None).result()
+        await until(pilot, lambda: app.chat_state.trace is not None and len(app.chat_state.trace.passes) == 2)
+        app.writer.ask(lambda each: None).result()
         assert kept(store) == [("user", "go", "sent"), ("assistant", "Once upon a time there", None)]
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
-        app.keeper.ask(lambda each: None).result()
+        await until(pilot, lambda: app.chat_state.answering is None)
+        app.writer.ask(lambda each: None).result()
         assert kept(store)[1] == ("assistant", STORY, "stop")
-        assert app.keeper.is_saved
+        assert app.writer.is_saved
 
 
 async def test_the_figures_are_kept_with_the_settings_of_their_answer() -> None:
@@ -82,13 +82,13 @@ async def test_the_figures_are_kept_with_the_settings_of_their_answer() -> None:
     worker, store = ScriptedWorker(hold_at=2), Store.open(None)
     async with opened(worker, store=store) as (pilot, app):
         worker.load_pause = 0.2
-        app.desk.switch_pair(replace(app.desk.settings, target="/models/other.gguf", name="other"))
+        app.chat_state.switch_pair(replace(app.chat_state.settings, target="/models/other.gguf", name="other"))
         await say_until_held(pilot, worker, "go")
         await say(pilot, "/temp 0.25")
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None and not app.desk.bridge.is_busy)
+        await until(pilot, lambda: app.chat_state.answering is None and not app.chat_state.worker_thread.is_busy)
         await ask(pilot, "more")
-        found = app.keeper.ask(lambda each: each.messages(each.conversations(1)[0].id)).result()
+        found = app.writer.ask(lambda each: each.messages(each.conversations(1)[0].id)).result()
         stats = [message.stats for message in found if message.stats is not None]
         assert [each["params"]["temperature"] for each in stats] == [0.8, 0.25]
         assert [each["pair"]["name"] for each in stats] == ["other"] * 2
@@ -101,8 +101,8 @@ async def test_branches_are_kept_as_branches() -> None:
     async with opened(worker, store=store) as (pilot, app):
         await ask(pilot, "go")
         await pilot.press("f5")
-        await until(pilot, lambda: len(worker.requests) == 2 and app.desk.answering is None)
-        app.keeper.ask(lambda each: None).result()
+        await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
+        app.writer.ask(lambda each: None).result()
         conversation = store.conversations()[0]
         assert [message.text for message in store.messages(conversation.id)] == ["go", "One.", "Two."]
         assert [message.text for message in store.path(conversation.leaf)] == ["go", "Two."]
@@ -130,7 +130,7 @@ async def test_what_was_taken_back_stays_so_when_the_conversation_is_opened_agai
         await ask(pilot, "And then?")
         await say(pilot, "/undo")
         await until(pilot, lambda: len(shown(app)) == 2)
-        await app.chat.open(app.desk.dialogue.key or "")
+        await app.chat.open(app.chat_state.messages.key or "")
         assert shown(app) == ["Tell of the wolf", "The wolf ran."]
 
 
@@ -171,7 +171,7 @@ async def test_a_fork_leaves_the_old_one_as_it_was(store: Store) -> None:
         await until(pilot, lambda: shown(app) == ["Tell of the wolf", "The wolf ran."])
         await ask(pilot, "More")
         counts = sorted(conversation.n_messages for conversation in store.conversations())
-        app.keeper.ask(lambda each: None).result()
+        app.writer.ask(lambda each: None).result()
         assert counts == [2, 2, 4]
 
 
@@ -189,7 +189,7 @@ async def test_renaming(store: Store) -> None:
 async def export(pilot: Pilot[int], app: LocalspecApp, path: Path) -> None:
     """Have an answer, and ask for the conversation in a file."""
     await ask(pilot, "go")
-    await until(pilot, lambda: app.desk.dialogue.key is not None)
+    await until(pilot, lambda: app.chat_state.messages.key is not None)
     app.action_export()
     await until(pilot, lambda: isinstance(app.screen, Ask))
     app.screen.query_one(Input).value = str(path)
@@ -238,11 +238,11 @@ async def test_a_file_is_attached_fenced_and_kept_apart_from_the_words(tmp_path:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
         await say(pilot, f"/read {tmp_path / 'notes.txt'}")
-        await until(pilot, lambda: bool(app.desk.attached))
+        await until(pilot, lambda: bool(app.chat_state.attached))
         await ask(pilot, "What is this?")
         assert worker.requests[0].messages[0].content == "````notes.txt\nA note.\n```\nno end\n````\n\nWhat is this?"
         assert shown(app)[0] == "What is this?"
-        assert not app.desk.attached
+        assert not app.chat_state.attached
 
 
 async def test_what_is_attached_is_taken_back_and_stays_in_its_conversation(tmp_path: Path) -> None:
@@ -251,9 +251,9 @@ async def test_what_is_attached_is_taken_back_and_stays_in_its_conversation(tmp_
 
         async def read(*keys: str) -> None:
             await say(pilot, f"/read {tmp_path / 'notes.txt'}")
-            await until(pilot, lambda: bool(app.desk.attached) and bool(app.chat.query_one("#attached").display))
+            await until(pilot, lambda: bool(app.chat_state.attached) and bool(app.chat.query_one("#attached").display))
             await pilot.press(*keys)
-            await until(pilot, lambda: not app.desk.attached and not app.chat.query_one("#attached").display)
+            await until(pilot, lambda: not app.chat_state.attached and not app.chat.query_one("#attached").display)
 
         await read("ctrl+c")
         assert app.return_value is None
@@ -262,7 +262,7 @@ async def test_what_is_attached_is_taken_back_and_stays_in_its_conversation(tmp_
         await ask(pilot, "one")
         await say(pilot, f"/read {tmp_path / 'notes.txt'}")
         await say(pilot, "/fork")
-        await until(pilot, lambda: len(app.keeper.ask(lambda store: store.conversations()).result()) == 2)
+        await until(pilot, lambda: len(app.writer.ask(lambda store: store.conversations()).result()) == 2)
         await settled(pilot)
         assert app.chat.query_one("#attached").display, "a copy is the same talk"
 
@@ -284,7 +284,7 @@ async def test_a_title_is_told_once_it_is_kept(tmp_path: Path) -> None:
         await until(pilot, lambda: bool(app.chat.query(Note)))
         assert str(app.chat.query(Note).last().render()) == f"title: {kept_title(app)}"
         with Store.open(path) as other:
-            other.delete(app.desk.dialogue.key or "", now=True)
+            other.delete(app.chat_state.messages.key or "", now=True)
         await say(pilot, "/title gone")
         await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
         assert "there is no conversation" in app.chat.query_one(ErrorCard).error.message
@@ -292,7 +292,7 @@ async def test_a_title_is_told_once_it_is_kept(tmp_path: Path) -> None:
 
 
 def kept_title(app: LocalspecApp) -> str:
-    return app.keeper.ask(lambda store: store.conversations(1)[0].title).result()
+    return app.writer.ask(lambda store: store.conversations(1)[0].title).result()
 
 
 async def test_what_is_attached_goes_with_a_message_that_is_said_differently(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ async def test_a_store_that_fails_costs_the_saving_and_not_the_chat(tmp_path: Pa
         await ask(pilot, "two")
         assert shown(app)[-1] == STORY
         await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
-        assert not app.keeper.is_saved
+        assert not app.writer.is_saved
         assert app.is_running
 
 
@@ -347,12 +347,12 @@ async def test_what_is_said_after_the_conversation_was_deleted_for_good_begins_a
     async with opened(worker, store=store) as (pilot, app):
 
         async def delete() -> None:
-            await until(pilot, lambda: app.desk.dialogue.key is not None)
+            await until(pilot, lambda: app.chat_state.messages.key is not None)
             with Store.open(path) as other:
-                other.delete(app.desk.dialogue.key or "", now=True)
+                other.delete(app.chat_state.messages.key or "", now=True)
 
         def saved() -> list[tuple[str, str, str | None]]:
-            return app.keeper.ask(kept).result()
+            return app.writer.ask(kept).result()
 
         await ask(pilot, "one")
         await delete()
@@ -360,17 +360,17 @@ async def test_what_is_said_after_the_conversation_was_deleted_for_good_begins_a
         assert saved() == [("user", "two", "sent"), ("assistant", STORY, "stop")]
         await delete()
         await pilot.press("f5")
-        await until(pilot, lambda: len(worker.requests) == 3 and app.desk.answering is None)
+        await until(pilot, lambda: len(worker.requests) == 3 and app.chat_state.answering is None)
         assert saved() == [("user", "two", "sent"), ("assistant", STORY, "stop")]
         worker.hold_at = 2
         await say_until_held(pilot, worker, "three")
         await delete()
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         await ask(pilot, "four")
         assert [text for _, text, _ in saved()] == ["four", STORY]
         assert [message.content for message in worker.requests[-1].messages][::2] == ["one", "two", "three", "four"]
-        assert app.keeper.is_saved
+        assert app.writer.is_saved
         assert not app.chat.query(ErrorCard)
 
 
@@ -381,9 +381,9 @@ async def test_what_was_deleted_for_good_is_not_forked_and_that_is_a_card(
     path = tmp_path / "kept.db"
     async with opened(store=Store.open(path)) as (pilot, app):
         await ask(pilot, "one")
-        app.keeper.ask(kept).result()  # once all of it is written: what comes after would begin another conversation
+        app.writer.ask(kept).result()  # once all of it is written: what comes after would begin another conversation
         with Store.open(path) as other:
-            other.delete(app.desk.dialogue.key or "", now=True)
+            other.delete(app.chat_state.messages.key or "", now=True)
         await pilot.press(*keys, *(() if "tab" in keys else ("enter",)))
         await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
         assert "there is no message" in app.chat.query_one(ErrorCard).error.message
@@ -400,7 +400,7 @@ async def test_a_search_for_a_whole_page_is_refused_in_words(store: Store) -> No
 
 def test_what_is_handed_over_is_written_before_the_end() -> None:
     store = Store.open(None)
-    keeper = Keeper(store)
-    made = keeper.ask(lambda each: each.create("storyteller"))
-    keeper.close()
+    writer = ConversationWriter(store)
+    made = writer.ask(lambda each: each.create("storyteller"))
+    writer.close()
     assert store.get(made.result().id).pair == "storyteller"

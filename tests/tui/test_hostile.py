@@ -71,7 +71,7 @@ async def test_text_of_a_model_is_text(evils: list[str]) -> None:
                 assert not CONTROL.search(rows(app)), ascii(evil)
                 app.chat.action_origins()
                 await pilot.pause()
-            app.chat.inspect(app.desk.dialogue.path()[-1])
+            app.chat.inspect(app.chat_state.messages.path()[-1])
             await pilot.pause()
             assert not CONTROL.search(rows(app)), ascii(evil)
             await app.pop_screen()
@@ -106,14 +106,14 @@ async def test_a_line_of_a_megabyte() -> None:
 async def test_names_of_files_and_pairs_are_text() -> None:
     evil = "x\x1b]0;t\x07[/INST].txt"
     async with opened() as (pilot, app):
-        app.desk.attached.append(Attachment(evil, "data"))
+        app.chat_state.attached.append(Attachment(evil, "data"))
         app.chat.show_attached()
-        app.desk.switch_pair(LoadSettings(f"/models/{evil}.gguf", name=evil))
-        await until(pilot, lambda: not app.desk.bridge.is_busy)
+        app.chat_state.switch_pair(LoadSettings(f"/models/{evil}.gguf", name=evil))
+        await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
         await settled(pilot)
         assert not CONTROL.search(rows(app))
         assert "[/INST].txt" in rows(app)
-        app.desk.dialogue.system = evil
+        app.chat_state.messages.system = evil
         await pilot.press("ctrl+s")
         await settled(pilot)
         assert not CONTROL.search(rows(app))
@@ -139,7 +139,7 @@ async def test_a_question_that_is_raced_is_one_line_of_text() -> None:
     evil = " first\nsecond\x1b]52;c;QUFB\x07\x9b2J\u202e "
     async with opened() as (pilot, app):
         app.chat.post_message(Composer.Sent(evil))  # as it comes from a large paste
-        await until(pilot, lambda: len(shown(app)) == 2 and app.desk.answering is None)
+        await until(pilot, lambda: len(shown(app)) == 2 and app.chat_state.answering is None)
         await pilot.press("f4")
         await until(pilot, lambda: isinstance(app.screen, RaceScreen))
         await settled(pilot)

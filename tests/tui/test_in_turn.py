@@ -68,7 +68,9 @@ async def test_an_answer_that_ends_before_its_widget_is_there_is_shown(monkeypat
         await ask(pilot, "go")
         slow_down(monkeypatch, Answered, "_compose")
         await pilot.press("f5")
-        await until(pilot, lambda: len(worker.requests) == 2 and app.desk.answering is None and bool(answers(app)))
+        await until(
+            pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None and bool(answers(app))
+        )
         await until(pilot, lambda: markdown_text(answers(app)[0]) == "The second answer.")
 
 
@@ -80,7 +82,7 @@ async def test_the_colours_wait_for_the_answer(monkeypatch: pytest.MonkeyPatch) 
         await moment(lambda: answers(app))
         await app.run_action("screen.origins")  # as F3 does, but at once
         await app.run_action("screen.thinking")
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         await until(pilot, lambda: "Once upon" in str(answers(app)[0].query_one(".origins").render()))
 
 
@@ -89,7 +91,7 @@ async def test_a_new_conversation_waits_for_the_end_of_the_answer(monkeypatch: p
         slow_down(monkeypatch, Answered, "finish")
         app.chat.composer.fill("go")
         app.chat.composer.action_send()
-        await moment(lambda: app.desk.dialogue.path() and app.desk.answering is None)
+        await moment(lambda: app.chat_state.messages.path() and app.chat_state.answering is None)
         await app.run_action("app.new")  # as Ctrl+N does, but at once
         await until(pilot, lambda: shown(app) == [])
         await ask(pilot, "and now")
@@ -107,7 +109,7 @@ async def test_no_conversation_is_opened_below_an_answer() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is app.chat)
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         assert shown(app) == ["go", "Once upon a time there was a king."]
 
 
@@ -120,5 +122,5 @@ async def test_a_widget_begins_with_what_has_come() -> None:
         await settled(pilot)
         await until(pilot, lambda: markdown_text(answers(app)[0]) == "Once upon a time there")
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         await until(pilot, lambda: markdown_text(answers(app)[0]) == "Once upon a time there was a king.")

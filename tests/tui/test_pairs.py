@@ -11,20 +11,20 @@ from huggingface_hub import constants
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from localspec.cli.described import described
+from localspec.cli.settings_table import described
 from localspec.errors import WorkerDiedError
 from localspec.models.hub.cache import Cache
 from localspec.models.names import parse
 from localspec.models.user_catalog import add
 from localspec.tui.app import LocalspecApp
-from localspec.tui.fit import Fit, Memory, fit
+from localspec.tui.pair_fits import Fit, Memory, fit
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.worker.client import Worker
 from tests.cli.harness import PAIR as STORYTELLER
 from tests.cli.harness import needs_pair
 from tests.hub.models import DRAFT, TARGET, whole
 from tests.hub.server import Server, serving
-from tests.tui.desks import ScriptedEngine, app_of, opened, shown, until
+from tests.tui.chats import ScriptedEngine, app_of, opened, shown, until
 
 TALES = "hf:tales/storyteller-GGUF:Q8_0+hf:tales/draft-GGUF:Q8_0"
 MEMORY = Memory(16_000_000_000, (8_000_000_000,))
@@ -64,8 +64,8 @@ async def picker(pilot: Pilot[Any], folder: Path | None = None) -> PairsScreen:
     """Open the picker of a machine whose memory is known."""
     app = pilot.app
     assert isinstance(app, LocalspecApp)
-    await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
-    screen = PairsScreen(app.desk, lambda: MEMORY, folder)
+    await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
+    screen = PairsScreen(app.chat_state, lambda: MEMORY, folder)
     app.push_screen(screen)
     await until(pilot, lambda: screen.is_mounted and screen.chosen is not None)
     await pilot.pause(0.1)
@@ -110,7 +110,7 @@ async def test_ctrl_o_opens_it_with_the_files_of_the_folder(home: Path, monkeypa
     monkeypatch.chdir(home / "here")
     app = app_with(ScriptedEngine())
     async with opened(app) as pilot:
-        await until(pilot, lambda: app.desk.loaded is not None)
+        await until(pilot, lambda: app.chat_state.loaded is not None)
         await pilot.press("ctrl+o")
         await until(pilot, lambda: isinstance(app.screen, PairsScreen) and bool(names(app.screen)))
         assert isinstance(app.screen, PairsScreen)
@@ -125,12 +125,12 @@ async def test_choosing_switches_and_the_conversation_stays() -> None:
     async with opened(app) as pilot:
         app.chat.composer.fill("Tell me")
         await pilot.press("enter")
-        await until(pilot, lambda: not app.desk.bridge.is_busy)
+        await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
         screen = await picker(pilot)
         screen.query_one(Input).value = str(STORYTELLER / "draft-q8_0.gguf")
         await pilot.press("enter")
-        await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
-        name, messages = app.desk.settings.name, len(app.desk.dialogue.path())
+        await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
+        name, messages = app.chat_state.settings.name, len(app.chat_state.messages.path())
     assert name == "draft-q8_0.gguf"
     assert messages == 2
     assert [Path(each.target).name for each in engine.loads] == ["target-q8_0.gguf", "draft-q8_0.gguf"]
@@ -174,8 +174,8 @@ async def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> No
         assert screen.chosen.where == "here"
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is app.chat)
-        await until(pilot, lambda: app.desk.loaded is not None)
-        name = app.desk.settings.name
+        await until(pilot, lambda: app.chat_state.loaded is not None)
+        name = app.chat_state.settings.name
     assert "tales: 6.5 MB to download in 2 files" in asked
     assert "Enter downloads, Esc does not" in asked
     assert "tales: here, hashes right" in done
@@ -268,14 +268,14 @@ async def test_the_real_engine_changes_its_pair(hub: Server) -> None:
             await wait_for(pilot, "done")
             await pilot.press("enter")
             await until(pilot, lambda: app.screen is app.chat)
-            await until(pilot, lambda: app.desk.loaded is not None or app.desk.error is not None)
+            await until(pilot, lambda: app.chat_state.loaded is not None or app.chat_state.error is not None)
             app.chat.composer.fill("Once upon a time")
             await pilot.press("enter")
-            await until(pilot, lambda: app.desk.answering is None and not app.desk.bridge.is_busy)
-            assert app.desk.loaded is not None
-            answer = app.desk.last_answer
+            await until(pilot, lambda: app.chat_state.answering is None and not app.chat_state.worker_thread.is_busy)
+            assert app.chat_state.loaded is not None
+            answer = app.chat_state.last_answer
             assert answer is not None
-            name, text = app.desk.loaded.name, answer.text
+            name, text = app.chat_state.loaded.name, answer.text
     assert name.startswith("hf:tales/storyteller-GGUF@")
     assert text.strip()
 
@@ -291,7 +291,7 @@ async def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None
     async with opened(app) as pilot:
         await picker(pilot)
         await pilot.press(*"storyteller", "enter")
-        await until(pilot, lambda: app.screen is app.chat and app.desk.error is not None)
+        await until(pilot, lambda: app.screen is app.chat and app.chat_state.error is not None)
         await pilot.pause(0.2)
         picture = shown(app)
     assert "the engine was killed (SIGKILL)" in picture

@@ -16,7 +16,7 @@ from localspec.tui.screens.race import RaceScreen
 from localspec.tui.widgets.composer import Composer
 from localspec.worker.client import Worker
 from tests.cli.harness import needs_pair
-from tests.tui.desks import WORDS, ScriptedEngine, app_of, opened, shown, until
+from tests.tui.chats import WORDS, ScriptedEngine, app_of, opened, shown, until
 
 TIE = {"index": 6, "plain": 1, "other": 2, "margin": 0.003, "drift": 0.002, "is_tie": True}
 OTHER = [*WORDS[:6], *["queen", "of", "all", "the", "lands", "beyond", "the", "sea", "and", "sky"]]
@@ -26,7 +26,7 @@ async def race(pilot: Pilot[Any], text: str = "Tell me of a king") -> RaceScreen
     """Write a question, open the race, and wait for its end."""
     app = pilot.app
     assert isinstance(app, LocalspecApp)
-    await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
+    await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
     app.chat.composer.fill(text)
     await pilot.press("f4")
     await until(pilot, lambda: isinstance(app.screen, RaceScreen))
@@ -91,7 +91,7 @@ async def test_escape_stops_the_race_and_then_goes_back() -> None:
         text = shown(app)
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.chat)
-        is_busy = app.desk.bridge.is_busy
+        is_busy = app.chat_state.worker_thread.is_busy
     assert "no round was finished" in text
     assert not is_busy
     assert len(engine.requests) == 1
@@ -120,11 +120,11 @@ async def test_the_conversation_is_what_is_raced_on() -> None:
     engine = ScriptedEngine()
     app = app_of(engine)
     async with opened(app, (80, 24)) as pilot:
-        await until(pilot, lambda: app.desk.loaded is not None)
+        await until(pilot, lambda: app.chat_state.loaded is not None)
         for text in ("first", "second"):
             app.chat.composer.fill(text)
             await pilot.press("enter")
-            await until(pilot, lambda: not app.desk.bridge.is_busy)
+            await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
         del engine.requests[:]
         await pilot.press("f4")
         screen = app.screen
@@ -146,7 +146,7 @@ async def test_the_question_is_raced_as_it_was_asked_until_it_is_edited() -> Non
     async with opened(app) as pilot:
         for text in ("first", " two\n lines "):
             app.chat.post_message(Composer.Sent(text))
-            await until(pilot, lambda text=text: shown_last(app) == text and not app.desk.bridge.is_busy)
+            await until(pilot, lambda text=text: shown_last(app) == text and not app.chat_state.worker_thread.is_busy)
         del engine.requests[:]
         await pilot.press("f4")
         screen = app.screen
@@ -163,7 +163,7 @@ async def test_the_question_is_raced_as_it_was_asked_until_it_is_edited() -> Non
 
 def shown_last(app: LocalspecApp) -> str:
     """Return what was asked last."""
-    asked = app.desk.dialogue.path()[-2:]
+    asked = app.chat_state.messages.path()[-2:]
     return asked[0].text if asked else ""
 
 

@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from localspec.cli.described import described
+from localspec.cli.settings_table import described
 from localspec.errors import UsageError
 from localspec.settings.config_file import config_file
 from localspec.settings.request import Request
@@ -18,8 +18,8 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.form import HERE, Form
 from localspec.tui.screens.settings import Field, SettingsScreen
 from localspec.tui.themes import DARK, LIGHT
-from tests.tui import desks
-from tests.tui.desks import ScriptedEngine, desk_of, opened, shown, until
+from tests.tui import chats as desks
+from tests.tui.chats import ScriptedEngine, chat_state_of, opened, shown, until
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ async def test_a_value_is_taken_from_the_next_answer_on() -> None:
         origin = screen.form.origin("temp")
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.chat)
-        request = app.desk.request
+        request = app.chat_state.request
     assert (request.sampling.temperature, request.sampling.seed) == (0.3, 9)
     assert (request.speculation.tree, request.max_tokens) == ("static:3,2", 50)
     assert origin == HERE
@@ -112,7 +112,7 @@ async def test_what_cannot_be_is_said_and_not_taken(name: str, text: str, said: 
     app = app_of()
     async with opened(app) as pilot:
         screen = await form(pilot)
-        before = app.desk.request
+        before = app.chat_state.request
         found = await write(pilot, name, text)
         found.input.focus()
         await pilot.pause(0.05)
@@ -120,7 +120,7 @@ async def test_what_cannot_be_is_said_and_not_taken(name: str, text: str, said: 
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.chat)
         assert screen.form.text(name) != text
-        is_same, theme = app.desk.request == before, app.theme
+        is_same, theme = app.chat_state.request == before, app.theme
     assert said in about
     assert "not taken" in about
     assert is_same
@@ -146,8 +146,8 @@ async def test_keeping_writes_what_is_new_and_nothing_else() -> None:
 
 
 def test_keeping_nothing_takes_a_value_out() -> None:
-    desk = desk_of(ScriptedEngine(), max_tokens=7)
-    form = Form.of(desk, described(("chat",)), desk.request)
+    chat_state = chat_state_of(ScriptedEngine(), max_tokens=7)
+    form = Form.of(chat_state, described(("chat",)), chat_state.request)
     config_file().write_text("max-tokens = 7\n")
     form.change("max-tokens", "none")
     assert form.keep() == ["max-tokens"]
@@ -156,8 +156,8 @@ def test_keeping_nothing_takes_a_value_out() -> None:
 
 
 def test_a_broken_file_is_told_and_left_alone() -> None:
-    desk = desk_of(ScriptedEngine())
-    form = Form.of(desk, described(("chat",)), desk.request)
+    chat_state = chat_state_of(ScriptedEngine())
+    form = Form.of(chat_state, described(("chat",)), chat_state.request)
     config_file().write_text("temp = \n")
     form.change("temp", "0.3")
     with pytest.raises(UsageError, match="is not TOML"):
@@ -178,4 +178,4 @@ async def test_the_default_comes_back_and_arrows_move() -> None:
         focused = screen.focused
         assert isinstance(focused, Input)
         assert focused is field(screen, "temp").input
-    assert app.desk.request.sampling.temperature == 0.8
+    assert app.chat_state.request.sampling.temperature == 0.8

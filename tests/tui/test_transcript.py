@@ -38,7 +38,7 @@ async def test_the_end_is_followed_until_a_person_goes_up() -> None:
         await pilot.pause()
         here = app.chat.transcript.scroll_y
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         await settled(pilot)
         assert app.chat.transcript.scroll_y == here
         chip = app.chat.query_one("#chip", Static)
@@ -57,7 +57,7 @@ async def test_the_end_is_followed_again_once_it_is_reached() -> None:
         await pilot.press("pageup", "pagedown", "pagedown")
         await until(pilot, lambda: is_at_end(app))
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         await until(pilot, lambda: is_at_end(app))
         assert app.chat.transcript.is_following
 
@@ -74,7 +74,7 @@ async def test_resizing_while_text_comes_loses_neither_text_nor_place(is_followi
             await pilot.resize_terminal(*size)
             await pilot.pause()
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         await settled(pilot)
         assert shown(app)[-1] == "".join(LINES)
         assert app.chat.transcript.is_following is is_following

@@ -10,8 +10,8 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import ErrorCard, Note
 from localspec.worker.client import Worker
 from tests.cli.harness import needs_pair
-from tests.tui.desks import app_of as real
-from tests.tui.desks import opened as real_opened
+from tests.tui.chats import app_of as real
+from tests.tui.chats import opened as real_opened
 from tests.tui.scripted import (
     ScriptedWorker,
     answers,
@@ -41,7 +41,7 @@ async def test_what_is_typed_before_enter_is_sent_with_it() -> None:
     """All of it in one read of the terminal, as a paste of keys or a slow machine brings it."""
     async with opened() as (pilot, app):
         await pilot.press(*"Hi you", "enter")
-        await until(pilot, lambda: len(shown(app)) == 2 and app.desk.answering is None)
+        await until(pilot, lambda: len(shown(app)) == 2 and app.chat_state.answering is None)
         assert shown(app)[0] == "Hi you"
 
 
@@ -60,9 +60,9 @@ async def test_text_is_shown_while_it_comes() -> None:
         await say(pilot, "go")
         await until(pilot, lambda: bool(answers(app)) and "there" in markdown_text(answers(app)[0]))
         assert markdown_text(answers(app)[0]) == "Once upon a time there"
-        assert app.desk.answering is not None
+        assert app.chat_state.answering is not None
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         assert markdown_text(answers(app)[0]) == STORY
 
 
@@ -71,9 +71,9 @@ async def test_escape_stops_and_keeps_what_there_is() -> None:
     async with opened(worker) as (pilot, app):
         await say_until_held(pilot, worker, "go")
         await pilot.press("escape")
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         assert shown(app)[-1] == "Once upon a time there"
-        assert app.desk.dialogue.path()[-1].status == "interrupted"
+        assert app.chat_state.messages.path()[-1].status == "interrupted"
         assert "stopped" in str(answers(app)[0].query_one(".head").render())
 
 
@@ -82,8 +82,8 @@ async def test_a_stop_is_acknowledged_while_the_prompt_is_read() -> None:
     async with opened(worker) as (pilot, app):
         await say_until_held(pilot, worker, "go")
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: app.desk.answering is None)
-        assert app.desk.dialogue.path()[-1].status == "interrupted"
+        await until(pilot, lambda: app.chat_state.answering is None)
+        assert app.chat_state.messages.path()[-1].status == "interrupted"
         assert app.is_running
 
 
@@ -95,7 +95,7 @@ async def test_nothing_is_sent_while_an_answer_is_written() -> None:
         assert app.chat.composer.text == "two"
         assert len(worker.requests) == 1
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
 
 
 async def test_answering_again_adds_a_branch() -> None:
@@ -103,7 +103,7 @@ async def test_answering_again_adds_a_branch() -> None:
     async with opened(worker) as (pilot, app):
         await ask(pilot, "go")
         await pilot.press("f5")
-        await until(pilot, lambda: len(worker.requests) == 2 and app.desk.answering is None)
+        await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
         assert shown(app) == ["go", "The second answer."]
         assert "2/2" in str(answers(app)[0].query_one(".head").render())
         answers(app)[0].focus()
@@ -118,7 +118,7 @@ async def test_a_fixed_seed_moves_on_when_answering_again() -> None:
     async with opened(worker, sampling=Sampling(seed=5)) as (pilot, app):
         await ask(pilot, "go")
         await pilot.press("f5")
-        await until(pilot, lambda: len(worker.requests) == 2 and app.desk.answering is None)
+        await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
         assert [request.sampling.seed for request in worker.requests] == [5, 6]
 
 
@@ -137,7 +137,7 @@ async def test_an_edit_is_a_branch_and_the_old_one_stays() -> None:
         app.chat.transcript.query("Asked").first().focus()
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: shown(app) == ["first", "One.", "second", "Two."])
-        assert len(app.desk.dialogue.entries) == 6
+        assert len(app.chat_state.messages.entries) == 6
 
 
 async def test_escape_gives_an_edit_up() -> None:
@@ -167,7 +167,7 @@ async def test_an_edit_gives_back_what_was_being_written() -> None:
             await pilot.press("e")
             await until(pilot, lambda: app.chat.composer.text == "first")
             await pilot.press("!", key)
-            await until(pilot, lambda: app.chat.composer.text == "half a message" and app.desk.answering is None)
+            await until(pilot, lambda: app.chat.composer.text == "half a message" and app.chat_state.answering is None)
         assert shown(app) == ["first!", STORY]
         await pilot.press("up")
         assert app.chat.composer.text == "first!"
@@ -177,8 +177,8 @@ async def test_an_edit_ends_with_its_conversation() -> None:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
         await ask(pilot, "first")
-        await until(pilot, lambda: app.desk.dialogue.key is not None)
-        key = app.desk.dialogue.key
+        await until(pilot, lambda: app.chat_state.messages.key is not None)
+        key = app.chat_state.messages.key
         await edit_first(pilot, app)
         await pilot.press("ctrl+n")
         await until(pilot, lambda: shown(app) == [])
@@ -195,7 +195,7 @@ async def test_an_edit_ends_where_another_branch_is_looked_at() -> None:
     async with opened(ScriptedWorker(answers=[["One."], ["Two."], ["Three."]])) as (pilot, app):
         await ask(pilot, "first")
         await pilot.press("f5")
-        await until(pilot, lambda: app.desk.answering is None and shown(app)[-1] == "Two.")
+        await until(pilot, lambda: app.chat_state.answering is None and shown(app)[-1] == "Two.")
         await edit_first(pilot, app)
         answers(app)[0].focus()
         await pilot.press("left_square_bracket")
@@ -232,8 +232,8 @@ async def test_a_conversation_that_does_not_fit_is_sent_without_its_oldest_turns
 
             async def prompt_of(text: str) -> int:
                 await ask(pilot, text)
-                assert app.desk.trace is not None
-                started = app.desk.trace.stats.started
+                assert app.chat_state.trace is not None
+                started = app.chat_state.trace.stats.started
                 return 0 if started is None else started.prompt_n
 
             sizes = [await prompt_of(story) for _ in range(8)]
@@ -241,7 +241,7 @@ async def test_a_conversation_that_does_not_fit_is_sent_without_its_oldest_turns
             assert await prompt_of(40 * story) == 0
             assert isinstance(app.chat.query_one(ErrorCard).error, PromptTooLongError)
             after = await prompt_of("And then?")
-            ends = [trace.stats.finished for trace in app.desk.traces.values()]
+            ends = [trace.stats.finished for trace in app.chat_state.traces.values()]
     assert max(sizes) <= 512 - 60
     assert any("no longer sent" in note for note in notes)
     assert after > 256
@@ -289,4 +289,4 @@ async def test_what_is_set_while_speculation_is_off_switches_it_on() -> None:
         assert await asked_after("F6", "/k 2") == ("prompt-lookup", 2)
         assert await asked_after("F6") == ("prompt-lookup", 0)
         assert await asked_after("F6") == ("prompt-lookup", 2)
-        assert app.desk.switched_off is None
+        assert app.chat_state.switched_off is None

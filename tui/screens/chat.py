@@ -16,21 +16,21 @@ from localspec.conversations.records import USER
 from localspec.engine.events import Loaded, Loading, Prefilled, Started, Warned
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
-from localspec.tui import figures
-from localspec.tui.bridge import Arrived, Ended
-from localspec.tui.desk import Desk
-from localspec.tui.dialogue import Entry
+from localspec.tui import stats_panel as figures
+from localspec.tui.chat_state import ChatState
 from localspec.tui.memory import resident
+from localspec.tui.message_tree import Node
 from localspec.tui.provenance import View
+from localspec.tui.redraw_throttle import RedrawThrottle, budget
 from localspec.tui.screens.turns import Turns
 from localspec.tui.talk import in_turn
-from localspec.tui.thrift import Thrift, budget
 from localspec.tui.widgets.bars import Top, TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Asked, Spoken
 from localspec.tui.widgets.reply import prepare
 from localspec.tui.widgets.transcript import Transcript
+from localspec.tui.worker_thread import Arrived, Ended
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
@@ -58,8 +58,8 @@ class ChatScreen(Turns):
         Binding("home", "top", "first message", show=False),
     ]
 
-    def __init__(self, desk: Desk, *, has_tokens: bool = False, has_figures: bool = True) -> None:
-        super().__init__(desk)
+    def __init__(self, chat_state: ChatState, *, has_tokens: bool = False, has_figures: bool = True) -> None:
+        super().__init__(chat_state)
         self._view = View.FULL if has_tokens else View.OFF
         self._doing = ""
         self._pane = "full" if has_figures else "off"  # or strip: as F2 says
@@ -67,7 +67,7 @@ class ChatScreen(Turns):
         self._figures_at = 0.0
         self._is_awake = False  # a tick is on its way
         self._taken_at = 0.0
-        self._thrift = Thrift()
+        self._throttle = RedrawThrottle()
         self._alarm: asyncio.TimerHandle | None = None  # for the next look at what has come
 
     def compose(self) -> ComposeResult:
@@ -114,7 +114,7 @@ class ChatScreen(Turns):
 
     async def renew(self) -> None:
         """Show the whole path anew: after a branch was switched, a conversation opened or begun."""
-        path = self.desk.dialogue.path()
+        path = self.chat_state.messages.path()
         self._doing = ""
         with self.app.batch_update():
             await self.transcript.remove_children()
@@ -123,7 +123,7 @@ class ChatScreen(Turns):
         self.show_attached()
         self._show_figures()
 
-    async def show(self, *entries: Entry) -> None:
+    async def show(self, *entries: Node) -> None:
         """Add messages at the end."""
         await self.transcript.query(Welcome).remove()
         await self.transcript.mount_all([self._widget(entry) for entry in entries])
@@ -140,29 +140,30 @@ class ChatScreen(Turns):
 
     def show_attached(self) -> None:
         """Tell above the input what goes with the next message."""
-        names = ", ".join(sanitize(each.name) for each in self.desk.attached)
+        names = ", ".join(sanitize(each.name) for each in self.chat_state.attached)
         line = self.query_one("#attached", Static)
         line.display = bool(names)
         line.update(Content(f"+ {names}"))
 
-    def _widget(self, entry: Entry) -> Spoken:
-        siblings = self.desk.dialogue.siblings(entry)
+    def _widget(self, entry: Node) -> Spoken:
+        siblings = self.chat_state.messages.siblings(entry)
         branch = siblings.index(entry) + 1, len(siblings)
         if entry.role == USER:
             return Asked(entry, branch)
-        if entry is self.desk.answering:
-            self.desk.unseen = ""  # the widget begins with all that has come
-        return Answered(entry, branch, self.desk.traces.get(entry.id), self._view)
+        if entry is self.chat_state.answering:
+            self.chat_state.unseen = ""  # the widget begins with all that has come
+        return Answered(entry, branch, self.chat_state.traces.get(entry.id), self._view)
 
     def _wake(self) -> None:
         """Look whether something is to be done; not by a timer of Textual's, whose turns cost more than all of this."""
         self._alarm = asyncio.get_running_loop().call_later(self._pause, self._wake)
-        desk = self.desk
-        self.composer.rest(desk.bridge.is_busy)
-        if not desk.bridge.is_busy:
-            self._thrift.wake()
+        chat_state = self.chat_state
+        self.composer.rest(chat_state.worker_thread.is_busy)
+        if not chat_state.worker_thread.is_busy:
+            self._throttle.wake()
         is_late = self.app.clock() - self._taken_at >= KEEP
-        is_wanted = (desk.bridge.has_news or desk.unseen) if self._is_due else (desk.bridge.has_news and is_late)
+        has_news = chat_state.worker_thread.has_news
+        is_wanted = (has_news or chat_state.unseen) if self._is_due else (has_news and is_late)
         if is_wanted and not self._is_awake:
             self._is_awake = True
             self.call_later(self._tick)
@@ -171,45 +172,46 @@ class ChatScreen(Turns):
     def _pause(self) -> float:
         """Seconds to the next look: while the screen rests there is nothing to do but to keep what has come."""
         until_kept = self._taken_at + KEEP - self.app.clock()
-        return min(max(min(self._thrift.left, until_kept), 1 / RATE), PAUSE)
+        return min(max(min(self._throttle.left, until_kept), 1 / RATE), PAUSE)
 
     @property
     def _is_due(self) -> bool:
         """Whether the screen may be drawn; when an answer has ended, the engine has nothing more to lose."""
-        return self._thrift.is_due or self.desk.bridge.has_ended
+        return self._throttle.is_due or self.chat_state.worker_thread.has_ended
 
     async def _tick(self) -> None:
         """Take what has come, and keep it; show it if that is due: one append however many passes."""
         self._is_awake = False
-        is_due, entry = self._is_due, self.desk.answering
+        is_due, entry = self._is_due, self.chat_state.answering
         if is_due:
-            self._thrift.begin()
-        items = self.desk.take()
+            self._throttle.begin()
+        items = self.chat_state.take()
         self._taken_at = self.app.clock()
         for item in items:
             if isinstance(item, Arrived):
                 await self._tell_of(item)
         ended = [item for item in items if isinstance(item, Ended)]
-        if not (is_due or ended) or not (items or self.desk.unseen):
+        if not (is_due or ended) or not (items or self.chat_state.unseen):
             return
-        text, widget = self.desk.unseen, self._answer_of(entry)
+        text, widget = self.chat_state.unseen, self._answer_of(entry)
         if widget is not None:
-            self.desk.unseen = ""
+            self.chat_state.unseen = ""
             await widget.feed(text)
-        if ended and not self.desk.bridge.is_busy:  # else the next job goes on, as an answer that waited for its pair
+        # While it is busy the next job goes on, as an answer that waited for its pair.
+        if ended and not self.chat_state.worker_thread.is_busy:
             await self._end(widget, ended[-1])
         self._show_figures(is_due=bool(text))
 
     async def _tell_of(self, item: Arrived) -> None:
         match item.event:
             case Loaded(threads=threads):
-                self._thrift.budget = budget(threads)
+                self._throttle.budget = budget(threads)
                 self.call_after_refresh(prepare)  # nobody waits now, and an answer would
             case Loading(what, fraction):
                 self._doing = f"loading the {what} {fraction:.0%}"
             case Started(prompt_n=n):
                 self._doing = f"reading {n} tokens"
-                self._thrift.wake()  # the messages are drawn, and the first word of the answer must not wait for it
+                self._throttle.wake()  # the messages are drawn, and the first word of the answer must not wait for it
             case Prefilled():
                 self._doing = "answering"
             case Warned(message=message):
@@ -226,28 +228,29 @@ class ChatScreen(Turns):
             await self.fail(item.error)
         self._show_figures()
 
-    def _answer_of(self, entry: Entry | None) -> Answered | None:
+    def _answer_of(self, entry: Node | None) -> Answered | None:
         if entry is None:
             return None
         return next((each for each in self.transcript.query(Answered) if each.entry is entry), None)
 
     async def _second(self) -> None:
-        lost = self.desk.bridge.lost()
+        lost = self.chat_state.worker_thread.lost()
         if lost is not None:
             await self.fail(lost)
-        trouble = self.app.keeper.trouble()
+        trouble = self.app.writer.trouble()
         if trouble is not None:
             await self.fail(trouble)
-        if self.desk.answering is None or self.desk.bridge.is_stopping:  # else the text draws them: it all costs
+        # While an answer comes, the text draws them: it all costs.
+        if self.chat_state.answering is None or self.chat_state.worker_thread.is_stopping:
             self._show_figures()
 
     def _show_figures(self, *, is_due: bool = False) -> None:
         """Draw the figures; with `is_due` only if that is long enough ago."""
         now = self.app.clock()
-        if is_due and now - self._figures_at < self._thrift.budget.figures:
+        if is_due and now - self._figures_at < self._throttle.budget.figures:
             return
         self._figures_at = now
-        trace, loaded = self.desk.trace_of_pair, self.desk.loaded
+        trace, loaded = self.chat_state.trace_of_pair, self.chat_state.loaded
         pane = self.query_one("#figures", Static)
         if pane.display:
             pane.update(figures.pane(trace, loaded, PANE - 4), layout=False)
@@ -257,13 +260,13 @@ class ChatScreen(Turns):
         cell = self.query_one("#cell", Static)
         if cell.display:
             cell.update(figures.cell(trace))
-        stopping = "stopping… Esc: by force" if self.desk.bridge.is_deaf else "stopping…"
-        state = stopping if self.desk.bridge.is_stopping else self._doing
+        stopping = "stopping… Esc: by force" if self.chat_state.worker_thread.is_deaf else "stopping…"
+        state = stopping if self.chat_state.worker_thread.is_stopping else self._doing
         used = trace.stats.context_n if trace is not None else 0
-        memory = resident(self.desk.bridge.worker.pid)
-        name = self.desk.settings.name or self.desk.settings.target
+        memory = resident(self.chat_state.worker_thread.worker.pid)
+        name = self.chat_state.settings.name or self.chat_state.settings.target
         self.query_one(TopBar).show(
-            Top(name, loaded, used, memory, state, "autosaved" if self.app.keeper.is_saved else "not saved")
+            Top(name, loaded, used, memory, state, "autosaved" if self.app.writer.is_saved else "not saved")
         )
 
     @on(Transcript.Follow)
@@ -276,7 +279,7 @@ class ChatScreen(Turns):
 
     def action_stop(self) -> None:
         """Stop the answer; without one, go back to the composer."""
-        if self.desk.bridge.is_busy:
+        if self.chat_state.worker_thread.is_busy:
             self.app.stop_job()
             self._show_figures()
         elif not self.stop_editing():
@@ -296,7 +299,7 @@ class ChatScreen(Turns):
     def action_speculation(self) -> None:
         """Turn drafting off or on for the answers to come."""
         try:
-            is_on = self.desk.switch_speculation()
+            is_on = self.chat_state.switch_speculation()
         except LocalspecError as error:
             self.app.say(f"{error.message}; try: {error.hint}", is_wrong=True)
             return

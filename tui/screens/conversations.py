@@ -75,7 +75,7 @@ class Conversations(Screen[str | None]):
     async def _ask(self, question: Callable[[Store], Result]) -> Result | None:
         """Ask the store; what goes wrong is said and is then no answer."""
         try:
-            return await asyncio.wrap_future(self.app.keeper.ask(question))
+            return await asyncio.wrap_future(self.app.writer.ask(question))
         except LocalspecError as error:
             self.app.say(f"{error.message}; try: {error.hint}", is_wrong=True)
             return None
@@ -152,7 +152,7 @@ class Conversations(Screen[str | None]):
         current = self._current
         if current is None:
             return
-        if current.id == self.app.desk.dialogue.key:
+        if current.id == self.app.chat_state.messages.key:
             self.app.say("this conversation is open; Ctrl+N begins another first", is_wrong=True)
             return
         await self._ask(lambda store: store.delete(current.id))

@@ -17,16 +17,16 @@ from textual.widgets import DataTable, Footer, Input, Static
 from textual.worker import get_current_worker
 
 from localspec.errors import LocalspecError, NotFoundError
+from localspec.models.available import AvailablePair, find, offers
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
-from localspec.models.shelf import Offer, find, offers
 from localspec.models.store import NotCachedError, PairRef
 from localspec.sanitize import sanitize
-from localspec.tui.desk import Desk
+from localspec.tui.chat_state import ChatState
+from localspec.tui.download_panel import drawn
 from localspec.tui.downloads import Download
-from localspec.tui.drawer import drawn
-from localspec.tui.fit import Memory, this_machine
-from localspec.tui.rows import cells, columns_of, compared, described
+from localspec.tui.pair_fits import Memory, this_machine
+from localspec.tui.pair_rows import cells, columns_of, compared, described
 from localspec.tui.shared import Shared
 from localspec.tui.widgets.line import Line
 
@@ -49,14 +49,16 @@ class PairsScreen(Screen[None]):
         Binding("pagedown", "move(10)", "page down", show=False),
     ]
 
-    def __init__(self, desk: Desk, survey: Callable[[], Memory] = this_machine, folder: Path | None = None) -> None:
+    def __init__(
+        self, chat_state: ChatState, survey: Callable[[], Memory] = this_machine, folder: Path | None = None
+    ) -> None:
         super().__init__()
-        self.desk = desk
+        self.chat_state = chat_state
         self._survey = survey
         self._folder = folder
         self._memory = Memory()
-        self._offers: list[Offer] = []
-        self._seen: list[Offer] = []
+        self._offers: list[AvailablePair] = []
+        self._seen: list[AvailablePair] = []
         self._verdict = ""
         self._error: LocalspecError | None = None
 
@@ -89,7 +91,7 @@ class PairsScreen(Screen[None]):
         return self.query_one("#offers", DataTable)
 
     @property
-    def chosen(self) -> Offer | None:
+    def chosen(self) -> AvailablePair | None:
         """The row under the cursor."""
         return self._seen[self.table.cursor_row] if 0 <= self.table.cursor_row < len(self._seen) else None
 
@@ -122,7 +124,7 @@ class PairsScreen(Screen[None]):
             self.compare(offer)
 
     @work(thread=True, exclusive=True, group="compare")
-    def compare(self, offer: Offer) -> None:
+    def compare(self, offer: AvailablePair) -> None:
         """Compare the vocabularies of a pair that is here."""
         time.sleep(REST)
         if get_current_worker().is_cancelled:
@@ -150,7 +152,7 @@ class PairsScreen(Screen[None]):
             self.open(self.chosen or written)
 
     @work(thread=True, exclusive=True, group="open")
-    def open(self, wanted: Offer | str) -> None:
+    def open(self, wanted: AvailablePair | str) -> None:
         """Find a pair's files."""
         try:
             found = find(wanted)
@@ -186,9 +188,9 @@ class PairsScreen(Screen[None]):
 
     def _switch(self, pair: PairRef) -> None:
         draft = None if pair.draft is None else str(pair.draft.absolute())
-        settings = replace(self.desk.settings, target=str(pair.target.absolute()), draft=draft, name=pair.name)
+        settings = replace(self.chat_state.settings, target=str(pair.target.absolute()), draft=draft, name=pair.name)
         try:
-            self.desk.switch_pair(settings)
+            self.chat_state.switch_pair(settings)
         except LocalspecError as error:
             self._fail(error)
             return
@@ -217,7 +219,7 @@ class PairsScreen(Screen[None]):
         self._memory = memory
         self._fill()
 
-    def _took_verdict(self, offer: Offer, words: str) -> None:
+    def _took_verdict(self, offer: AvailablePair, words: str) -> None:
         if self.chosen == offer:
             self._verdict = words
             self._about()

@@ -15,12 +15,12 @@ from textual.widgets import Footer, Input, Static
 
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.request import Message, Request
-from localspec.tui.bridge import Ended
-from localspec.tui.desk import Desk
+from localspec.tui.chat_state import ChatState
 from localspec.tui.race import Running
 from localspec.tui.shared import Shared
 from localspec.tui.widgets.card import card
 from localspec.tui.widgets.line import Line
+from localspec.tui.worker_thread import Ended
 from localspec.ui.summary import percent
 from localspec.worker.client import Worker
 
@@ -59,10 +59,10 @@ class RaceScreen(Screen[None]):
         Binding("f5", "again(6)", "six rounds"),
     ]
 
-    def __init__(self, desk: Desk, question: str, messages: tuple[Message, ...]) -> None:
+    def __init__(self, chat_state: ChatState, question: str, messages: tuple[Message, ...]) -> None:
         """`messages` are what the chat would send for `question`; another question goes without them."""
         super().__init__()
-        self.desk = desk
+        self.chat_state = chat_state
         self._question = question
         self._messages = messages
         self.running: Running | None = None
@@ -100,14 +100,14 @@ class RaceScreen(Screen[None]):
         written = self.query_one(Line).value
         if not written.strip() or (self.running is not None and not self.running.is_over):
             return
-        bridge = self.desk.bridge
-        if bridge.is_stopping or self.desk.answering is not None:
+        worker_thread = self.chat_state.worker_thread
+        if worker_thread.is_stopping or self.chat_state.answering is not None:
             self.app.say("the engine is busy")
             return
-        if bridge.worker.pid is None and not bridge.is_busy:  # it died, or was never started
-            bridge.load(self.desk.settings)
+        if worker_thread.worker.pid is None and not worker_thread.is_busy:  # it died, or was never started
+            worker_thread.load(self.chat_state.settings)
         self.running = running = Running(self._request(written), rounds)
-        self._job = bridge.run(lambda: running.job(cast(Worker, bridge.worker)))
+        self._job = worker_thread.run(lambda: running.job(cast(Worker, worker_thread.worker)))
         self._draw()
 
     def action_back(self) -> None:
@@ -124,9 +124,9 @@ class RaceScreen(Screen[None]):
         messages = self._messages if is_asked else ()
         if not messages:
             text = self._question if is_asked else written.strip()
-            system = [] if not self.desk.dialogue.system else [Message("system", self.desk.dialogue.system)]
+            system = [] if not self.chat_state.messages.system else [Message("system", self.chat_state.messages.system)]
             messages = (*system, Message("user", text))
-        request = self.desk.request
+        request = self.chat_state.request
         return replace(request, messages=messages, max_tokens=request.max_tokens or N, details=False, shorten=True)
 
     def _tick(self) -> None:
@@ -134,7 +134,7 @@ class RaceScreen(Screen[None]):
         running = self.running
         if running is None:
             return
-        for item in self.desk.bridge.take(self._job):
+        for item in self.chat_state.worker_thread.take(self._job):
             if isinstance(item, Ended):
                 running.end(item.error)
         state = f"{running.doing}{running.is_over}{running.is_stopped}" + "".join(

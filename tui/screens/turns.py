@@ -8,10 +8,10 @@ from textual import on
 
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.errors import LocalspecError
+from localspec.tui.chat_state import ChatState
 from localspec.tui.clipboard import copy
 from localspec.tui.commands import obey
-from localspec.tui.desk import Desk
-from localspec.tui.dialogue import Dialogue, Entry
+from localspec.tui.message_tree import MessageTree, Node
 from localspec.tui.talk import Talk, in_turn
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
@@ -23,9 +23,9 @@ BUSY = "an answer is being written; Esc stops it"
 class Turns(Talk):
     """The actions of the chat; what is drawn is left to `ChatScreen`."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, chat_state: ChatState) -> None:
         super().__init__()
-        self.desk = desk
+        self.chat_state = chat_state
         self._unsent = ""  # what was being written before a message was to be written anew
 
     @on(Composer.Sent)
@@ -41,45 +41,45 @@ class Turns(Talk):
         if self.is_answering():
             return
         self.composer.clear_sent()
-        is_edited = self.desk.dialogue.editing is not None
-        answer = self.desk.ask(literal(sent.text))
+        is_edited = self.chat_state.messages.editing is not None
+        answer = self.chat_state.ask(literal(sent.text))
         if is_edited:
             self.composer.fill(self._unsent)
             await self.renew()
             return
-        asked = self.desk.dialogue.parent(answer)
+        asked = self.chat_state.messages.parent(answer)
         assert asked is not None
         await self.show(asked, answer)
 
     def is_answering(self) -> bool:
         """Whether an answer is being written, which is then said."""
-        if self.desk.answering is not None:  # while a pair loads, a message may wait for it
+        if self.chat_state.answering is not None:  # while a pair loads, a message may wait for it
             self.app.say(BUSY)
-        return self.desk.answering is not None
+        return self.chat_state.answering is not None
 
     @in_turn
     async def action_regenerate(self) -> None:
         """Answer the last message again, beside the answers it has."""
-        path = self.desk.dialogue.path()
+        path = self.chat_state.messages.path()
         if not path or self.is_answering():
             return
         await self.again(path[-1])
 
-    async def again(self, entry: Entry) -> None:
+    async def again(self, entry: Node) -> None:
         """Answer anew: what `entry` says, or what it answers."""
         if entry.role == ASSISTANT:
-            self.desk.again(entry)
+            self.chat_state.again(entry)
         else:
-            self.desk.answer(entry)
+            self.chat_state.answer(entry)
         await self.renew()
 
-    def edit(self, entry: Entry) -> None:
+    def edit(self, entry: Node) -> None:
         """Let a message be written anew; it then stands beside the old one, with all that followed."""
-        asked = entry if entry.role == USER else self.desk.dialogue.parent(entry)
+        asked = entry if entry.role == USER else self.chat_state.messages.parent(entry)
         assert asked is not None
-        if self.desk.dialogue.editing is None:
+        if self.chat_state.messages.editing is None:
             self._unsent = self.composer.message
-        self.desk.dialogue.editing = asked
+        self.chat_state.messages.editing = asked
         self.composer.clear_sent()
         self.composer.fill(asked.text)
         self.composer.focus()
@@ -87,7 +87,7 @@ class Turns(Talk):
 
     def stop_editing(self) -> bool:
         """Go on with what was being written before a message was to be written anew; whether one was."""
-        was, self.desk.dialogue.editing = self.desk.dialogue.editing is not None, None
+        was, self.chat_state.messages.editing = self.chat_state.messages.editing is not None, None
         if was:
             self.composer.clear_sent()
             self.composer.fill(self._unsent)
@@ -99,12 +99,12 @@ class Turns(Talk):
         if not self.composer.text and self.stop_editing():
             self.app.say("the old message stays; what you write now is a new one")
 
-    async def step(self, entry: Entry, by: int) -> None:
+    async def step(self, entry: Node, by: int) -> None:
         """Go to a branch beside this one."""
-        siblings = self.desk.dialogue.siblings(entry)
+        siblings = self.chat_state.messages.siblings(entry)
         at = siblings.index(entry) + by
         if 0 <= at < len(siblings) and not self.is_answering():
-            self.desk.choose(siblings[at])
+            self.chat_state.choose(siblings[at])
             await self.renew()
 
     def copy_text(self, text: str, what: str) -> None:
@@ -113,13 +113,13 @@ class Turns(Talk):
 
     def action_copy(self) -> None:
         """Copy the last answer as it was written, not as it is shown."""
-        answer = self.desk.last_answer
+        answer = self.chat_state.last_answer
         if answer is not None:
             self.copy_text(answer.text, "the answer")
 
-    def inspect(self, entry: Entry) -> None:
+    def inspect(self, entry: Node) -> None:
         """Show the passes of an answer."""
-        trace = self.desk.traces.get(entry.id)
+        trace = self.chat_state.traces.get(entry.id)
         if trace is not None and trace.passes:
             from localspec.tui.screens.inspector import Inspector  # late: the first screen is waited for
 
@@ -127,19 +127,19 @@ class Turns(Talk):
         else:
             self.app.say("the passes of this answer were not kept: only its text was")
 
-    async def fork(self, entry: Entry) -> None:
+    async def fork(self, entry: Node) -> None:
         """Begin a conversation that has said what was said up to here; the old one stays."""
         if self.is_answering() or entry.key is None:
             return
         key = entry.key
         try:
-            made = await asyncio.wrap_future(self.app.keeper.ask(lambda store: store.fork(key)))
+            made = await asyncio.wrap_future(self.app.writer.ask(lambda store: store.fork(key)))
         except LocalspecError as error:
             await self.fail(error)
             return
-        attached = self.desk.attached
+        attached = self.chat_state.attached
         await self.open(made.id)
-        self.desk.attached = attached
+        self.chat_state.attached = attached
         self.show_attached()
         self.app.say("a fork: the conversation it came from is unchanged")
 
@@ -148,7 +148,7 @@ class Turns(Talk):
         if self.is_answering():
             return
         self.stop_editing()
-        self.desk.renew()
+        self.chat_state.renew()
         await self.renew()
         self.composer.focus()
 
@@ -158,14 +158,14 @@ class Turns(Talk):
             return
         try:
             found = await asyncio.wrap_future(
-                self.app.keeper.ask(lambda store: (store.get(conversation), store.messages(conversation)))
+                self.app.writer.ask(lambda store: (store.get(conversation), store.messages(conversation)))
             )
         except LocalspecError as error:
             await self.fail(error)
             return
         kept, messages = found
         self.stop_editing()
-        self.desk.open(Dialogue.restored(messages, system=kept.system, key=kept.id, leaf=kept.leaf))
+        self.chat_state.open(MessageTree.restored(messages, system=kept.system, key=kept.id, leaf=kept.leaf))
         await self.renew()
 
     @on(Spoken.Wanted)

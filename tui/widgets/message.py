@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from localspec.conversations.records import USER
 from localspec.sanitize import sanitize
-from localspec.tui.dialogue import Entry
+from localspec.tui.message_tree import Node
 from localspec.tui.provenance import View, legend, marked
 from localspec.tui.thinking import Thought, split
 from localspec.tui.trace import Trace
@@ -54,10 +54,10 @@ class Spoken(Vertical, can_focus=True):
     class Wanted(Message):
         """Something is to be done with the message."""
 
-        entry: Entry
+        entry: Node
         what: str
 
-    def __init__(self, entry: Entry, branch: tuple[int, int]) -> None:
+    def __init__(self, entry: Node, branch: tuple[int, int]) -> None:
         super().__init__(classes=entry.role)
         self.entry = entry
         self.branch = branch  # which of how many siblings
@@ -109,7 +109,7 @@ class Answered(Spoken):
         number: int
         of: int
 
-    def __init__(self, entry: Entry, branch: tuple[int, int], trace: Trace | None, view: View) -> None:
+    def __init__(self, entry: Node, branch: tuple[int, int], trace: Trace | None, view: View) -> None:
         super().__init__(entry, branch)
         self.trace = trace
         self.view = view

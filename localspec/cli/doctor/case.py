@@ -9,9 +9,9 @@ from typing import Any
 from localspec.bench.diagnosis import Evidence
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.staircase import by_rows
-from localspec.control.prices import Prices, lone_rows
+from localspec.control.prices import Prices, best_decode_rows
 from localspec.engine.events import Loaded
-from localspec.models.gguf.anatomy import Anatomy
+from localspec.models.gguf.layer_sizes import Anatomy
 
 SHORT = 5  # rows: the pending token and four drafted
 
@@ -40,8 +40,10 @@ class Case:
     def costs(self) -> Prices:
         """The same as decoding pays it: early in a text a token alone is given more rows where those take less time."""
         times, profile = self.target, self.survey["profile"]
-        lone = profile["lone"] if profile["ms"] else lone_rows({rows: ms / 1e3 for rows, ms in times.items()})
-        return Prices({**times, 1: times.get(lone, times[1])})
+        decode_rows = (
+            profile["lone"] if profile["ms"] else best_decode_rows({rows: ms / 1e3 for rows, ms in times.items()})
+        )
+        return Prices({**times, 1: times.get(decode_rows, times[1])})
 
     @property
     def has_rows(self) -> bool:

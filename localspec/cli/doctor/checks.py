@@ -15,9 +15,9 @@ from typing import Any
 
 from localspec import __version__
 from localspec.cli.console import is_dumb, is_terminal
-from localspec.cli.described import check_file
 from localspec.cli.doctor.gpus import INTEGRATED, Gpu, gpus, unused
 from localspec.cli.doctor.rebuild import backend_for, missing_compiler, rebuild_line
+from localspec.cli.settings_table import check_file
 from localspec.cli.sizes import size
 from localspec.errors import LocalspecError, UsageError
 from localspec.models.hub.cache import Cache

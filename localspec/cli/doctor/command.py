@@ -10,12 +10,12 @@ from click.core import ParameterSource
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.described import check_file
 from localspec.cli.doctor.checks import examine
 from localspec.cli.doctor.marks import line
 from localspec.cli.options import pair_options, report_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, Positive, option
+from localspec.cli.settings_table import check_file
 from localspec.errors import UsageError
 from localspec.ui.values import servers
 
@@ -50,7 +50,7 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
         _warn_of_settings(console)
         from localspec.cli.doctor.pair import examine_pair
         from localspec.cli.fetch import present_settings
-        from localspec.cli.named import with_pair
+        from localspec.cli.model_option import with_pair
         from localspec.cli.settings import promised_settings
 
         promised = promised_settings(with_pair(values, words[0]))

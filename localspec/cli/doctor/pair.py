@@ -19,8 +19,8 @@ from localspec.cli.output import lone_stop, write_json
 from localspec.cli.settings import open_worker
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.engine.events import Loaded, Warned
-from localspec.models.gguf.anatomy import anatomy
 from localspec.models.gguf.info import model_info
+from localspec.models.gguf.layer_sizes import anatomy
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from localspec.cli.console import write_out
 from localspec.cli.conversation_file import Saved, load, save, turns
+from localspec.cli.line_chat import Chat
 from localspec.cli.listing import about, count, hits, rows
 from localspec.cli.logs_export import write_export
-from localspec.cli.talk import Chat
 from localspec.conversations.records import ASSISTANT, Conversation
 from localspec.errors import UsageError
 from localspec.sanitize import one_line

@@ -7,8 +7,8 @@ import sys
 
 from localspec.cli.clipboard import copy
 from localspec.cli.console import is_terminal, write_out
+from localspec.cli.line_chat import Chat
 from localspec.cli.listing import count, said, short
-from localspec.cli.talk import Chat
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import ASSISTANT, Message
 from localspec.errors import UsageError

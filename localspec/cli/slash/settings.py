@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localspec.cli.console import write_out
+from localspec.cli.line_chat import Chat
 from localspec.cli.race import figures
-from localspec.cli.talk import Chat
 from localspec.errors import UsageError
 from localspec.models.reference import reference, target_reference
 from localspec.sanitize import one_line

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.cli.console import write_out
+from localspec.cli.line_chat import Chat
 from localspec.cli.slash import kept, said, settings
-from localspec.cli.talk import Chat
 from localspec.ui import slash
 
 

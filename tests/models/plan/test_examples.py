@@ -17,7 +17,7 @@ import pytest
 from localspec.errors import ResourceError
 from localspec.models.plan.layout import ON_CPU, Layout
 from localspec.models.plan.machine import Device, Machine
-from localspec.models.plan.search import Plan, Search, Wish, alternatives, best, best_and_plain
+from localspec.models.plan.search import PlacementRequest, Plan, Search, alternatives, best, best_and_plain
 from tests.models.hollow import LLAMA_8B, LLAMA_70B
 from tests.models.plan.examples import GIB, gbps, of_8b, of_70b, of_experts, pair
 
@@ -81,7 +81,7 @@ def test_70b_in_32_gb_is_read_from_the_disk() -> None:
     )
     assert plain.use["CPU"].allocated < 32 * GIB
     with pytest.raises(ResourceError) as caught:
-        best(machine, of_70b(), Wish(is_mapped=False))
+        best(machine, of_70b(), PlacementRequest(is_mapped=False))
     # 39.7 GB of weights, 1.34 GB of cache at 4096 tokens, an eighth of that at 512; 95 % of 32 GiB are 32.6 GB.
     assert 6.5e9 < caught.value.detail["missing_bytes"] < 8.5e9
     assert caught.value.exit_code == 7
@@ -189,21 +189,21 @@ def test_a_smaller_context_is_taken_only_where_none_is_asked_for() -> None:
     models = pair(LLAMA_8B, None)
     assert best(machine, models).context.n_ctx < 4096
     with pytest.raises(ResourceError) as caught:
-        best(machine, models, Wish(n_ctx=8192))
+        best(machine, models, PlacementRequest(n_ctx=8192))
     assert caught.value.detail["missing_bytes"] > 0
 
 
 def test_a_quantised_cache_is_taken_only_where_it_is_left_to_the_plan() -> None:
-    """It changes the target's law a little, so speed alone is no reason."""
+    """It changes the target's distribution a little, so speed alone is no reason."""
     machine = Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
-    assert best(machine, of_70b(), Wish(n_ctx=32768)).context.kv_type == "f16"
-    assert best(machine, of_70b(), Wish(n_ctx=32768, kv_type="auto")).context.kv_type == "q8_0"
+    assert best(machine, of_70b(), PlacementRequest(n_ctx=32768)).context.kv_type == "f16"
+    assert best(machine, of_70b(), PlacementRequest(n_ctx=32768, kv_type="auto")).context.kv_type == "q8_0"
 
 
 def test_a_draft_that_is_named_is_kept_and_what_is_faster_without_it_is_told() -> None:
     """The model with experts, whose draft costs more than it brings."""
     machine = Machine(32 * GIB, 8, (Device("CUDA0", 8 * GIB, gbps(448)),), gbps(50))
-    plan, plain = best_and_plain(machine, of_experts(), Wish(needs_draft=True))
+    plan, plain = best_and_plain(machine, of_experts(), PlacementRequest(needs_draft=True))
     assert plan.draft is not None
     assert plain.draft is None
     assert plain.seconds < plan.seconds
@@ -223,7 +223,7 @@ def test_a_draft_that_is_named_is_kept_and_what_is_faster_without_it_is_told() -
 def test_a_draft_that_is_put_somewhere_is_counted_there(asked: str, draft: Layout, layers: int) -> None:
     """What it takes of the device is not the target's, and without it there are 46 layers (see above)."""
     machine = Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
-    plan, plain = best_and_plain(machine, of_70b(), Wish(needs_draft=True, draft_gpu=asked))
+    plan, plain = best_and_plain(machine, of_70b(), PlacementRequest(needs_draft=True, draft_gpu=asked))
     assert plan.draft == draft
     assert plan.target == Layout(("CUDA0",), (layers,))
     assert plan.use["CUDA0"].total <= 24 * GIB * 0.93
@@ -235,12 +235,12 @@ def test_a_draft_that_no_device_holds_is_spread_over_several(asked: str, n_layer
     """An 8B of 5 GB on two devices of 4 GiB; a larger third has it alone, one of them by itself does not."""
     small = [Device(f"CUDA{i}", 4 * GIB, gbps(400)) for i in range(2)]
     machine = Machine(64 * GIB, 8, tuple(small), gbps(60))
-    models, wish = pair(LLAMA_70B, LLAMA_8B), Wish(needs_draft=True, draft_gpu=asked)
-    plan = best(machine, models, wish)
+    models, request = pair(LLAMA_70B, LLAMA_8B), PlacementRequest(needs_draft=True, draft_gpu=asked)
+    plan = best(machine, models, request)
     assert plan.draft is not None
     assert (set(plan.draft.devices), plan.draft.n_offloaded) == ({"CUDA0", "CUDA1"}, n_layers)
     for device in small:
         assert plan.use[device.name].total <= device.memory * 0.93
     larger = replace(machine, devices=(*small, Device("CUDA2", 8 * GIB, gbps(100))))
-    assert best(larger, models, wish).draft == Layout(("CUDA2",), (n_layers,))
-    assert best(replace(machine, devices=tuple(small[:1])), models, wish).draft is None
+    assert best(larger, models, request).draft == Layout(("CUDA2",), (n_layers,))
+    assert best(replace(machine, devices=tuple(small[:1])), models, request).draft is None

@@ -8,12 +8,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from localspec.errors import ResourceError
-from localspec.models.gguf.anatomy import Anatomy, Layer
+from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.models.plan.layout import ON_CPU, Layout, whole
-from localspec.models.plan.ledger import Ledger
 from localspec.models.plan.machine import CPU, Device, Machine, flat
 from localspec.models.plan.memory import ContextPlan, compute_bytes, layer_cache
-from localspec.models.plan.search import Models, Plan, Search, Wish, best
+from localspec.models.plan.memory_use import MemoryUse
+from localspec.models.plan.search import Models, PlacementRequest, Plan, Search, best
 
 MB = 10**6
 QUICK = settings(max_examples=40, deadline=None)
@@ -70,7 +70,7 @@ def machines(draw: st.DrawFn) -> Machine:
 PAIRS = st.builds(Models, anatomies(), st.none() | anatomies(10), st.just(2048), st.sampled_from([1024, 4096]))
 HEADY = st.builds(Models, anatomies(40, 400), st.none() | anatomies(10, 100), st.just(2048), st.just(2048))
 WISHES = st.builds(
-    Wish,
+    PlacementRequest,
     n_ctx=st.sampled_from([None, 256, 2048]),
     kv_type=st.sampled_from(["f16", "q8_0", "auto"]),
     has_flash=st.booleans(),
@@ -79,10 +79,10 @@ WISHES = st.builds(
 )
 
 
-def planned(machine: Machine, models: Models, wish: Wish) -> Plan | None:
+def planned(machine: Machine, models: Models, request: PlacementRequest) -> Plan | None:
     refusal: ResourceError | None = None
     try:
-        return best(machine, models, wish)
+        return best(machine, models, request)
     except ResourceError as error:
         refusal = error
     assert refusal.detail["missing_bytes"] > 0
@@ -91,8 +91,8 @@ def planned(machine: Machine, models: Models, wish: Wish) -> Plan | None:
 
 @QUICK
 @given(machines(), PAIRS, WISHES)
-def test_never_over_the_memory(machine: Machine, models: Models, wish: Wish) -> None:
-    plan = planned(machine, models, wish)
+def test_never_over_the_memory(machine: Machine, models: Models, request: PlacementRequest) -> None:
+    plan = planned(machine, models, request)
     assume(plan is not None)
     assert plan is not None
     on_devices = {name: use.total for name, use in plan.use.items() if name != CPU}
@@ -100,20 +100,22 @@ def test_never_over_the_memory(machine: Machine, models: Models, wish: Wish) -> 
         assert total <= machine.by_name[name].memory
     in_ram = plan.use[CPU].allocated + sum(n for name, n in on_devices.items() if machine.by_name[name].is_unified)
     assert in_ram <= machine.ram
-    if not (wish.is_mapped and plan.is_paged):
+    if not (request.is_mapped and plan.is_paged):
         assert in_ram + plan.use[CPU].weights <= machine.ram
-    if wish.n_ctx is not None:
-        assert plan.context.n_ctx == wish.n_ctx
+    if request.n_ctx is not None:
+        assert plan.context.n_ctx == request.n_ctx
 
 
 @QUICK
 @given(machines(), PAIRS | HEADY, WISHES)
-def test_never_slower_than_the_plans_anybody_would_try_first(machine: Machine, models: Models, wish: Wish) -> None:
-    plan = planned(machine, models, wish)
-    search = Search(machine, models, wish)
+def test_never_slower_than_the_plans_anybody_would_try_first(
+    machine: Machine, models: Models, request: PlacementRequest
+) -> None:
+    plan = planned(machine, models, request)
+    search = Search(machine, models, request)
     names = [CPU, *(device.name for device in machine.devices)]
     contexts = (
-        [plan.context] if plan is not None else [ContextPlan(n, "f16", wish.has_flash) for n in search.contexts()]
+        [plan.context] if plan is not None else [ContextPlan(n, "f16", request.has_flash) for n in search.contexts()]
     )
     drafts: list[Layout | None] = [None]
     if models.draft is not None:
@@ -122,14 +124,16 @@ def test_never_slower_than_the_plans_anybody_would_try_first(machine: Machine, m
         for name in names:
             for draft in drafts:
                 trivial = search.predict(context, whole(name, models.target), draft)
-                if trivial is not None and (wish.kv_type == "auto" or plan is not None):
+                if trivial is not None and (request.kv_type == "auto" or plan is not None):
                     assert plan is not None
                     assert plan.seconds <= trivial.seconds * (1 + 1e-12)
 
 
 @QUICK
 @given(machines(), PAIRS, WISHES, st.integers(1, 2000), st.integers(-1, 1))
-def test_more_memory_never_makes_it_slower(machine: Machine, models: Models, wish: Wish, more: int, where: int) -> None:
+def test_more_memory_never_makes_it_slower(
+    machine: Machine, models: Models, request: PlacementRequest, more: int, where: int
+) -> None:
     """`where` -1 is main memory. A larger context counts as better, whatever it costs."""
     assume(where < len(machine.devices))
     if where < 0:
@@ -138,7 +142,7 @@ def test_more_memory_never_makes_it_slower(machine: Machine, models: Models, wis
         devices = list(machine.devices)
         devices[where] = replace(devices[where], memory=devices[where].memory + more * MB)
         larger = replace(machine, devices=tuple(devices))
-    before, after = planned(machine, models, wish), planned(larger, models, wish)
+    before, after = planned(machine, models, request), planned(larger, models, request)
     if before is not None:
         assert after is not None
         assert after.context.n_ctx >= before.context.n_ctx
@@ -167,7 +171,7 @@ def test_the_ledger_adds_up(parts: Anatomy, numbers: tuple[int, int, int], kv_ty
         cache[place] += layer_cache(parts, layer, context)
     if layout.place(n, n) != CPU or not parts.is_tied:
         weights[layout.place(n, n)] += parts.output
-    use = Ledger(parts, context).use(layout)
+    use = MemoryUse(parts, context).use(layout)
     assert set(use) == {CPU, *names}
     for place, one in use.items():
         assert (one.weights, one.cache) == (weights[place], cache[place])

@@ -24,7 +24,7 @@ Where = Literal["here", "hub"]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class AvailablePair:
     """One pair. `ref` is what to type for it; sizes are in bytes, 0 where nothing is known, and `is_about` a guess.
 
     `where` is "here" if all its files are on this machine. `draft` is what would draft, in words.
@@ -56,7 +56,7 @@ class Offer:
         return all(word in told for word in words)
 
 
-def offers(catalog: Catalog, folder: Path | None = None) -> list[Offer]:
+def offers(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
     """Return everything there is: the user's own, the bundled pair, what is here, then the rest of the catalogue."""
     models = [(model, _model(model, catalog)) for model in catalog.models.values()]
     here = [offer for _, offer in models if offer.where == "here"]
@@ -114,7 +114,7 @@ def _where(pair: PairName) -> Where:
         return "hub"  # pulling it again mends it
 
 
-def find(wanted: Offer | str) -> PairRef:
+def find(wanted: AvailablePair | str) -> PairRef:
     """Find the files of an offer or of any pair that is written down; where it names no draft, one that fits is taken.
 
     Raises as `parse_pair`.
@@ -131,11 +131,11 @@ def find(wanted: Offer | str) -> PairRef:
     return locate(pair)
 
 
-def _model(model: Model, catalog: Catalog) -> Offer:
+def _model(model: Model, catalog: Catalog) -> AvailablePair:
     drafts = catalog.drafts_of(model)
     pair = catalog.pair(model.name)
     assert pair is not None, "it is an entry"
-    return Offer(
+    return AvailablePair(
         name=model.name,
         ref=model.name,
         origin="yours" if model.is_users else "catalogue",
@@ -152,9 +152,9 @@ def _model(model: Model, catalog: Catalog) -> Offer:
     )
 
 
-def _pair(pair: Pair) -> Offer:
+def _pair(pair: Pair) -> AvailablePair:
     sizes = _sizes(pair.pair)
-    return Offer(
+    return AvailablePair(
         name=pair.name,
         ref=pair.name,
         origin="yours" if pair.is_users else "catalogue",
@@ -168,18 +168,18 @@ def _pair(pair: Pair) -> Offer:
     )
 
 
-def _bundled(name: str) -> Offer:
+def _bundled(name: str) -> AvailablePair:
     target, draft = _sizes(expand(name))
-    return Offer(name, name, "bundled", "here", target, draft, False, "Q8_0", "its own", "mit", is_tested=True,
+    return AvailablePair(name, name, "bundled", "here", target, draft, False, "Q8_0", "its own", "mit", is_tested=True,
                  notes="Comes with localspec, for stories.")  # fmt: skip
 
 
-def _cached(name: HubName, files: list[CachedFile]) -> Offer:
+def _cached(name: HubName, files: list[CachedFile]) -> AvailablePair:
     size = sum(file.size for file in files)
-    return Offer(str(name), str(name), "cache", "here", size, 0, False, quant_of(files[0].name))
+    return AvailablePair(str(name), str(name), "cache", "here", size, 0, False, quant_of(files[0].name))
 
 
-def _files(folder: Path | None) -> list[Offer]:
+def _files(folder: Path | None) -> list[AvailablePair]:
     found = []
     with suppress(OSError):
         for path in sorted(folder.iterdir()) if folder is not None else ():
@@ -188,13 +188,13 @@ def _files(folder: Path | None) -> list[Offer]:
     return list(filter(None, map(_file, found)))
 
 
-def _file(path: Path) -> Offer | None:
+def _file(path: Path) -> AvailablePair | None:
     """Return what a file of the folder offers, None where a part of it is missing."""
     try:
         size = size_on_disk(path)
     except OSError:
         return None
-    return Offer(path.name, str(path), "file", "here", size, 0, False, quant_of(path.name), file=path)
+    return AvailablePair(path.name, str(path), "file", "here", size, 0, False, quant_of(path.name), file=path)
 
 
 def _sizes(pair: PairName) -> tuple[int, int]:

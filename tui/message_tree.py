@@ -19,7 +19,7 @@ _STATES = {INTERRUPTED: "interrupted", "timeout": "interrupted", "error": "faile
 
 
 @dataclass(slots=True)
-class Entry:
+class Node:
     """One message. `status`: streaming, done, interrupted or failed; `key` is its name where it is kept."""
 
     id: int
@@ -38,7 +38,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Dialogue:
+class MessageTree:
     """Messages under an optional system message.
 
     `key` is the conversation's name where it is kept, None while it is not. `editing` is the user's message that the
@@ -48,15 +48,15 @@ class Dialogue:
     system: str | None = None
     key: str | None = None
     now: Callable[[], float] = time.time
-    editing: Entry | None = None
-    entries: dict[int, Entry] = field(default_factory=dict)
+    editing: Node | None = None
+    entries: dict[int, Node] = field(default_factory=dict)
     _children: dict[int | None, list[int]] = field(default_factory=dict)
     _chosen: dict[int | None, int] = field(default_factory=dict)
 
     @classmethod
-    def restored(cls, messages: Iterable[Kept], *, system: str | None, key: str, leaf: int | None) -> Dialogue:
+    def restored(cls, messages: Iterable[Kept], *, system: str | None, key: str, leaf: int | None) -> MessageTree:
         """Return a conversation as it was kept, looking at the path that ends in `leaf`."""
-        made, by_key = cls(system, key=key), dict[int, Entry]()
+        made, by_key = cls(system, key=key), dict[int, Node]()
         for kept in messages:
             parent = None if kept.parent is None else by_key[kept.parent]
             entry = made.add(kept.role, kept.text, parent=parent, at=kept.created)
@@ -70,16 +70,16 @@ class Dialogue:
             at = made.parent(at)
         return made
 
-    def add(self, role: str, text: str = "", *, parent: Entry | None, status: str = "done", at: float = 0.0) -> Entry:
+    def add(self, role: str, text: str = "", *, parent: Node | None, status: str = "done", at: float = 0.0) -> Node:
         """Append a message below `parent` (None: at the root) and choose it."""
         above = None if parent is None else parent.id
-        entry = Entry(len(self.entries) + 1, above, role, text, status, at or self.now())
+        entry = Node(len(self.entries) + 1, above, role, text, status, at or self.now())
         self.entries[entry.id] = entry
         self._children.setdefault(above, []).append(entry.id)
         self._chosen[above] = entry.id
         return entry
 
-    def path(self) -> list[Entry]:
+    def path(self) -> list[Node]:
         """Return the messages from the root along the chosen branches."""
         found, at = [], self._chosen.get(None)
         while at is not None:
@@ -87,30 +87,30 @@ class Dialogue:
             at = self._chosen.get(at)
         return found
 
-    def siblings(self, entry: Entry) -> list[Entry]:
+    def siblings(self, entry: Node) -> list[Node]:
         """Return the branches that `entry` is one of, oldest first."""
         return [self.entries[each] for each in self._children[entry.parent]]
 
-    def parent(self, entry: Entry) -> Entry | None:
+    def parent(self, entry: Node) -> Node | None:
         """Return what `entry` follows."""
         return None if entry.parent is None else self.entries[entry.parent]
 
-    def choose(self, entry: Entry) -> None:
+    def choose(self, entry: Node) -> None:
         """Make `entry` the branch that the path follows."""
         self._chosen[entry.parent] = entry.id
         self.editing = None
 
-    def hide(self, entry: Entry) -> None:
+    def hide(self, entry: Node) -> None:
         """End the path before `entry`, which stays a branch."""
         self._chosen.pop(entry.parent, None)
         self.editing = None
 
-    def messages(self, last: Entry) -> tuple[Message, ...]:
+    def messages(self, last: Node) -> tuple[Message, ...]:
         """Return what to send so that the message `last` of a user is answered.
 
         Messages that got no answer are left out with theirs.
         """
-        above: list[Entry] = []
+        above: list[Node] = []
         at = self.parent(last)
         while at is not None:
             above.insert(0, at)

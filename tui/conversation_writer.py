@@ -14,24 +14,24 @@ from typing import Any, TypeVar
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
 from localspec.errors import InternalError, LocalspecError, NotFoundError
-from localspec.tui.dialogue import Dialogue, Entry
+from localspec.tui.message_tree import MessageTree, Node
 
 Result = TypeVar("Result")
 RECENT = 20  # conversations whose messages Up brings back
 _REASONS = {"done": "stop", "interrupted": "interrupted", "failed": "error"}
 
 
-class Keeper:
+class ConversationWriter:
     """Writes what happens in a dialogue to `store`. A conversation is made with its first message."""
 
     def __init__(self, store: Store) -> None:
         self.is_saved = store.is_saved
         self._store = store
-        self._thread = ThreadPoolExecutor(1, "keeper")
+        self._thread = ThreadPoolExecutor(1, "conversation writer")
         self._is_broken = False
         self._troubles: list[LocalspecError] = []
 
-    def say(self, dialogue: Dialogue, entry: Entry, pair: str) -> None:
+    def say(self, messages: MessageTree, entry: Node, pair: str) -> None:
         """Keep a message: a user's is complete, an answer is open for `append`.
 
         Where another process has deleted the conversation for good, another one begins with it.
@@ -39,44 +39,44 @@ class Keeper:
 
         def write() -> None:
             try:
-                self._add(dialogue, entry, pair)
+                self._add(messages, entry, pair)
             except NotFoundError:
-                dialogue.key = None
-                for each in list(dialogue.entries.values()):
+                messages.key = None
+                for each in list(messages.entries.values()):
                     each.key = None
-                self._add(dialogue, entry, pair)
+                self._add(messages, entry, pair)
 
         self._do(write)
 
-    def append(self, entry: Entry, text: str) -> None:
+    def append(self, entry: Node, text: str) -> None:
         """Keep what came of an answer."""
         if text:
             self._do(lambda: self._store.append_text(_key(entry), text))
 
-    def finish(self, entry: Entry, reason: str | None, stats: dict[str, Any] | None) -> None:
+    def finish(self, entry: Node, reason: str | None, stats: dict[str, Any] | None) -> None:
         """Keep that an answer has ended, why, and its figures."""
         told = reason or _REASONS[entry.status]
         self._do(lambda: self._store.finish(_key(entry), told, stats))
 
-    def look_at(self, dialogue: Dialogue) -> None:
+    def look_at(self, messages: MessageTree) -> None:
         """Keep which path is looked at."""
-        path = dialogue.path()
+        path = messages.path()
 
         def write() -> None:
-            if dialogue.key is not None:
-                self._store.set_leaf(dialogue.key, path[-1].key if path else None)
+            if messages.key is not None:
+                self._store.set_leaf(messages.key, path[-1].key if path else None)
 
         self._do(write)
 
-    def change(self, dialogue: Dialogue, *, pair: str | None = None) -> None:
+    def change(self, messages: MessageTree, *, pair: str | None = None) -> None:
         """Keep another system message, and the pair that answers from now on."""
-        system = dialogue.system
+        system = messages.system
 
         def write() -> None:
-            if dialogue.key is not None:
-                self._store.set_system(dialogue.key, system)
+            if messages.key is not None:
+                self._store.set_system(messages.key, system)
                 if pair is not None:
-                    self._store.set_pair(dialogue.key, pair)
+                    self._store.set_pair(messages.key, pair)
 
         self._do(write)
 
@@ -92,16 +92,16 @@ class Keeper:
         """Write what is left; the store is its opener's to close."""
         self._thread.shutdown(wait=True)
 
-    def _add(self, dialogue: Dialogue, entry: Entry, pair: str) -> int:
+    def _add(self, messages: MessageTree, entry: Node, pair: str) -> int:
         """Write a message, and before an answer its question where that is not kept; return the name it has there."""
-        if dialogue.key is None:
-            dialogue.key = self._store.create(pair, system=dialogue.system).id
-        parent = dialogue.parent(entry)
+        if messages.key is None:
+            messages.key = self._store.create(pair, system=messages.system).id
+        parent = messages.parent(entry)
         above = None if parent is None else parent.key
         if parent is not None and above is None and entry.role == ASSISTANT:
-            above = self._add(dialogue, parent, pair)
+            above = self._add(messages, parent, pair)
         text = "" if entry.role == ASSISTANT else entry.text  # an answer's comes by `append`
-        made = self._store.add_message(dialogue.key, above, entry.role, text, attachments=entry.attachments)
+        made = self._store.add_message(messages.key, above, entry.role, text, attachments=entry.attachments)
         entry.key = made.id
         return made.id
 
@@ -126,7 +126,7 @@ class Keeper:
         self._thread.submit(run)
 
 
-def _key(entry: Entry) -> int:
+def _key(entry: Node) -> int:
     assert entry.key is not None, "what came before it was written"
     return entry.key
 

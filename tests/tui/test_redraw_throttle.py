@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.tui.thrift import ROOMY, TIGHT, Budget, Thrift, budget
+from localspec.tui.redraw_throttle import ROOMY, TIGHT, Budget, RedrawThrottle, budget
 from tests.tui.scripted import ScriptedWorker, answers, markdown_text, opened, say_until_held, until
 
 
@@ -12,12 +12,12 @@ from tests.tui.scripted import ScriptedWorker, answers, markdown_text, opened, s
 @pytest.mark.parametrize("cost", [0.001, 0.005, 0.02])
 def test_the_share_is_kept_whatever_a_drawing_costs(cost: float, given: Budget) -> None:
     now, used, drawn = 0.0, 0.0, 0
-    thrift = Thrift(lambda: now, lambda: used)
-    thrift.budget = given
+    throttle = RedrawThrottle(lambda: now, lambda: used)
+    throttle.budget = given
     for tick in range(2000):
         now = 0.05 * tick
-        if thrift.is_due:
-            thrift.begin()
+        if throttle.is_due:
+            throttle.begin()
             used += cost
             drawn += 1
     assert used / now <= given.share * 1.05
@@ -26,22 +26,22 @@ def test_the_share_is_kept_whatever_a_drawing_costs(cost: float, given: Budget) 
 
 def test_text_never_waits_longer_than_it_may() -> None:
     now, used = 0.0, 0.0
-    thrift = Thrift(lambda: now, lambda: used)
-    thrift.begin()
+    throttle = RedrawThrottle(lambda: now, lambda: used)
+    throttle.begin()
     used = 30.0
-    thrift.begin()
-    assert not thrift.is_due
+    throttle.begin()
+    assert not throttle.is_due
     now = ROOMY.longest
-    assert thrift.is_due
+    assert throttle.is_due
 
 
 def test_what_was_used_while_idle_is_no_drawing() -> None:
     now, used = 0.0, 0.0
-    thrift = Thrift(lambda: now, lambda: used)
+    throttle = RedrawThrottle(lambda: now, lambda: used)
     used = 10.0
-    thrift.wake()
-    thrift.begin()
-    assert thrift.is_due
+    throttle.wake()
+    throttle.begin()
+    assert throttle.is_due
 
 
 def test_an_engine_on_every_processor_leaves_little_to_draw_with() -> None:
@@ -52,10 +52,10 @@ def test_an_engine_on_every_processor_leaves_little_to_draw_with() -> None:
 async def test_the_end_is_shown_at_once_however_long_the_screen_is_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = ScriptedWorker(hold_at=2)
     async with opened(worker) as (pilot, app):
-        await until(pilot, lambda: app.desk.loaded is not None)
-        monkeypatch.setattr(Thrift, "is_due", False)
+        await until(pilot, lambda: app.chat_state.loaded is not None)
+        monkeypatch.setattr(RedrawThrottle, "is_due", False)
         await say_until_held(pilot, worker, "go")
         assert not markdown_text(answers(app)[0])
         worker.go.set()
-        await until(pilot, lambda: app.desk.answering is None)
+        await until(pilot, lambda: app.chat_state.answering is None)
         assert markdown_text(answers(app)[0]) == "Once upon a time there was a king."

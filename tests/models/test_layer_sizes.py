@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from localspec.models.describe import describe
-from localspec.models.gguf.anatomy import Anatomy, anatomy, row_bytes
 from localspec.models.gguf.header import read_header
+from localspec.models.gguf.layer_sizes import Anatomy, anatomy, row_bytes
 from tests.models.gguf_files import File, model
 from tests.models.hollow import LLAMA_1B, LLAMA_70B, QWEN3_30B_A3B, Hollow, write
 

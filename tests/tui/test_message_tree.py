@@ -12,47 +12,47 @@ import pytest
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
-from localspec.tui.dialogue import Dialogue, Entry
+from localspec.tui.message_tree import MessageTree, Node
 from localspec.ui.editor import edited
 
 
-def talked(*texts: str, system: str | None = None) -> Dialogue:
+def talked(*texts: str, system: str | None = None) -> MessageTree:
     """Return a conversation of these messages, a user's first."""
-    dialogue, parent = Dialogue(system), None
+    messages, parent = MessageTree(system), None
     for n, text in enumerate(texts):
-        parent = dialogue.add(ASSISTANT if n % 2 else USER, text, parent=parent)
-    return dialogue
+        parent = messages.add(ASSISTANT if n % 2 else USER, text, parent=parent)
+    return messages
 
 
-def said(dialogue: Dialogue) -> list[str]:
-    return [entry.text for entry in dialogue.path()]
+def said(messages: MessageTree) -> list[str]:
+    return [entry.text for entry in messages.path()]
 
 
-def sent(dialogue: Dialogue, last: Entry) -> list[str]:
-    return [message.content for message in dialogue.messages(last)]
+def sent(messages: MessageTree, last: Node) -> list[str]:
+    return [message.content for message in messages.messages(last)]
 
 
 def test_a_branch_leads_back_to_where_it_was_left() -> None:
-    dialogue = talked("a", "b", "c", "d")
-    first = dialogue.path()[0]
-    other = dialogue.add(USER, "A", parent=None)
-    assert said(dialogue) == ["A"]
-    dialogue.choose(first)
-    assert said(dialogue) == ["a", "b", "c", "d"]
-    assert dialogue.siblings(first) == [first, other]
+    messages = talked("a", "b", "c", "d")
+    first = messages.path()[0]
+    other = messages.add(USER, "A", parent=None)
+    assert said(messages) == ["A"]
+    messages.choose(first)
+    assert said(messages) == ["a", "b", "c", "d"]
+    assert messages.siblings(first) == [first, other]
 
 
 def test_what_got_no_answer_is_not_sent() -> None:
-    dialogue = talked("a", "", "c", "d", "e", system="s")
-    assert sent(dialogue, dialogue.path()[-1]) == ["s", "c", "d", "e"]
+    messages = talked("a", "", "c", "d", "e", system="s")
+    assert sent(messages, messages.path()[-1]) == ["s", "c", "d", "e"]
 
 
 def test_a_hidden_message_stays_a_branch() -> None:
-    dialogue = talked("a", "b", "c")
-    dialogue.hide(dialogue.path()[-1])
-    assert said(dialogue) == ["a", "b"]
-    dialogue.add(USER, "C", parent=dialogue.path()[-1])
-    assert len(dialogue.siblings(dialogue.path()[-1])) == 2
+    messages = talked("a", "b", "c")
+    messages.hide(messages.path()[-1])
+    assert said(messages) == ["a", "b"]
+    messages.add(USER, "C", parent=messages.path()[-1])
+    assert len(messages.siblings(messages.path()[-1])) == 2
 
 
 def test_a_tree_comes_back_as_it_was_kept() -> None:
@@ -65,10 +65,10 @@ def test_a_tree_comes_back_as_it_was_kept() -> None:
         store.finish(answer.id, reason)
     store.set_leaf(kept.id, answers[0].id)
     now = store.get(kept.id)
-    dialogue = Dialogue.restored(store.messages(kept.id), system=now.system, key=now.id, leaf=now.leaf)
-    assert said(dialogue) == ["a", f"b{answers[0].id}"]
-    assert [each.status for each in dialogue.siblings(dialogue.path()[-1])] == ["done", "interrupted"]
-    assert dialogue.key == kept.id
+    messages = MessageTree.restored(store.messages(kept.id), system=now.system, key=now.id, leaf=now.leaf)
+    assert said(messages) == ["a", f"b{answers[0].id}"]
+    assert [each.status for each in messages.siblings(messages.path()[-1])] == ["done", "interrupted"]
+    assert messages.key == kept.id
 
 
 @pytest.mark.parametrize("n_left", [0, 2, 4])
@@ -79,10 +79,10 @@ def test_what_was_taken_back_stays_so(n_left: int) -> None:
         made = store.add_message(kept.id, line[-1] if line else None, ASSISTANT if n % 2 else USER, text)
         line.append(store.finish(made.id, "stop").id if n % 2 else made.id)
     store.set_leaf(kept.id, [None, *line][n_left])
-    dialogue = Dialogue.restored(store.messages(kept.id), system=None, key=kept.id, leaf=store.get(kept.id).leaf)
-    assert said(dialogue) == ["a", "b", "c", "d"][:n_left]
-    again = dialogue.add(USER, "new", parent=dialogue.path()[-1] if n_left else None)
-    assert len(dialogue.siblings(again)) == (1 if n_left == 4 else 2), "nothing is lost"
+    messages = MessageTree.restored(store.messages(kept.id), system=None, key=kept.id, leaf=store.get(kept.id).leaf)
+    assert said(messages) == ["a", "b", "c", "d"][:n_left]
+    again = messages.add(USER, "new", parent=messages.path()[-1] if n_left else None)
+    assert len(messages.siblings(again)) == (1 if n_left == 4 else 2), "nothing is lost"
 
 
 def test_the_editor_changes_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

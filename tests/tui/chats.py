@@ -17,10 +17,10 @@ from localspec.models.store import parse_pair
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.setting import Setting
 from localspec.tui.app import LocalspecApp
-from localspec.tui.bridge import Bridge, Engine
-from localspec.tui.desk import Desk
-from localspec.tui.dialogue import Dialogue
-from localspec.tui.keeper import Keeper
+from localspec.tui.chat_state import ChatState
+from localspec.tui.conversation_writer import ConversationWriter
+from localspec.tui.message_tree import MessageTree
+from localspec.tui.worker_thread import Engine, WorkerThread
 from tests.cli.fakes import FakeWorker, committed
 
 NOON = 1_700_049_600.0  # 15 November 2023, 12:00 UTC
@@ -94,18 +94,24 @@ def _pass(index: int, text: str, position: int, k: int) -> Any:
     return replace(event, out=out, text=text)
 
 
-def desk_of(engine: Engine, **settings: Any) -> Desk:
+def chat_state_of(engine: Engine, **settings: Any) -> ChatState:
     """Return a desk with the bundled pair and short answers, which keeps nothing on the disk."""
     pair = parse_pair("storyteller")
     load = LoadSettings(str(pair.target), str(pair.draft), pair.name, ctx=512)
     request = replace(Request(max_tokens=16), **settings)
-    return Desk(Bridge(engine), Keeper(Store.open(None, clock=lambda: NOON)), load, request, Dialogue(now=lambda: NOON))
+    return ChatState(
+        WorkerThread(engine),
+        ConversationWriter(Store.open(None, clock=lambda: NOON)),
+        load,
+        request,
+        MessageTree(now=lambda: NOON),
+    )
 
 
 def app_of(engine: Engine, *, is_dark: bool = True, form: Sequence[Setting] = (), **settings: Any) -> LocalspecApp:
     """Return the app. Its clock stands still, so that no picture depends on when it was taken."""
-    desk = desk_of(engine, **settings)
-    return LocalspecApp(desk, desk.keeper, is_dark=is_dark, settings=lambda: form, clock=lambda: 0.0)
+    chat_state = chat_state_of(engine, **settings)
+    return LocalspecApp(chat_state, chat_state.writer, is_dark=is_dark, settings=lambda: form, clock=lambda: 0.0)
 
 
 @asynccontextmanager
@@ -113,11 +119,11 @@ async def opened(app: LocalspecApp, size: tuple[int, int] = (120, 40)) -> AsyncI
     """Run the app until its pair is loaded, then the test."""
     try:
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: app.screen is app.chat and app.desk.loaded is not None)
+            await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
             yield pilot
     finally:
-        app.desk.bridge.close()
-        app.keeper.close()
+        app.chat_state.worker_thread.close()
+        app.writer.close()
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:

@@ -35,7 +35,7 @@ def budget(threads: int) -> Budget:
     return ROOMY if threads < processors else TIGHT
 
 
-class Thrift:
+class RedrawThrottle:
     """Says when the next drawing is due. `clock` counts seconds, `used` those of this process on a processor."""
 
     def __init__(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from localspec.models.available import AvailablePair
 from localspec.models.candidates import look
 from localspec.models.pairs import check_pair
-from localspec.models.shelf import Offer
 from localspec.models.store import PairRef
 from localspec.sanitize import one_line
-from localspec.tui.fit import Memory, fit
+from localspec.tui.pair_fits import Memory, fit
 
 COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
 LEFT_OUT = ((100, ()), (76, ("licence",)), (0, ("licence", "draft", "tested")))  # by the screen's width
@@ -21,7 +21,7 @@ def columns_of(width: int) -> dict[str, int]:
     return {name: cells for name, cells in COLUMNS.items() if name not in hidden}
 
 
-def cells(offer: Offer, memory: Memory) -> dict[str, Content]:
+def cells(offer: AvailablePair, memory: Memory) -> dict[str, Content]:
     """Return what stands in each column."""
     about = "~" if offer.is_about else ""
     suits = fit(offer.bytes, memory)
@@ -37,7 +37,7 @@ def cells(offer: Offer, memory: Memory) -> dict[str, Content]:
     }
 
 
-def described(offer: Offer, memory: Memory, verdict: str) -> Content:
+def described(offer: AvailablePair, memory: Memory, verdict: str) -> Content:
     """Return what is known of a row in a few lines."""
     about = "about " if offer.is_about else ""
     first = [offer.ref, offer.quant, f"{about}{_size(offer.target_bytes)}" if offer.target_bytes else ""]

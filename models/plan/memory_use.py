@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from localspec.models.gguf.anatomy import Anatomy
+from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.layout import Layout
 from localspec.models.plan.machine import CPU
 from localspec.models.plan.memory import ContextPlan, Use, compute_bytes, layer_cache
@@ -39,7 +39,7 @@ class Span:
     cache: int
 
 
-class Ledger:
+class MemoryUse:
     """The sums over a model's layers with the cache of one context."""
 
     def __init__(self, parts: Anatomy, context: ContextPlan) -> None:

@@ -1,7 +1,7 @@
 """Candidates that are chosen afterwards by value: what EAGLE-2 and OPT-Tree share.
 
 Candidates are the most probable tokens (or, with coupled noise, the first of the draft's races), never draws: choosing
-among draws by what they are would bias residual rejection (ALG 3.7), while point masses and coupled noise allow it.
+among draws by what they are would bias residual rejection, while point masses and coupled noise allow it.
 
 Invariant: a child's value is at most its parent's, and the parent comes first among equals, so that the best n
 candidates are closed under parents.
@@ -12,25 +12,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Chooser, Growth, LawSource, Path, Plan
+from localspec.engine.protocols import DistributionSource, DraftState, Path, Plan, RandomSource
 from localspec.trees.argument import MAX_LEAVES
-from localspec.trees.seedling import draw
+from localspec.trees.builder import draw
 
 
-class Pool:
+class CandidateTree:
     """Candidates below the pending token; 0 stands for the token itself.
 
     A candidate's value is the estimated chance that it is accepted: before anything was learned, and for a point mass,
     the draft's belief in its path; with coupled noise how clearly each of its tokens leads the draft's race.
     """
 
-    def __init__(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> None:
+    def __init__(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> None:
         self._pending = pending
         self._position = position
         self._source = source
         self._plan = plan
         self._how = Draw.COUPLED if plan.draw is Draw.COUPLED else Draw.FIXED
-        self._chooser = chooser
+        self._rng = rng
         self.paths: list[Path] = [()]
         self.parents = [-1]
         self.values = [1.0]
@@ -59,10 +59,10 @@ class Pool:
 
         Of those without room, the last are left out.
         """
-        room = self._source.room
+        left = self._source.rows_left
         opened: list[int] = []
         for candidate in candidates:
-            if candidate == 0 or (len(opened) < room and self._open(candidate)):
+            if candidate == 0 or (len(opened) < left and self._open(candidate)):
                 opened.append(candidate)
         self._source.expand([self.paths[candidate] for candidate in opened if candidate > 0])
         return [child for candidate in opened for child in self._list(candidate, n_children)]
@@ -80,12 +80,12 @@ class Pool:
     def _list(self, parent: int, n_children: int) -> list[int]:
         """Add the children of an evaluated candidate, unless the plan's rule ends the draft there."""
         path = self.paths[parent]
-        law = self._source.law(path)
+        dist = self._source.dist(path)
         n_nodes = min(len(self.paths) - 1, self._plan.max_nodes)
-        if not self._plan.go_on(Growth(law, n_nodes, len(path), self._chances[parent])):
+        if not self._plan.go_on(DraftState(dist, n_nodes, len(path), self._chances[parent])):
             return []
         first, reached = len(self.paths), self.values[parent]
-        for rank, child in enumerate(draw(law, self._how, n_children, self._position + len(path), self._chooser)):
+        for rank, child in enumerate(draw(dist, self._how, n_children, self._position + len(path), self._rng)):
             self.paths.append((*path, child.token))
             self.parents.append(parent)
             value = reached * self._acceptance.chance(child.share, rank)

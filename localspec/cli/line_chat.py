@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from localspec.bench.race import Race
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
+from localspec.cli.answer_writer import Record
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.listing import ASSISTANT
 from localspec.cli.live import Live
 from localspec.cli.output import TextSink
 from localspec.cli.race import N, shown_race
-from localspec.cli.record import Record
 from localspec.cli.signals import Stop, stopping
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.current import Current

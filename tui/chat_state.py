@@ -15,26 +15,26 @@ from localspec.engine.events import Committed, Finished, Loaded
 from localspec.errors import LocalspecError
 from localspec.models.reference import reference
 from localspec.settings.request import LoadSettings, Request, Speculation
-from localspec.tui.bridge import Arrived, Bridge, Ended
-from localspec.tui.dialogue import Dialogue, Entry
-from localspec.tui.keeper import Keeper
+from localspec.tui.conversation_writer import ConversationWriter
+from localspec.tui.message_tree import MessageTree, Node
 from localspec.tui.trace import Trace
+from localspec.tui.worker_thread import Arrived, Ended, WorkerThread
 from localspec.ui.result import result
 from localspec.ui.values import check
 
 
 @dataclass(slots=True)
-class Desk:
+class ChatState:
     """The chat's state. `request` is the next answer's without its messages."""
 
-    bridge: Bridge
-    keeper: Keeper
+    worker_thread: WorkerThread
+    writer: ConversationWriter
     settings: LoadSettings
     request: Request
-    dialogue: Dialogue = field(default_factory=Dialogue)
+    messages: MessageTree = field(default_factory=MessageTree)
     loaded: Loaded | None = None
     traces: dict[int, Trace] = field(default_factory=dict)  # of answers, by the entry's id
-    answering: Entry | None = None
+    answering: Node | None = None
     job: int = 0  # the bridge's number of the answer
     attached: list[Attachment] = field(default_factory=list)  # goes with the next message
     error: LocalspecError | None = None  # why the last job failed
@@ -47,7 +47,7 @@ class Desk:
     @property
     def trace(self) -> Trace | None:
         """The trace of the answer that is being written, else of the last on the path."""
-        entries = [self.answering] if self.answering else reversed(self.dialogue.path())
+        entries = [self.answering] if self.answering else reversed(self.messages.path())
         for entry in entries:
             if entry.id in self.traces:
                 return self.traces[entry.id]
@@ -60,45 +60,45 @@ class Desk:
         return trace if trace is not None and trace.settings == self.settings else None
 
     @property
-    def last_answer(self) -> Entry | None:
+    def last_answer(self) -> Node | None:
         """The last answer on the path."""
-        return next((entry for entry in reversed(self.dialogue.path()) if entry.role == ASSISTANT), None)
+        return next((entry for entry in reversed(self.messages.path()) if entry.role == ASSISTANT), None)
 
-    def ask(self, text: str) -> Entry:
+    def ask(self, text: str) -> Node:
         """Add a message of the user, at the end or as another branch of the one that is edited, and answer it.
 
         What was attached to the one that is edited goes with it.
         """
-        path, edited = self.dialogue.path(), self.dialogue.editing
-        parent = self.dialogue.parent(edited) if edited else (path[-1] if path else None)
-        self.dialogue.editing = None
-        asked = self.dialogue.add(USER, text, parent=parent)
+        path, edited = self.messages.path(), self.messages.editing
+        parent = self.messages.parent(edited) if edited else (path[-1] if path else None)
+        self.messages.editing = None
+        asked = self.messages.add(USER, text, parent=parent)
         asked.attachments, self.attached = (*(edited.attachments if edited else ()), *self.attached), []
-        self.keeper.say(self.dialogue, asked, reference(self.settings))
+        self.writer.say(self.messages, asked, reference(self.settings))
         return self.answer(asked)
 
-    def answer(self, asked: Entry) -> Entry:
+    def answer(self, asked: Node) -> Node:
         """Begin an answer to a message, beside those it has."""
         assert asked.role == USER
-        entry = self.dialogue.add(ASSISTANT, parent=asked, status="streaming")
+        entry = self.messages.add(ASSISTANT, parent=asked, status="streaming")
         self.traces[entry.id] = Trace.begin(self.settings, self.request, self.loaded, self.clock)
         self.answering, self.error = entry, None
-        self.keeper.say(self.dialogue, entry, reference(self.settings))
+        self.writer.say(self.messages, entry, reference(self.settings))
         self._send(asked)
         return entry
 
-    def again(self, answer: Entry) -> Entry:
+    def again(self, answer: Node) -> Node:
         """Answer anew what `answer` answers; a fixed seed moves on, or the text would be the same."""
         seed = self.request.sampling.seed
         if seed is not None:
             self.request = replace(self.request, sampling=replace(self.request.sampling, seed=(seed + 1) % 2**64))
-        asked = self.dialogue.parent(answer)
+        asked = self.messages.parent(answer)
         assert asked is not None
         return self.answer(asked)
 
     def take(self) -> list[Arrived | Ended]:
         """Take what has come into account, keep it, and return it; `unseen` is then longer."""
-        items = self.bridge.take()
+        items = self.worker_thread.take()
         for item in items:
             self.unseen += self._observe(item)
         self._save()
@@ -155,48 +155,48 @@ class Desk:
         """Load another pair; the conversation goes on."""
         check(self.request, settings)
         self.settings, self.loaded, self.error = settings, None, None
-        self.keeper.change(self.dialogue, pair=reference(settings))
-        self._loading = self.bridge.load(settings)
+        self.writer.change(self.messages, pair=reference(settings))
+        self._loading = self.worker_thread.load(settings)
 
-    def open(self, dialogue: Dialogue) -> None:
+    def open(self, messages: MessageTree) -> None:
         """Go on with another conversation, with which goes nothing that was attached in this one."""
-        self.dialogue, self.attached = dialogue, []
+        self.messages, self.attached = messages, []
         self.traces.clear()
 
     def set_system(self, text: str | None) -> None:
         """Change the system message from the next answer on."""
-        self.dialogue.system = text or None
-        self.keeper.change(self.dialogue)
+        self.messages.system = text or None
+        self.writer.change(self.messages)
 
-    def choose(self, entry: Entry) -> None:
+    def choose(self, entry: Node) -> None:
         """Look at another branch."""
-        self.dialogue.choose(entry)
-        self.keeper.look_at(self.dialogue)
+        self.messages.choose(entry)
+        self.writer.look_at(self.messages)
 
-    def undo(self) -> Entry | None:
+    def undo(self) -> Node | None:
         """Look at the conversation without its last message, and return that; nothing is lost.
 
         What was attached to it goes with the next message, which will be the same one in other words.
         """
-        asked = next((entry for entry in reversed(self.dialogue.path()) if entry.role == USER), None)
+        asked = next((entry for entry in reversed(self.messages.path()) if entry.role == USER), None)
         if asked is not None:
-            self.dialogue.hide(asked)
+            self.messages.hide(asked)
             self.attached = list(asked.attachments)
-            self.keeper.look_at(self.dialogue)
+            self.writer.look_at(self.messages)
         return asked
 
     def renew(self) -> None:
         """Begin a new conversation under the same system message."""
-        self.open(Dialogue(self.dialogue.system, now=self.dialogue.now))
+        self.open(MessageTree(self.messages.system, now=self.messages.now))
 
-    def _send(self, asked: Entry) -> None:
-        messages = self.dialogue.messages(asked)
+    def _send(self, asked: Node) -> None:
+        messages = self.messages.messages(asked)
         request = replace(self.request, messages=messages, details=True, shorten=True)
-        self.job = self.bridge.answer(self.settings, request)
+        self.job = self.worker_thread.answer(self.settings, request)
 
     def _save(self) -> None:
         if self.answering is not None:
-            self.keeper.append(self.answering, self._unsaved)
+            self.writer.append(self.answering, self._unsaved)
             self._unsaved = ""
 
     def _end(self, item: Ended) -> str:
@@ -213,5 +213,5 @@ class Desk:
         elif trace.stats.finished is None:  # the process was ended on purpose
             entry.status = "interrupted"
         reason = trace.stats.finished.reason if trace.stats.finished is not None and item.error is None else None
-        self.keeper.finish(entry, reason, result(trace.stats, trace.settings, trace.request))
+        self.writer.finish(entry, reason, result(trace.stats, trace.settings, trace.request))
         return ""

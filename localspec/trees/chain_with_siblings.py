@@ -19,16 +19,16 @@ from itertools import islice
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import Chooser, LawSource, Plan, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
 from localspec.trees.argument import MAX_LEAVES
-from localspec.trees.seedling import Drawn, Seedling, draw
+from localspec.trees.builder import Drawn, TreeBuilder, draw
 from localspec.trees.static import extend
 
 WIDEST = 4  # children of a node
 MOST = 0.5  # that a sibling can promise: where a row costs more, none is looked at
 
 
-class Spine:
+class ChainWithSiblings:
     """What `auto` grows under coupled noise."""
 
     draws: ClassVar[frozenset[Draw]] = frozenset({Draw.COUPLED})
@@ -37,53 +37,53 @@ class Spine:
         """Return the budget: any chain with siblings within it may grow."""
         return Shape(k, k, max(1, min(k, MAX_LEAVES)))
 
-    def grow(self, pending: int, position: int, source: LawSource, plan: Plan, chooser: Chooser) -> Draft:
+    def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow the chain to its end, then what is worth a row beside it."""
-        seedling = Seedling(pending, position, plan, chooser)
-        extend(seedling, (1,) * plan.max_depth, source, plan)
-        if not plan.widen(len(seedling.paths) - 1, MOST):
-            return seedling.draft()
-        slots = list(_along(seedling, plan))
+        builder = TreeBuilder(pending, position, plan, rng)
+        extend(builder, (1,) * plan.max_depth, source, plan)
+        if not plan.widen(len(builder.paths) - 1, MOST):
+            return builder.draft()
+        slots = list(_along(builder, plan))
         heapify(slots)
-        while slots and not seedling.is_full and seedling.n_leaves < MAX_LEAVES:
-            if not plan.widen(len(seedling.paths) - 1, slots[0].promise):
+        while slots and not builder.is_full and builder.n_leaves < MAX_LEAVES:
+            if not plan.widen(len(builder.paths) - 1, slots[0].expected_gain):
                 break
             slot = heappop(slots)
-            path = seedling.paths[slot.node]
+            path = builder.paths[slot.node]
             if slot.children is None:
-                racers = draw(source.law(path), plan.draw, WIDEST, position + len(path), chooser)
+                racers = draw(source.dist(path), plan.draw, WIDEST, position + len(path), rng)
                 slot.children = islice(racers, 1, None)  # the first is the chain's
             elif slot.child is not None:
-                seedling.graft(slot.node, slot.child)
-                slot.left -= slot.promise
+                builder.attach(slot.node, slot.child)
+                slot.left -= slot.expected_gain
                 slot.rank += 1
             slot.child = next(slot.children, None)
             if slot.child is not None:
-                slot.promise = slot.left * plan.acceptance.chance(slot.child.share, slot.rank)
+                slot.expected_gain = slot.left * plan.acceptance.chance(slot.child.share, slot.rank)
                 heappush(slots, slot)
-        return seedling.draft()
+        return builder.draft()
 
 
 @dataclass(slots=True)
 class Slot:
-    """The place for the next sibling below `node`: `promise` is its chance to be the accepted one, or bounds it."""
+    """The place for the next sibling below `node`. `expected_gain` is its chance to be accepted, or a bound of it."""
 
     node: int
     left: float  # chance that verification comes to it
-    promise: float
+    expected_gain: float
     rank: int = 1
     children: Iterator[Drawn] | None = field(default=None)  # None: not looked at
     child: Drawn | None = None
 
     def __lt__(self, other: Slot) -> bool:
         """The one that promises most comes first, of equals the one nearer the root."""
-        return (-self.promise, self.node) < (-other.promise, other.node)
+        return (-self.expected_gain, self.node) < (-other.expected_gain, other.node)
 
 
-def _along(seedling: Seedling, plan: Plan) -> Iterator[Slot]:
-    """Yield a slot for each node of a chain but the last, whose law may not be known."""
+def _along(builder: TreeBuilder, plan: Plan) -> Iterator[Slot]:
+    """Yield a slot for each node of a chain but the last, whose distribution may not be known."""
     reach = 1.0
-    for node in range(len(seedling.paths) - 1):
-        accepted = reach * plan.acceptance.chance(seedling.share(node + 1), 0)
+    for node in range(len(builder.paths) - 1):
+        accepted = reach * plan.acceptance.chance(builder.share(node + 1), 0)
         yield Slot(node, reach - accepted, reach - accepted)
         reach = accepted

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from localspec.engine.events import Committed, Finished, Probed, Started
-from localspec.tui.figures import pane, strip, verdict
 from localspec.tui.meter import Meter
+from localspec.tui.stats_panel import pane, strip, verdict
 from localspec.tui.thinking import Thought, split
 from localspec.tui.trace import Trace
 from localspec.ui.stats import Stats
@@ -113,7 +113,7 @@ def test_tokens_that_were_read_together_make_no_rate_of_their_own() -> None:
 async def test_the_app_shows_what_the_line_below_an_answer_says() -> None:
     async with opened(ScriptedWorker()) as (pilot, app):
         answer = await ask(pilot, "go")
-        stats = app.desk.traces[answer.entry.id].stats
+        stats = app.chat_state.traces[answer.entry.id].stats
         assert str(answer.query_one(".note").render()) == stats_line(stats)
         figures = str(app.chat.query_one("#figures").render())
         assert f"{stats.tok_per_s:.1f} tok/s" in figures
@@ -155,11 +155,14 @@ async def test_a_terminal_that_was_too_small_for_a_while_gives_the_keyboard_back
 async def test_figures_of_another_pair_are_not_shown_as_this_ones() -> None:
     async with opened(ScriptedWorker()) as (pilot, app):
         answer = await ask(pilot, "go")
-        used = app.desk.traces[answer.entry.id].stats.context_n
+        used = app.chat_state.traces[answer.entry.id].stats.context_n
         assert f"ctx {used}/1024" in str(app.chat.query_one("#top").render())
-        app.desk.switch_pair(replace(SETTINGS, target="/models/other.gguf", name="other"))
+        app.chat_state.switch_pair(replace(SETTINGS, target="/models/other.gguf", name="other"))
         await until(pilot, lambda: " other" in str(app.chat.query_one("#top").render()))
-        await until(pilot, lambda: not app.desk.bridge.is_busy and "ctx 0/" in str(app.chat.query_one("#top").render()))
+        await until(
+            pilot,
+            lambda: not app.chat_state.worker_thread.is_busy and "ctx 0/" in str(app.chat.query_one("#top").render()),
+        )
         assert "SPEED" not in str(app.chat.query_one("#figures").render())
         await ask(pilot, "go on")
         assert "SPEED" in str(app.chat.query_one("#figures").render())
@@ -203,8 +206,8 @@ async def test_reasoning_is_folded_and_unfolds() -> None:
         await pilot.press("t")
         await pilot.pause()
         assert "Let me think." in str(answer.query_one(".thought").render())
-        assert app.desk.last_answer is not None
-        assert app.desk.last_answer.text == "".join(passes)
+        assert app.chat_state.last_answer is not None
+        assert app.chat_state.last_answer.text == "".join(passes)
 
 
 def test_a_pass_that_only_drafted_is_counted_as_stats_does() -> None:

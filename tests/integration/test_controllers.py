@@ -60,8 +60,8 @@ def tokens(found: list[events.Committed]) -> tuple[int, ...]:
 @pytest.mark.parametrize("belief", BELIEFS)
 def test_a_seeded_text_does_not_depend_on_the_controller(session: Session, belief: str, seed: int) -> None:
     """Whatever it believes of costs: the plans differ, and the text forks at most where rounding decides."""
-    assert session._steering is not None
-    profile = session._steering.profile
+    assert session._controllers is not None
+    profile = session._controllers.profile
     usual = profile.prices
     profile.prices = BELIEFS[belief]() or usual
     found = passes(session, seed, Speculation())
@@ -81,14 +81,14 @@ def test_a_seeded_text_does_not_depend_on_the_controller(session: Session, belie
 @pytest.mark.parametrize("seed", [1, 2])
 def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: Session, seed: int) -> None:
     """Where four rows were measured to cost less than one, a token is evaluated as the first of four."""
-    assert session._steering is not None
+    assert session._controllers is not None
     assert session._target is not None
-    profile = session._steering.profile
+    profile = session._controllers.profile
     plain = tokens(passes(session, seed, PLAIN))
-    assert session._target.backend.lone_rows == 1
+    assert session._target.backend.decode_rows == 1
     usual, profile.prices = profile.prices, prices_of({1: 0.062, 4: 0.057}, None)
     wider = tokens(passes(session, seed, PLAIN))
-    assert session._target.backend.lone_rows == 4
+    assert session._target.backend.decode_rows == 4
     profile.prices = usual
     assert wider == plain
 
@@ -100,8 +100,8 @@ def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.Mo
     list(session.load(LoadSettings(str(random_gguf(TINY)), ctx=256, threads=1)))
     assert session._target is not None
     passes(session, 1, Speculation(method="suffix", k=4))
-    assert session._steering is not None
-    assert session._steering.profile.prices is None, "nothing guards it, so nothing was measured"
+    assert session._controllers is not None
+    assert session._controllers.profile.prices is None, "nothing guards it, so nothing was measured"
     assert session._target.backend.length > 0
     lengths = []
     time_rows = type(session._target.backend).time_rows
@@ -116,17 +116,17 @@ def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("seconds", "copies"), [(0.5 * SHORT, False), (2 * SHORT, True)])
 def test_copies_are_looked_for_where_a_pass_is_slow(session: Session, seconds: float, copies: bool) -> None:
     """Looking costs a fraction of a millisecond: a target that is faster would wait for it."""
-    steering = session._steering
-    assert steering is not None
-    usual, steering.profile.prices = steering.profile.prices, Prices({1: seconds, 8: seconds}, 1.0)
-    steering.forget()
+    controllers = session._controllers
+    assert controllers is not None
+    usual, controllers.profile.prices = controllers.profile.prices, Prices({1: seconds, 8: seconds}, 1.0)
+    controllers.forget()
     repeated = Request(
         prompt="the cat sat on the mat and " * 20, max_tokens=30, sampling=Sampling(temperature=0.0), cold=True
     )
-    steering._is_measured = True  # by us
+    controllers._is_measured = True  # by us
     told = [event for event in session.generate(repeated) if isinstance(event, events.Committed)]
-    steering.profile.prices = usual
-    assert (steering._copier is not None) == copies
+    controllers.profile.prices = usual
+    assert (controllers._copier is not None) == copies
     if not copies:  # and where they are looked for, whether one pays is the clock's to say
         assert not any(event.drafter == COPY for event in told)
 
@@ -139,8 +139,8 @@ def test_nothing_is_copied_where_nothing_may_be_drafted(
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     session = Session(lambda: False)
     list(session.load(LoadSettings(str(random_gguf(shape)), ctx=256, threads=1)))
-    assert session._steering is not None
-    session._steering.profile.prices = Prices(dict.fromkeys((1, 2, 4, 8, 17), 2 * SHORT), 1.0)
+    assert session._controllers is not None
+    session._controllers.profile.prices = Prices(dict.fromkeys((1, 2, 4, 8, 17), 2 * SHORT), 1.0)
     request = Request(prompt="abcabcabcabcabcabcabc", max_tokens=24, speculation=Speculation(k=k))
     drafted = [event.k for event in session.generate(request) if isinstance(event, events.Committed)]
     assert drafted
@@ -150,28 +150,28 @@ def test_nothing_is_copied_where_nothing_may_be_drafted(
 
 def test_greedy_answers_teach_each_other_with_a_seed_and_without(session: Session) -> None:
     """Under either rule the likeliest token is drafted, and kept where it is the target's."""
-    assert session._steering is not None
-    session._steering.profile.acceptance.clear()
+    assert session._controllers is not None
+    session._controllers.profile.acceptance.clear()
     for seed in (None, 1):
         greedy = Request(prompt=PROMPT, max_tokens=8, sampling=Sampling(temperature=0.0, seed=seed))
         list(session.generate(greedy))
-    (learned,) = session._steering.profile.acceptance.values()
+    (learned,) = session._controllers.profile.acceptance.values()
     assert learned.to_wire()["draw"] == Draw.COUPLED.value
 
 
 def test_copies_are_known_by_temperature(session: Session) -> None:
     """What is copied at temperature 0 says little of a text that is drawn."""
-    steering = session._steering
-    assert steering is not None
-    usual = steering.profile.prices
-    steering.profile.copies.clear()
-    steering.forget()
-    steering._is_measured = True  # so that the prices below stay
+    controllers = session._controllers
+    assert controllers is not None
+    usual = controllers.profile.prices
+    controllers.profile.copies.clear()
+    controllers.forget()
+    controllers._is_measured = True  # so that the prices below stay
     for temperature in (0.0, 0.8):
-        steering.profile.prices = Prices({1: 2 * SHORT, 8: 2 * SHORT}, 1.0)
+        controllers.profile.prices = Prices({1: 2 * SHORT, 8: 2 * SHORT}, 1.0)
         sampling = Sampling(temperature=temperature)
         list(session.generate(Request(prompt="the cat sat on the mat and " * 20, max_tokens=60, sampling=sampling)))
-    steering.profile.prices = usual
-    assert set(steering.profile.copies) == {"0", "0.8"}
-    assert steering._copier is not None
-    assert steering._copier.acceptance is steering.profile.copies["0.8"]
+    controllers.profile.prices = usual
+    assert set(controllers.profile.copies) == {"0", "0.8"}
+    assert controllers._copier is not None
+    assert controllers._copier.acceptance is controllers.profile.copies["0.8"]

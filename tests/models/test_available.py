@@ -9,10 +9,10 @@ import pytest
 from huggingface_hub import constants
 
 from localspec.errors import NotFoundError
+from localspec.models.available import AvailablePair, find, is_here, offers, whole_models
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import Cache
 from localspec.models.names import parse
-from localspec.models.shelf import Offer, find, is_here, offers, whole_models
 from localspec.models.store import PairRef, expand
 from localspec.models.user_catalog import add
 from tests.cli.harness import PAIR
@@ -39,7 +39,7 @@ def cached(repo: str, name: str, data: bytes) -> None:
     cache.set_ref(repo, "main", COMMIT)
 
 
-def listed(folder: Path | None = None) -> dict[str, Offer]:
+def listed(folder: Path | None = None) -> dict[str, AvailablePair]:
     return {offer.name: offer for offer in offers(load_catalog(), folder)}
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from localspec.cli.console import Console
-from localspec.cli.named import with_pair_of_conversation
+from localspec.cli.model_option import with_pair_of_conversation
 from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store

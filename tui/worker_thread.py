@@ -71,7 +71,7 @@ PATIENCE = 2.0  # seconds that a job has to stop in before its process may be en
 Job = Callable[[], Iterator[Event]]
 
 
-class Bridge:
+class WorkerThread:
     """Runs one job after another on a worker. All methods are for the screen's thread."""
 
     def __init__(self, worker: Engine, clock: Callable[[], float] = time.monotonic) -> None:
@@ -87,7 +87,7 @@ class Bridge:
         self._stopped = 0  # this job was asked to stop, and all before it
         self._stopped_at = 0.0  # when it was asked to stop, or its process to end
         self._loaded: tuple[int | None, LoadSettings] | None = None  # the process and what it holds
-        threading.Thread(target=self._run, name="bridge", daemon=True).start()
+        threading.Thread(target=self._run, name="worker", daemon=True).start()
 
     @property
     def is_busy(self) -> bool:
