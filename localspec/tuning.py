@@ -1,4 +1,4 @@
-"""The tuned numbers of the planner, with unit and purpose; in brackets the tests that hold them.
+"""The tuned numbers of the controller and of placement, with unit and purpose; in brackets the tests that hold them.
 
 Sizes that belong to one algorithm stand beside it: in methods/copy.py, control/timing.py, value.py, prices.py, auto.py.
 """
@@ -37,3 +37,12 @@ RECENT = 600.0  # seconds for which it holds
 PRIOR = 4.0  # tokens that the prior chance of acceptance is worth
 COPY_PRIOR = 30.0  # copied tokens that the prior chance of a copy is worth
 FADE = 0.998  # weight of what is known of a chance, when one more token was judged
+
+# Placement (models/plan, session/placement.py, backends). [test_examples, test_placing]
+DEFAULT_CTX = 4096  # tokens of a context where nobody asks for a size
+SMALLEST_CTX = 512  # tokens: no smaller context is chosen
+MARGIN_DEVICE = 0.07  # of a device's free memory: libraries' work space, fragments, other programs' windows
+MARGIN_RAM = 0.05  # of the free main memory
+TINY_WEIGHTS = (
+    32 << 20
+)  # bytes of a model's weights below which one thread is fastest: operations are short as barriers

@@ -13,7 +13,7 @@ from typing import Literal
 
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.catalog import Catalog
-from localspec.models.catalog_file import Model, Pair
+from localspec.models.catalog_file import CatalogModel, CatalogPair
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
 from localspec.models.hub.files import is_model, part_number, quant_of, select
@@ -131,7 +131,7 @@ def find(wanted: AvailablePair | str) -> PairRef:
     return locate(pair)
 
 
-def _model(model: Model, catalog: Catalog) -> AvailablePair:
+def _model(model: CatalogModel, catalog: Catalog) -> AvailablePair:
     drafts = catalog.drafts_of(model)
     pair = catalog.pair(model.name)
     assert pair is not None, "it is an entry"
@@ -152,7 +152,7 @@ def _model(model: Model, catalog: Catalog) -> AvailablePair:
     )
 
 
-def _pair(pair: Pair) -> AvailablePair:
+def _pair(pair: CatalogPair) -> AvailablePair:
     sizes = _sizes(pair.pair)
     return AvailablePair(
         name=pair.name,

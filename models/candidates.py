@@ -16,13 +16,13 @@ from localspec.errors import IntegrityError, LocalspecError, NotFoundError, Reso
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
-from localspec.models.gguf.text import shown
 from localspec.models.hub.cache import Cache
 from localspec.models.hub.files import Listed, Listing, is_model, part_number, quant_of, select
 from localspec.models.hub.problems import translated
 from localspec.models.hub.remote import SHA256, Hub
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair
+from localspec.sanitize import shown
 from localspec.settings.request import cache_folder
 
 MAX_RATIO = 0.5  # of the target's bytes: a larger draft cannot pay
@@ -32,7 +32,7 @@ _HEADERS = "headers"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class DraftCandidate:
     """A model that might draft. `where` is here, catalogue or hub; `name` what to type for it after --draft.
 
     `bytes` is its size; `about_bytes` instead where only the catalogue tells. `report` is None where the header was not
@@ -75,7 +75,7 @@ def look(path: Path) -> ModelInfo:
     return model_info(read_model(path))
 
 
-def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterator[Candidate]:
+def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterator[DraftCandidate]:
     """Yield every GGUF model on this machine that is smaller than the target: the hub's cache, the target's folder.
 
     `folders` are looked into as well.
@@ -122,20 +122,20 @@ def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
                     yield str(path), path
 
 
-def _checked(target: ModelInfo, name: str, where: str, size: int, path: Path) -> Candidate:
+def _checked(target: ModelInfo, name: str, where: str, size: int, path: Path) -> DraftCandidate:
     try:
-        return Candidate(name, where, size, report=check_pair(target, look(path)), path=path)
+        return DraftCandidate(name, where, size, report=check_pair(target, look(path)), path=path)
     except LocalspecError as error:
-        return Candidate(name, where, size, reason=error.message, path=path)
+        return DraftCandidate(name, where, size, reason=error.message, path=path)
 
 
-def remote_candidate(target: ModelInfo, name: HubName, where: str, hub: Hub) -> Candidate:
+def remote_candidate(target: ModelInfo, name: HubName, where: str, hub: Hub) -> DraftCandidate:
     """Compare the target with a model on the hub, of which only the header is fetched."""
     try:
         info, size, full = remote_info(name, hub)
     except LocalspecError as error:
-        return Candidate(str(name), where, None, reason=error.message)
-    return Candidate(str(full), where, size, report=check_pair(target, info))
+        return DraftCandidate(str(name), where, None, reason=error.message)
+    return DraftCandidate(str(full), where, size, report=check_pair(target, info))
 
 
 def remote_info(name: HubName, hub: Hub) -> tuple[ModelInfo, int, HubName]:

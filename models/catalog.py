@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.errors import UsageError
-from localspec.models.catalog_file import Model, Pair, mistake, read_catalog
-from localspec.models.gguf.text import shown
+from localspec.models.catalog_file import CatalogModel, CatalogPair, mistake, read_catalog
 from localspec.models.names import Alias, DraftChoice, ModelName, PairName
+from localspec.sanitize import shown
 from localspec.settings.request import config_folder
 
 BUILTIN = Path(__file__).with_name("catalog.toml")
@@ -26,9 +26,9 @@ class Catalog:
     `shadowed` are the built-in models whose name is that of a pair of the user's: they go on drafting for others.
     """
 
-    models: Mapping[str, Model]
-    pairs: Mapping[str, Pair]
-    shadowed: Mapping[str, Model] = field(default_factory=dict)
+    models: Mapping[str, CatalogModel]
+    pairs: Mapping[str, CatalogPair]
+    shadowed: Mapping[str, CatalogModel] = field(default_factory=dict)
 
     def names(self) -> list[str]:
         """Return every name, sorted."""
@@ -47,11 +47,11 @@ class Catalog:
         """Return what a name stands for as a draft: of a pair its draft if it has one, else the model itself."""
         return self._draft(name, ())
 
-    def drafts_of(self, model: Model) -> list[Model]:
+    def drafts_of(self, model: CatalogModel) -> list[CatalogModel]:
         """Return the models that draft for one, the preferred first."""
         return [self.models.get(name) or self.shadowed[name] for name in model.drafts]
 
-    def of_repo(self, repo: str) -> Model | None:
+    def of_repo(self, repo: str) -> CatalogModel | None:
         """Return the model whose repository this is."""
         return next((model for model in self.models.values() if model.repo.lower() == repo.lower()), None)
 

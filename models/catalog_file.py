@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localspec.errors import UsageError
-from localspec.models.gguf.text import shown
 from localspec.models.names import DraftChoice, HubName, PairName, is_alias, parse_draft, parse_model
+from localspec.sanitize import shown
 
 MAX_BYTES = 4 << 20
 MAX_LINE = 500  # characters of a text
@@ -22,7 +22,7 @@ Name = TypeVar("Name")
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CatalogModel:
     """A model of the hub. `about_gb` maps quantisations, the preferred first, to approximate sizes in 10^9 bytes.
 
     `params` is in billions of weights, `context` in tokens; `drafts` are names of the catalogue, the preferred first.
@@ -53,7 +53,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CatalogPair:
     """A name of the user's own for a target and a draft."""
 
     name: str
@@ -63,7 +63,7 @@ class Pair:
     is_users: bool = True
 
 
-def read_catalog(path: Path, *, is_users: bool) -> tuple[dict[str, Model], dict[str, Pair]]:
+def read_catalog(path: Path, *, is_users: bool) -> tuple[dict[str, CatalogModel], dict[str, CatalogPair]]:
     """Return the models and pairs of a file, none if it is not there. Raises UsageError for the first mistake."""
     tables = read_tables(path)
     for table in tables:
@@ -176,7 +176,7 @@ def _check_keys(path: Path, where: str, entry: dict[str, Any], keys: _Keys, need
         raise mistake(path, where, why)
 
 
-def _model(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> Model:
+def _model(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> CatalogModel:
     where = f"models.{name}"
     _check_keys(path, where, entry, _MODEL, _MODEL_NEEDS)
     for quant in entry["about_gb"]:
@@ -185,15 +185,15 @@ def _model(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> Mode
             raise mistake(
                 path, where, f"'{shown(quant)}' of '{shown(entry['repo'])}' is no quantisation of a repository"
             )
-    return Model(name=name, is_users=is_users, **{**entry, "drafts": tuple(entry.get("drafts", ()))})
+    return CatalogModel(name=name, is_users=is_users, **{**entry, "drafts": tuple(entry.get("drafts", ()))})
 
 
-def _pair(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> Pair:
+def _pair(path: Path, name: str, entry: dict[str, Any], is_users: bool) -> CatalogPair:
     where = f"pairs.{name}"
     _check_keys(path, where, entry, _PAIR, _PAIR_NEEDS)
     target = _name(path, where, entry["target"], partial(parse_model, is_whole=True))
     draft = _name(path, where, entry["draft"], parse_draft) if "draft" in entry else DraftChoice.UNSET
-    return Pair(name, PairName(target, draft), entry.get("tested", False), entry.get("notes", ""), is_users)
+    return CatalogPair(name, PairName(target, draft), entry.get("tested", False), entry.get("notes", ""), is_users)
 
 
 def _name(path: Path, where: str, text: str, parse: Callable[[str], Name]) -> Name:

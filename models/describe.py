@@ -15,7 +15,7 @@ from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.layer_sizes import Anatomy, anatomy
 from localspec.models.gguf.open import open_regular
 from localspec.models.gguf.shards import read_model
-from localspec.models.gguf.text import quoted
+from localspec.sanitize import quoted
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
 _CHUNK = 1 << 20

@@ -29,7 +29,7 @@ from localspec.errors import IncompatibleError, InternalError, LocalspecError, R
 from localspec.models.exit_files import clean, in_use, note_source
 from localspec.models.gguf.header import Header, read_header
 from localspec.models.gguf.open import open_regular
-from localspec.models.gguf.text import shown
+from localspec.sanitize import shown
 
 Layers = tuple[int, ...]  # indices of the layers that stay, ascending
 Quantise = Callable[[Path, Path, Sequence[int]], int]  # source, target, layers to drop -> 0 for success

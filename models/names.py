@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from localspec.errors import UsageError
-from localspec.models.gguf.text import shown
+from localspec.sanitize import shown
 
 Exists = Callable[[str], bool]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.info import ModelInfo
-from localspec.models.gguf.text import quoted, shown
+from localspec.sanitize import quoted, shown
 
 MAX_SIZE_DIFFERENCE = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE: padding to a round size is harmless
 FIRST_TOKEN = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID: the first few are special tokens that are often renamed

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.errors import ResourceError
-from localspec.models.gguf.text import shown
 from localspec.models.hub.cache import PARTIAL, Cache
 from localspec.models.hub.files import Listed, Listing, quant_of, select
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
-from localspec.models.hub.transfer import Cancelled, Transfer, writing
+from localspec.models.hub.transfer import DownloadCancelled, Transfer, writing
 from localspec.models.names import HubName
+from localspec.sanitize import shown
 
 PARALLEL = 4
 MARGIN = 1.05  # of what is missing: the disk is not only ours
@@ -115,7 +115,7 @@ def _free(folder: Path) -> int:
 
 
 @dataclass(slots=True)
-class Progress:
+class DownloadProgress:
     """One file's progress; written by its transfer, read by whoever shows it."""
 
     item: Item
@@ -154,7 +154,7 @@ class Pull:
     cache: Cache
     receipts: Receipts
     is_cancelled: bool = False
-    files: list[Progress] = field(default_factory=list)
+    files: list[DownloadProgress] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     _left: list[Item] = field(default_factory=list)
     _errors: list[Exception] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Pull:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.files = [Progress(item, self, bytes=item.have) for item in self.plan.items]
+        self.files = [DownloadProgress(item, self, bytes=item.have) for item in self.plan.items]
         self._left = list(self.plan.items)
 
     def start(self) -> None:
@@ -190,7 +190,7 @@ class Pull:
         if self._errors:
             raise self._errors[0]
 
-    def _work(self, todo: list[Progress]) -> None:
+    def _work(self, todo: list[DownloadProgress]) -> None:
         while True:
             with self._lock:
                 if not todo or self.is_cancelled:
@@ -199,7 +199,7 @@ class Pull:
             try:
                 Transfer(self.hub, self.cache, self.receipts, mine.item.listing, mine.item.file, mine).run()
                 self._settle(mine.item)
-            except Cancelled:
+            except DownloadCancelled:
                 return
             except Exception as error:  # told by `result`, in the thread that asks
                 with self._lock:

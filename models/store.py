@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from localspec.errors import IntegrityError, NotFoundError, UsageError
-from localspec.models.gguf.text import shown
+from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
 from localspec.models.names import (
     FORMS,
     Alias,
@@ -25,6 +24,8 @@ from localspec.models.names import (
     parse,
     parse_draft,
 )
+from localspec.sanitize import shown
+from localspec.settings.request import LoadSettings
 
 DEFAULT = "storyteller"
 
@@ -217,3 +218,25 @@ def _unknown(name: str, names: list[str]) -> NotFoundError:
     close = difflib.get_close_matches(name, [*BUNDLED, *names], n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"{FORMS}; known names: localspec pairs list"
     return NotFoundError(f"there is no pair called '{shown(name)}'", hint=hint)
+
+
+def reference(settings: LoadSettings) -> str:
+    """Return a spelling of the pair that finds the same files again, from any folder."""
+    if _pair_files(settings.name) == (settings.target, settings.draft):
+        return settings.name
+    return f"{target_reference(settings)}+{settings.draft or 'none'}"
+
+
+def target_reference(settings: LoadSettings) -> str:
+    """Return such a spelling of the target alone."""
+    name = settings.name.partition("+")[0]
+    return name if _pair_files(f"{name}+none")[0] == settings.target else settings.target
+
+
+def _pair_files(name: str) -> tuple[str, str | None]:
+    """Return the files that a pair's name stands for here; "" for none."""
+    try:
+        pair = parse_pair(name)
+    except LocalspecError:
+        return "", None
+    return str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())

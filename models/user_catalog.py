@@ -9,9 +9,9 @@ from typing import Any
 from localspec.errors import NotFoundError, ResourceError, UsageError
 from localspec.models.catalog import load_catalog, user_path
 from localspec.models.catalog_file import read_tables, wrong_pair
-from localspec.models.gguf.text import shown
 from localspec.models.names import DraftChoice, ModelName, PairName, PathName, is_alias
 from localspec.models.store import BUNDLED
+from localspec.sanitize import shown
 
 
 def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) -> Path:

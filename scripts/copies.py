@@ -31,10 +31,10 @@ from localspec.control.schedule import Probing
 from localspec.engine import events
 from localspec.engine.acceptance import CopyAcceptance
 from localspec.engine.draft import Draft, Source, Step, Times, Verdict
-from localspec.engine.protocols import Plan, Room
-from localspec.methods import Parts
+from localspec.engine.protocols import DraftBudget, Plan
+from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
-from localspec.session.session import Session
+from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 
 PLAIN = 0.03  # seconds of a plain pass
@@ -55,9 +55,10 @@ class Text:
 def record(asked: argparse.Namespace) -> Iterator[Answer]:
     """Yield the answers of the model, decoded plainly."""
     suite = choose(load_suite(asked.suite, is_chat=True), asked.prompts)
-    with closing(Session(lambda: False)) as session:
-        for _ in session.load(LoadSettings(str(Path(asked.model).absolute()), ctx=asked.ctx)):
-            pass
+    loading = events.Returning(load(LoadSettings(str(Path(asked.model).absolute()), ctx=asked.ctx), lambda: False))
+    for _ in loading:
+        pass
+    with closing(loading.result) as pair:
         for prompt in suite.prompts:
             for temperature in asked.temps:
                 request = Request(
@@ -69,17 +70,17 @@ def record(asked: argparse.Namespace) -> Iterator[Answer]:
                 )
                 out = [
                     piece.id
-                    for event in session.generate(request)
+                    for event in pair.answer(request)
                     if isinstance(event, events.Committed)
                     for piece in event.out
                 ]
-                tokens = list(session._prompt(request).tokens)
+                tokens = list(pair.tokenised(request).tokens)
                 yield {"category": prompt.category, "temp": temperature, "prompt": tokens, "answer": out}
 
 
 def copier(answer: Answer, acceptance: CopyAcceptance) -> tuple[Copy, Text]:
     """Return a copier that has read the prompt, and the text with the first token of the answer."""
-    parts: Any = Parts(None, *[None] * 3, 0)  # of which a copier uses none
+    parts: Any = DrafterContext(None, *[None] * 3, 0)  # of which a copier uses none
     text, copy = Text(list(answer["prompt"])), Copy(parts)
     copy.acceptance = acceptance
     copy.begin(text)
@@ -110,7 +111,7 @@ def replay(
     auto.credit_reading(PLAIN * len(answer["prompt"]) * min(price / n for n, price in rows.items()))
     controller = Probing(auto)
     while at < len(out):
-        plan = controller.plan(text, Room(len(out) - at, 4096))
+        plan = controller.plan(text, DraftBudget(len(out) - at, 4096))
         n, kept = right(copy, text, out, at, plan.max_nodes) if plan.max_nodes else (0, 0)
         took = priced(rows, plan.width(n)) * float(np.exp(noise * rng.normal()))
         run = out[at : at + kept + 1]

@@ -36,9 +36,8 @@ import numpy as np
 from make_scaled_pair import SHAPES, write_scaled
 
 from localspec.bench.hashes import Hashes
-from localspec.bench.measurement import Measurement, measured
+from localspec.bench.measurement import Cell, Measurement, measured
 from localspec.bench.provenance import machine
-from localspec.bench.schedule import Cell
 from localspec.bench.state import State
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite

@@ -3,9 +3,9 @@
   methods_table              measure all; write docs/methods-table.json and the page
   methods_table --quick      two openings, few tokens, two budgets, printed only
 
-Real llama.cpp through Session and Stats, one thread. Each draft is judged by the rule that --verify auto takes when no
-seed is given; the seeds here are only for repeating it. Passes that probe plain decoding are left out, and answers are
-left before their end could shorten a draft. Trees and chain are also compared under every kind of rule: joint
+Real llama.cpp through LoadedPair and Stats, one thread. Each draft is judged by the rule that --verify auto takes when
+no seed is given; the seeds here are only for repeating it. Passes that probe plain decoding are left out, and answers
+are left before their end could shorten a draft. Trees and chain are also compared under every kind of rule: joint
 rejection, rejection token by token, coupled noise. Intervals are bootstrapped over answers and the passes of each.
 """
 
@@ -31,10 +31,11 @@ import numpy as np
 
 import docs
 from localspec.engine.draft import Draw
-from localspec.engine.events import Committed
+from localspec.engine.events import Committed, Returning
 from localspec.errors import UsageError
 from localspec.methods import METHODS, describe, resolve
-from localspec.session.session import Session
+from localspec.session.loaded_pair import LoadedPair
+from localspec.session.loading import load
 from localspec.settings.method_options import read_options
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation.resolve import MAX_LEAVES, Axes, resolve_axes
@@ -205,7 +206,7 @@ def _options(width: int) -> tuple[tuple[str, str], ...]:
     return (("W", str(width)), ("N", "3"), ("G", str(width)))
 
 
-def measure(session: Session, row: Row, prompt: str, n: int, seed: int) -> None:
+def measure(pair: LoadedPair, row: Row, prompt: str, n: int, seed: int) -> None:
     """Generate `n` tokens and take the passes that drafted, or could have, into the account."""
     assert row.choice.axes is not None
     speculation = replace(row.choice.speculation, verify=row.choice.axes.verify)  # with a seed, auto takes another
@@ -213,7 +214,7 @@ def measure(session: Session, row: Row, prompt: str, n: int, seed: int) -> None:
     request = Request(prompt=prompt, max_tokens=n + AHEAD, speculation=speculation, sampling=sampling)
     answer: list[int] = []
     emitted = 0
-    for event in session.generate(request):
+    for event in pair.answer(request):
         if not isinstance(event, Committed):
             continue
         emitted += len(event.out)
@@ -286,18 +287,20 @@ def run(models: list[Path], budgets: tuple[int, ...], openings: tuple[str, ...],
     """Measure every choice, one after the other."""
     settings = LoadSettings(*map(str, models), threads=1, gpu="off", draft_gpu="off")
     rows = [Row(choice, temperature) for temperature in TEMPERATURES for choice in choices(budgets, temperature)]
-    session, began = Session(lambda: False), time.monotonic()
+    began = time.monotonic()
     for row in rows:
         if row.choice.skipped:
             continue
-        for event in session.load(settings):  # anew: what a method learned for one row is no help for the next
+        loading = Returning(load(settings, lambda: False))
+        for event in loading:  # anew: the lessons of one row are no help for the next
             row.stats.observe(event)
+        pair = loading.result
         repeats = REPEATS if row.choice.is_compared and row.temperature == max(TEMPERATURES) else 1
         for seed in range(repeats):
             for prompt in openings:
-                measure(session, row, prompt, n, seed)
+                measure(pair, row, prompt, n, seed)
+        pair.close()
         print(f"{time.monotonic() - began:5.0f} s  T={row.temperature:g}  {row.choice.typed}", file=sys.stderr)
-    session.close()
     loaded = next(row.stats.loaded for row in rows if row.stats.loaded is not None)
     options = {
         "openings": len(openings),

@@ -43,13 +43,12 @@ from llama_peers.texts import of_one_text
 
 from localspec.bench.contenders import parse_contenders
 from localspec.bench.hashes import Hashes
-from localspec.bench.measurement import Measurement, measured
+from localspec.bench.measurement import Cell, Measurement, measured
 from localspec.bench.provenance import machine
-from localspec.bench.runner import WARM_UP, Job
-from localspec.bench.schedule import Cell
+from localspec.bench.runner import WARM_UP, BenchJob
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite
-from localspec.bench.summary import Row, rates, rows
+from localspec.bench.summary import SummaryRow, rates, rows
 from localspec.bench.table import piped
 from localspec.errors import LocalspecError
 from localspec.models.store import parse_pair
@@ -75,7 +74,7 @@ def ours(load: LoadSettings, request: Request) -> Stats:
     return stats
 
 
-def turns(job: Job, repeat: int, names: list[str], benches: list[str]) -> Iterator[Cell]:
+def turns(job: BenchJob, repeat: int, names: list[str], benches: list[str]) -> Iterator[Cell]:
     """Yield every cell of one repetition, the contenders of a prompt shuffled: none always follows the same other.
 
     llama-bench is never first: somebody has to have told how many tokens the prompt has.
@@ -89,7 +88,7 @@ def turns(job: Job, repeat: int, names: list[str], benches: list[str]) -> Iterat
 
 
 def run(
-    job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
+    job: BenchJob, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
 ) -> Iterator[Measurement]:
     """Yield every answer of one repetition; servers, llama-bench and localspec's methods take turns in one order."""
     cells = list(turns(job, repeat, [*servers, *(one.name for one in job.contenders)], list(benches)))
@@ -114,7 +113,7 @@ def run(
         print(file=sys.stderr)  # what went wrong gets a line of its own
 
 
-def report(job: Job, measurements: list[Measurement], command: str) -> str:
+def report(job: BenchJob, measurements: list[Measurement], command: str) -> str:
     """Return the tables as Markdown: rates, ratios against localspec's plain decoding, the best server setting."""
     parts = [f"`{command}`\n"]
     lengths: dict[int, set[int]] = {}
@@ -158,7 +157,7 @@ def _ratio(above: list[Measurement], below: list[Measurement]) -> Interval | Non
     return ratio_interval([a[prompt] for prompt in both], [b[prompt] for prompt in both], is_paired=True)
 
 
-def _line(row: Row) -> tuple[str, ...]:
+def _line(row: SummaryRow) -> tuple[str, ...]:
     accepted = "–" if row.acceptance is None else f"{row.acceptance:.0%}"
     prompt = "–" if row.prompt_per_s is None else f"{row.prompt_per_s:.0f}"
     whole = "–" if not row.total_ms[0] else f"{row.total_ms[0] / 1e3:.1f} s"
@@ -217,9 +216,9 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def asked(options: argparse.Namespace, *, has_draft: bool) -> Job:
+def asked(options: argparse.Namespace, *, has_draft: bool) -> BenchJob:
     """Return what is measured."""
-    return Job(
+    return BenchJob(
         suite=choose(load_suite(options.suite, is_chat=options.chat), options.prompts),
         contenders=parse_contenders(options.methods, has_draft=has_draft),
         temperatures=tuple(float(word) for word in options.temps.split(",")),

@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -34,7 +34,8 @@ from localspec.control import account
 from localspec.control.profile import Profile
 from localspec.engine import events
 from localspec.session.controllers import PairController
-from localspec.session.session import Session
+from localspec.session.loaded_pair import LoadedPair
+from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation.resolve import LONGEST
 
@@ -93,33 +94,33 @@ class Priced:
         self._clock.now += self._clock.priced(self._cost(rows)) if rows else 0.0
 
 
-class Replay(Session):
-    """A session on a machine of `rows` and `draft`, of which nothing is known; what it learns stays in `folder`."""
+class Replay:
+    """A pair on a machine of `rows` and `draft`, of which nothing is known; the profile stays in `folder`."""
 
-    def __init__(self, clock: Clock, rows: Sequence[float], draft: float, folder: Path) -> None:
-        super().__init__(lambda: False, clock)
-        self._priced = clock, rows, draft
-        self._folder = folder
-
-    def _profile(self, *given: Any) -> Profile:
-        return Profile(self._folder / "profile.json")
+    def __init__(self, settings: LoadSettings, clock: Clock, rows: Sequence[float], draft: float, folder: Path) -> None:
+        loading = events.Returning(load(settings, lambda: False, clock))
+        for _ in loading:
+            pass
+        self._loaded = loading.result
+        self._clock = clock
+        self._file = folder / "profile.json"
+        real = self._loaded
+        assert real.draft is not None
+        target = Priced(real.target.backend, clock, lambda n: of_rows(rows, n), len(rows))
+        small = Priced(real.draft.backend, clock, lambda n: draft * max(1.0, n / BATCH), BATCH)
+        self.pair: LoadedPair = replace(
+            real, target=replace(real.target, backend=target), draft=replace(real.draft, backend=small)
+        )
+        self.unlearn()
 
     def unlearn(self) -> None:
         """Go on with a machine and a pair of which nothing is known."""
-        clock, *_ = self._priced
-        self._profile().file.unlink(missing_ok=True)
-        self._steering = PairController(self._profile(), clock)
+        self._file.unlink(missing_ok=True)
+        self.pair = replace(self.pair, controllers=PairController(Profile(self._file), self._clock))
 
-    def _load_pair(self, *given: Any) -> Generator[events.Event, None, tuple[str, ...]]:
-        warnings = yield from super()._load_pair(*given)
-        clock, rows, draft = self._priced
-        assert self._target is not None
-        assert self._draft is not None
-        target = Priced(self._target.backend, clock, lambda n: of_rows(rows, n), len(rows))
-        small = Priced(self._draft.backend, clock, lambda n: draft * max(1.0, n / BATCH), BATCH)
-        self._target = replace(self._target, backend=target)
-        self._draft = replace(self._draft, backend=small)
-        return warnings
+    def close(self) -> None:
+        """Free the models."""
+        self._loaded.close()
 
 
 def of_rows(known: Sequence[float], rows: int) -> float:
@@ -140,10 +141,10 @@ class Answers:
     speeds: list[float] = field(default_factory=list)
     committed: dict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
 
-    def add(self, session: Session, clock: Clock, request: Request) -> None:
+    def add(self, pair: LoadedPair, clock: Clock, request: Request) -> None:
         """Answer a request. Its prompt is left out of the speed, which is 1 where its first token is all of it."""
         began, tokens = 0.0, 0
-        for event in session.generate(request):
+        for event in pair.answer(request):
             if isinstance(event, events.Committed):
                 tokens += len(event.out) if began else 0
                 began = began or clock.now
@@ -181,21 +182,20 @@ def compare(asked: argparse.Namespace) -> dict[str, Answers]:
     clock = Clock(asked.noise)
     models = files("localspec.models.storyteller")
     pair = [str(models / f"{role}-q8_0.gguf") for role in ("target", "draft")]
+    settings = LoadSettings(*pair, ctx=asked.n + 1024)
     found = {one: Answers() for one in asked.contenders}
     with (
         tempfile.TemporaryDirectory() as folder,
-        closing(Replay(clock, asked.rows, asked.draft, Path(folder))) as session,
+        closing(Replay(settings, clock, asked.rows, asked.draft, Path(folder))) as replay,
     ):
-        for _ in session.load(LoadSettings(*pair, ctx=asked.n + 1024)):
-            pass
         for seed in range(1, asked.rounds + 1):
             sampling = Sampling(temperature=asked.temp, seed=None if asked.unseeded else seed)
             for prompt in prompts:
                 request = Request(prompt=prompt.text, max_tokens=asked.n, sampling=sampling, cold=True)
                 for one, answers in found.items():
                     if asked.cold:
-                        session.unlearn()
-                    answers.add(session, clock, replace(request, speculation=speculation(one)))
+                        replay.unlearn()
+                    answers.add(replay.pair, clock, replace(request, speculation=speculation(one)))
     return found
 
 

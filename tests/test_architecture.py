@@ -43,8 +43,8 @@ ONLY = {
     "trees": "engine errors settings.method_options",
     "methods": "engine errors settings",
     "control": "engine errors tuning",
-    "backends": "engine errors settings.request",  # where what was found out of the machine is kept
-    "models": "errors settings.request",
+    "backends": "engine errors settings.request settings.sizes tuning",
+    "models": "errors sanitize settings.request tuning",
     "speculation": "control engine errors methods settings trees verify",
     "conversations": "errors sanitize settings",
 }

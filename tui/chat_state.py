@@ -13,7 +13,7 @@ from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.engine.events import Committed, Finished, Loaded
 from localspec.errors import LocalspecError
-from localspec.models.reference import reference
+from localspec.models.store import reference
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.tui.conversation_writer import ConversationWriter
 from localspec.tui.message_tree import MessageTree, Node

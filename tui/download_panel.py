@@ -5,8 +5,9 @@ from __future__ import annotations
 from textual.content import Content
 
 from localspec.sanitize import sanitize
+from localspec.settings.sizes import size
 from localspec.tui.downloads import Download
-from localspec.ui.pulling import duration, gigabytes, label
+from localspec.ui.pulling import duration, label
 
 BAR = 20  # cells
 NAME = 28  # cells of a file's name, where there is room
@@ -38,13 +39,13 @@ def _asked(download: Download, ref: str) -> Content:
     plan = download.plan
     assert plan is not None
     n = len(plan.items)
-    what = f"{gigabytes(plan.missing)} to download in {n} file{'s' * (n != 1)}, {gigabytes(plan.free)} free"
+    what = f"{size(plan.missing)} to download in {n} file{'s' * (n != 1)}, {size(plan.free)} free"
     return Content.assemble((ref, "bold"), f": {what}\n", ("Enter downloads, Esc does not", "$accent"))
 
 
 def _going(download: Download, ref: str) -> Content:
     rate, left = download.rate, download.total - download.bytes
-    parts = [f"{gigabytes(download.bytes)} of {gigabytes(download.total)}"]
+    parts = [f"{size(download.bytes)} of {size(download.total)}"]
     if rate > 0:
         parts += [f"{rate / 1e6:.1f} MB/s", f"{duration(left / rate)} left"]
     return Content.assemble(

@@ -17,7 +17,7 @@ from localspec.models.hub.cache import Cache
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
-from localspec.models.pull import Progress, Pull, PullPlan, make_plan
+from localspec.models.pull import DownloadProgress, Pull, PullPlan, make_plan
 
 Phase = Literal["asking", "planned", "running", "done", "failed", "cancelled"]
 
@@ -60,7 +60,7 @@ class Download:
         return self.phase in ("done", "failed", "cancelled")
 
     @property
-    def files(self) -> list[Progress]:
+    def files(self) -> list[DownloadProgress]:
         """The files that are on their way."""
         return [] if self.pull is None else self.pull.files
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
-from localspec.models.reference import reference
+from localspec.models.store import reference
 from localspec.settings.request import LoadSettings, Message, Request
 from localspec.settings.setting import Setting
 from localspec.tui.app import LocalspecApp

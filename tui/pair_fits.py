@@ -14,7 +14,7 @@ from localspec.ui.ask import ask
 
 BESIDE = 1.15  # of the weights: caches and buffers
 LEAST = 200_000_000  # bytes of them
-IMPORTS = "from localspec.backends.survey import survey"
+IMPORTS = "from localspec.backends.build import survey"
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ _backend_free = function(ggml, "ggml_backend_free", None, _P)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredBandwidth:
     """One figure: weights of `type` gone through at `bytes_per_s` in passes of `rows` rows, on a device."""
 
     device: str
@@ -67,7 +67,7 @@ class Measured:
     flops: float
 
 
-def measure(total: int = TOTAL, width: int = WIDTH) -> Iterator[Measured]:
+def measure(total: int = TOTAL, width: int = WIDTH) -> Iterator[MeasuredBandwidth]:
     """Yield a figure for every device, type and number of rows; a device that lacks a type or the memory is passed."""
     for device in devices():
         if device.is_gpu or device.name == "CPU":
@@ -75,7 +75,7 @@ def measure(total: int = TOTAL, width: int = WIDTH) -> Iterator[Measured]:
                 yield from _measure_type(device, kind, total, width)
 
 
-def _measure_type(device: Device, kind: str, total: int, width: int) -> Iterator[Measured]:
+def _measure_type(device: Device, kind: str, total: int, width: int) -> Iterator[MeasuredBandwidth]:
     handle = handle_of(device.name)
     backend = _dev_init(handle, None)
     if not backend:
@@ -112,7 +112,7 @@ class _Weights:
         if self.buffer:
             _clear(self.buffer, FILL)
 
-    def measure(self, device: Device, handle: int, backend: int, rows: int) -> Measured | None:
+    def measure(self, device: Device, handle: int, backend: int, rows: int) -> MeasuredBandwidth | None:
         """Return the rate at `rows` rows, None where the device cannot multiply these or lacks the memory."""
         if not self.buffer:
             return None
@@ -134,7 +134,9 @@ class _Weights:
                 return None
             weights = len(self.matrices) * self.width**2
             rate = len(self.matrices) * self.n_bytes / seconds
-            return Measured(device.name, device.description, self.kind, rows, rate, 2.0 * weights * rows / seconds)
+            return MeasuredBandwidth(
+                device.name, device.description, self.kind, rows, rate, 2.0 * weights * rows / seconds
+            )
         finally:
             if buffer:
                 _buffer_free(buffer)

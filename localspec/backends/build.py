@@ -1,11 +1,16 @@
-"""What this installation of llama.cpp is and can do, for `--version`."""
+"""Facts about the build of llama.cpp and this machine: for `--version`, for plans and for `localspec doctor`."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from localspec.backends.devices import devices
+from localspec.backends.cpus import physical_cores
+from localspec.backends.devices import available_memory, devices, offloading
 from localspec.backends.lib import BINDING_VERSION, api
+from localspec.backends.rpc import add_servers, has_rpc
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +33,20 @@ def build_info() -> BuildInfo:
         devices=tuple(f"{device.name} ({device.description})" for device in devices()),
         system_info=api.llama_print_system_info().decode("utf-8", "replace").strip(),
     )
+
+
+def survey(servers: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a JSON object: versions, what llama.cpp was built with, devices with free memory, cores, main memory.
+
+    Devices of the RPC `servers` count; raises what `add_servers` does.
+    """
+    add_servers(servers)
+    found = devices()
+    layers = offloading(found)
+    return {
+        **dataclasses.asdict(build_info()),
+        "rpc": has_rpc(),
+        "all": [{**dataclasses.asdict(device), "takes_layers": device in layers} for device in found],
+        "cores": physical_cores(),
+        "ram": available_memory(),
+    }

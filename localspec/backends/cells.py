@@ -18,7 +18,7 @@ COMMITTED = -1  # the parent of the tree's first level, and the tip of a sequenc
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopyCells:
     """Give the cells of sequence `source` at positions [start, end) to `target`, too."""
 
     source: int
@@ -28,7 +28,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveCells:
     """Take sequence `target` (-1: all of them) off the cells at positions from `start` on."""
 
     target: int
@@ -42,7 +42,7 @@ class Growth:
     No `sequences` at all means: every node on sequence 0 alone.
     """
 
-    copies: Sequence[Copy]
+    copies: Sequence[CopyCells]
     positions: Sequence[int]
     sequences: Sequence[Sequence[int]]
 
@@ -88,7 +88,7 @@ class Cells:
             assert COMMITTED <= parent < node, "a parent precedes its children"
             if parent < first:
                 wanted[parent] = wanted.get(parent, 0) + leaves
-        copies: list[Copy] = []
+        copies: list[CopyCells] = []
         supply = {parent: self._acquire(parent, n, copies) for parent, n in wanted.items()}
         positions, sequences = [], []
         for node, (leaves, parent) in enumerate(zip(below, parents, strict=True), first):
@@ -100,22 +100,22 @@ class Cells:
             sequences.append(own)
         return Growth(copies, positions, sequences)
 
-    def keep(self, nodes: Sequence[int]) -> list[Copy | Remove]:
+    def keep(self, nodes: Sequence[int]) -> list[CopyCells | RemoveCells]:
         """Commit the path `nodes`, close the tree, and return what the cache must do, in this order."""
         self._check_path(nodes)
         base, end = self.length, self.length + len(nodes)
-        todo: list[Copy | Remove] = []
+        todo: list[CopyCells | RemoveCells] = []
         carrier = self.carriers[nodes[-1]] if nodes else 0
         used = [s for s, tip in enumerate(self.tips) if tip != COMMITTED]
         if not nodes:
-            todo = [Remove(COMMITTED, base)] if used else []
+            todo = [RemoveCells(COMMITTED, base)] if used else []
         else:
             if carrier == 0:
-                todo += [Remove(0, end)] if self.tips[0] != nodes[-1] else []
+                todo += [RemoveCells(0, end)] if self.tips[0] != nodes[-1] else []
             else:
-                todo += [Remove(0, base)] if 0 in used else []
-                todo.append(Copy(carrier, 0, base, end))
-            todo += [Remove(s, base) for s in used if s != 0]
+                todo += [RemoveCells(0, base)] if 0 in used else []
+                todo.append(CopyCells(carrier, 0, base, end))
+            todo += [RemoveCells(s, base) for s in used if s != 0]
         self._close(end)
         return todo
 
@@ -124,10 +124,10 @@ class Cells:
         assert not self.n_open, "a prefill starts without open nodes"
         self.length = self.synced[0] = self.length + n
 
-    def truncate(self, length: int) -> list[Copy | Remove]:
+    def truncate(self, length: int) -> list[CopyCells | RemoveCells]:
         """Close the tree, forget what was committed from position `length` on, and return what the cache must do."""
         assert 0 <= length <= self.length, "a cache does not grow by truncation"
-        todo: list[Copy | Remove] = [Remove(-1, length)] if length < self.length or self.n_open else []
+        todo: list[CopyCells | RemoveCells] = [RemoveCells(-1, length)] if length < self.length or self.n_open else []
         self.synced = [min(synced, length) for synced in self.synced]
         self._close(length)
         return todo
@@ -150,7 +150,7 @@ class Cells:
         start = self.length + depth
         return Growth((), range(start, start + n), ())
 
-    def _acquire(self, parent: int, n: int, copies: list[Copy]) -> list[int]:
+    def _acquire(self, parent: int, n: int, copies: list[CopyCells]) -> list[int]:
         """Return `n` sequences that end at `parent`: those that do already, then free ones made to."""
         end = self.length + (self.depths[parent] + 1 if parent >= 0 else 0)
         source = self.carriers[parent] if parent >= 0 else 0
@@ -164,7 +164,7 @@ class Cells:
                 continue
             start = self.length if s == 0 else self.synced[s]
             if start < end and s != source:
-                copies.append(Copy(source, s, start, end))
+                copies.append(CopyCells(source, s, start, end))
             self.synced[s] = self.length
             self.tips[s] = parent if parent != COMMITTED else self.n_open  # taken; the new leaf becomes its tip
         return found
@@ -189,14 +189,6 @@ class Cells:
         self.parents.clear()
         self.depths.clear()
         self.carriers.clear()
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return how many tokens the two texts share at their start."""
-    n = min(len(a), len(b))
-    if a[:n] == b[:n]:
-        return n
-    return next(i for i in range(n) if a[i] != b[i])
 
 
 def _leaves_below(parents: Sequence[int], first: int) -> list[int]:

@@ -6,14 +6,13 @@ from typing import Any
 
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import available_memory, devices
-from localspec.backends.lib import BF16, KV_TYPES, api
-from localspec.backends.log import LOG
+from localspec.backends.lib import BF16, KV_TYPES, LOG, api
 from localspec.backends.memory import attention_for, check_context
 from localspec.backends.model import Model
 from localspec.backends.options import UNQUANTISED, LoadOptions
 from localspec.errors import ResourceError, UsageError
+from localspec.tuning import DEFAULT_CTX
 
-DEFAULT_CTX = 4096
 MAX_OUTPUTS = 128  # rows with logits in one decode: llama.cpp sets their buffer aside, 65 MB at 128 000 tokens
 FLASH = {"auto": -1, "off": 0, "on": 1}
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from localspec.backends.context import context_size, kv_bytes, open_context
 from localspec.backends.devices import available_memory
-from localspec.backends.lib import api
-from localspec.backends.log import LOG
+from localspec.backends.lib import LOG, api
 from localspec.backends.memory import context_bytes
 from localspec.backends.model import Model
 from localspec.backends.options import LoadOptions

@@ -1,11 +1,16 @@
 """The one untyped surface: llama.cpp's C functions as ctypes declares them.
 
 Only the low-level API is used: the high-level `Llama` copies logits and keeps buffers that a draft would corrupt.
+llama.cpp's log is here too, kept off the terminal: its last lines are held for error messages. It is one per process,
+so the ring is a module object.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
+import sys
+from collections import deque
 from typing import Any
 
 import llama_cpp
@@ -36,3 +41,55 @@ KV_TYPES: dict[str, int] = {
     name: getattr(api, f"GGML_TYPE_{name.upper()}")
     for name in ("f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 }
+
+N_LINES = 400  # a failed load says what went wrong in its last dozen lines
+DEBUG, CONTINUED = 1, 5  # ggml_log_level; a continued line has the level of the one before
+
+ECHOES = ("failed to load model", "failed to initialize batch", "failed to decode")  # say that, never why
+_WHERE = re.compile(r"^(?:[\w:~]+: )+(?:error loading model: )?(?:[\w:~]+: )*")  # the functions that passed it on
+
+
+class LogRing:
+    """The last lines llama.cpp logged; `is_echoing` also writes them to this process's stderr."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=N_LINES)
+        self.is_echoing = False
+        self._partial = ""
+        self._level = 0
+        # ctypes frees a callback with its Python object, and llama.cpp calls this one until the process ends.
+        self._callback: Any = api.llama_log_callback(self._receive)
+
+    def install(self) -> None:
+        """Take over llama.cpp's log; llama_cpp's own handler prints to the terminal."""
+        api.llama_log_set(self._callback, None)
+
+    def tail(self, n: int = 12) -> str:
+        """Return the last `n` lines that say something."""
+        said = [line for line in self.lines if line.strip(" .")]
+        return "\n".join(said[-n:])
+
+    def reason(self) -> str:
+        """Return the last line that names a cause, without the C++ functions it went through."""
+        for line in reversed(self.tail().splitlines()):
+            if not any(echo in line for echo in ECHOES):
+                return _WHERE.sub("", line).strip() or line.strip()
+        return "it gave no reason"
+
+    def clear(self) -> None:
+        self.lines.clear()
+
+    def _receive(self, level: int, text: bytes, _data: object) -> None:
+        self._level = self._level if level == CONTINUED else level
+        if self._level == DEBUG:  # hundreds of lines for every context
+            return
+        self._partial += text.decode("utf-8", "replace")
+        *whole, self._partial = self._partial.split("\n")
+        self._partial = self._partial[-4096:]  # progress dots never end their line
+        self.lines.extend(whole)
+        if self.is_echoing:
+            sys.stderr.write("".join(f"{line}\n" for line in whole))
+
+
+LOG = LogRing()
+LOG.install()

@@ -15,11 +15,10 @@ import numpy as np
 
 from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
-from localspec.backends.cells import Cells, Copy, Remove, common_prefix
+from localspec.backends.cells import Cells, CopyCells, RemoveCells
 from localspec.backends.context import MAX_OUTPUTS, kv_bytes, with_attention
 from localspec.backends.growing_context import GrowingContext
-from localspec.backends.lib import api
-from localspec.backends.log import LOG
+from localspec.backends.lib import LOG, api
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
 from localspec.backends.rows import LlamaRows, RowBuffer
@@ -27,6 +26,7 @@ from localspec.backends.threads import settle_threads
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.protocols import Cancel, Cancelled, Capabilities, Tokens
+from localspec.engine.text import common_prefix
 from localspec.errors import (
     IncompatibleError,
     InternalError,
@@ -278,7 +278,7 @@ class LlamaBackend:
         if code == OK:
             self.evaluated += n
             if spare:
-                self._apply([Remove(0, self._cells.length + n)])
+                self._apply([RemoveCells(0, self._cells.length + n)])
             return
         length = self._cells.length
         self._recover()
@@ -325,9 +325,9 @@ class LlamaBackend:
         self._read = min(self._read, length // self._n_batch * self._n_batch)
         self._open_tokens.clear()
 
-    def _apply(self, changes: Sequence[Copy | Remove]) -> None:
+    def _apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
         for change in changes:
-            if isinstance(change, Copy):
+            if isinstance(change, CopyCells):
                 api.llama_memory_seq_cp(self._memory, change.source, change.target, change.start, change.end)
             else:
                 is_done = api.llama_memory_seq_rm(self._memory, change.target, change.start, -1)

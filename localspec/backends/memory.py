@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from localspec.backends.options import LoadOptions, wants_flash
 from localspec.errors import ResourceError
+from localspec.settings.sizes import size
 
 BITS = {"f32": 32, "f16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
 CELL_BYTES = 96  # llama.cpp's own record of a cell: position, sequence set, index entries
@@ -61,7 +62,7 @@ def check_context(shape: ContextShape, n_ctx: int, options: LoadOptions, availab
         return shape.kv_bytes(n_ctx, options.kv_type, options.flash_attn != "off")
     fits = int(SAFE * available * n_ctx / needed) // PAD * PAD  # the total is as good as linear in n_ctx
     raise ResourceError(
-        f"a context of {n_ctx} tokens needs {human(needed)} of memory and {human(available)} is available",
+        f"a context of {n_ctx} tokens needs {size(needed)} of memory and {size(available)} is available",
         hint=f"--ctx {fits}" if fits else "close other programs or take a smaller model",
         detail={"n_ctx": n_ctx, "needed_bytes": needed, "available_bytes": available, "fitting_n_ctx": fits},
     )
@@ -71,16 +72,7 @@ def check_weights(n_bytes: int, available: int | None) -> None:
     """Refuse weights that must be read into memory (not mapped) and do not fit."""
     if available is not None and n_bytes > available:
         raise ResourceError(
-            f"the model's {human(n_bytes)} do not fit into the {human(available)} of memory that is available",
+            f"the model's {size(n_bytes)} do not fit into the {size(available)} of memory that is available",
             hint="leave out --no-mmap, or take a smaller quantisation",
             detail={"needed_bytes": n_bytes, "available_bytes": available},
         )
-
-
-def human(n_bytes: float) -> str:
-    """Return a size as people write it: 1.5 GB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit in ("B", "kB") else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} TB"

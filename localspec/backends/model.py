@@ -14,8 +14,7 @@ from weakref import WeakSet
 
 from localspec.backends import amx
 from localspec.backends.devices import available_memory, devices, offloading
-from localspec.backends.lib import api
-from localspec.backends.log import LOG
+from localspec.backends.lib import LOG, api
 from localspec.backends.memory import ContextShape, check_weights
 from localspec.backends.options import LoadOptions
 from localspec.backends.placement import gpu_layers, place

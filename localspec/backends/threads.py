@@ -13,8 +13,8 @@ from typing import Any
 
 from localspec.backends.cpus import physical_cores
 from localspec.backends.lib import api
+from localspec.tuning import TINY_WEIGHTS
 
-TINY = 32 * 2**20  # bytes of weights: an operation is as short as a barrier
 SMALL = 256 * 2**20  # beyond, a pass takes tens of milliseconds and barriers do not matter
 TRIES = 5
 
@@ -22,7 +22,7 @@ TRIES = 5
 def settle_threads(context: Any, n_bytes: int, decode: Callable[[], None]) -> int:
     """Set and return the context's thread count; `decode` evaluates one token and forgets it."""
     cores = physical_cores()
-    if n_bytes < TINY:
+    if n_bytes < TINY_WEIGHTS:
         fastest = 1
     elif n_bytes > SMALL or cores == 1:
         fastest = cores

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from localspec.control.timing import Survey
+from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Committed, Event, Finished, Inspected, Loading
 from localspec.lossless.questions import ForkQuestion, Question
 from localspec.settings.request import Request, Speculation
@@ -79,7 +79,7 @@ def inspect(worker: Worker, question: Question) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class SurveyReport:
     """What a survey found, as `localspec.session.calibration` tells it."""
 
     content: dict[str, Any]
@@ -100,14 +100,14 @@ def _pairs(wire: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
 
 
 def survey(
-    worker: Worker, asked: Survey, on_progress: Callable[[str, float], None] = lambda what, share: None
-) -> Surveyed | None:
+    worker: Worker, asked: SurveyRequest, on_progress: Callable[[str, float], None] = lambda what, share: None
+) -> SurveyReport | None:
     """Return the times of the pair's passes, None if that was interrupted."""
     for event in worker.survey(asked):
         if isinstance(event, Loading):
             on_progress(event.what, event.fraction)
         elif isinstance(event, Inspected):
-            return Surveyed(event.content)
+            return SurveyReport(event.content)
     return None
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from localspec.bench.answers import Answer, Surveyed, ask, survey
+from localspec.bench.answers import Answer, SurveyReport, ask, survey
 from localspec.bench.race import Race, race
 from localspec.bench.suites import Prompt, choose, load_suite
 from localspec.control.prices import Prices
-from localspec.control.timing import Survey
+from localspec.control.timing import SurveyRequest
 from localspec.errors import IncompatibleError
 from localspec.settings.request import Message, Request, Sampling, Speculation
 from localspec.worker.client import Worker
@@ -28,7 +28,7 @@ ROUNDS = 2  # of the race
 FEWEST, MOST = 16, 96  # tokens of an answer
 LEAST = 48  # tokens of a prompt: of a context that holds fewer nothing is to be learned
 TIMING, ANSWERING = 0.15, 0.7  # shares of the time; loading and reading prompts take the rest
-ONE_ROW = Survey(seconds=0.2, sizes=(1,), is_deep=False)
+ONE_ROW = SurveyRequest(seconds=0.2, sizes=(1,), is_deep=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Evidence:
     needed. `began_ms` and `ended_ms` are the same pass of one row, first of all and last of all.
     """
 
-    first: Surveyed | None = None
+    first: SurveyReport | None = None
     tried: dict[str, Tried] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     replayed: int | None = None
@@ -126,7 +126,7 @@ class Examination:
         """Return what could be measured before a stop."""
         found = Evidence()
         found.began_ms = self._one_row()
-        found.first = self._survey(Survey(seconds=TIMING * self._seconds, least=CHAIN_ROWS))
+        found.first = self._survey(SurveyRequest(seconds=TIMING * self._seconds, least=CHAIN_ROWS))
         if found.first is None:
             return found
         found.major_faults = int(found.first.content["major_faults"])
@@ -155,14 +155,14 @@ class Examination:
         found = self._survey(ONE_ROW)
         return None if found is None else dict(found.row_costs)[1]
 
-    def _survey(self, asked: Survey) -> Surveyed | None:
+    def _survey(self, asked: SurveyRequest) -> SurveyReport | None:
         if self._is_stopped():
             return None
         return survey(
             self._worker, asked, lambda what, share: self._on_progress(f"timing passes of the {what} {share:.0%}")
         )
 
-    def _size(self, first: Surveyed) -> tuple[tuple[Prompt, ...], int]:
+    def _size(self, first: SurveyReport) -> tuple[tuple[Prompt, ...], int]:
         """Return the prompts, and tokens of an answer, that the time has room for."""
         settings = 2 + 2 * bool(self._templates.target) if self._has_draft else 0
         tokens = ANSWERING * self._seconds / (dict(first.row_costs)[1] / 1e3)

@@ -10,7 +10,7 @@ from pathlib import Path
 POWERCAP = Path("/sys/class/powercap")
 
 
-class Meter:
+class EnergyMeter:
     """Sums the packages' counters, which start again at zero after their range."""
 
     def __init__(self, folder: Path = POWERCAP) -> None:

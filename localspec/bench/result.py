@@ -11,7 +11,7 @@ from typing import Any
 
 from localspec.bench.files import read_text
 from localspec.bench.measurement import Measurement, from_wire
-from localspec.bench.summary import Row, rows
+from localspec.bench.summary import SummaryRow, rows
 from localspec.errors import UsageError
 
 SCHEMA = "localspec.bench/1"
@@ -35,7 +35,7 @@ class Result:
     refused: tuple[tuple[str, str], ...] = ()
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SummaryRow]:
         """The table, resampled once."""
         return rows(self.measurements)
 

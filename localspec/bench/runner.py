@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from localspec.bench.contenders import PLAIN, Contender
-from localspec.bench.energy import Meter
-from localspec.bench.measurement import Measurement, measured
-from localspec.bench.schedule import Cell, schedule
+from localspec.bench.energy import EnergyMeter
+from localspec.bench.measurement import Cell, Measurement, measured, schedule
 from localspec.bench.suites import Suite
 from localspec.errors import IncompatibleError, NotFoundError, PromptTooLongError, ResourceError, UsageError
 from localspec.settings.request import Message, Request, Sampling
@@ -25,7 +24,7 @@ REFUSALS = (IncompatibleError, UsageError, NotFoundError, ResourceError)  # of a
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BenchJob:
     """What is measured. `prompt_tokens` cuts longer prompts; `sampling` holds all but temperature and seed."""
 
     suite: Suite
@@ -65,7 +64,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BenchProgress:
     """How far it is: `done` of `total` answers, `left_s` seconds to go, None before that can be told."""
 
     done: int
@@ -81,10 +80,10 @@ class Runner:
     by name, each with the reason.
     """
 
-    def __init__(self, worker: Worker, job: Job, meter: Meter | None = None) -> None:
+    def __init__(self, worker: Worker, job: BenchJob, meter: EnergyMeter | None = None) -> None:
         self._worker = worker
         self._job = job
-        self._meter = meter or Meter()
+        self._meter = meter or EnergyMeter()
         self.skipped: dict[int, str] = {}
         self.refused: dict[str, str] = {}
         self.warnings: list[str] = []
@@ -93,7 +92,7 @@ class Runner:
         self,
         before: Sequence[Measurement],
         is_stopped: Callable[[], bool],
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[BenchProgress], None],
     ) -> Iterator[Measurement]:
         """Yield a measurement for every cell that `before` does not hold, until all are there or a stop was asked.
 
@@ -107,7 +106,7 @@ class Runner:
                 continue
             elapsed = time.monotonic() - began
             left = elapsed / done * (len(cells) - done) if done else None
-            on_progress(Progress(len(held) + done, len(held) + len(cells), left, cell))
+            on_progress(BenchProgress(len(held) + done, len(held) + len(cells), left, cell))
             if cell.contender not in warm:
                 self._warm_up(cell)
                 if not self._is_left_out(cell):

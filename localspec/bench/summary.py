@@ -22,7 +22,7 @@ FULL = ("length",)  # the reasons of answers that have every token asked for
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SummaryRow:
     """What one contender came to at one temperature. Times in milliseconds, memory in bytes."""
 
     contender: str
@@ -56,7 +56,7 @@ class Row:
         return dataclasses.asdict(self)
 
 
-def rows(measurements: Sequence[Measurement]) -> list[Row]:
+def rows(measurements: Sequence[Measurement]) -> list[SummaryRow]:
     """Return a row for each temperature and contender, in the order in which they first came."""
     groups = grouped(measurements)
     order = sorted(groups, key=lambda key: (key[0], key[1] != PLAIN))
@@ -80,13 +80,13 @@ def rates(measurements: Iterable[Measurement]) -> dict[int, float]:
     return {prompt: median(values) for prompt, values in found.items()}
 
 
-def _row(group: list[Measurement], plain: dict[int, float]) -> Row:
+def _row(group: list[Measurement], plain: dict[int, float]) -> SummaryRow:
     first, ours = group[0], rates(group)
     both = [prompt for prompt in ours if prompt in plain]
     passes = sum(one.passes for one in group)
     timed = max(1, sum(one.passes - 1 for one in group))  # the prompt's own is told apart
     metered = [(one.joules, one.tokens) for one in group if one.joules is not None and one.tokens]
-    return Row(
+    return SummaryRow(
         contender=first.cell.contender,
         temperature=first.cell.temperature,
         method=first.method,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from localspec.bench.result import Result, Wire
 from localspec.bench.statistics import Interval
-from localspec.bench.summary import Row
+from localspec.bench.summary import SummaryRow
 
 Cells = tuple[str, ...]
 SHOWN = 8  # positions of a draft in a terminal
@@ -90,7 +90,7 @@ def _cache(pair: Wire) -> str:
     return f"cache up to {n_bytes / 1e6:.1f} MB"
 
 
-def _lines(rows: Sequence[Row], names: Sequence[str], shown: int | None = None) -> list[Cells]:
+def _lines(rows: Sequence[SummaryRow], names: Sequence[str], shown: int | None = None) -> list[Cells]:
     """Return the head and a line for each row; with `shown`, that many positions at most, each below its like."""
     head = {"method": "method", **{name: name for name in names}}
     cells = [head, *({"method": row.contender, **_cells(row, shown)} for row in rows)]
@@ -100,12 +100,12 @@ def _lines(rows: Sequence[Row], names: Sequence[str], shown: int | None = None) 
     return [tuple(one[name] for name in head) for one in cells]
 
 
-def _metered(rows: Sequence[Row]) -> Cells:
+def _metered(rows: Sequence[SummaryRow]) -> Cells:
     """Return the column of the meter where the machine has one."""
     return METER if any(row.joules_per_token is not None for row in rows) else ()
 
 
-def _cells(row: Row, shown: int | None) -> dict[str, str]:
+def _cells(row: SummaryRow, shown: int | None) -> dict[str, str]:
     """Return what each column says of a row."""
     return {
         "tok/s": _spelt(row.tok_per_s, 1),
@@ -128,7 +128,7 @@ def _cells(row: Row, shown: int | None) -> dict[str, str]:
     }
 
 
-def _by_position(row: Row, shown: int | None) -> str:
+def _by_position(row: SummaryRow, shown: int | None) -> str:
     """Return the share of drafts that were accepted to each position, of those that were so long."""
     both = list(zip(row.accepted_per_pos, row.tested_per_pos, strict=True))
     width = 0 if shown is None else len("100%")

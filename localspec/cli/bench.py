@@ -10,10 +10,9 @@ import click
 from click.core import ParameterSource
 
 from localspec.bench.compare import compare, require_same_models
-from localspec.bench.contenders import parse_contenders
-from localspec.bench.presets import PRESETS, preset
+from localspec.bench.contenders import PRESETS, parse_contenders, preset
 from localspec.bench.result import read_result
-from localspec.bench.runner import Job
+from localspec.bench.runner import BenchJob
 from localspec.bench.suites import SAMPLES, choose, load_suite
 from localspec.cli.bench_outputs import Outputs
 from localspec.cli.bench_run import measure, publish
@@ -124,7 +123,7 @@ def _compare(ctx: click.Context, names: tuple[str, ...], values: dict[str, Any])
     return 0
 
 
-def _job(values: dict[str, Any], *, has_draft: bool) -> Job:
+def _job(values: dict[str, Any], *, has_draft: bool) -> BenchJob:
     """Return what is asked for; an option given by hand goes before the preset's."""
     wanted = None if values["preset"] is None else preset(values["preset"])
     is_chat = None if values["is_raw"] is None else not values["is_raw"]
@@ -140,7 +139,7 @@ def _job(values: dict[str, Any], *, has_draft: bool) -> Job:
     draft = values["draft_temp"]
     if draft is None and wanted is not None:
         draft = wanted.draft_temperature
-    job = Job(
+    job = BenchJob(
         suite=suite,
         contenders=parse_contenders(methods, budgets, has_draft=has_draft),
         temperatures=temperatures,

@@ -14,7 +14,7 @@ from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Measurement
 from localspec.bench.provenance import provenance
 from localspec.bench.result import Result, Wire
-from localspec.bench.runner import Job, Progress, Runner
+from localspec.bench.runner import BenchJob, BenchProgress, Runner
 from localspec.bench.state import State, fingerprint
 from localspec.bench.table import text
 from localspec.cli.answer import load
@@ -23,7 +23,7 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.control.timing import Survey
+from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Loaded, Loading
 from localspec.errors import LocalspecError
 from localspec.models.early_exit import Exits, Layers
@@ -34,7 +34,7 @@ from localspec.settings.request import LoadSettings, cache_folder
 from localspec.worker.client import Worker
 
 BAR = 20  # characters
-PASSES = Survey(seconds=1.5, is_deep=False)  # after the answers
+PASSES = SurveyRequest(seconds=1.5, is_deep=False)  # after the answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class _Stopped(Exception):
 def measure(
     worker: Worker,
     settings: LoadSettings,
-    job: Job,
+    job: BenchJob,
     console: Console,
     baseline: Result | None,
     *,
@@ -136,7 +136,7 @@ def _state(result: Result) -> State:
 
 def _measure(
     worker: Worker,
-    job: Job,
+    job: BenchJob,
     result: Result,
     state: State,
     live: Live,
@@ -263,7 +263,7 @@ def _load(worker: Worker, settings: LoadSettings, live: Live, stop: Stop) -> Loa
     return None if stop.is_asked else loaded
 
 
-def _options(job: Job, settings: LoadSettings) -> Wire:
+def _options(job: BenchJob, settings: LoadSettings) -> Wire:
     """Return what was asked for: two benches with the same are one."""
     held = dataclasses.asdict(settings)
     for name in ("target", "draft", "name"):
@@ -286,7 +286,7 @@ def _options(job: Job, settings: LoadSettings) -> Wire:
     }
 
 
-def _exit_layers(job: Job, settings: LoadSettings) -> Layers | None:
+def _exit_layers(job: BenchJob, settings: LoadSettings) -> Layers | None:
     """Return the layers of the tuned early exit, if a method of the job may draft with them."""
     methods = {one.speculation.method for one in job.contenders}
     is_named, is_offered = "early-exit" in methods, "auto" in methods and settings.draft is None
@@ -297,7 +297,7 @@ def _exit_layers(job: Job, settings: LoadSettings) -> Layers | None:
     return exits.paying() if tuned is None else tuned.layers
 
 
-def _status(progress: Progress) -> str:
+def _status(progress: BenchProgress) -> str:
     """Return the line of progress: a bar, what is measured, the time left."""
     full = BAR * progress.done // max(1, progress.total)
     left = "" if progress.left_s is None else f" · {_spelt(progress.left_s)} left"

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from localspec.bench.answers import Surveyed, survey
+from localspec.bench.answers import SurveyReport, survey
 from localspec.cli.answer import load
 from localspec.cli.bandwidths import measure_machine
 from localspec.cli.complete import pair_names
@@ -22,7 +22,7 @@ from localspec.cli.params import Command, Positive, option
 from localspec.cli.settings import open_worker, promised_settings
 from localspec.cli.signals import leave_at_once, stopping
 from localspec.cli.staircase import staircase
-from localspec.control.timing import Survey
+from localspec.control.timing import SurveyRequest
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
@@ -75,7 +75,7 @@ def _check_machine(ctx: click.Context, words: tuple[str, ...], values: dict[str,
 
 
 def _pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> int:
-    asked, live = Survey(seconds=values["seconds"], is_kept=True), Live(console)
+    asked, live = SurveyRequest(seconds=values["seconds"], is_kept=True), Live(console)
     with open_worker(values) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
@@ -96,7 +96,9 @@ def _pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> i
     return stop.exit_code
 
 
-def _tell(found: Surveyed, asked: Survey, settings: LoadSettings, console: Console, *, as_json: bool) -> None:
+def _tell(
+    found: SurveyReport, asked: SurveyRequest, settings: LoadSettings, console: Console, *, as_json: bool
+) -> None:
     profile = found.content["profile"]
     if not profile["is_kept"]:
         console.warn(f"{Path(profile['file']).parent} cannot be written: these costs are not kept")

@@ -16,18 +16,17 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import IncompatibleError, LocalspecError, UsageError
-from localspec.models.candidates import Candidate, local_candidates, look, remote_candidate, remote_info
+from localspec.models.candidates import DraftCandidate, local_candidates, look, remote_candidate, remote_info
 from localspec.models.catalog import Catalog, load_catalog
-from localspec.models.catalog_file import Model
+from localspec.models.catalog_file import CatalogModel
 from localspec.models.gguf.info import ModelInfo
-from localspec.models.gguf.text import shown
 from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_model
 from localspec.models.pairs import PairReport, check_pair
 from localspec.models.store import NotCachedError, expand, locate
-from localspec.sanitize import one_line
-from localspec.ui.pulling import gigabytes
+from localspec.sanitize import one_line, shown
+from localspec.settings.sizes import size
 
 _WORDS = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?b?")
 
@@ -121,7 +120,7 @@ def _resolved(ref: str, as_draft: bool) -> ModelName:
     return draft
 
 
-def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Console) -> Iterator[Candidate]:
+def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Console) -> Iterator[DraftCandidate]:
     """Yield candidates from here, the catalogue and the hub, each model once.
 
     One that is here stands for its repository, unless another quantisation there may be better.
@@ -141,7 +140,7 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
     if offline:
         for model in listed:
             about = model.size_gb * 1e9
-            yield Candidate(str(model.source), "catalogue", None, about, reason="it is not on this machine")
+            yield DraftCandidate(str(model.source), "catalogue", None, about, reason="it is not on this machine")
         return
     hub = Hub()
     wanted = [(model.source, "catalogue") for model in listed]
@@ -159,7 +158,7 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
             yield there
 
 
-def _may_have_better(one: Candidate, seen: Seen) -> bool:
+def _may_have_better(one: DraftCandidate, seen: Seen) -> bool:
     """Whether a quantisation may draft where this one does not: it is too large, or the file here cannot be read."""
     return one.report is None or (one.report.fits and not one.report.why_idle and not one.is_good(seen.bytes))
 
@@ -173,7 +172,7 @@ def _repo(found: str) -> HubName | None:
     return name if isinstance(name, HubName) and str(name) == f"hf:{found}" else None
 
 
-def _of_catalogue(seen: Seen, catalog: Catalog) -> list[Model]:
+def _of_catalogue(seen: Seen, catalog: Catalog) -> list[CatalogModel]:
     """Return models of the catalogue that may draft for the target: its own drafts first, then its smaller kin."""
     own = catalog.of_repo(seen.source.repo) if isinstance(seen.source, HubName) else None
     family = own.family if own is not None else _family(seen, catalog)
@@ -200,12 +199,12 @@ def _query(seen: Seen) -> str:
     return " ".join(words[:3]) or seen.info.architecture
 
 
-def _line(one: Candidate, seen: Seen) -> str:
-    size = gigabytes(one.size) if one.bytes is not None else f"about {gigabytes(one.size)}" if one.size else "?"
-    return one_line(f"{one.name} · {size} · {one.where}: {one.verdict(seen.bytes)}")
+def _line(one: DraftCandidate, seen: Seen) -> str:
+    much = size(one.size) if one.bytes is not None else f"about {size(one.size)}" if one.size else "?"
+    return one_line(f"{one.name} · {much} · {one.where}: {one.verdict(seen.bytes)}")
 
 
-def _wire(one: Candidate, seen: Seen) -> dict[str, Any]:
+def _wire(one: DraftCandidate, seen: Seen) -> dict[str, Any]:
     report = {} if one.report is None else _report_wire(one.report)
     return {
         "name": one.name,
@@ -246,8 +245,8 @@ def _report_wire(report: PairReport) -> dict[str, Any]:
 def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
     share = 100 * small.bytes / big.bytes
     lines = [
-        f"target {big.name} · {big.info.n_vocab} tokens, {gigabytes(big.bytes)}",
-        f"draft {small.name} · {small.info.n_vocab} tokens, {gigabytes(small.bytes)} ({share:.0f} % of it)",
+        f"target {big.name} · {big.info.n_vocab} tokens, {size(big.bytes)}",
+        f"draft {small.name} · {small.info.n_vocab} tokens, {size(small.bytes)} ({share:.0f} % of it)",
         "fits: the same vocabulary" if report.fits else "does not fit",
         *(f"  because {reason}" for reason in report.reasons),
         *(f"  {one}" for one in report.differences),

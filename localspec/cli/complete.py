@@ -30,7 +30,7 @@ def pair_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 def axis_entries(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names on all axes that begin with what was typed."""
-    from localspec.speculation.registry import axis_names
+    from localspec.speculation import axis_names
 
     names = {name for axis in ("method", "tree", "length", "verify") for name in axis_names(axis)} - {"auto"}
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

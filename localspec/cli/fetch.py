@@ -32,7 +32,7 @@ def is_offline(values: Any) -> bool:
 def online(hint: str) -> str:
     """Return a hint that needs the network, after what would forbid it that too."""
     from localspec.models.hub.cache import must_stay_offline
-    from localspec.models.hub.settings import offline_variables
+    from localspec.models.hub.problems import offline_variables
 
     return f"unset {offline_variables()}, then {hint}" if must_stay_offline() else hint
 
@@ -105,10 +105,10 @@ def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
     """Ask whether to download. Raises DeclinedError, with the hint, for a no, and where there is nobody to ask."""
     if values["yes"] or not plan.missing:
         return
-    from localspec.ui.pulling import gigabytes
+    from localspec.settings.sizes import size
 
     names = " + ".join(one_line(str(name)) for name in plan.names)
-    what = f"{gigabytes(plan.missing)} for {names}"
+    what = f"{size(plan.missing)} for {names}"
     if not confirmed(f"Download {what}? [Y/n] "):
         raise DeclinedError(f"{what} would have to be downloaded first", hint=hint)
 

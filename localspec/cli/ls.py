@@ -21,7 +21,7 @@ from localspec.models.hub.remove import carry_out as remove_files
 from localspec.models.names import DraftChoice, HubName, parse
 from localspec.models.store import expand
 from localspec.sanitize import one_line
-from localspec.ui.pulling import gigabytes
+from localspec.settings.sizes import size
 
 
 @click.command("ls", cls=Command)
@@ -40,7 +40,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
     names = [one_line(row["name"]) for row in rows]
     widest = max(map(len, names), default=0)
     lines = [
-        f"{name.ljust(widest)}  {gigabytes(row['bytes']):>9}  "
+        f"{name.ljust(widest)}  {size(row['bytes']):>9}  "
         f"{'pulled' if row['pulled'] else 'from elsewhere'}{', hash right' if row['verified'] else ''}"
         for name, row in zip(names, rows, strict=True)
     ]
@@ -55,7 +55,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
 
 
 def _total(left: list[tuple[Path, int]]) -> str:
-    return f"{len(left)}, {gigabytes(sum(size for _, size in left))}"
+    return f"{len(left)}, {size(sum(size for _, size in left))}"
 
 
 def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str, Any]:
@@ -129,4 +129,4 @@ def _wanted(names: tuple[str, ...]) -> list[HubName]:
 
 def _what(removal: Removal) -> str:
     n = len({file.blob for file in removal.files}) + len(removal.partials)
-    return f"{n} file{'s' if n != 1 else ''}, {gigabytes(removal.bytes)}"
+    return f"{n} file{'s' if n != 1 else ''}, {size(removal.bytes)}"

@@ -11,7 +11,7 @@ import click
 from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.params import F, Positive, option, stacked
 from localspec.settings.request import Request, Sampling, Speculation
-from localspec.speculation.registry import axis_names
+from localspec.speculation import axis_names
 from localspec.ui.values import draft_length, key_value, layers_on, servers, token_bias, unescape
 
 AXES = "Speculation (the four axes; see: localspec methods)"

@@ -14,7 +14,7 @@ from localspec.cli.params import Command, option
 from localspec.errors import NotFoundError
 from localspec.models.available import is_here
 from localspec.models.catalog import Catalog, load_catalog, user_path
-from localspec.models.catalog_file import Model, Pair
+from localspec.models.catalog_file import CatalogModel, CatalogPair
 from localspec.models.names import parse
 from localspec.models.store import BUNDLED, expand
 from localspec.sanitize import one_line
@@ -137,7 +137,7 @@ def _entries(catalog: Catalog) -> list[dict[str, Any]]:
     return [*users, *bundled, *hub]
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
+def _pair(pair: CatalogPair) -> dict[str, Any]:
     return {
         "name": pair.name,
         "pair": str(pair.pair),
@@ -147,7 +147,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _model(model: Model, catalog: Catalog) -> dict[str, Any]:
+def _model(model: CatalogModel, catalog: Catalog) -> dict[str, Any]:
     drafts = catalog.drafts_of(model)
     pair = catalog.pair(model.name)
     first = drafts[0] if drafts else None

@@ -11,7 +11,6 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.model_option import model_and_draft, with_pair
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.sizes import read_size, size
 from localspec.errors import UsageError
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -20,15 +19,16 @@ from localspec.models.gguf.shards import read_model
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
 from localspec.models.plan.describe import to_wire
-from localspec.models.plan.machine import CPU, DISK, Device, Machine, Rates, flat
-from localspec.models.plan.search import ACCEPTANCE, Models, PlacementRequest, Plan, alternatives
+from localspec.models.plan.machine import CPU, DISK, Machine, MachineDevice, Rates, flat
+from localspec.models.plan.search import ACCEPTANCE, Models, PlacementPlan, PlacementRequest, alternatives
 from localspec.models.store import parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.request import cache_folder
+from localspec.settings.sizes import read_size, size
 from localspec.ui.ask import ask
 from localspec.ui.values import servers
 
-IMPORTS = "from localspec.backends.survey import survey"
+IMPORTS = "from localspec.backends.build import survey"
 _PLAN, _MACHINE = "Plan", "Machine (the one it runs on, unless some of these describe another)"
 
 
@@ -112,7 +112,7 @@ def _machine(values: dict[str, Any]) -> Machine:
         return None if measured is None else measured.rates(one["name"], one["description"])
 
     devices = tuple(
-        Device(one["name"], one["free"], rates(one), one["is_unified"], one["is_remote"], one["is_integrated"])
+        MachineDevice(one["name"], one["free"], rates(one), one["is_unified"], one["is_remote"], one["is_integrated"])
         for one in facts["all"]
         if one["takes_layers"]
     )
@@ -128,7 +128,7 @@ def _machine(values: dict[str, Any]) -> Machine:
 def _given(values: dict[str, Any]) -> Machine:
     """Return the machine of --vram and --ram alone."""
     sizes = [read_size("--vram", text) for text in values["vram"].split(",")]
-    devices = tuple(Device(f"GPU{i}", n, is_unified=values["unified"]) for i, n in enumerate(sizes) if n)
+    devices = tuple(MachineDevice(f"GPU{i}", n, is_unified=values["unified"]) for i, n in enumerate(sizes) if n)
     return Machine(0 if values["ram"] is None else read_size("--ram", values["ram"]), values["threads"] or 0, devices)
 
 
@@ -145,7 +145,7 @@ def _with_figures(machine: Machine, figures: dict[str, float]) -> Machine:
             f"--bandwidth names {unknown[0]!r}, which is not there", hint=f"--bandwidth {','.join(sorted(known))}"
         )
     devices = tuple(
-        Device(
+        MachineDevice(
             device.name,
             device.memory,
             of(device.name.lower(), "gpu") or device.rates,
@@ -171,7 +171,9 @@ def _bandwidths(text: str | None) -> dict[str, float]:
     return figures
 
 
-def _wire(name: str, machine: Machine, models: Models, request: PlacementRequest, plans: list[Plan]) -> dict[str, Any]:
+def _wire(
+    name: str, machine: Machine, models: Models, request: PlacementRequest, plans: list[PlacementPlan]
+) -> dict[str, Any]:
     return {
         "pair": name,
         "machine": {
@@ -194,7 +196,7 @@ def _wire(name: str, machine: Machine, models: Models, request: PlacementRequest
     }
 
 
-def _table(name: str, machine: Machine, models: Models, request: PlacementRequest, plans: list[Plan]) -> str:
+def _table(name: str, machine: Machine, models: Models, request: PlacementRequest, plans: list[PlacementPlan]) -> str:
     """Return the plans as people read them, the chosen one first."""
     chosen = plans[0]
     places = [CPU, *(device.name for device in machine.devices)]
@@ -213,7 +215,7 @@ def _table(name: str, machine: Machine, models: Models, request: PlacementReques
     return "\n".join([*lines, "", *_notes(chosen, request)]) + "\n"
 
 
-def _notes(chosen: Plan, request: PlacementRequest) -> list[str]:
+def _notes(chosen: PlacementPlan, request: PlacementRequest) -> list[str]:
     draft_threads = f", draft {chosen.draft_threads}" if chosen.draft_threads else ""
     notes = [f"threads {chosen.threads}{draft_threads}" if chosen.threads else "threads: as many as physical cores"]
     if chosen.is_paged:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 from localspec.cli.console import Console
 from localspec.models.pull import Pull
-from localspec.ui.pulling import duration, gigabytes, label
+from localspec.settings.sizes import size
+from localspec.ui.pulling import duration, label
 
 STEP = 0.1  # of all bytes between two lines
 QUIET = 15.0  # seconds after which a line comes anyway
@@ -88,4 +89,4 @@ class Lines:
         also += f"; the hub asks for a pause of {pauses[0]}" if pauses else ""
         failed = [file.name for file in pull.files if file.name.startswith("again in ")]
         also += f"; the transfer broke off: {failed[0]}" if failed else ""
-        self._console.say(f"pulled {100 * part:.0f} % of {gigabytes(total)}, {rate / 1e6:.1f} MB/s{left}{also}")
+        self._console.say(f"pulled {100 * part:.0f} % of {size(total)}, {rate / 1e6:.1f} MB/s{left}{also}")

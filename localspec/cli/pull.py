@@ -20,7 +20,7 @@ from localspec.models.pairs import require_fit
 from localspec.models.pull import Item, PullPlan
 from localspec.models.store import expand, locate
 from localspec.sanitize import one_line
-from localspec.ui.pulling import gigabytes
+from localspec.settings.sizes import size
 
 
 @click.command(cls=Command)
@@ -128,15 +128,15 @@ def _tell_plan(plan: PullPlan, as_json: bool) -> None:
     if as_json:
         write_json({**_wire(plan), "dry_run": True})
         return
-    rows = [f"{one_line(item.file.name)}  {gigabytes(item.file.size)}  {_state(item)}\n" for item in plan.items]
-    total = f"{gigabytes(plan.missing)} to download, {gigabytes(plan.free)} free in {one_line(str(plan.folder))}\n"
+    rows = [f"{one_line(item.file.name)}  {size(item.file.size)}  {_state(item)}\n" for item in plan.items]
+    total = f"{size(plan.missing)} to download, {size(plan.free)} free in {one_line(str(plan.folder))}\n"
     write_out("".join(rows) + total)
 
 
 def _state(item: Item) -> str:
     if item.is_cached:
         return "here" if item.is_verified else "here, not checked yet"
-    return f"{gigabytes(item.have)} here" if item.have else "to download"
+    return f"{size(item.have)} here" if item.have else "to download"
 
 
 def _summary(plan: PullPlan, name: HubName) -> str:

@@ -7,8 +7,8 @@ import click
 from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.sizes import size
 from localspec.sanitize import one_line
+from localspec.settings.sizes import size
 from localspec.ui.ask import ask_lines
 
 LOOPBACK = ("127.0.0.1", "localhost")

@@ -11,10 +11,10 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.sizes import size
 from localspec.models.describe import KV_TYPES, Description, describe, sha256
 from localspec.models.store import find_model
 from localspec.sanitize import one_line, sanitize
+from localspec.settings.sizes import size
 
 EXCERPT = 5  # lines of the chat template; --template shows all
 WIDE = 100

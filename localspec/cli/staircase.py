@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from localspec.bench.table import aligned
-from localspec.control.timing import Survey
+from localspec.control.timing import SurveyRequest
 
 BAR = 24  # characters
 FREE = 0.05  # of a pass of one row: what a row may cost that is called nearly free
@@ -58,7 +58,7 @@ def by_rows(pairs: Any) -> dict[int, float]:
     return {int(rows): float(ms) for rows, ms in pairs}
 
 
-def staircase(content: Mapping[str, Any], asked: Survey) -> str:
+def staircase(content: Mapping[str, Any], asked: SurveyRequest) -> str:
     """Return the table of a survey, for people."""
     target, draft = content["target"], content["draft"]
     lines = [f"target, {_threads(content['threads'])}, an empty context:", ""]
@@ -100,7 +100,7 @@ def _said(before: int, ratio: float, is_free: bool, is_cliff: bool) -> str:
     return "nearly free" if is_free else ""
 
 
-def _left_out(costs: Mapping[int, float], asked: Survey) -> list[str]:
+def _left_out(costs: Mapping[int, float], asked: SurveyRequest) -> list[str]:
     """Say which widths the budget, or the context, had no room for."""
     missing = [rows for rows in asked.sizes if rows not in costs]
     if not missing:

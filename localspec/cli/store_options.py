@@ -13,7 +13,7 @@ from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
-from localspec.models.reference import reference
+from localspec.models.store import reference
 from localspec.settings.request import LoadSettings, conversations_file
 
 

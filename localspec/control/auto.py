@@ -44,7 +44,7 @@ class Copier(Protocol):
     def chances(self, history: History, most: int) -> NDArray[np.float64]: ...
 
 
-class Source(ABC):
+class CandidateSource(ABC):
     """Where candidates come from. `name` is the drafter that carries their plans out."""
 
     def __init__(self, name: str) -> None:
@@ -62,7 +62,7 @@ class Source(ABC):
         """Learn from a pass, whoever drafted in it."""
 
 
-class Copies(Source):
+class Copies(CandidateSource):
     """Chains copied from the text, of `longest` tokens at most."""
 
     def __init__(self, name: str, prices: Prices, copier: Copier, longest: int) -> None:
@@ -107,7 +107,7 @@ class Reading:
             draft.observe(seconds / n)
 
 
-class Chains(Source):
+class Chains(CandidateSource):
     """Chains of a draft model, which end by the stop rule. `shape` limits them, `draw` is how tokens are drawn."""
 
     def __init__(
@@ -191,7 +191,7 @@ class Chains(Source):
             self._worth.follow(stop.value)
 
 
-class Rule(Source):
+class Rule(CandidateSource):
     """The plans of a tree or a length rule that was asked for, cut to the nodes that can be lost."""
 
     def __init__(
@@ -227,7 +227,7 @@ class Rule(Source):
 class Auto:
     """Plans every pass of an answer from `sources`; `idle` names the drafter of plain passes."""
 
-    def __init__(self, prices: Prices, sources: Sequence[Source], idle: str = "plain") -> None:
+    def __init__(self, prices: Prices, sources: Sequence[CandidateSource], idle: str = "plain") -> None:
         self._prices = prices
         self._sources = sources
         self._idle = idle

@@ -46,7 +46,7 @@ class Probing:
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class PlainPass:
     """A plain pass of `ms` milliseconds with `ctx` tokens in the context; `at` is the clock's time in seconds."""
 
     ms: float
@@ -60,13 +60,13 @@ class Baselines:
     def __init__(self, clock: Clock, most: int = 32) -> None:
         self._clock = clock
         self._most = most
-        self._kept: list[Baseline] = []
+        self._kept: list[PlainPass] = []
 
     def add(self, ms: float, ctx: int) -> None:
         """Keep a measurement made now."""
-        self._kept = [*self._kept[1 - self._most :], Baseline(ms, ctx, self._clock())]
+        self._kept = [*self._kept[1 - self._most :], PlainPass(ms, ctx, self._clock())]
 
-    def near(self, ctx: int) -> list[Baseline]:
+    def near(self, ctx: int) -> list[PlainPass]:
         """Return those that say what a plain pass costs after `ctx` tokens; fewer than two are none."""
         now, reach = self._clock(), max(NEAR, ctx // 4)
         found = [one for one in self._kept if now - one.at <= RECENT and abs(one.ctx - ctx) <= reach]

@@ -99,7 +99,7 @@ def prices_of(target: dict[int, float], draft: dict[int, float] | None) -> Price
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class SurveyRequest:
     """What is to be timed, in how many seconds. `sizes` are the target's widths; `is_kept`: the profile learns it.
 
     The first `least` of them are timed whatever that takes. Without `sizes` nothing is timed, and the profile is asked
@@ -113,13 +113,13 @@ class Survey:
     least: int = 1
 
     @staticmethod
-    def from_wire(wire: dict[str, Any]) -> Survey:
+    def from_wire(wire: dict[str, Any]) -> SurveyRequest:
         """Rebuild what `dataclasses.asdict` told."""
-        return Survey(**{**wire, "sizes": tuple(wire["sizes"])})
+        return SurveyRequest(**{**wire, "sizes": tuple(wire["sizes"])})
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class ModelTimes:
     """Seconds of a pass by rows, at an `empty` context and with `position` tokens in it (`deep`).
 
     `why_not` says why the second is missing, "" if it is not.
@@ -142,7 +142,7 @@ class Times:
 
 def time_model(
     model: Timed, sizes: Sequence[int], budgets: tuple[float, float], clock: Clock, cancel: Cancel, least: int = 1
-) -> Generator[float, None, Times]:
+) -> Generator[float, None, ModelTimes]:
     """Time passes of `sizes` within `budgets` (seconds for empty and deep), yielding the share of what is done.
 
     The `least` first sizes are taken in any case, at an empty context. The cache must be empty, and is again. Raises
@@ -151,21 +151,23 @@ def time_model(
     possible = _possible(model, sizes)
     empty = yield from time_widths(model.time_rows, possible, budgets[0], clock, cancel, least)
     if not empty or budgets[1] <= 0.0:
-        return Times(empty, why_not="not asked for")
+        return ModelTimes(empty, why_not="not asked for")
     widest = max(empty)
     reading = empty[widest] / widest  # seconds a token: a prompt is read in passes at least as wide
     position = int(min(DEEPEST, model.capabilities.n_ctx - max(possible), budgets[1] / 2 / reading))
     if not model.capabilities.can_rollback:
-        return Times(empty, why_not="the model cannot take tokens back")
+        return ModelTimes(empty, why_not="the model cannot take tokens back")
     if position < SHALLOWEST:
-        return Times(empty, why_not=f"{max(position, 0)} tokens are all that the context or the budget has room for")
+        return ModelTimes(
+            empty, why_not=f"{max(position, 0)} tokens are all that the context or the budget has room for"
+        )
     try:
         tokens = (np.arange(position, dtype=np.int64) * STRIDE % model.capabilities.n_vocab).tolist()
         model.prefill(tokens, cancel)
         deep = yield from time_widths(model.time_rows, possible, budgets[1] / 2, clock, cancel)
     finally:
         model.truncate(0)
-    return Times(empty, deep, position)
+    return ModelTimes(empty, deep, position)
 
 
 def _possible(model: Timed, sizes: Sequence[int]) -> list[int]:

@@ -7,8 +7,9 @@ be ignored by readers.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from localspec.errors import LocalspecError, from_wire
 
@@ -178,6 +179,24 @@ class Failed:
 
 
 Event = Loading | Loaded | Started | Prefilled | Committed | Probed | Warned | Finished | Inspected | Failed
+Y = TypeVar("Y")
+T = TypeVar("T")
+EventsThen = Generator[Event, None, T]  # a call that yields events while it works, and then returns its result
+
+
+class Returning(Generic[Y, T]):
+    """Iterates over what a generator yields; `result` is what it returned at its end."""
+
+    result: T
+
+    def __init__(self, generator: Generator[Y, None, T]) -> None:
+        self._generator = generator
+
+    def __iter__(self) -> Iterator[Y]:
+        """Yield what the generator yields."""
+        self.result = yield from self._generator
+
+
 TYPES: dict[str, type[Any]] = {
     cls.__name__.lower(): cls
     for cls in (Loading, Loaded, Started, Prefilled, Committed, Probed, Warned, Finished, Inspected, Failed)

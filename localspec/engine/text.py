@@ -7,6 +7,7 @@ become a stop string are held until they are decided, or until `finish`.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 
 
 class TextStream:
@@ -49,3 +50,11 @@ def _overlap(text: str, stop: str) -> int:
         if text.endswith(stop[:n]):
             return n
     return 0
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return how many tokens the two texts share at their start."""
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n
+    return next(i for i in range(n) if a[i] != b[i])

@@ -20,13 +20,13 @@ from localspec.engine.draft import Draft
 from localspec.engine.protocols import Path, Plan, RandomSource, TreePolicy, Verifier
 from localspec.engine.randomness import SeededRandom
 from localspec.lossless.chi_square import EXPECTED, Cell, Outcome, compare, detectable
-from localspec.lossless.recorded import RecordedDistributions, Recording, Source
+from localspec.lossless.recorded import RecordedDistributions, RecordedSource, Recording
 
 OTHER = -1  # any token that is neither followed nor likely
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TriedRule:
     """What is on trial: how drafts are grown, and how they are judged."""
 
     policy: TreePolicy
@@ -48,7 +48,7 @@ class Trial:
 
 
 def try_rule(
-    recording: Recording, rule: Rule, *, draws: int, alpha: float, seed: int, cancel: Callable[[], bool]
+    recording: Recording, rule: TriedRule, *, draws: int, alpha: float, seed: int, cancel: Callable[[], bool]
 ) -> Trial:
     """Draw and compare; fewer draws after a cancel."""
     dist = dict(cells(recording, EXPECTED / draws))
@@ -66,9 +66,9 @@ def try_rule(
     return Trial(outcome, detectable(outcome.df, outcome.n, alpha), accepted / n)
 
 
-def draw(recording: Recording, rule: Rule, rng: RandomSource) -> tuple[Cell, int]:
+def draw(recording: Recording, rule: TriedRule, rng: RandomSource) -> tuple[Cell, int]:
     """Return a text, up to the first token that is not followed, and how many draft tokens its first pass accepted."""
-    draft = rule.policy.grow(recording.tokens[-1], recording.position, Source(recording), rule.plan, rng)
+    draft = rule.policy.grow(recording.tokens[-1], recording.position, RecordedSource(recording), rule.plan, rng)
     verdict = rule.verifier.verify(draft, RecordedDistributions(recording, draft), rng, recording.position)
     run = [int(draft.tokens[node]) for node in verdict.path] + [verdict.token]
     path: Path = ()

@@ -9,9 +9,9 @@ from typing import Any
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Backend, Cancel, DraftBudget
 from localspec.engine.sampling import Sampler
-from localspec.lossless.distribution_check import Rule, try_rule
+from localspec.lossless.distribution_check import TriedRule, try_rule
 from localspec.lossless.fork import explain
-from localspec.lossless.recorded import DEPTH, WIDTH, Distributions, record
+from localspec.lossless.recorded import DEPTH, WIDTH, ModelDistributions, record
 from localspec.settings.request import Request, request_from_wire
 from localspec.speculation.resolve import Axes
 
@@ -93,11 +93,11 @@ def _tried(question: DistributionQuestion, subject: Subject) -> Wire:
     """Try the rule after every continuation that both models can read; `n_unknown` hold tokens new to the draft."""
     sampling, target, draft = question.request.sampling, subject.target, subject.draft
     n_vocab = target.capabilities.n_vocab
-    judged = Distributions(target, Sampler(sampling), n_vocab)
+    judged = ModelDistributions(target, Sampler(sampling), n_vocab)
     if draft is None:  # anything may draft; these tokens are likely enough to be accepted now and then
-        drafted = Distributions(target, Sampler(sampling, temperature=2 * sampling.temperature), n_vocab)
+        drafted = ModelDistributions(target, Sampler(sampling, temperature=2 * sampling.temperature), n_vocab)
     else:
-        drafted = Distributions(draft, Sampler(sampling, temperature=sampling.draft_temperature), n_vocab)
+        drafted = ModelDistributions(draft, Sampler(sampling, temperature=sampling.draft_temperature), n_vocab)
     left = min(target.capabilities.n_ctx, drafted.backend.capabilities.n_ctx) - sum(
         WIDTH**level for level in range(1, DEPTH + 1)
     )
@@ -129,13 +129,13 @@ def _width(subject: Subject) -> int:
     return max(width for width in range(1, WIDTH + 1) if width == 1 or width**DEPTH <= leaves)
 
 
-def _rule(axes: Axes, tokens: Sequence[int], *, is_drawn: bool) -> Rule:
+def _rule(axes: Axes, tokens: Sequence[int], *, is_drawn: bool) -> TriedRule:
     """Return the rule on trial, with a plan as its length rule makes it."""
     verifier = axes.verifier
     depth = min(DEPTH, axes.shape.depth)
     plan = axes.controller(axes.shape).plan(_Text(tokens), DraftBudget(depth, axes.shape.nodes))
     draw = axes.draw if is_drawn or Draw.FIXED not in verifier.accepts else Draw.FIXED
-    return Rule(axes.policy, replace(plan, max_depth=min(depth, plan.max_depth), draw=draw), verifier)
+    return TriedRule(axes.policy, replace(plan, max_depth=min(depth, plan.max_depth), draw=draw), verifier)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RecordedSource:
     """The recorded draft distributions as what a tree policy grows from."""
 
     recording: Recording
@@ -74,7 +74,7 @@ class RecordedDistributions:
 
 
 @dataclass(frozen=True, slots=True)
-class Distributions:
+class ModelDistributions:
     """One model's rows under its sampler; `n_vocab` cuts a draft's padding tokens off."""
 
     backend: Backend
@@ -88,8 +88,8 @@ class Distributions:
 
 def record(
     tokens: Sequence[int],
-    target: Distributions,
-    draft: Distributions,
+    target: ModelDistributions,
+    draft: ModelDistributions,
     *,
     width: int = WIDTH,
     depth: int = DEPTH,

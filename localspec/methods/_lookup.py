@@ -17,6 +17,7 @@ import numpy as np
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Step
 from localspec.engine.protocols import DraftState, History, Plan, RandomSource, Rows, Shape, no_stop_rule
+from localspec.engine.text import common_prefix
 from localspec.methods import DrafterContext, MethodInfo
 from localspec.settings.method_options import Value
 
@@ -99,11 +100,6 @@ class LookupDrafter(ABC):
         if shared < len(self._text):
             del self._text[self.forget(shared) :]
         self._is_sure = True
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return how many tokens `a` and `b` share from the start."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 @dataclass(frozen=True, slots=True)

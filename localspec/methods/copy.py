@@ -30,7 +30,7 @@ NEAR = range(-2, 9)  # tokens from where the last copy departed to a source that
 
 
 @dataclass(slots=True)
-class Source:
+class CopySource:
     """A place to copy from: the position `at` of the next token, and the passage of `length` tokens that led there."""
 
     at: int
@@ -55,7 +55,7 @@ class Copy(LookupDrafter):
         super().__init__(parts)
         self.acceptance = CopyAcceptance()
         self._places: dict[tuple[int, ...], list[int]] = {}
-        self._source: Source | None = None
+        self._source: CopySource | None = None
         self._departed: int | None = None  # position in the last source at which the text departed from it
 
     def learn(self, text: Sequence[int], start: int) -> None:
@@ -71,7 +71,7 @@ class Copy(LookupDrafter):
                 self.acceptance.observe(source.kind, source.length, is_right)
                 if is_right:
                     kind = CopyKind.ONLY if source.kind is CopyKind.DIVIDED else source.kind
-                    self._source = Source(source.at + 1, source.length + 1, kind)
+                    self._source = CopySource(source.at + 1, source.length + 1, kind)
                 else:
                     if source.kind is CopyKind.NEAR or source.length >= EDITED:
                         self._departed = source.at
@@ -115,7 +115,7 @@ class Copy(LookupDrafter):
                 else:
                     places[key] = [at]
 
-    def _found(self, text: Sequence[int], end: int) -> Source | None:
+    def _found(self, text: Sequence[int], end: int) -> CopySource | None:
         """Return the likeliest source after `text[:end]`."""
         places = self._places.get(tuple(text[max(0, end - KEY) : end])) or self._places.get((text[end - 1],))
         if not places:
@@ -124,7 +124,7 @@ class Copy(LookupDrafter):
         longest = max(length for length, _ in found)
         best = [at for length, at in found if length == longest]
         is_divided = len({text[at] for at in best}) > 1
-        candidates = [Source(best[-1], longest, CopyKind.DIVIDED if is_divided else CopyKind.ONLY)]
+        candidates = [CopySource(best[-1], longest, CopyKind.DIVIDED if is_divided else CopyKind.ONLY)]
         if self._departed is not None:
             near = [
                 (_passage(text, end, at), -abs(at - self._departed), at)
@@ -133,7 +133,7 @@ class Copy(LookupDrafter):
             ]
             if near:
                 length, _, at = max(near)
-                candidates.append(Source(at, length, CopyKind.NEAR))
+                candidates.append(CopySource(at, length, CopyKind.NEAR))
         return max(candidates, key=lambda one: self.acceptance.chance(one.kind, one.length))
 
 

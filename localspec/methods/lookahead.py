@@ -11,7 +11,7 @@ token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import ClassVar
 
@@ -21,7 +21,6 @@ from localspec.engine.draft import Draft, Draw, Step
 from localspec.engine.protocols import History, Path, Plan, RandomSource, Rows, Shape
 from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._jacobi import Window
-from localspec.methods._ngram_pool import NgramPool
 from localspec.settings.method_options import Option, Value
 
 RECENT = 64  # tokens of the text that fill cells for which nothing has been predicted
@@ -82,7 +81,7 @@ class Lookahead:
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Put known n-grams and the window into one tree."""
-        tree = _Tree(history.tokens[-1])
+        tree = _PointMassTree(history.tokens[-1])
         self._tips = []
         if plan.max_nodes > 0 and plan.max_depth > 0:
             # The window goes first: without it the pool dries up. Near the end of the context it no longer fits.
@@ -114,7 +113,7 @@ class Lookahead:
         return self._window
 
 
-class _Tree:
+class _PointMassTree:
     """A draft of point masses under construction."""
 
     def __init__(self, pending: int) -> None:
@@ -155,3 +154,37 @@ class _Tree:
         self._scouts.append(is_scout)
         self._outputs.append(is_wanted)
         return len(self._tokens) - 1
+
+
+class NgramPool:
+    """N-grams of `n` tokens. Of those that begin with one token the `width` last seen are kept."""
+
+    def __init__(self, n: int, width: int) -> None:
+        self._n = n
+        self._width = width
+        self._rests: dict[int, dict[tuple[int, ...], None]] = {}  # the newest last
+
+    def add(self, ngram: Sequence[int]) -> None:
+        """Take in one n-gram; one that is known becomes the newest."""
+        assert len(ngram) == self._n
+        rests = self._rests.setdefault(ngram[0], {})
+        rest = tuple(ngram[1:])
+        rests.pop(rest, None)
+        rests[rest] = None
+        if len(rests) > self._width:
+            del rests[next(iter(rests))]
+
+    def read(self, text: Sequence[int]) -> None:
+        """Take in every n-gram of `text`."""
+        for end in range(self._n, len(text) + 1):
+            self.add(text[end - self._n : end])
+
+    def after(self, token: int) -> Iterator[tuple[int, ...]]:
+        """Yield the n - 1 tokens that followed `token`, the newest first."""
+        yield from reversed(self._rests.get(token, {}))
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """Yield every n-gram, first token included."""
+        for token, rests in self._rests.items():
+            for rest in rests:
+                yield (token, *rest)

@@ -84,7 +84,7 @@ class Suffix(LookupDrafter):
 
     def grow(self, text: Sequence[int], plan: Plan) -> Draft:
         """Grow best first. A parent is never less probable than its children, so it comes before them."""
-        tree = _Tree(text[-1])
+        tree = _SuffixTree(text[-1])
         match = self._automaton.match()
         levels = min(plan.max_depth, int(self._factor * match.length) + self._offset)
         if match.length >= self._min_match and levels > 0:
@@ -99,7 +99,7 @@ class Suffix(LookupDrafter):
                 self._bud(tree, node, self._automaton.follow(bud.context, bud.token), -bud.minus_prob)
         return Draft.of(tree.tokens, tree.parents, shares=tree.shares)
 
-    def _bud(self, tree: _Tree, node: int, context: Match, prob: float) -> None:
+    def _bud(self, tree: _SuffixTree, node: int, context: Match, prob: float) -> None:
         """Offer the continuations of `node`, whose path has probability `prob`."""
         counts = self._automaton.continuations(context)
         total = sum(counts.values())
@@ -153,7 +153,7 @@ class _Candidate(NamedTuple):
     counts: Mapping[int, int]  # how often each token followed it
 
 
-class _Tree:
+class _SuffixTree:
     """A draft under construction; node 0 is the pending token."""
 
     def __init__(self, pending: int) -> None:

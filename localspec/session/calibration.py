@@ -1,6 +1,6 @@
 """What the passes of a loaded pair cost: what earlier runs remember of it, or a survey.
 
-A survey also tells what the process that runs them suffered meanwhile.
+A survey also counts how often the process waited for the disk meanwhile.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from localspec.backends.exact_widths import ENOUGH, exact_widths
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
-from localspec.control.timing import DRAFT_SIZES, SHARES, Survey, Times, prices_of, time_model
+from localspec.control.timing import DRAFT_SIZES, SHARES, ModelTimes, SurveyRequest, prices_of, time_model
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
-from localspec.session.loading import Loaded
+from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import LoadSettings, cache_folder
 
 STATUS = Path("/proc/self/status")
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
-    """What was found; `facts` travel as they are."""
+class PairTimes:
+    """What a survey measured of a pair; `facts` travel as they are."""
 
-    target: Times
-    draft: Times | None
+    target: ModelTimes
+    draft: ModelTimes | None
     facts: dict[str, Any]
 
     @property
@@ -46,7 +46,7 @@ class Surveyed:
         return {"target": self.target.to_wire(), "draft": draft, **self.facts}
 
 
-def remembered(pair: Sequence[Loaded], settings: LoadSettings) -> Profile:
+def remembered(pair: Sequence[LoadedModel], settings: LoadSettings) -> Profile:
     """Return the profile of what is loaded, target first, with these settings, placed as it is, on this machine."""
     build = build_info()
     facts: list[object] = [settings.gpu, settings.draft_gpu, settings.kv_type, settings.mmap]
@@ -62,24 +62,24 @@ def remembered(pair: Sequence[Loaded], settings: LoadSettings) -> Profile:
 
 def known_widths(
     profile: Profile, target: LlamaBackend, clock: Clock, cancel: Cancel
-) -> Generator[events.Event, None, tuple[int, ...]]:
+) -> events.EventsThen[tuple[int, ...]]:
     """Return the widths of passes that are exact, measured now if no earlier load did. Raises Cancelled."""
     if profile.exact_widths is None:
-        profile.exact_widths = yield from told("exact widths", exact_widths(target, cancel), clock)
+        profile.exact_widths = yield from _reported("exact widths", exact_widths(target, cancel), clock)
         profile.save()
     return profile.exact_widths
 
 
 def survey_pair(
-    asked: Survey, target: LlamaBackend, draft: LlamaBackend | None, clock: Clock, cancel: Cancel
-) -> Generator[events.Event, None, Surveyed]:
-    """Time both models, telling how far that is. Both caches must be empty, and are again; raises Cancelled."""
+    asked: SurveyRequest, target: LlamaBackend, draft: LlamaBackend | None, clock: Clock, cancel: Cancel
+) -> events.EventsThen[PairTimes]:
+    """Time both models, reporting how far that is. Both caches must be empty, and are again; raises Cancelled."""
     faults = _major_faults()
     evaluated = [0 if one is None else one.evaluated for one in (target, draft)]  # by answers, not by this
     seconds = {name: share * asked.seconds for name, share in SHARES.items()}
     if not asked.is_deep:
         seconds["deep"] = seconds["deep draft"] = 0.0
-    found = yield from told(
+    found = yield from _reported(
         "target",
         time_model(target, asked.sizes, (seconds["empty"], seconds["deep"]), clock, cancel, asked.least),
         clock,
@@ -88,7 +88,7 @@ def survey_pair(
     if draft is not None:
         sizes = DRAFT_SIZES if len(asked.sizes) > 1 else asked.sizes
         timing = time_model(draft, sizes, (seconds["draft"], seconds["deep draft"]), clock, cancel)
-        drafts = yield from told("draft", timing, clock)
+        drafts = yield from _reported("draft", timing, clock)
     facts = {
         "threads": target.threads,
         "draft_threads": None if draft is None else draft.threads,
@@ -103,21 +103,18 @@ def survey_pair(
     for one, before in zip((target, draft), evaluated, strict=True):
         if one is not None:
             one.evaluated = before
-    return Surveyed(found, drafts, facts)
+    return PairTimes(found, drafts, facts)
 
 
-def told(what: str, measuring: Generator[float, None, T], clock: Clock) -> Generator[events.Event, None, T]:
-    """Measure, and tell how far that is, ten times a second at most."""
+def _reported(what: str, measuring: Generator[float, None, T], clock: Clock) -> events.EventsThen[T]:
+    """Measure, and report how far that is, ten times a second at most."""
     last = clock()
-    while True:
-        try:
-            share = next(measuring)
-        except StopIteration as done:
-            found: T = done.value
-            return found
+    run = events.Returning(measuring)
+    for share in run:
         if clock() - last > 0.1:
             last = clock()
             yield events.Loading(what, share)
+    return run.result
 
 
 def _major_faults() -> int:

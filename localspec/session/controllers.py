@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from localspec.control.auto import Auto, Chains, Copies, Reader, Rule, Source
+from localspec.control.auto import Auto, CandidateSource, Chains, Copies, Reader, Rule
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
 from localspec.control.schedule import Baselines, Probing
@@ -19,6 +19,9 @@ from localspec.engine.acceptance import Acceptance
 from localspec.engine.protocols import Cancel, Clock, Controller, Drafter
 from localspec.methods import DrafterContext
 from localspec.methods.copy import Copy
+from localspec.session.calibration import remembered
+from localspec.session.loaded_model import LoadedModel
+from localspec.settings.request import LoadSettings
 from localspec.speculation.resolve import Axes
 from localspec.tuning import SHORT
 
@@ -41,6 +44,12 @@ class PairController:
         self._has_warned = False  # that the profile cannot be kept
         self._baselines = Baselines(clock)
         self._is_known = False  # what plain decoding costs, from earlier answers
+
+    @staticmethod
+    def of(settings: LoadSettings, target: LoadedModel, draft: LoadedModel | None, clock: Clock) -> PairController:
+        """Return the controllers of loaded models, with what earlier runs learned of them."""
+        profile = remembered([target] if draft is None else [target, draft], settings)
+        return PairController(profile, clock, can_verify=target.backend.capabilities.can_rollback)
 
     def must_measure(self, axes: Axes) -> bool:
         """Whether it matters what passes cost, and earlier runs did not find out all of it.
@@ -109,7 +118,7 @@ class PairController:
             return Probing(axes.controller(axes.shape), Acceptance(axes.draw))
         if not axes.is_guarded:
             return Probing(axes.controller(axes.shape), acceptance, is_known=self._is_known)
-        sources: list[Source] = []
+        sources: list[CandidateSource] = []
         prices = self._prices()
         reader = _reader(drafters[axes.method])
         if not axes.is_automatic:

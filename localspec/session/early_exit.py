@@ -1,20 +1,21 @@
 """The draft model that a target makes of its own layers: which layers, the file of them, and loading that.
 
-`auto` takes one where `localspec early-exit tune` found it faster than plain decoding: who tuned it wanted the file
-written and the weights loaded, and nobody else did.
+`auto` takes one only where `localspec early-exit tune` found it faster than plain decoding. Without that command no
+file is written and nothing is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from localspec.engine import events
-from localspec.engine.protocols import Cancel
+from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import LocalspecError
 from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.shards import read_model
-from localspec.session.loading import Loaded, inspect_model, load_model
+from localspec.session.controllers import PairController
+from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
 from localspec.session.placement import InspectedModel, fits_memory, load_options
 from localspec.settings.request import LoadSettings, cache_folder
 
@@ -23,15 +24,23 @@ Choose = Callable[[int, Layers | None], Layers]  # of so many layers, of which s
 NO_ROOM = "there is no memory for the early exit that was tuned; decoding goes without it"
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedExit:
+    """A draft made of these `layers`, in memory, with the controllers of the target and it."""
+
+    model: LoadedModel
+    layers: Layers
+    controllers: PairController
+
+
 class EarlyExitDraft:
     """The drafts of one target's own layers. The one that was loaded last stays, as `loaded`."""
 
     def __init__(self, settings: LoadSettings, target: InspectedModel) -> None:
-        self.loaded: Loaded | None = None
+        self.loaded: LoadedExit | None = None
         self._settings = settings
         self._path = target.info.path
         self._exits: Exits | None = None  # from the first load on: it holds the header, and that the vocabulary
-        self._layers: Layers = ()  # of what is loaded
         self._paying: Layers | None = None
 
     @property
@@ -58,26 +67,30 @@ class EarlyExitDraft:
         """Leave it alone from now on: it could not be loaded."""
         self._paying = None
 
-    def load(self, choose: Choose, n_ctx: int, cancel: Cancel) -> Generator[events.Event, None, Loaded]:
+    def load(self, choose: Choose, target: LoadedModel, cancel: Cancel, clock: Clock) -> events.EventsThen[LoadedExit]:
         """Return the draft with the layers that `choose` names, made and loaded if it is not yet."""
         if self._exits is None:
             self._exits = Exits(read_model(self._path), cache_folder("early-exit"))
         tuned = self._exits.tuned()
         layers = choose(self._exits.n_layers, None if tuned is None else tuned.layers)
-        if self.loaded is None or self._layers != layers:
-            yield events.Loading("early exit", 0.0)
-            with self._exits.held(layers) as path:
-                looked = inspect_model(str(path))
-                settings = replace(self._settings, ctx=n_ctx)
-                self.close()
-                self.loaded = yield from load_model(
-                    looked, load_options(settings, settings.draft_gpu), "early exit", cancel
-                )
-                self._layers = layers
+        if self.loaded is not None and self.loaded.layers == layers:
+            return self.loaded
+        yield events.Loading("early exit", 0.0)
+        with self._exits.held(layers) as path:
+            settings = replace(self._settings, ctx=target.backend.capabilities.n_ctx)
+            options = load_options(settings, settings.draft_gpu)
+            self.close()
+            model = yield from load_model(inspect_model(str(path)), options, "early exit", cancel)
+            try:
+                controllers = PairController.of(self._settings, target, model, clock)
+            except BaseException:
+                model.close()
+                raise
+        self.loaded = LoadedExit(model, layers, controllers)
         return self.loaded
 
     def close(self) -> None:
         """Free what is loaded."""
         if self.loaded is not None:
-            self.loaded.close()
+            self.loaded.model.close()
             self.loaded = None

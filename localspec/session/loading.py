@@ -1,68 +1,117 @@
-"""Loading one model: its file is looked at with every bound checked, then llama.cpp loads it, telling how far it is."""
+"""`load`: settings become a loaded pair. The files are checked first, then both models are placed and loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from localspec import __version__
 from localspec.backends import amx
 from localspec.backends.build import build_info
-from localspec.backends.llama_cpp import LlamaBackend, Model
-from localspec.backends.options import LoadOptions
+from localspec.backends.rpc import add_servers
 from localspec.engine import events
-from localspec.engine.protocols import Cancel
-from localspec.models.gguf.info import ModelInfo, model_info
-from localspec.models.gguf.shards import read_model
-from localspec.prompt.prompt import special_texts
-from localspec.session.placement import InspectedModel
-from localspec.session.progress import reported
+from localspec.engine.protocols import Cancel, Clock
+from localspec.errors import ResourceError
+from localspec.models.gguf.info import ModelInfo
+from localspec.models.pairs import require_fit
+from localspec.session.calibration import known_widths, remembered
+from localspec.session.controllers import PairController
+from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
+from localspec.session.loaded_pair import LoadedPair
+from localspec.session.placement import InspectedModel, first_step
 from localspec.settings.request import LoadSettings
-from localspec.speculation.capabilities import ModelCapabilities
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """One model in memory with what its file said of itself."""
+class _Models:
+    """Both models in memory, and the warnings of their placement."""
 
-    info: ModelInfo
-    model: Model
-    backend: LlamaBackend
-    specials: frozenset[str]
-
-    def facts(self) -> events.ModelFacts:
-        """Return what people want to know of it."""
-        return events.ModelFacts(
-            path=str(self.info.path),
-            bytes=self.info.bytes,
-            arch=self.info.architecture,
-            quant=self.info.quant,
-            n_params=self.info.n_params,
-            n_vocab=self.info.n_vocab,
-            n_layer=self.info.n_layer,
-            kv_bytes=self.backend.kv_bytes,
-            devices=self.backend.capabilities.devices,
-        )
-
-    def held(self) -> ModelCapabilities:
-        """Return what decides how it may be drafted for, and whether it can draft."""
-        return ModelCapabilities(self.info.architecture, self.backend.capabilities, self.model.is_stateful)
+    target: LoadedModel
+    draft: LoadedModel | None
+    warnings: tuple[str, ...]
 
     def close(self) -> None:
-        """Free the context, then the weights."""
-        self.backend.close()
-        self.model.close()
+        """Free them."""
+        if self.draft is not None:
+            self.draft.close()
+        self.target.close()
 
 
-def inspect_model(path: str) -> InspectedModel:
-    """Read a file's header, with every bound checked, before llama.cpp sees it."""
-    header = read_model(Path(path))
-    return InspectedModel(header, model_info(header))
+def load(settings: LoadSettings, cancel: Cancel, clock: Clock = time.perf_counter) -> events.EventsThen[LoadedPair]:
+    """Check the files, load the pair, report that, and return it. `cancel` is read between passes and inside prefill.
+
+    Nothing stays loaded where this raises or is dropped before its end.
+    """
+    began = clock()
+    if settings.rpc:
+        add_servers(settings.rpc)
+    target = inspect_model(settings.target)
+    draft = None if settings.draft is None else inspect_model(settings.draft)
+    warnings = () if draft is None else require_fit(target.info, draft.info).warnings
+    warnings += doubts_of(settings, target.info)
+    early_exit = EarlyExitDraft(settings, target)
+    if draft is None:
+        warnings += early_exit.find(target)
+    models = yield from _load_models(settings, target, draft, cancel)
+    try:
+        pair = yield from _prepared(settings, models, early_exit, cancel, clock)
+        for warning in (*warnings, *models.warnings, *_short_draft(models)):
+            yield events.Warned("pair", warning)
+        yield pair.loaded(1e3 * (clock() - began), versions())
+    except BaseException:
+        models.close()
+        raise
+    return pair
+
+
+def _load_models(
+    settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None, cancel: Cancel
+) -> events.EventsThen[_Models]:
+    """Load both models where they are to go.
+
+    Where the memory that was counted on is not there, one step smaller is tried. The error then says what is missing.
+    """
+    step = first_step(settings, target, draft)
+    while True:
+        try:
+            loaded = yield from load_model(target, step.target, "target", cancel)
+            if draft is None or step.draft is None:
+                return _Models(loaded, None, step.warnings)
+            try:
+                return _Models(loaded, (yield from load_model(draft, step.draft, "draft", cancel)), step.warnings)
+            except BaseException:
+                loaded.close()
+                raise
+        except ResourceError as error:
+            step = step.smaller(error)
+
+
+def _prepared(
+    settings: LoadSettings, models: _Models, early_exit: EarlyExitDraft, cancel: Cancel, clock: Clock
+) -> events.EventsThen[LoadedPair]:
+    """Return the pair with what earlier runs learned of it; --reproducible may measure the exact widths first."""
+    target, draft = models.target, models.draft
+    controllers = PairController.of(settings, target, draft, clock)
+    widths: tuple[int, ...] = ()
+    if settings.reproducible:
+        profile = controllers.profile if draft is None else remembered([target], settings)
+        widths = yield from known_widths(profile, target.backend, clock, cancel)
+    return LoadedPair(settings, target, draft, early_exit, controllers, cancel, clock, widths)
+
+
+def _short_draft(models: _Models) -> tuple[str, ...]:
+    """Return a warning where the draft model's context ends before the target's."""
+    if models.draft is None:
+        return ()
+    limit = models.draft.backend.capabilities.n_ctx
+    if limit >= models.target.backend.capabilities.n_ctx:
+        return ()
+    return (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
 
 
 def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
-    """Return what settings will not bring what they promise."""
+    """Return a warning for each setting that will not bring what it promises."""
     doubts: tuple[str, ...] = ()
     if amx.is_broken():
         doubts += (f"llama.cpp crashes with AMX here, so it goes without, which is slower; to mend it: {amx.REBUILD}",)
@@ -74,33 +123,6 @@ def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
 
 
 def versions() -> dict[str, str]:
-    """Return what answers: localspec, the binding, llama.cpp."""
+    """Return the versions that an answer depends on: localspec, the binding, llama.cpp."""
     build = build_info()
     return {"localspec": __version__, "llama_cpp_python": build.llama_cpp_python, "llama_cpp": build.llama_cpp}
-
-
-def load_model(
-    looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel
-) -> Generator[events.Event, None, Loaded]:
-    """Load one model and make its context, telling the progress. `cancel` will be asked within slow passes."""
-    info, shape = looked.info, looked.context_shape()
-    progress = reported(
-        lambda report: Model(info.path, options, on_progress=report, n_bytes=looked.header.size, shape=shape)
-    )
-    told = -1.0
-    while True:
-        try:
-            fraction = next(progress)
-        except StopIteration as done:
-            model = done.value
-            break
-        if fraction - told >= 0.02 or fraction == 1.0:
-            told = fraction
-            yield events.Loading(what, fraction)
-    try:
-        backend = LlamaBackend(model, options)
-        backend.cancel = cancel
-        return Loaded(info, model, backend, special_texts(model))
-    except BaseException:
-        model.close()
-        raise

@@ -12,23 +12,22 @@ from typing import TYPE_CHECKING
 
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import Device, available_memory, devices, offloading
-from localspec.backends.memory import ContextShape, attention_for, context_bytes, human
+from localspec.backends.memory import ContextShape, attention_for, context_bytes
 from localspec.backends.options import LoadOptions, Placement, wants_flash
 from localspec.errors import ResourceError
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.layer_sizes import anatomy
 from localspec.settings.request import LoadSettings, cache_folder
+from localspec.settings.sizes import size
 from localspec.speculation.resolve import MAX_LEAVES
+from localspec.tuning import DEFAULT_CTX, MARGIN_RAM, SMALLEST_CTX
 
 if TYPE_CHECKING:
     from localspec.models.plan.layout import Layout
     from localspec.models.plan.machine import Machine
-    from localspec.models.plan.search import Models, Plan
+    from localspec.models.plan.search import Models, PlacementPlan
 
-DEFAULT_CTX = 4096
-SMALLEST_CTX = 512
-FILLED = 0.95  # of the free main memory, as in models.plan.room, which is not loaded where nothing is planned
 STEP = 0.8  # of the devices' memory, for the second try
 CLEARLY = 0.95  # of the time: a prediction that is closer says nothing
 PAGED = "the models and their contexts exceed the free memory: weights are read from the disk in every pass"
@@ -56,7 +55,7 @@ class InspectedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlacementStep:
     """How to load a pair now, and what is left to try after that. `plan` is None where nothing was planned."""
 
     settings: LoadSettings
@@ -64,7 +63,7 @@ class Step:
     target: LoadOptions
     draft: LoadOptions | None
     warnings: tuple[str, ...] = ()
-    plan: Plan | None = None
+    plan: PlacementPlan | None = None
     is_last: bool = False
 
     @property
@@ -72,7 +71,7 @@ class Step:
         """Return the devices that hold layers of the target."""
         return () if self.plan is None else self.plan.target.devices
 
-    def smaller(self, error: ResourceError) -> Step:
+    def smaller(self, error: ResourceError) -> PlacementStep:
         """Return the next smaller step after `error`; raises ResourceError, with what is missing, after the last."""
         if self.is_last:
             raise self._explained(error) from error
@@ -93,8 +92,8 @@ class Step:
         short = {place: needs[place] - free.get(place, 0) for place in needs}
         # Where nothing seems short, a device had less to give than it said.
         worst = max(short, key=lambda place: (max(0, short[place]), place in self.target_devices, place))
-        missing = f"{human(short[worst])} missing" if short[worst] > 0 else "though less can be had at once"
-        told = f"{worst} needs {human(needs[worst])} and {human(max(0, free.get(worst, 0)))} are free, {missing}"
+        missing = f"{size(short[worst])} missing" if short[worst] > 0 else "though less can be had at once"
+        told = f"{worst} needs {size(needs[worst])} and {size(max(0, free.get(worst, 0)))} are free, {missing}"
         return ResourceError(
             f"{error.message}; {told}",
             hint="--gpu off, a smaller --ctx, or --draft none",
@@ -102,7 +101,7 @@ class Step:
         )
 
 
-def first_step(settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None) -> Step:
+def first_step(settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None) -> PlacementStep:
     """Return how to load the pair: by a plan where a device other than the CPU is there and --gpu leaves it to us."""
     found = offloading(devices()) if settings.gpu == "auto" else ()
     if not found:
@@ -139,8 +138,8 @@ def target_options(settings: LoadSettings, placement: Placement | None = None, n
 def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
     """Describe this machine with `share` of its devices' free memory, and with the rates that were measured of it."""
     from localspec.models.plan import calibration
-    from localspec.models.plan.machine import Device as Place
     from localspec.models.plan.machine import Machine
+    from localspec.models.plan.machine import MachineDevice as Place
 
     measured = calibration.load(cache_folder("machine"))
     cpu = next((device for device in devices() if device.name == "CPU"), None)
@@ -165,7 +164,7 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
 
 def _unplanned(
     settings: LoadSettings, looked: tuple[InspectedModel, InspectedModel | None], warnings: tuple[str, ...]
-) -> Step:
+) -> PlacementStep:
     target = target_options(settings)
     draft: LoadOptions | None = None
     if looked[1] is not None:
@@ -176,7 +175,7 @@ def _unplanned(
         # Rearranged weights are a copy, which the system cannot drop and read again.
         target, warnings = replace(target, repack=False), (*warnings, PAGED)
         draft = None if draft is None else replace(draft, repack=False)
-    return Step(settings, looked, target, draft, warnings)
+    return PlacementStep(settings, looked, target, draft, warnings)
 
 
 def fits_memory(settings: LoadSettings, target: InspectedModel, draft: InspectedModel) -> bool:
@@ -195,7 +194,7 @@ def _exceeds_memory(
     needed = looked[0].header.size + _context_bytes(looked[0], target)
     if looked[1] is not None and draft is not None and (draft.gpu == "off" or not has_devices):
         needed += looked[1].header.size + _context_bytes(looked[1], draft)
-    return needed > FILLED * available
+    return needed > (1 - MARGIN_RAM) * available
 
 
 def _context_bytes(looked: InspectedModel, options: LoadOptions) -> int:
@@ -209,7 +208,7 @@ def _planned(
     looked: tuple[InspectedModel, InspectedModel | None],
     found: Sequence[Device],
     failed: ResourceError | None,
-) -> Step:
+) -> PlacementStep:
     """Plan the pair, after a failure with less of the devices' memory."""
     from localspec.models.plan.search import Models, PlacementRequest, best_and_plain
 
@@ -237,15 +236,15 @@ def _planned(
     if plan.draft is not None and plan.draft_context is not None:
         placement = _placement(plan, plan.draft)
         draft_options = load_options(settings, settings.draft_gpu, placement, plan.draft_context.n_ctx)
-    return Step(settings, looked, options, draft_options, warnings, plan, is_last=failed is not None)
+    return PlacementStep(settings, looked, options, draft_options, warnings, plan, is_last=failed is not None)
 
 
-def _placement(plan: Plan, layout: Layout) -> Placement:
+def _placement(plan: PlacementPlan, layout: Layout) -> Placement:
     return Placement(layout.devices, layout.counts, layout.cpu_experts, is_repacked=not plan.is_paged)
 
 
 def _doubts(
-    plan: Plan, plain: Plan, models: Models, settings: LoadSettings, failed: ResourceError | None
+    plan: PlacementPlan, plain: PlacementPlan, models: Models, settings: LoadSettings, failed: ResourceError | None
 ) -> tuple[str, ...]:
     """Return what a person should know of the plan."""
     doubts: tuple[str, ...] = ()

@@ -142,7 +142,7 @@ def random_table(
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class DrafterUnderTest:
     """A drafter under test with the backends that it owns."""
 
     drafter: Drafter
@@ -182,7 +182,7 @@ class Scripted:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContractLimits:
     """What may end a text in the contract's runs; pieces are the digits of the tokens."""
 
     max_tokens: int | None = None
@@ -204,10 +204,15 @@ class DrafterContract:
     # Tree policies, with nodes and depth of the plan, which may cut the policy's own.
     policies: ClassVar = ((Chain(), 1, 1), (Chain(), 4, 4), (Static((2, 2)), 6, 2), (Static((3, 2, 1)), 5, 2))
     text: ClassVar[tuple[int, ...]] = (0, 1, 2, 1)
-    ends: ClassVar = (Limits(max_tokens=30), Limits(eog=3), Limits(stops=("21",)), Limits(n_ctx=20))
+    ends: ClassVar = (
+        ContractLimits(max_tokens=30),
+        ContractLimits(eog=3),
+        ContractLimits(stops=("21",)),
+        ContractLimits(n_ctx=20),
+    )
 
     @abstractmethod
-    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> DrafterUnderTest:
         """Return a fresh drafter whose models, if it has any, say `table` and hold `n_ctx` tokens."""
 
     def test_proposals_keep_to_the_plan(self) -> None:
@@ -216,13 +221,17 @@ class DrafterContract:
             for draw in self.draws:
                 subject = self.make(random_table(self.n_vocab, 1), policy)
                 plan = Plan("it", nodes, depth, draw)
-                self._assert_planned(subject.drafter.propose(Limits().context(self.text), plan, SeededRandom(3)), plan)
+                self._assert_planned(
+                    subject.drafter.propose(ContractLimits().context(self.text), plan, SeededRandom(3)), plan
+                )
 
     def test_no_plan_no_draft(self) -> None:
         """Zero nodes or zero levels give the pending token alone and cost no evaluation."""
         for nodes, depth in ((0, 0), (0, 3), (3, 0)):
             subject = self.make(random_table(self.n_vocab, 1), Chain())
-            draft = subject.drafter.propose(Limits().context(self.text), Plan("it", nodes, depth), SeededRandom(3))
+            draft = subject.drafter.propose(
+                ContractLimits().context(self.text), Plan("it", nodes, depth), SeededRandom(3)
+            )
             assert draft.tokens.tolist() == [self.text[-1]]
             assert all(backend.evaluated == 0 for backend in subject.backends)
 
@@ -232,7 +241,7 @@ class DrafterContract:
             for spare in range(5):
                 subject = self.make(random_table(self.n_vocab, 1), policy, n_ctx=len(self.text) + spare)
                 plan = Plan("it", nodes, depth)
-                draft = subject.drafter.propose(Limits().context(self.text), plan, SeededRandom(3))
+                draft = subject.drafter.propose(ContractLimits().context(self.text), plan, SeededRandom(3))
                 self._assert_planned(draft, plan)
                 assert spare > 0 or not subject.backends or len(draft) == 0
 
@@ -241,7 +250,7 @@ class DrafterContract:
         for policy, nodes, depth in self.policies:
             plans = [Plan("it", nodes, depth, Draw.COUPLED)]
             subject = self.make(random_table(self.n_vocab, 2), policy, n_ctx=12)
-            tokens = self._run(subject, plans, Limits(max_tokens=30).context(self.text))
+            tokens = self._run(subject, plans, ContractLimits(max_tokens=30).context(self.text))
             assert len(tokens) == len(self.text) + 30
 
     def test_caches_hold_a_prefix_after_every_pass(self) -> None:
@@ -260,17 +269,17 @@ class DrafterContract:
         for plans in ([drafting, resting], [other, other, drafting], [drafting, resting, drafting, other, other]):
             for distance in (0.0, 1.0, 9.0):
                 subject = self.make(self._near(distance), Static((2, 1)))
-                assert len(self._run(subject, plans, Limits(max_tokens=30).context(self.text))) > 30
+                assert len(self._run(subject, plans, ContractLimits(max_tokens=30).context(self.text))) > 30
 
     def test_text_may_go_back(self) -> None:
         """Another text is drafted for as by a fresh drafter, and what the two share is not evaluated again."""
         plan = Plan("it", 3, 3, Draw.COUPLED)
         for again in (self.text, (*self.text, 0, 3, 3), self.text[:2], (3, 3, 3)):
             used, fresh = (self.make(self._near(1.0), Chain()) for _ in range(2))
-            before = self._run(used, [plan], Limits(max_tokens=12).context(self.text))
+            before = self._run(used, [plan], ContractLimits(max_tokens=12).context(self.text))
             shared = next((i for i, (a, b) in enumerate(zip(before, again, strict=False)) if a != b), len(again))
             gone = len(before) - min(shared, len(again) - 1)
-            texts = (Limits(max_tokens=12).context(again) for _ in range(2))
+            texts = (ContractLimits(max_tokens=12).context(again) for _ in range(2))
             assert self._run(used, [plan], next(texts), gone) == self._run(fresh, [plan], next(texts))
 
     def _near(self, distance: float) -> Table:
@@ -289,7 +298,7 @@ class DrafterContract:
             assert dist is None or dist.prob(token) > 0.0
             assert dist is not None or draft.draws[node] in (Draw.FIXED, Draw.COUPLED)
 
-    def _run(self, subject: Subject, plans: Sequence[Plan], context: Context, forgotten: int = 0) -> list[int]:
+    def _run(self, subject: DrafterUnderTest, plans: Sequence[Plan], context: Context, forgotten: int = 0) -> list[int]:
         """Generate to the end and check the caches after every pass; return the whole text.
 
         The verifier is the coupled one: it takes every kind of draft, and a perfect one whole.

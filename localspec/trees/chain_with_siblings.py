@@ -65,7 +65,7 @@ class ChainWithSiblings:
 
 
 @dataclass(slots=True)
-class Slot:
+class SiblingSlot:
     """The place for the next sibling below `node`. `expected_gain` is its chance to be accepted, or a bound of it."""
 
     node: int
@@ -75,15 +75,15 @@ class Slot:
     children: Iterator[Drawn] | None = field(default=None)  # None: not looked at
     child: Drawn | None = None
 
-    def __lt__(self, other: Slot) -> bool:
+    def __lt__(self, other: SiblingSlot) -> bool:
         """The one that promises most comes first, of equals the one nearer the root."""
         return (-self.expected_gain, self.node) < (-other.expected_gain, other.node)
 
 
-def _along(builder: TreeBuilder, plan: Plan) -> Iterator[Slot]:
+def _along(builder: TreeBuilder, plan: Plan) -> Iterator[SiblingSlot]:
     """Yield a slot for each node of a chain but the last, whose distribution may not be known."""
     reach = 1.0
     for node in range(len(builder.paths) - 1):
         accepted = reach * plan.acceptance.chance(builder.share(node + 1), 0)
-        yield Slot(node, reach - accepted, reach - accepted)
+        yield SiblingSlot(node, reach - accepted, reach - accepted)
         reach = accepted

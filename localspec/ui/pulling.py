@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from localspec.models.pull import Progress
+from localspec.models.pull import DownloadProgress
 from localspec.sanitize import one_line
 
 
-def label(file: Progress, width: int) -> str:
+def label(file: DownloadProgress, width: int) -> str:
     """Return a file's name, cut at its start where it is long."""
     name = one_line(file.item.file.name.rpartition("/")[2])
     return name if len(name) <= width else f"…{name[1 - width :]}"
-
-
-def gigabytes(n: float) -> str:
-    """Return bytes as people say them."""
-    return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB"
 
 
 def duration(seconds: float) -> str:

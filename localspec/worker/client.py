@@ -38,7 +38,7 @@ from localspec.settings.request import LoadSettings, Request, to_wire
 from localspec.worker.process import CRASH, Child, ProtocolError, last_lines
 
 if TYPE_CHECKING:
-    from localspec.control.timing import Survey
+    from localspec.control.timing import SurveyRequest
     from localspec.lossless.questions import Question
 
 # Until an event says more.
@@ -133,7 +133,7 @@ class Worker:
 
         return self._request(child, "inspect", {"question": question_to_wire(question)})
 
-    def survey(self, asked: Survey) -> Iterator[Event]:
+    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
         """Time the pair's passes; ends after Inspected, with Loading events on the way. As `generate` otherwise."""
         return self._request(self._loaded_child(), "survey", {"survey": asdict(asked)})
 

@@ -1,6 +1,6 @@
-"""The child process: runs a Session and writes events. `localspec.worker.client` starts it and documents the pipes.
+"""The child process: loads a pair, answers with it, writes events. `localspec.worker.client` starts it.
 
-Invariants: only the main thread touches the session and writes events; the watching thread sets the cancel flag while
+Invariants: only the main thread touches the pair and writes events; the watching thread sets the cancel flag while
 the main thread decodes, and ends the process when its parent is gone.
 """
 
@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from localspec.backends.binding import Binding
-from localspec.engine import peak_memory
-from localspec.engine.events import Event, Failed, Finished, Inspected, Loaded, to_wire
+from localspec.engine.events import Event, EventsThen, Failed, Finished, Inspected, Loaded, to_wire
 from localspec.errors import InternalError, LocalspecError, NotFoundError, ResourceError
-from localspec.settings.request import load_settings_from_wire, request_from_wire
+from localspec.settings.request import LoadSettings, load_settings_from_wire, request_from_wire
 
 if TYPE_CHECKING:
-    from localspec.session.session import Session
+    from localspec.engine.protocols import Cancel
+    from localspec.session.loaded_pair import LoadedPair
 
 GRACE = 1.0  # seconds between the parent's end and ours
 # What a pass is told with, while the next one waits: events are trees, in which nobody need look for circles.
@@ -47,12 +47,12 @@ class CancelFlag:
 
 
 class Server:
-    """Runs one command after another on one session at a time."""
+    """Runs one command after another on one pair at a time."""
 
     def __init__(self, events: int, cancel: CancelFlag) -> None:
         self._events = events
         self._cancel = cancel
-        self._session: Session | None = None
+        self._pair: LoadedPair | None = None
         self._binding = Binding()
 
     def serve(self, command: dict[str, Any]) -> None:
@@ -90,39 +90,39 @@ class Server:
 
     def close(self) -> None:
         """Free the models."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        if self._pair is not None:
+            self._pair.close()
+            self._pair = None
 
     def _load(self, command: dict[str, Any]) -> Iterator[Event]:
         self.close()
         settings = load_settings_from_wire(command["settings"])
         with self._binding.loading(settings.threads):
-            session_class = _session_class()
-        self._session = session_class(self._cancel)
-        for event in self._session.load(settings):
-            if isinstance(event, Loaded):
-                self._binding.hold(event.threads)
-            yield event
+            load = _load_function()
+        self._pair = yield from load(settings, self._cancel)
+        self._binding.hold(self._pair.threads)
 
     def _generate(self, command: dict[str, Any]) -> Iterator[Event]:
-        if self._session is None:
-            raise InternalError("No model is loaded", hint="report this")
-        yield from self._session.generate(request_from_wire(command["request"]))
+        pair = self._loaded()
+        yield from pair.answer(request_from_wire(command["request"]))
 
     def _inspect(self, command: dict[str, Any]) -> Iterator[Event]:
-        if self._session is None:
-            raise InternalError("No model is loaded", hint="report this")
+        pair = self._loaded()
         from localspec.lossless.questions import from_wire
 
-        yield from self._session.inspect(from_wire(command["question"]))
+        yield from pair.inspect(from_wire(command["question"]))
 
     def _survey(self, command: dict[str, Any]) -> Iterator[Event]:
-        if self._session is None:
-            raise InternalError("No model is loaded", hint="report this")
-        from localspec.control.timing import Survey
+        pair = self._loaded()
+        from localspec.control.timing import SurveyRequest
 
-        yield from self._session.survey(Survey.from_wire(command["survey"]))
+        yield from pair.survey(SurveyRequest.from_wire(command["survey"]))
+
+    def _loaded(self) -> LoadedPair:
+        """Return the pair; raise InternalError before one is loaded."""
+        if self._pair is None:
+            raise InternalError("No model is loaded", hint="report this")
+        return self._pair
 
     def _last_event(self, error: Exception, wall_ms: float) -> Event:
         """Return the event that ends a request which raised `error`."""
@@ -131,7 +131,9 @@ class Server:
         from localspec.engine.protocols import Cancelled  # late: it loads numpy
 
         if isinstance(error, Cancelled):
-            peak = peak_memory.of_process()
+            from localspec.engine.event_stream import peak_memory
+
+            peak = peak_memory()
             return Finished(reason="interrupted", tail="", wall_ms=wall_ms, ttft_ms=0.0, peak_memory=peak)
         with contextlib.suppress(OSError):  # the log's disk may be full
             traceback.print_exception(error)
@@ -183,22 +185,22 @@ def _watch(control: int, cancel: CancelFlag) -> None:
     os._exit(0)
 
 
-def _session_class() -> type[Session]:
-    """Import the session, and with it llama.cpp; raises NotFoundError where that is not installed or does not load."""
+def _load_function() -> Callable[[LoadSettings, Cancel], EventsThen[LoadedPair]]:
+    """Import `load`, and with it llama.cpp. Raises NotFoundError where that is not installed or cannot be loaded."""
     try:
-        from localspec.session.session import Session
+        from localspec.session.loading import load
     except (ImportError, OSError, RuntimeError) as error:
         if isinstance(error, ImportError) and str(error.name).startswith("localspec"):
             raise  # our own mistake
         hint = "localspec doctor, which says the line that installs it anew"
         raise NotFoundError(f"llama.cpp cannot be loaded: {error}", hint=hint) from error
     _echo_log()
-    return Session
+    return load
 
 
 def _echo_log() -> None:
     """Let llama.cpp's log reach ours."""
-    from localspec.backends.log import LOG
+    from localspec.backends.lib import LOG
 
     LOG.is_echoing = True
 

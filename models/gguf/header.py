@@ -18,8 +18,8 @@ from localspec.errors import IntegrityError
 from localspec.models.gguf.cursor import Cursor, Limits
 from localspec.models.gguf.open import check_magic, open_regular
 from localspec.models.gguf.tensors import TensorInfo, check_places, read_tensors
-from localspec.models.gguf.text import shown
-from localspec.models.gguf.values import Pair, Strings, Value, read_pairs
+from localspec.models.gguf.values import KeyValue, Strings, Value, read_pairs
+from localspec.sanitize import shown
 
 __all__ = ["Header", "Limits", "Strings", "TensorInfo", "Value", "read_header", "unusable"]
 
@@ -93,7 +93,7 @@ def unusable(header: Header, why: str) -> IntegrityError:
     )
 
 
-def _alignment(cursor: Cursor, pair: Pair | None) -> int:
+def _alignment(cursor: Cursor, pair: KeyValue | None) -> int:
     if pair is None:
         return _DEFAULT_ALIGNMENT
     if pair.type != "u32":

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.header import Header, unusable
-from localspec.models.gguf.text import shown
+from localspec.sanitize import shown
 
 COUNTS = ("arr[u32]", "arr[i32]")  # the types of a number for each layer
 _MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS

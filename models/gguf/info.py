@@ -15,9 +15,9 @@ from localspec.models.gguf.archs import KNOWN, RECURRENT
 from localspec.models.gguf.header import Header, unusable
 from localspec.models.gguf.hparams import COUNTS, check_hparams, check_weights
 from localspec.models.gguf.kind import check_kind
-from localspec.models.gguf.text import shown
 from localspec.models.gguf.types import FILE_TYPES
 from localspec.models.gguf.vocab import Vocab, read_vocab
+from localspec.sanitize import shown
 
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS; llama.cpp aborts beyond it
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from localspec.errors import NotFoundError
 from localspec.models.gguf.cursor import Cursor
-from localspec.models.gguf.text import shown
+from localspec.sanitize import shown
 
 MAGIC = b"GGUF"
 SUPPORTED_VERSIONS = (2, 3)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from localspec.errors import IntegrityError, NotFoundError
 from localspec.models.gguf.header import Header, Limits, read_header
-from localspec.models.gguf.text import shown
+from localspec.sanitize import shown
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 _AGAIN = "download the parts again, all of the same version"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.models.gguf.cursor import Cursor
-from localspec.models.gguf.text import shown
 from localspec.models.gguf.types import TENSOR_TYPES
+from localspec.sanitize import shown
 
 _MAX_NAME = 63  # GGML_MAX_NAME less the closing zero
 _MAX_DIMS = 4

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import overload
 
 from localspec.models.gguf.cursor import Cursor
-from localspec.models.gguf.text import shown
 from localspec.models.gguf.types import ARRAY_TYPE, STRING_TYPE, VALUE_FORMATS, VALUE_TYPES
+from localspec.sanitize import shown
 
 _MAX_KEY = 65535  # the format's own limit
 _MIN_PAIR = 8 + 1 + 4 + 1  # length, a key of one byte, a type, a value of one byte
@@ -65,7 +65,7 @@ Value = bool | int | float | str | Strings | Sequence[int] | Sequence[float]
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyValue:
     """One key with its value; `type` is llama.cpp's name of the value's type: u32, str, arr[f32] ..."""
 
     key: str
@@ -73,10 +73,10 @@ class Pair:
     value: Value
 
 
-def read_pairs(cursor: Cursor, count: int) -> dict[str, Pair]:
+def read_pairs(cursor: Cursor, count: int) -> dict[str, KeyValue]:
     """Read `count` key-value pairs; raise IntegrityError for whatever llama.cpp would not survive or refuse."""
     cursor.claim_entries(count, _MIN_PAIR, "metadata entries")
-    pairs: dict[str, Pair] = {}
+    pairs: dict[str, KeyValue] = {}
     for index in range(count):
         cursor.tick()
         key = cursor.string(f"the key of metadata entry {index}", _MAX_KEY)
@@ -91,13 +91,13 @@ def read_pairs(cursor: Cursor, count: int) -> dict[str, Pair]:
     return pairs
 
 
-def _read_pair(cursor: Cursor, key: str) -> Pair:
+def _read_pair(cursor: Cursor, key: str) -> KeyValue:
     what = f"the value of '{shown(key)}'"
     kind = cursor.u32(what)
     if kind not in VALUE_TYPES:
         raise cursor.bad(f"{what} has the unknown type {kind}")
     if kind != ARRAY_TYPE:
-        return Pair(key, VALUE_TYPES[kind], _read_scalar(cursor, kind, what))
+        return KeyValue(key, VALUE_TYPES[kind], _read_scalar(cursor, kind, what))
     kind = cursor.u32(what)
     if kind == ARRAY_TYPE:
         raise cursor.bad(f"{what} is an array of arrays, which llama.cpp does not read")
@@ -105,7 +105,7 @@ def _read_pair(cursor: Cursor, key: str) -> Pair:
         raise cursor.bad(f"{what} is an array of the unknown type {kind}")
     count = cursor.u64(what)
     read = _read_strings if kind == STRING_TYPE else _read_numbers
-    return Pair(key, f"arr[{VALUE_TYPES[kind]}]", read(cursor, kind, count, what))
+    return KeyValue(key, f"arr[{VALUE_TYPES[kind]}]", read(cursor, kind, count, what))
 
 
 def _read_scalar(cursor: Cursor, kind: int, what: str) -> Value:

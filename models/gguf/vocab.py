@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.models.gguf.header import Header, Strings, unusable
-from localspec.models.gguf.text import quoted, shown
+from localspec.sanitize import quoted, shown
 
 _BYTE_TOKEN = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
 _MAX_TOKENS = 1 << 20  # four times the largest known

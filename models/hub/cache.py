@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError
-from localspec.models.gguf.text import shown
 from localspec.models.hub.files import is_model, select
+from localspec.models.hub.problems import hub_settings
 from localspec.models.hub.remote import COMMIT, MAIN
-from localspec.models.hub.settings import hub_settings
 from localspec.models.names import HubName, check_file_name
+from localspec.sanitize import shown
 
 PARTIAL = ".localspec.incomplete"  # after a blob's name: what a pull has of it
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what file systems without links answer

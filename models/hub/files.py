@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from localspec.errors import IntegrityError, UsageError
-from localspec.models.gguf.text import shown
 from localspec.models.names import HubName, check_file_name
+from localspec.sanitize import shown
 
 DEFAULT_QUANT = "Q4_K_M"
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Any
 
-from localspec.errors import LocalspecError, NetworkError, NotFoundError
-from localspec.models.gguf.text import shown
-from localspec.models.hub.settings import offline_variables
+from localspec.errors import LocalspecError, NetworkError, NotFoundError, UsageError
+from localspec.sanitize import shown
 
 _TOKEN = re.compile(r"hf_[A-Za-z0-9]+")
 _PASSWORD = re.compile(r"(?<=//)[^/@\s]+(?=@)")
@@ -154,3 +155,22 @@ def _said(error: Exception) -> str:
     """Return an error's own words as one short line without a token or a password in it."""
     words = " ".join(str(error).split()) or type(error).__name__
     return shown(_PASSWORD.sub("…", _TOKEN.sub("hf_…", words))[:200], limit=200)
+
+
+def hub_settings() -> ModuleType:
+    """Return the library's constants. Raises UsageError where a variable has a value that it cannot read."""
+    try:
+        from huggingface_hub import constants
+    except ValueError as error:
+        raise UsageError(
+            f"an HF_ variable of the environment has no valid value: {shown(str(error))}",
+            hint="check HF_ENDPOINT and HF_HUB_DOWNLOAD_TIMEOUT (env | grep HF_), or unset them",
+        ) from error
+    return constants
+
+
+def offline_variables() -> str:
+    """Return the variables that forbid the network, with blanks between; the library takes either of two."""
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    is_true = hub_settings().ENV_VARS_TRUE_VALUES
+    return " ".join(name for name in names if os.environ.get(name, "").upper() in is_true) or names[0]

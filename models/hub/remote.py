@@ -19,10 +19,9 @@ from urllib.parse import urlsplit
 
 from localspec import __version__
 from localspec.errors import IntegrityError, NetworkError, UsageError
-from localspec.models.gguf.text import shown
 from localspec.models.hub.files import Listed, Listing, require_safe
-from localspec.models.hub.problems import is_passing, translated, wait_wanted
-from localspec.models.hub.settings import hub_settings
+from localspec.models.hub.problems import hub_settings, is_passing, translated, wait_wanted
+from localspec.sanitize import shown
 
 MAIN = "main"
 TRIES = 4

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.errors import LocalspecError, ResourceError
-from localspec.models.gguf.text import shown
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile, blob_lock
 from localspec.models.hub.files import select
 from localspec.models.hub.receipts import Receipts
 from localspec.models.names import HubName
+from localspec.sanitize import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Protocol
 
 from localspec.errors import IntegrityError, NetworkError, ResourceError
-from localspec.models.gguf.text import shown
 from localspec.models.hub.cache import PARTIAL, Cache, blob_lock
 from localspec.models.hub.files import Listed, Listing
 from localspec.models.hub.partial import Partial, hash_of, partial_file
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
+from localspec.sanitize import shown
 
 LOCK_WAIT = 0.5  # seconds between two looks at a lock that another process holds
 FRUITLESS = 5  # tries in a row that brought nothing, before the transfer fails
@@ -35,7 +35,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-class Cancelled(Exception):
+class DownloadCancelled(Exception):
     """Whoever wanted the file wants it no longer. What has come is kept."""
 
 
@@ -255,7 +255,7 @@ class Transfer:
 
     def _look(self) -> None:
         if self.watch.is_cancelled:
-            raise Cancelled
+            raise DownloadCancelled
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import ResourceError
-from localspec.models.gguf.text import shown
 from localspec.models.plan.machine import Points, Rates
+from localspec.sanitize import shown
 
 SCHEMA = "localspec.machine/1"
 FILE = "rates.json"

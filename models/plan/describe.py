@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from localspec.models.plan.layout import Layout
-from localspec.models.plan.search import Models, Plan
+from localspec.models.plan.search import Models, PlacementPlan
 
 
-def to_wire(plan: Plan, models: Models) -> dict[str, Any]:
+def to_wire(plan: PlacementPlan, models: Models) -> dict[str, Any]:
     """Return the JSON object of a plan; sizes in bytes."""
     return {
         "target": _layout(plan.target, len(models.target.layers)),

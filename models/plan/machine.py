@@ -56,7 +56,7 @@ def flat(bytes_per_s: float, source: str) -> Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class MachineDevice:
     """A device other than the CPU. `memory` bytes of it are free.
 
     `is_unified`: its memory is the main memory. `is_remote`: it is behind a network. `is_integrated`: it reads main
@@ -86,16 +86,16 @@ class Machine:
 
     ram: int
     cores: int = 0
-    devices: tuple[Device, ...] = ()
+    devices: tuple[MachineDevice, ...] = ()
     cpu: Rates | None = None
     disk: Rates | None = None
-    by_name: Mapping[str, Device] = field(init=False)
+    by_name: Mapping[str, MachineDevice] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {device.name: device for device in self.devices})
 
     @property
-    def fastest_first(self) -> tuple[Device, ...]:
+    def fastest_first(self) -> tuple[MachineDevice, ...]:
         """Return the devices, the fastest at reading first."""
         return tuple(sorted(self.devices, key=lambda device: device.order.seconds_per_byte("Q8_0", 1)))
 

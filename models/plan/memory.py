@@ -16,9 +16,12 @@ devices other than the CPU and the RPC backend's add was not measured; planning 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
+from localspec.models.plan.machine import CPU, Machine, MachineDevice
+from localspec.tuning import MARGIN_DEVICE, MARGIN_RAM
 
 PAD = 256  # llama.cpp rounds contexts up to this
 
@@ -90,3 +93,24 @@ def compute_bytes(parts: Anatomy, context: ContextPlan, *, has_layers: bool, has
     if has_head:
         stages.append(4 * min(context.n_outputs, batch) * parts.n_vocab + 8 * batch * parts.width)
     return max(stages) + mask
+
+
+def usable(device: MachineDevice) -> int:
+    """Return the bytes of a device that a plan may fill."""
+    return int(device.memory * (1 - MARGIN_DEVICE))
+
+
+def ram_room(machine: Machine, use: Mapping[str, Use]) -> int:
+    """Return the main memory left for mapped weights; below zero where not even the rest fits."""
+    unified = sum(one.total for name, one in use.items() if name != CPU and machine.by_name[name].is_unified)
+    return int(machine.ram * (1 - MARGIN_RAM)) - use[CPU].allocated - unified
+
+
+def missing(machine: Machine, use: Mapping[str, Use], *, is_mapped: bool) -> int:
+    """Return by how many bytes a plan exceeds the memory, 0 where it fits.
+
+    Mapped weights may exceed main memory: they are then read from the disk as they are used.
+    """
+    over = [one.total - usable(machine.by_name[name]) for name, one in use.items() if name != CPU]
+    room = ram_room(machine, use)
+    return max(0, *over, -room if is_mapped else use[CPU].weights - room)

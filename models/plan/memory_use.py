@@ -27,7 +27,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LayerSpan:
     """The layers from `start` to before `end` that are at `place`, and how many bytes of theirs are what."""
 
     place: str
@@ -91,7 +91,7 @@ class MemoryUse:
             n_bytes += self.parts.largest  # a prompt's rows are multiplied here by weights that are copied over for it
         return n_bytes
 
-    def _spans(self, layout: Layout) -> Iterator[Span]:
+    def _spans(self, layout: Layout) -> Iterator[LayerSpan]:
         """Yield the runs of layers, main memory's first; the head belongs to the last one and is not counted."""
         start = 0
         counts = (self.n + 1 - layout.n_offloaded, *layout.counts)
@@ -99,7 +99,7 @@ class MemoryUse:
             end = start + count
             low, high = min(start, self.n), min(end, self.n)
             behind = min(max(layout.cpu_experts, low), high) if place != CPU else low
-            yield Span(
+            yield LayerSpan(
                 place,
                 low,
                 high,

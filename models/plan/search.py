@@ -14,16 +14,13 @@ from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.layout import ON_CPU, Layout, whole
 from localspec.models.plan.machine import CPU, DISK, Machine
-from localspec.models.plan.memory import ContextPlan, Use
-from localspec.models.plan.memory_limits import missing, ram_room, usable
+from localspec.models.plan.memory import ContextPlan, Use, missing, ram_room, usable
 from localspec.models.plan.memory_use import MemoryUse
 from localspec.models.plan.speed import LONGEST_DRAFT, pass_seconds, tokens_per_pass
+from localspec.tuning import DEFAULT_CTX, SMALLEST_CTX, TINY_WEIGHTS
 
 ACCEPTANCE = 0.7  # of a draft token, until somebody says better: an assumption, and called one wherever it shows
-DEFAULT_CTX = 4096  # as in backends.context
-SMALLEST_CTX = 512
 MAX_PERMUTED = 3
-TINY = 32 << 20  # bytes of weights: one thread is fastest (see backends.threads)
 _ANOTHER = ""  # a name that no device has
 
 
@@ -56,7 +53,7 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """One way to place a pair, with what it takes and how fast it is predicted to be.
 
     `threads` is 0 where the cores are not known. `use` is by place, both models together. `k` is the draft length the
@@ -79,12 +76,14 @@ class Plan:
     basis: str
 
 
-def best(machine: Machine, models: Models, request: PlacementRequest | None = None) -> Plan:
+def best(machine: Machine, models: Models, request: PlacementRequest | None = None) -> PlacementPlan:
     """Return the fastest plan that fits; raises ResourceError, with how much is missing, if none does."""
     return best_and_plain(machine, models, request)[0]
 
 
-def best_and_plain(machine: Machine, models: Models, request: PlacementRequest | None = None) -> tuple[Plan, Plan]:
+def best_and_plain(
+    machine: Machine, models: Models, request: PlacementRequest | None = None
+) -> tuple[PlacementPlan, PlacementPlan]:
     """Return the plan to follow, and the fastest one without the draft, which leaves more room to the target.
 
     Raises ResourceError, with how much is missing, if nothing fits.
@@ -100,11 +99,11 @@ def best_and_plain(machine: Machine, models: Models, request: PlacementRequest |
     raise search.too_large()
 
 
-def alternatives(machine: Machine, models: Models, request: PlacementRequest | None = None) -> list[Plan]:
+def alternatives(machine: Machine, models: Models, request: PlacementRequest | None = None) -> list[PlacementPlan]:
     """Return the best plan for each place of the draft, for none, and with the target on the CPU; the best first."""
     search = Search(machine, models, request)
     chosen = best(machine, models, search.request)
-    rows: dict[object, Plan] = {}
+    rows: dict[object, PlacementPlan] = {}
     for plan in sorted(search.candidates(chosen.context.n_ctx), key=_rank):
         rows.setdefault(None if plan.draft is None else plan.draft.devices, plan)
         if not plan.target.n_offloaded:
@@ -132,7 +131,7 @@ class Search:
             yield n
             n //= 2
 
-    def candidates(self, n_ctx: int) -> Iterator[Plan]:
+    def candidates(self, n_ctx: int) -> Iterator[PlacementPlan]:
         """Yield every plan considered, each of which fits."""
         for kv_type in ("f16", "q8_0") if self.request.kv_type == "auto" else (self.request.kv_type,):
             context = ContextPlan(n_ctx, kv_type, self.request.has_flash)
@@ -145,7 +144,7 @@ class Search:
                     if plan is not None:
                         yield plan
 
-    def predict(self, context: ContextPlan, target: Layout, draft: Layout | None) -> Plan | None:
+    def predict(self, context: ContextPlan, target: Layout, draft: Layout | None) -> PlacementPlan | None:
         """Return what placing the pair so comes to, None if it does not fit."""
         ledger, draft_ledger = self._ledger(context), None
         use = dict(ledger.use(target))
@@ -161,13 +160,13 @@ class Search:
         places |= {DISK} if is_paged else set()
         is_known = all(self.machine.knows(place) for place in places)
         threads = self.request.threads or self.machine.cores
-        return Plan(
+        return PlacementPlan(
             target=target,
             draft=draft,
             context=context,
             draft_context=None if draft_ledger is None else draft_ledger.context,
             threads=threads,
-            draft_threads=None if draft_ledger is None else 1 if draft_ledger.parts.weights < TINY else threads,
+            draft_threads=None if draft_ledger is None else 1 if draft_ledger.parts.weights < TINY_WEIGHTS else threads,
             use=use,
             is_paged=is_paged,
             k=k,
@@ -276,7 +275,7 @@ class Search:
         return is_behind or (draft is not None and not draft.n_offloaded)
 
 
-def _rank(plan: Plan) -> tuple[float, bool, int, str]:
+def _rank(plan: PlacementPlan) -> tuple[float, bool, int, str]:
     return plan.seconds, plan.context.kv_type != "f16", -plan.target.n_offloaded, str(plan.draft)
 
 

@@ -7,8 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.bench.measurement import Measurement, hashed
-from localspec.bench.schedule import Cell
+from localspec.bench.measurement import Cell, Measurement, hashed
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from localspec.bench.measurement import Measurement, hashed
+from localspec.bench.measurement import Cell, Measurement, hashed
 from localspec.bench.runner import WARM_UP
-from localspec.bench.schedule import Cell
 from localspec.settings.request import Request
 from localspec.worker.client import FRAME
 

@@ -12,7 +12,7 @@ import pytest
 from localspec.engine.events import Inspected
 from localspec.errors import UsageError
 from localspec.lossless.questions import DistributionQuestion, ForkQuestion
-from localspec.session.session import Session
+from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.ui.stats import Stats
 from tests.integration import pair
@@ -21,22 +21,20 @@ REQUEST = Request(prompt="Once upon a time there was a king who had", max_tokens
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    made = Session(lambda: False)
-    for _ in made.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT), ctx=512, threads=1)):
-        pass
+def session() -> Iterator[LoadedPair]:
+    made, _ = pair.load_pair(LoadSettings(str(pair.TARGET), str(pair.DRAFT), ctx=512, threads=1))
     yield made
     made.close()
 
 
-def answer(session: Session, request: Request) -> Stats:
+def answer(session: LoadedPair, request: Request) -> Stats:
     stats = Stats()
-    for event in session.generate(request):
+    for event in session.answer(request):
         stats.observe(event)
     return stats
 
 
-def test_a_cold_answer_reads_its_whole_prompt(session: Session) -> None:
+def test_a_cold_answer_reads_its_whole_prompt(session: LoadedPair) -> None:
     answer(session, REQUEST)
     warm, cold = answer(session, REQUEST), answer(session, replace(REQUEST, cold=True))
     assert warm.prefilled is not None
@@ -46,7 +44,7 @@ def test_a_cold_answer_reads_its_whole_prompt(session: Session) -> None:
     assert warm.text == cold.text
 
 
-def test_a_cold_lookup_has_forgotten_the_answer(session: Session) -> None:
+def test_a_cold_lookup_has_forgotten_the_answer(session: LoadedPair) -> None:
     """Warm, it looks the same answer up and is right; cold, it is as the first time."""
     lookup = replace(REQUEST, speculation=Speculation(method="ngram-cache"), max_tokens=48, cold=True)
     first = answer(session, lookup)
@@ -56,7 +54,7 @@ def test_a_cold_lookup_has_forgotten_the_answer(session: Session) -> None:
     assert (again.accepted, again.drafted, again.passes) == (first.accepted, first.drafted, first.passes)
 
 
-def test_a_cold_lookup_leaves_the_file_of_earlier_runs_alone(session: Session, tmp_path: Path) -> None:
+def test_a_cold_lookup_leaves_the_file_of_earlier_runs_alone(session: LoadedPair, tmp_path: Path) -> None:
     """Else a bench would look the first answer up in the second round, and fill the file with its texts."""
     options = Speculation(method="ngram-cache", options=(("file", str(tmp_path / "file")),))
     lookup = replace(REQUEST, speculation=options, max_tokens=48, cold=True)
@@ -70,7 +68,7 @@ def test_a_cold_lookup_leaves_the_file_of_earlier_runs_alone(session: Session, t
 
 
 @pytest.mark.parametrize("n", [1, 5, 1000])
-def test_a_prompt_is_cut_to_its_first_tokens(session: Session, n: int) -> None:
+def test_a_prompt_is_cut_to_its_first_tokens(session: LoadedPair, n: int) -> None:
     whole = answer(session, REQUEST).prefilled
     made = answer(session, replace(REQUEST, prompt_tokens=n)).prefilled
     assert whole is not None
@@ -88,7 +86,7 @@ def test_a_prompt_is_not_cut_to_nothing() -> None:
     [Speculation(k=3), Speculation(tree="dyspec:8"), Speculation(method="early-exit"), Speculation(method="lookahead")],
     ids=lambda one: f"{one.method}-{one.tree}",
 )
-def test_questions_leave_the_session_as_they_found_it(session: Session, speculation: Speculation) -> None:
+def test_questions_leave_the_session_as_they_found_it(session: LoadedPair, speculation: Speculation) -> None:
     """An answer after a question is the answer before it, and the question itself can be asked again."""
     request = replace(REQUEST, speculation=speculation, sampling=Sampling(seed=3), cold=True)
     before = answer(session, request)
@@ -102,7 +100,7 @@ def test_questions_leave_the_session_as_they_found_it(session: Session, speculat
     assert answer(session, request).text == before.text
 
 
-def _inspected(session: Session, question: ForkQuestion | DistributionQuestion) -> dict[str, Any]:
+def _inspected(session: LoadedPair, question: ForkQuestion | DistributionQuestion) -> dict[str, Any]:
     last = list(session.inspect(question))[-1]
     assert isinstance(last, Inspected)
     return last.content

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.bench.hashes import Hashes
-from localspec.bench.measurement import Measurement, from_wire
-from localspec.bench.schedule import Cell
+from localspec.bench.measurement import Cell, Measurement, from_wire
 from scripts.matrix import DRAFTS, Matrix, code, is_late, report, state_of
 
 EMPTY = Measurement(

@@ -14,9 +14,8 @@ from typing import Any, cast
 import pytest
 
 from localspec.bench.contenders import parse_contenders
-from localspec.bench.measurement import Measurement
-from localspec.bench.runner import WARM_UP, Job
-from localspec.bench.schedule import Cell
+from localspec.bench.measurement import Cell, Measurement
+from localspec.bench.runner import WARM_UP, BenchJob
 from localspec.bench.suites import Prompt, Suite
 from localspec.settings.request import LoadSettings, Request
 from scripts import peers
@@ -120,7 +119,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch, seed: int | None) -> tuple[list[int |
     monkeypatch.setattr(peers, "Worker", workers)
     monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: server._measured(cell, 1, answer))
     suite = Suite("three", tuple(Prompt(str(i), "a") for i in range(3)), is_chat=False)
-    job = Job(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=seed)
+    job = BenchJob(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=seed)
     server = peers.Server(Path("none"), settings([], has_draft=False)[0], Path("t"), None, 1, 512)
     for repeat in range(job.repeats):
         list(peers.run(job, repeat, LoadSettings("t"), {server.setting.name: server}, {}))
@@ -170,7 +169,7 @@ def test_llama_bench_is_asked_beside_every_answer_at_the_depth_of_its_prompt(
     monkeypatch.setattr(Server, "ask", lambda self, cell, request, text: answer(cell, len(text)))
     monkeypatch.setattr(peers, "measured", lambda cell, stats, joules: answer(cell, 10 + cell.prompt))
     suite = Suite("three", tuple(Prompt(str(i), "a" * (10 + i)) for i in range(3)), is_chat=False)
-    job = Job(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=1)
+    job = BenchJob(suite, parse_contenders("plain", has_draft=False), (0.8,), repeats=2, max_tokens=99, seed=1)
     bench = Recorded()
     benches = cast(Any, {"llama-bench fa=off": bench})
     monkeypatch.setattr(peers, "Worker", Heard())
@@ -181,7 +180,7 @@ def test_llama_bench_is_asked_beside_every_answer_at_the_depth_of_its_prompt(
 def test_orders_are_drawn_and_llama_bench_is_never_first() -> None:
     """Fixed turns would give one contender the same neighbour every time."""
     suite = Suite("forty", tuple(Prompt(str(i), "a") for i in range(40)), is_chat=False)
-    job = Job(suite, parse_contenders("plain", has_draft=False), (0.0, 0.8), repeats=2, max_tokens=9)
+    job = BenchJob(suite, parse_contenders("plain", has_draft=False), (0.0, 0.8), repeats=2, max_tokens=9)
     names, benches = ["llama-server none", "plain"], ["llama-bench fa=off", "llama-bench fa=on"]
     cells = list(peers.turns(job, 0, names, benches))
     assert cells == list(peers.turns(job, 0, names, benches))
@@ -308,7 +307,7 @@ def test_what_was_measured_outlasts_a_server_that_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answered(
-        job: Job, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
+        job: BenchJob, repeat: int, load: LoadSettings, servers: dict[str, Server], benches: dict[str, Bench]
     ) -> Iterator[Measurement]:
         timings = {"prompt_n": 9, "prompt_ms": 3.0, "predicted_n": 33, "predicted_ms": 64.0}
         cell = Cell(0, 0.0, "plain", repeat)

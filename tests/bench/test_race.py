@@ -11,7 +11,7 @@ import pytest
 from localspec.bench.diagnosis import Examination, Templates
 from localspec.bench.race import Race, judged, race
 from localspec.bench.statistics import Interval
-from localspec.control.timing import Survey
+from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Committed, Event, Finished, Inspected, Piece, Started, StepMs
 from localspec.settings.request import Request, Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes
@@ -37,7 +37,7 @@ class Answering:
             yield Committed(index, 9 + index, 0, 0, 0, (piece,), "x", StepMs(0.0, 10.0, 0.0, 0.0), False, "")
         yield Finished("length", "", 20.0, 10.0, 1)
 
-    def survey(self, asked: Survey) -> Iterator[Event]:
+    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
         """Tell what a doctor wants to know: passes of 10 ms, whatever their rows."""
         times = {"ms": [[rows, 10.0] for rows in range(1, 6)], "deep_ms": [], "position": 0}
         facts = {"can_rollback": True, "draft_can_rollback": True, "evaluated": 0, "major_faults": 0}

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from localspec.bench import plots
 from localspec.bench.compare import compare
-from localspec.bench.energy import Meter
+from localspec.bench.energy import EnergyMeter
 from localspec.bench.hashes import Hashes
-from localspec.bench.measurement import Measurement, from_wire
+from localspec.bench.measurement import Cell, Measurement, from_wire
 from localspec.bench.plots import draw
 from localspec.bench.result import Result, read_result
-from localspec.bench.schedule import Cell
 from localspec.bench.state import State, fingerprint
 from localspec.bench.summary import rows
 from localspec.bench.table import markdown, text
@@ -388,7 +387,7 @@ def test_a_meter_counts_through_its_wrap(tmp_path: Path) -> None:
         (tmp_path / name / "energy_uj").write_text("5\n")
     (zone / "energy_uj").write_text("9000000\n")
     (zone / "max_energy_range_uj").write_text("9999999\n")
-    meter = Meter(tmp_path)
+    meter = EnergyMeter(tmp_path)
     meter.start()
     (zone / "energy_uj").write_text("11000000\n")
     assert meter.joules() == pytest.approx(2.0)
@@ -399,7 +398,7 @@ def test_a_meter_counts_through_its_wrap(tmp_path: Path) -> None:
 
 
 def test_no_meter_is_no_error(tmp_path: Path) -> None:
-    meter = Meter(tmp_path / "nothing")
+    meter = EnergyMeter(tmp_path / "nothing")
     meter.start()
     assert meter.joules() is None
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.bench.schedule import schedule
+from localspec.bench.measurement import schedule
 from localspec.bench.statistics import ENOUGH, median_interval, percentile, ratio_interval
 
 RATES = st.lists(st.floats(0.01, 1e4), min_size=1, max_size=30)

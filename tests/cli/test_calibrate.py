@@ -12,7 +12,7 @@ import pytest
 
 from localspec.cli.staircase import staircase
 from localspec.control.prices import SIZES
-from localspec.control.timing import Survey
+from localspec.control.timing import SurveyRequest
 from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.cli.harness import REAL, ROOT, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair
 
@@ -44,7 +44,7 @@ def test_a_pair_is_calibrated_and_the_profile_kept(tmp_path: Path) -> None:
     assert [int(rows) for rows in kept] == list(SIZES)
     assert kept["64"] == pytest.approx(dict(wire["target"]["ms"])[64] / 1e3)
     for lone in (1, 4):
-        told = staircase({**wire, "profile": {**wire["profile"], "lone": lone}}, Survey())
+        told = staircase({**wire, "profile": {**wire["profile"], "lone": lone}}, SurveyRequest())
         assert ("a token alone is given a pass of 4 rows" in told) == (lone == 4)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.bench.answers import Answer, Surveyed
+from localspec.bench.answers import Answer, SurveyReport
 from localspec.bench.diagnosis import Evidence, Tried, best_chain, break_even
 from localspec.bench.race import Race, Round
 from localspec.cli.doctor.case import Case
@@ -40,7 +40,9 @@ MOSTLY_DENSE = replace(EXPERTS, layers=(Layer(900, 90, 1, 1),))
 HIGH, LOW, NONE = Tried(800, 1000, 3), Tried(200, 1000, 3), Tried(0, 0, 3)
 
 
-def passes(cost: Callable[[int], float] = lambda rows: 99 + rows, draft: float | None = 8.0, **facts: Any) -> Surveyed:
+def passes(
+    cost: Callable[[int], float] = lambda rows: 99 + rows, draft: float | None = 8.0, **facts: Any
+) -> SurveyReport:
     """Return what a survey tells of a machine whose target passes take `cost` ms by rows."""
 
     def times(ms: Callable[[int], float], sizes: tuple[int, ...]) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def passes(cost: Callable[[int], float] = lambda rows: 99 + rows, draft: float |
         "draft_threads": draft and 1, "cores": 2, "can_rollback": True, "draft_can_rollback": draft and True,
         "profile": {"ms": [], "lone": 1},
     }  # fmt: skip
-    return Surveyed({**usual, **facts})
+    return SurveyReport({**usual, **facts})
 
 
 def raced(host: float = 1.0, verify: str = "token") -> Race:
@@ -98,7 +100,7 @@ def quicker_by_four(rows: int) -> float:
 
 
 LONE = {"target": {"ms": [[1, 100.0], [5, 53.0]], "deep_ms": []}}
-LONE_CASES: dict[str, tuple[Surveyed, str]] = {
+LONE_CASES: dict[str, tuple[SurveyReport, str]] = {
     "of a survey": (passes(quicker_by_four, draft=20.0), "0.4 of a target pass, 50 ms: from 41% acceptance on"),
     "of a profile": (
         passes(quicker_by_four, draft=20.0, profile={"ms": [[1, 53.0]], "lone": 5}), "0.38 of a target pass, 53 ms",
@@ -242,7 +244,7 @@ def test_a_cause_is_named_with_its_number(changes: dict[str, Any], name: str, st
 
 
 @pytest.mark.parametrize(("first", "words"), LONE_CASES.values(), ids=LONE_CASES)
-def test_a_plain_pass_is_the_one_that_decoding_makes(first: Surveyed, words: str) -> None:
+def test_a_plain_pass_is_the_one_that_decoding_makes(first: SurveyReport, words: str) -> None:
     """A token alone gets the rows that are quickest: what is computed is against that."""
     made = found(healthy(first=first))
     assert words in made["draft"].message

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from localspec.cli.sizes import read_size
 from localspec.errors import UsageError
+from localspec.settings.sizes import read_size
 from tests.cli.harness import assert_one_line, localspec, needs_pair
 from tests.models.hollow import LLAMA_1B, LLAMA_8B, write
 

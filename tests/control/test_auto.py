@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from localspec.control.auto import Auto, Chains, Copies, Reading, Rule, Source
+from localspec.control.auto import Auto, CandidateSource, Chains, Copies, Reading, Rule
 from localspec.control.lengths import Fixed
 from localspec.control.prices import SIZES, Prices
 from localspec.control.schedule import Probing
@@ -341,7 +341,7 @@ def test_a_prompt_that_was_read_for_long_may_cost_the_answer_more() -> None:
             return 1000
 
     def plan(read: float, *sources: str) -> Plan:
-        found: dict[str, Source] = {
+        found: dict[str, CandidateSource] = {
             "copy": Copies("copy", prices, Copier(*[0.9] * 8), 8),
             "draft": Chains("draft", prices, Acceptance(Draw.IID), Shape(8, 8, 1), Draw.IID, Reader()),
         }

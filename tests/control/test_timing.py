@@ -15,8 +15,8 @@ from localspec.control.timing import (
     READ,
     ROUNDS,
     WIDTHS,
-    Survey,
-    Times,
+    ModelTimes,
+    SurveyRequest,
     add_prices,
     first_prices,
     misses_widths,
@@ -70,7 +70,7 @@ def never() -> bool:
 POSSIBLE = [rows for rows in SIZES if rows <= 64]  # of the machine above
 
 
-def finished(timing: Generator[float, None, Times]) -> Times:
+def finished(timing: Generator[float, None, ModelTimes]) -> ModelTimes:
     """Return what a timing comes to; its progress never falls."""
     shares = []
     while True:
@@ -78,7 +78,7 @@ def finished(timing: Generator[float, None, Times]) -> Times:
             shares.append(next(timing))
         except StopIteration as done:
             assert all(0.0 <= share <= 1.0 for share in shares)
-            times: Times = done.value
+            times: ModelTimes = done.value
             return times
 
 
@@ -244,6 +244,6 @@ def test_a_survey_that_is_cancelled_leaves_an_empty_cache() -> None:
 
 
 def test_a_survey_travels() -> None:
-    asked = Survey(3.0, (1, 2), is_deep=False, is_kept=True)
+    asked = SurveyRequest(3.0, (1, 2), is_deep=False, is_kept=True)
     wire = {"seconds": 3.0, "sizes": [1, 2], "is_deep": False, "is_kept": True, "least": 1}
-    assert Survey.from_wire(wire) == asked
+    assert SurveyRequest.from_wire(wire) == asked

@@ -19,12 +19,25 @@ from localspec.backends.options import LoadOptions
 from localspec.control.lengths import Fixed
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Draw, Step
+from localspec.engine.events import Event, Returning
 from localspec.engine.loop import Engine
-from localspec.engine.protocols import Controller, DraftBudget, Drafter, History, Plan, RandomSource, Shape, Verifier
+from localspec.engine.protocols import (
+    Cancel,
+    Controller,
+    DraftBudget,
+    Drafter,
+    History,
+    Plan,
+    RandomSource,
+    Shape,
+    Verifier,
+)
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods.plain import Plain
-from localspec.settings.request import Sampling
+from localspec.session.loaded_pair import LoadedPair
+from localspec.session.loading import load
+from localspec.settings.request import LoadSettings, Sampling
 from localspec.verify.match import MatchVerifier
 from tests.integration.near_ties import assert_same_text
 
@@ -40,6 +53,13 @@ OPENINGS = (
     "The ship had been three days at sea when",
     "Chapter One\n\n",
 )
+
+
+def load_pair(settings: LoadSettings, cancel: Cancel = lambda: False) -> tuple[LoadedPair, list[Event]]:
+    """Load to the end; return the pair and the events of loading."""
+    run = Returning(load(settings, cancel))
+    told = list(run)
+    return run.result, told
 
 
 @contextmanager

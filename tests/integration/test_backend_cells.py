@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.backends.cells import Cells, Copy, DraftState, Remove
+from localspec.backends.cells import Cells, CopyCells, DraftState, RemoveCells
 
 N_SEQUENCES = 6
 
@@ -28,10 +28,10 @@ class Cache:
     cells: list[Cell] = field(default_factory=list)
     n_named: int = 0
 
-    def apply(self, changes: Sequence[Copy | Remove]) -> None:
+    def apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
         for change in changes:
             for cell in self.cells:
-                if isinstance(change, Copy):
+                if isinstance(change, CopyCells):
                     if change.source in cell.sequences and change.start <= cell.position < change.end:
                         cell.sequences.add(change.target)
                 elif cell.position >= change.start:
@@ -140,7 +140,7 @@ def test_chains_stay_on_sequence_0_and_copy_nothing(lengths: list[int]) -> None:
         assert not state.copies
         assert not state.sequences
     n = sum(lengths)
-    assert cells.keep(list(range(n - 1))) == [Remove(0 if n > 1 else -1, n - 1)]
+    assert cells.keep(list(range(n - 1))) == [RemoveCells(0 if n > 1 else -1, n - 1)]
     assert cells.keep([]) == []
 
 

@@ -13,7 +13,7 @@ from localspec.backends.cgroup import core_quota, memory_room
 from localspec.backends.context import kv_bytes
 from localspec.backends.cpus import count_cores, physical_cores
 from localspec.backends.devices import GPU, INTEGRATED, Device, available_memory, devices
-from localspec.backends.log import LogRing
+from localspec.backends.lib import LogRing
 from localspec.backends.memory import ContextShape, check_context, check_weights, human
 from localspec.backends.options import LoadOptions
 from localspec.backends.placement import ALL_LAYERS, gpu_layers

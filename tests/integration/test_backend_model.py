@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from localspec.backends.lib import LOG
 from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model, build_info
-from localspec.backends.log import LOG
 from localspec.backends.options import Placement
 from localspec.engine.protocols import Cancelled
 from localspec.errors import (
@@ -23,7 +23,7 @@ from localspec.errors import (
     ResourceError,
     UsageError,
 )
-from localspec.session.loading import Loaded, inspect_model, load_model
+from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
 from scripts.make_random_gguf import Shape
 from tests.integration.gguf_models import EXACT, JAMBA, MAMBA, SLIDING, STORYTELLER, TINY, never, random_gguf
 
@@ -337,14 +337,14 @@ def test_the_bundled_pair_loads_and_writes(name: str) -> None:
         assert all(map(str.isprintable, b"".join(map(model.piece, tokens)).decode("utf-8", "ignore").split()))
 
 
-def load(path: Path) -> Loaded:
+def load(path: Path) -> LoadedModel:
     """Load a model as `localspec run` does: its header is read first."""
     loading = load_model(inspect_model(str(path)), EXACT, "target", lambda: False)
     while True:
         try:
             next(loading)
         except StopIteration as done:
-            loaded: Loaded = done.value
+            loaded: LoadedModel = done.value
             return loaded
 
 

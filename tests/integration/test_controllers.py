@@ -13,10 +13,11 @@ from localspec.engine import events
 from localspec.engine.draft import Draw
 from localspec.lossless.questions import ForkQuestion
 from localspec.session.controllers import COPY
-from localspec.session.session import Session
+from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.tuning import SHORT
 from tests.integration.gguf_models import MAMBA, TINY, Shape, random_gguf
+from tests.integration.pair import load_pair
 
 N = 80
 PLAIN = Speculation(method="plain")
@@ -34,22 +35,21 @@ BELIEFS = {
 
 
 @pytest.fixture(scope="module")
-def session(f32_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def session(f32_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedPair]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("home")))
-        opened = Session(lambda: False)
         settings = LoadSettings(
             str(f32_pair["target"]), str(f32_pair["draft"]), threads=1, kv_type="f32", flash_attn="off"
         )
-        list(opened.load(settings))
+        opened, _ = load_pair(settings)
         yield opened
         opened.close()
 
 
-def passes(session: Session, seed: int, speculation: Speculation) -> list[events.Committed]:
+def passes(session: LoadedPair, seed: int, speculation: Speculation) -> list[events.Committed]:
     sampling = Sampling(temperature=0.8, seed=seed)
     request = Request(prompt=PROMPT, max_tokens=N, sampling=sampling, speculation=speculation, cold=True)
-    return [event for event in session.generate(request) if isinstance(event, events.Committed)]
+    return [event for event in session.answer(request) if isinstance(event, events.Committed)]
 
 
 def tokens(found: list[events.Committed]) -> tuple[int, ...]:
@@ -58,10 +58,9 @@ def tokens(found: list[events.Committed]) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("belief", BELIEFS)
-def test_a_seeded_text_does_not_depend_on_the_controller(session: Session, belief: str, seed: int) -> None:
+def test_a_seeded_text_does_not_depend_on_the_controller(session: LoadedPair, belief: str, seed: int) -> None:
     """Whatever it believes of costs: the plans differ, and the text forks at most where rounding decides."""
-    assert session._controllers is not None
-    profile = session._controllers.profile
+    profile = session.controllers.profile
     usual = profile.prices
     profile.prices = BELIEFS[belief]() or usual
     found = passes(session, seed, Speculation())
@@ -79,16 +78,14 @@ def test_a_seeded_text_does_not_depend_on_the_controller(session: Session, belie
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: Session, seed: int) -> None:
+def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: LoadedPair, seed: int) -> None:
     """Where four rows were measured to cost less than one, a token is evaluated as the first of four."""
-    assert session._controllers is not None
-    assert session._target is not None
-    profile = session._controllers.profile
+    profile = session.controllers.profile
     plain = tokens(passes(session, seed, PLAIN))
-    assert session._target.backend.decode_rows == 1
+    assert session.target.backend.decode_rows == 1
     usual, profile.prices = profile.prices, prices_of({1: 0.062, 4: 0.057}, None)
     wider = tokens(passes(session, seed, PLAIN))
-    assert session._target.backend.decode_rows == 4
+    assert session.target.backend.decode_rows == 4
     profile.prices = usual
     assert wider == plain
 
@@ -96,17 +93,14 @@ def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: Session, 
 def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also where an answer came before that needed none: a token alone may have more rows only there."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    session = Session(lambda: False)
-    list(session.load(LoadSettings(str(random_gguf(TINY)), ctx=256, threads=1)))
-    assert session._target is not None
+    session, _ = load_pair(LoadSettings(str(random_gguf(TINY)), ctx=256, threads=1))
     passes(session, 1, Speculation(method="suffix", k=4))
-    assert session._controllers is not None
-    assert session._controllers.profile.prices is None, "nothing guards it, so nothing was measured"
-    assert session._target.backend.length > 0
+    assert session.controllers.profile.prices is None, "nothing guards it, so nothing was measured"
+    assert session.target.backend.length > 0
     lengths = []
-    time_rows = type(session._target.backend).time_rows
+    time_rows = type(session.target.backend).time_rows
     monkeypatch.setattr(
-        type(session._target.backend), "time_rows", lambda own, n: (lengths.append(own.length), time_rows(own, n))[1]
+        type(session.target.backend), "time_rows", lambda own, n: (lengths.append(own.length), time_rows(own, n))[1]
     )
     passes(session, 1, Speculation())
     assert set(lengths) == {0}
@@ -114,17 +108,16 @@ def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("seconds", "copies"), [(0.5 * SHORT, False), (2 * SHORT, True)])
-def test_copies_are_looked_for_where_a_pass_is_slow(session: Session, seconds: float, copies: bool) -> None:
+def test_copies_are_looked_for_where_a_pass_is_slow(session: LoadedPair, seconds: float, copies: bool) -> None:
     """Looking costs a fraction of a millisecond: a target that is faster would wait for it."""
-    controllers = session._controllers
-    assert controllers is not None
+    controllers = session.controllers
     usual, controllers.profile.prices = controllers.profile.prices, Prices({1: seconds, 8: seconds}, 1.0)
     controllers.forget()
     repeated = Request(
         prompt="the cat sat on the mat and " * 20, max_tokens=30, sampling=Sampling(temperature=0.0), cold=True
     )
     controllers._is_measured = True  # by us
-    told = [event for event in session.generate(repeated) if isinstance(event, events.Committed)]
+    told = [event for event in session.answer(repeated) if isinstance(event, events.Committed)]
     controllers.profile.prices = usual
     assert (controllers._copier is not None) == copies
     if not copies:  # and where they are looked for, whether one pays is the clock's to say
@@ -137,32 +130,28 @@ def test_nothing_is_copied_where_nothing_may_be_drafted(
 ) -> None:
     """However slow the target is, and however repetitive the text."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    session = Session(lambda: False)
-    list(session.load(LoadSettings(str(random_gguf(shape)), ctx=256, threads=1)))
-    assert session._controllers is not None
-    session._controllers.profile.prices = Prices(dict.fromkeys((1, 2, 4, 8, 17), 2 * SHORT), 1.0)
+    session, _ = load_pair(LoadSettings(str(random_gguf(shape)), ctx=256, threads=1))
+    session.controllers.profile.prices = Prices(dict.fromkeys((1, 2, 4, 8, 17), 2 * SHORT), 1.0)
     request = Request(prompt="abcabcabcabcabcabcabc", max_tokens=24, speculation=Speculation(k=k))
-    drafted = [event.k for event in session.generate(request) if isinstance(event, events.Committed)]
+    drafted = [event.k for event in session.answer(request) if isinstance(event, events.Committed)]
     assert drafted
     assert not any(drafted)
     session.close()
 
 
-def test_greedy_answers_teach_each_other_with_a_seed_and_without(session: Session) -> None:
+def test_greedy_answers_teach_each_other_with_a_seed_and_without(session: LoadedPair) -> None:
     """Under either rule the likeliest token is drafted, and kept where it is the target's."""
-    assert session._controllers is not None
-    session._controllers.profile.acceptance.clear()
+    session.controllers.profile.acceptance.clear()
     for seed in (None, 1):
         greedy = Request(prompt=PROMPT, max_tokens=8, sampling=Sampling(temperature=0.0, seed=seed))
-        list(session.generate(greedy))
-    (learned,) = session._controllers.profile.acceptance.values()
+        list(session.answer(greedy))
+    (learned,) = session.controllers.profile.acceptance.values()
     assert learned.to_wire()["draw"] == Draw.COUPLED.value
 
 
-def test_copies_are_known_by_temperature(session: Session) -> None:
+def test_copies_are_known_by_temperature(session: LoadedPair) -> None:
     """What is copied at temperature 0 says little of a text that is drawn."""
-    controllers = session._controllers
-    assert controllers is not None
+    controllers = session.controllers
     usual = controllers.profile.prices
     controllers.profile.copies.clear()
     controllers.forget()
@@ -170,7 +159,7 @@ def test_copies_are_known_by_temperature(session: Session) -> None:
     for temperature in (0.0, 0.8):
         controllers.profile.prices = Prices({1: 2 * SHORT, 8: 2 * SHORT}, 1.0)
         sampling = Sampling(temperature=temperature)
-        list(session.generate(Request(prompt="the cat sat on the mat and " * 20, max_tokens=60, sampling=sampling)))
+        list(session.answer(Request(prompt="the cat sat on the mat and " * 20, max_tokens=60, sampling=sampling)))
     controllers.profile.prices = usual
     assert set(controllers.profile.copies) == {"0", "0.8"}
     assert controllers._copier is not None

@@ -20,7 +20,8 @@ from localspec.backends.options import LoadOptions
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.errors import UsageError
-from localspec.session.session import Session
+from localspec.session.loaded_pair import LoadedPair
+from localspec.session.loading import load
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from tests.integration import pair
 
@@ -38,22 +39,20 @@ def never() -> bool:
     return False
 
 
-def opened(target: Path, draft: Path | None, **settings: Any) -> Session:
-    session = Session(never)
+def opened(target: Path, draft: Path | None, **settings: Any) -> LoadedPair:
     wanted = LoadSettings(str(target), None if draft is None else str(draft), threads=2, reproducible=True, **settings)
-    list(session.load(wanted))
-    return session
+    return pair.load_pair(wanted, never)[0]
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
+def session() -> Iterator[LoadedPair]:
     made = opened(pair.TARGET, pair.DRAFT)
     yield made
     made.close()
 
 
-def answer(session: Session, request: Request) -> tuple[list[int], list[events.Event]]:
-    told = list(session.generate(request))
+def answer(session: LoadedPair, request: Request) -> tuple[list[int], list[events.Event]]:
+    told = list(session.answer(request))
     return [piece.id for event in told if isinstance(event, events.Committed) for piece in event.out], told
 
 
@@ -72,12 +71,12 @@ def plain(request: Request) -> Request:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(("prompt", "widest"), list(zip(PROMPTS, (16, 3, 4, 3), strict=True)))
 def test_the_text_is_that_of_plain_decoding(
-    session: Session, prompt: str, temperature: float, widest: int, monkeypatch: pytest.MonkeyPatch
+    session: LoadedPair, prompt: str, temperature: float, widest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past 256 tokens too, where llama.cpp attends to a row alone in another way than to several."""
-    widths = session._widths
+    widths = session.widths
     assert len(widths) >= widest, "what the kernels of this machine give"
-    monkeypatch.setattr(session, "_widths", widths[:widest])
+    session = replace(session, widths=widths[:widest])
     request = Request(prompt=prompt, max_tokens=300, sampling=Sampling(temperature=temperature, seed=11), cold=True)
     expected, _ = answer(session, plain(request))
     for method in METHODS:
@@ -90,7 +89,7 @@ def test_the_text_is_that_of_plain_decoding(
         assert started.widths == widths[:widest]
 
 
-def test_copies_are_drafted(session: Session) -> None:
+def test_copies_are_drafted(session: LoadedPair) -> None:
     """Else equal texts would show nothing of them."""
     request = Request(prompt=PROMPTS[-1], max_tokens=100, sampling=Sampling(temperature=0.0), cold=True)
     for method in ("suffix", "prompt-lookup"):
@@ -98,7 +97,7 @@ def test_copies_are_drafted(session: Session) -> None:
         assert drafted(told) > 0
 
 
-def test_without_a_seed_one_is_drawn_that_gives_the_text(session: Session) -> None:
+def test_without_a_seed_one_is_drawn_that_gives_the_text(session: LoadedPair) -> None:
     request = Request(prompt="Once", max_tokens=60, sampling=Sampling(temperature=0.8), cold=True)
     text, told = answer(session, replace(request, speculation=Speculation(method="draft-model")))
     (started,) = [event for event in told if isinstance(event, events.Started)]
@@ -107,7 +106,7 @@ def test_without_a_seed_one_is_drawn_that_gives_the_text(session: Session) -> No
     assert answer(session, plain(seeded))[0] == text
 
 
-def test_a_chat_does_not_depend_on_what_the_cache_holds(session: Session) -> None:
+def test_a_chat_does_not_depend_on_what_the_cache_holds(session: LoadedPair) -> None:
     """The turns are drafted, then decoded plainly; then an answer is given again, and from empty caches."""
     texts = []
     for method in ("draft-model", "plain"):
@@ -170,12 +169,12 @@ def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """For the target, whatever drafts for it. Then plain decoding without the flag is measured for itself."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     first = opened(pair.TARGET, pair.DRAFT, ctx=512)
-    widths = first._widths
+    widths = first.widths
     first.close()
     monkeypatch.setattr("localspec.session.calibration.exact_widths", None)
     for draft in (pair.DRAFT, None):
         again = opened(pair.TARGET, draft, ctx=512)
-        assert again._widths == widths
+        assert again.widths == widths
         again.close()
     with pytest.raises(TypeError, match="not callable"):
         opened(pair.TARGET, None, ctx=1024)
@@ -184,8 +183,7 @@ def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_measurement_can_be_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     is_stopped = False
-    session = Session(lambda: is_stopped)
-    loading = session.load(LoadSettings(str(pair.TARGET), reproducible=True))
+    loading = load(LoadSettings(str(pair.TARGET), reproducible=True), lambda: is_stopped)
     while not isinstance(event := next(loading), events.Loading) or event.fraction < 1.0:
         pass
     is_stopped = True
@@ -195,14 +193,14 @@ def test_a_measurement_can_be_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path:
     session.close()
 
 
-def test_a_length_beyond_what_is_exact_is_refused(session: Session) -> None:
+def test_a_length_beyond_what_is_exact_is_refused(session: LoadedPair) -> None:
     with pytest.raises(UsageError, match="-k 40 needs passes of 41 rows") as caught:
-        list(session.generate(Request(prompt="x", speculation=Speculation(k=40))))
-    assert caught.value.hint == f"-k {len(session._widths) - 1}"
+        list(session.answer(Request(prompt="x", speculation=Speculation(k=40))))
+    assert caught.value.hint == f"-k {len(session.widths) - 1}"
 
 
-def test_where_one_row_alone_is_exact_decoding_is_plain(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_widths", (1,))
+def test_where_one_row_alone_is_exact_decoding_is_plain(session: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = replace(session, widths=(1,))
     request = Request(prompt=PROMPTS[-1], max_tokens=40, sampling=Sampling(temperature=0.8, seed=3), cold=True)
     for method in ("auto", "draft-model", "suffix"):
         _, told = answer(session, replace(request, speculation=Speculation(method=method)))
@@ -228,6 +226,6 @@ def test_real_models(names: tuple[str, str | None], temperature: float) -> None:
             got, told = answer(session, replace(request, speculation=Speculation(method=method)))
             assert got == expected, method
             n_drafted += drafted(told)
-        assert n_drafted > 0 or session._widths == (1,)
+        assert n_drafted > 0 or session.widths == (1,)
     finally:
         session.close()

@@ -12,10 +12,11 @@ import pytest
 from localspec.backends.options import LoadOptions
 from localspec.engine import events
 from localspec.engine.protocols import Cancel
-from localspec.errors import IntegrityError, InternalError, PromptTooLongError, UsageError
-from localspec.session import session as session_module
+from localspec.errors import IntegrityError, PromptTooLongError, UsageError
+from localspec.session import loading
+from localspec.session.loaded_model import LoadedModel
+from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import InspectedModel
-from localspec.session.session import Session
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from scripts.make_random_gguf import Shape, write_random_gguf
 from tests.integration import pair
@@ -23,21 +24,20 @@ from tests.integration import pair
 SMALL = {"width": 64, "layers": 1, "heads": 2, "kv_heads": 1, "ff": 64}
 
 
-def opened(target: Path, draft: Path | None = None, **settings: Any) -> tuple[Session, list[events.Event]]:
-    session = Session(lambda: False)
+def opened(target: Path, draft: Path | None = None, **settings: Any) -> tuple[LoadedPair, list[events.Event]]:
     wanted = LoadSettings(str(target), None if draft is None else str(draft), **settings)
-    return session, list(session.load(wanted))
+    return pair.load_pair(wanted)
 
 
 @pytest.fixture(scope="module")
-def storyteller() -> Iterator[Session]:
+def storyteller() -> Iterator[LoadedPair]:
     session, _ = opened(pair.TARGET, pair.DRAFT)
     yield session
     session.close()
 
 
-def committed(session: Session, request: Request) -> list[events.Committed]:
-    return [event for event in session.generate(request) if isinstance(event, events.Committed)]
+def committed(session: LoadedPair, request: Request) -> list[events.Committed]:
+    return [event for event in session.answer(request) if isinstance(event, events.Committed)]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 2.0])
@@ -76,10 +76,10 @@ def test_a_draft_without_the_targets_last_tokens(tmp_path: Path) -> None:
     session.close()
 
 
-def test_times_and_counts_add_up(storyteller: Session) -> None:
+def test_times_and_counts_add_up(storyteller: LoadedPair) -> None:
     """What came before the prompt, the prompt and the passes make the wall time; passes make the tokens."""
     request = Request(prompt="Once upon a time", max_tokens=200, speculation=Speculation(method="draft-model"))
-    told = list(storyteller.generate(request))
+    told = list(storyteller.answer(request))
     prefilled = next(event for event in told if isinstance(event, events.Prefilled))
     passes = [event for event in told if isinstance(event, events.Committed)]
     (finished,) = [event for event in told if isinstance(event, events.Finished)]
@@ -88,12 +88,12 @@ def test_times_and_counts_add_up(storyteller: Session) -> None:
     assert sum(len(event.out) for event in passes) == sum(event.n_accepted for event in passes) + len(passes)
 
 
-def test_a_second_turn_evaluates_only_what_is_new(storyteller: Session) -> None:
+def test_a_second_turn_evaluates_only_what_is_new(storyteller: LoadedPair) -> None:
     """The cache of target and draft keeps the common prefix."""
     first = Request(prompt="The old woman sat by the fire and", max_tokens=20, sampling=Sampling(temperature=0.0))
     text = "".join(event.text for event in committed(storyteller, first))
     again = Request(prompt=str(first.prompt) + text + " Then", max_tokens=5)
-    prefilled = next(event for event in storyteller.generate(again) if isinstance(event, events.Prefilled))
+    prefilled = next(event for event in storyteller.answer(again) if isinstance(event, events.Prefilled))
     assert prefilled.cache_n >= prefilled.prompt_n - 6
 
 
@@ -102,7 +102,7 @@ def test_a_baseline_lasts_beyond_its_answer() -> None:
     session, _ = opened(pair.TARGET, pair.DRAFT)
     speculation = Speculation(method="draft-model", k=2)
     request = Request(prompt="Once upon a time", max_tokens=24, speculation=speculation)
-    first, second = list(session.generate(request)), list(session.generate(request))
+    first, second = list(session.answer(request)), list(session.answer(request))
     session.close()
     ages = [[event.age_s for event in told if isinstance(event, events.Probed)] for told in (first, second)]
     plain = [
@@ -116,7 +116,7 @@ def test_a_baseline_lasts_beyond_its_answer() -> None:
     assert min(ages[1]) > 0.0
 
 
-def test_a_seeded_answer_never_depends_on_timing(storyteller: Session) -> None:
+def test_a_seeded_answer_never_depends_on_timing(storyteller: LoadedPair) -> None:
     """With a seed and a rule that draws in order of need, nothing is parked: the same request gives the same text."""
     sampling = Sampling(temperature=1.0, seed=7)
     request = Request(prompt="Once", max_tokens=80, sampling=sampling, speculation=Speculation(verify="block"))
@@ -129,7 +129,9 @@ def test_a_seeded_answer_never_depends_on_timing(storyteller: Session) -> None:
     Speculation(method="draft-model", tree="sequoia:16", verify="traversal"),
     Speculation(verify="block"),
 ], ids=lambda one: f"{one.tree} {one.verify}")  # fmt: skip
-def test_a_seed_repeats_under_rules_that_draw_in_order_of_need(storyteller: Session, speculation: Speculation) -> None:
+def test_a_seed_repeats_under_rules_that_draw_in_order_of_need(
+    storyteller: LoadedPair, speculation: Speculation
+) -> None:
     """There the text depends on what is drafted, so what the first answer taught must not change the second's."""
     sampling = Sampling(temperature=0.8, seed=7)
     request = Request(prompt="Once upon a time", max_tokens=60, sampling=sampling, speculation=speculation, cold=True)
@@ -137,7 +139,7 @@ def test_a_seed_repeats_under_rules_that_draw_in_order_of_need(storyteller: Sess
     assert first == second
 
 
-def test_the_temperature_of_a_draft_follows_its_shape(storyteller: Session) -> None:
+def test_the_temperature_of_a_draft_follows_its_shape(storyteller: LoadedPair) -> None:
     """At T=0 a chain is drafted from point masses, a tree of choices from the distributions they come from."""
 
     def answer(k: int) -> list[events.Committed]:
@@ -149,59 +151,57 @@ def test_the_temperature_of_a_draft_follows_its_shape(storyteller: Session) -> N
     assert any(event.k > event.depth for event in answer(16)), "there are branches"
 
 
-def test_refusals(storyteller: Session) -> None:
+def test_refusals(storyteller: LoadedPair) -> None:
     """A bias for a token there is not, and a prompt that the context cannot hold, with a hint that can help."""
     with pytest.raises(UsageError, match="tokens are 0 to 4095"):
-        list(storyteller.generate(Request(prompt="x", sampling=Sampling(logit_bias=((4096, 1.0),)))))
+        list(storyteller.answer(Request(prompt="x", sampling=Sampling(logit_bias=((4096, 1.0),)))))
     with pytest.raises(PromptTooLongError) as caught:
-        list(storyteller.generate(Request(prompt="and then " * 2000)))
+        list(storyteller.answer(Request(prompt="and then " * 2000)))
     assert "made for 1024" in caught.value.hint
     short, _ = opened(pair.TARGET, ctx=64)
     with pytest.raises(PromptTooLongError) as caught:
-        list(short.generate(Request(prompt="and then " * 60)))
+        list(short.answer(Request(prompt="and then " * 60)))
     assert caught.value.hint.startswith("--ctx 256")
     short.close()
 
 
 def test_a_pair_whose_draft_cannot_be_loaded_is_not_half_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = session_module.load_model
+    real = loading.load_model
 
     def broken(looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel) -> Iterator[events.Event]:
         if what == "draft":
             raise IntegrityError("llama.cpp does not take it", hint="another")
         return real(looked, options, what, cancel)
 
-    monkeypatch.setattr(session_module, "load_model", broken)
-    session = Session(lambda: False)
+    monkeypatch.setattr(loading, "load_model", broken)
+    closed: list[LoadedModel] = []
+    close = LoadedModel.close
+    monkeypatch.setattr(LoadedModel, "close", lambda model: (closed.append(model), close(model)))
     with pytest.raises(IntegrityError):
-        list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT))))
-    with pytest.raises(InternalError, match="no model is loaded"):
-        list(session.generate(Request(prompt="x")))
+        pair.load_pair(LoadSettings(str(pair.TARGET), str(pair.DRAFT)))
+    assert [model.info.path for model in closed] == [pair.TARGET]
 
 
 def test_a_draft_that_was_left_out_leaves_no_price(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It would be taken for free by the next run, in which there is memory for it."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    real = session_module.first_step
-    monkeypatch.setattr(session_module, "first_step", lambda *asked: replace(real(*asked), draft=None))
+    real = loading.first_step
+    monkeypatch.setattr(loading, "first_step", lambda *asked: replace(real(*asked), draft=None))
     session, _ = opened(pair.TARGET, pair.DRAFT)
-    list(session.generate(Request(prompt="Once", max_tokens=4)))
+    list(session.answer(Request(prompt="Once", max_tokens=4)))
     session.close()
     monkeypatch.undo()
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     whole, _ = opened(pair.TARGET, pair.DRAFT)
-    assert whole._controllers is not None
-    assert whole._controllers.profile.prices is None
+    assert whole.controllers.profile.prices is None
     whole.close()
 
 
 def test_nodes_that_a_failed_pass_left_open_do_not_stop_a_measurement() -> None:
     session, _ = opened(pair.TARGET, pair.DRAFT)
-    assert session._target is not None
-    assert session._controllers is not None
-    session._target.backend.prefill([1, 2, 3], lambda: False)
-    session._target.backend.extend([5], [-1])
-    session._controllers._is_measured, session._controllers.profile.prices = False, None
+    session.target.backend.prefill([1, 2, 3], lambda: False)
+    session.target.backend.extend([5], [-1])
+    session.controllers._is_measured, session.controllers.profile.prices = False, None
     assert committed(session, Request(prompt="Once", max_tokens=4))
     session.close()
 

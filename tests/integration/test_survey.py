@@ -14,17 +14,17 @@ import pytest
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.control.prices import SIZES
 from localspec.control.profile import Profile
-from localspec.control.timing import Survey, first_prices
+from localspec.control.timing import SurveyRequest, first_prices
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.session.calibration import survey_pair
-from localspec.session.session import Session
+from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
 from tests.integration.gguf_models import MAMBA, random_gguf
 
 PROMPT = Request(prompt="Once upon a time", max_tokens=24, sampling=Sampling(temperature=0.0))
-ALL = Survey(seconds=1.5, is_kept=True)
+ALL = SurveyRequest(seconds=1.5, is_kept=True)
 
 
 @pytest.fixture(autouse=True)
@@ -35,15 +35,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def storyteller(home: Path) -> Iterator[Session]:
-    session = Session(lambda: False)
-    list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT))))
+def storyteller(home: Path) -> Iterator[LoadedPair]:
+    session, _ = pair.load_pair(LoadSettings(str(pair.TARGET), str(pair.DRAFT)))
     yield session
     session.close()
 
 
-def text(session: Session) -> str:
-    return "".join(event.text for event in session.generate(PROMPT) if isinstance(event, events.Committed))
+def text(session: LoadedPair) -> str:
+    return "".join(event.text for event in session.answer(PROMPT) if isinstance(event, events.Committed))
 
 
 def test_a_first_measurement_leaves_both_caches_empty(target: LlamaBackend, draft: LlamaBackend) -> None:
@@ -80,11 +79,11 @@ def test_a_measurement_in_the_midst_of_a_text_leaves_it(target: LlamaBackend, dr
     [("plain", True, False), ("draft-model", False, False), ("auto", True, True)],
 )
 def test_only_who_asks_for_it_waits_for_a_measurement(
-    storyteller: Session, home: Path, method: str, is_measured: bool, has_account: bool
+    storyteller: LoadedPair, home: Path, method: str, is_measured: bool, has_account: bool
 ) -> None:
     """A draft that is asked for by name keeps no account; plain decoding has to know how many rows its passes get."""
     asked = replace(PROMPT, max_tokens=4, speculation=Speculation(method=method))
-    told = list(storyteller.generate(asked))
+    told = list(storyteller.answer(asked))
     assert (events.Loading("first measurement", 0.0) in told) == is_measured
     assert (told[-1].overdrawn_ms is not None) == has_account
 
@@ -92,20 +91,19 @@ def test_only_who_asks_for_it_waits_for_a_measurement(
 def test_a_first_measurement_is_left_between_passes(home: Path) -> None:
     """A large model takes seconds for each; what was not finished is measured at the next answer."""
     stops: list[bool] = []
-    session = Session(lambda: bool(stops))
-    list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT))))
+    session, _ = pair.load_pair(LoadSettings(str(pair.TARGET), str(pair.DRAFT)), lambda: bool(stops))
     measuring = events.Loading("first measurement", 0.0)
-    telling = session.generate(PROMPT)
+    telling = session.answer(PROMPT)
     assert next(telling) == measuring
     stops.append(True)
     with pytest.raises(Cancelled):
         next(telling)
     stops.clear()
-    assert measuring in list(session.generate(PROMPT))
+    assert measuring in list(session.answer(PROMPT))
     session.close()
 
 
-def test_all_widths_are_timed_and_kept(storyteller: Session, home: Path) -> None:
+def test_all_widths_are_timed_and_kept(storyteller: LoadedPair, home: Path) -> None:
     before = text(storyteller)
     *told, last = storyteller.survey(ALL)
     assert all(isinstance(event, events.Loading) for event in told)
@@ -125,9 +123,9 @@ def test_all_widths_are_timed_and_kept(storyteller: Session, home: Path) -> None
     assert text(storyteller) == before, "what is in the caches afterwards is the text's own"
 
 
-def test_what_is_not_to_be_kept_is_not(storyteller: Session) -> None:
-    *_, first = storyteller.survey(Survey(seconds=0.1, is_deep=False))
-    *_, asked = storyteller.survey(Survey(sizes=(), is_deep=False))
+def test_what_is_not_to_be_kept_is_not(storyteller: LoadedPair) -> None:
+    *_, first = storyteller.survey(SurveyRequest(seconds=0.1, is_deep=False))
+    *_, asked = storyteller.survey(SurveyRequest(sizes=(), is_deep=False))
     assert isinstance(first, events.Inspected)
     assert isinstance(asked, events.Inspected)
     assert not first.content["profile"]["is_kept"]
@@ -153,7 +151,7 @@ def test_a_cancelled_survey_is_left_between_passes(target: LlamaBackend, draft: 
 
 def test_a_state_is_timed_at_its_start_only() -> None:
     with pair.backend(random_gguf(MAMBA)) as backend:
-        survey = survey_pair(Survey(seconds=0.3), backend, None, time.perf_counter, lambda: False)
+        survey = survey_pair(SurveyRequest(seconds=0.3), backend, None, time.perf_counter, lambda: False)
         while True:
             try:
                 next(survey)

@@ -13,7 +13,7 @@ from localspec.conversations.store import Store
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.errors import PromptTooLongError
-from localspec.session.session import Session
+from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from tests.integration import pair
 
@@ -23,23 +23,21 @@ REQUEST = Request(max_tokens=8, sampling=Sampling(temperature=0.0), speculation=
 
 
 @pytest.fixture
-def session() -> Iterator[Session]:
-    session = Session(lambda: False)
-    list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT))))
+def session() -> Iterator[LoadedPair]:
+    session, _ = pair.load_pair(LoadSettings(str(pair.TARGET), str(pair.DRAFT)))
     yield session
     session.close()
 
 
-def test_a_second_turn_evaluates_only_what_is_new_in_both_models(session: Session) -> None:
-    assert session._target is not None
-    assert session._draft is not None
-    backends = session._target.backend, session._draft.backend
+def test_a_second_turn_evaluates_only_what_is_new_in_both_models(session: LoadedPair) -> None:
+    assert session.draft is not None
+    backends = session.target.backend, session.draft.backend
     with Store.open(None) as store:
         current = Current(store, "storyteller")
         for turn, words in enumerate((LONG, "Then she rose and", "At last the king came and")):
             current.ask(words)
             before = [backend.evaluated for backend in backends]
-            told = list(session.generate(replace(REQUEST, messages=current.to_send())))
+            told = list(session.answer(replace(REQUEST, messages=current.to_send())))
             target, draft = (backend.evaluated - n for backend, n in zip(backends, before, strict=True))
             prefilled = next(event for event in told if isinstance(event, events.Prefilled))
             passes = [event for event in told if isinstance(event, events.Committed)]
@@ -66,9 +64,8 @@ def conversation(n: int, question: str = "What then?") -> Request:
 def test_a_full_context_leaves_room_for_every_answer() -> None:
     """And one question that is too long costs the next one nothing."""
     is_stopped = False
-    session = Session(lambda: is_stopped)
-    list(session.load(LoadSettings(str(pair.TARGET), str(pair.DRAFT), ctx=256)))
-    told = {n: list(session.generate(conversation(n))) for n in (1, 9, 10, 11)}
+    session, _ = pair.load_pair(LoadSettings(str(pair.TARGET), str(pair.DRAFT), ctx=256), lambda: is_stopped)
+    told = {n: list(session.answer(conversation(n))) for n in (1, 9, 10, 11)}
     warnings = {n: [event.message for event in seen if isinstance(event, events.Warned)] for n, seen in told.items()}
     for n, seen in told.items():
         (started,) = [event for event in seen if isinstance(event, events.Started)]
@@ -77,10 +74,10 @@ def test_a_full_context_leaves_room_for_every_answer() -> None:
         assert n == 1 or 256 - 64 - 64 - 61 < started.prompt_n <= 256 - 64, "a quarter is free, a step and a turn more"
         assert finished.reason in ("length", "stop")
     with pytest.raises(PromptTooLongError, match="and the context holds 256"):
-        list(session.generate(conversation(3, LONG * 3)))
-    again = list(session.generate(conversation(9)))
+        list(session.answer(conversation(3, LONG * 3)))
+    again = list(session.answer(conversation(9)))
     assert [event.message for event in again if isinstance(event, events.Warned)] == warnings[9]
     is_stopped = True
     with pytest.raises(Cancelled):
-        list(session.generate(conversation(3, LONG * 3)))
+        list(session.answer(conversation(3, LONG * 3)))
     session.close()

@@ -12,8 +12,8 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Plan, TreePolicy, Verifier
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
-from localspec.lossless.distribution_check import OTHER, Rule, cells, draw, try_rule
-from localspec.lossless.recorded import DEPTH, Distributions, Recording, record
+from localspec.lossless.distribution_check import OTHER, TriedRule, cells, draw, try_rule
+from localspec.lossless.recorded import DEPTH, ModelDistributions, Recording, record
 from localspec.settings.request import Sampling
 from localspec.testing.contract import TableBackend, random_table
 from localspec.trees.static import Chain, Static
@@ -36,12 +36,12 @@ def recording() -> Recording:
     table = random_table(N_VOCAB, 3, scale=1.0)
     target = TableBackend(table, N_VOCAB)
     draft = TableBackend(random_table(N_VOCAB, 4, near=table, distance=0.8), N_VOCAB)
-    return record((1, 2, 3), Distributions(target, SAMPLER, N_VOCAB), Distributions(draft, SAMPLER, N_VOCAB))
+    return record((1, 2, 3), ModelDistributions(target, SAMPLER, N_VOCAB), ModelDistributions(draft, SAMPLER, N_VOCAB))
 
 
-def rule(verifier: Verifier, policy: TreePolicy, draw: Draw) -> Rule:
+def rule(verifier: Verifier, policy: TreePolicy, draw: Draw) -> TriedRule:
     shape = policy.shape(DEPTH)
-    return Rule(policy, Plan("it", shape.nodes, min(DEPTH, shape.depth), draw), verifier)
+    return TriedRule(policy, Plan("it", shape.nodes, min(DEPTH, shape.depth), draw), verifier)
 
 
 RIGHT = [
@@ -125,7 +125,7 @@ def test_wrong_rules_are_caught(recording: Recording, verifier: Verifier) -> Non
 
 def test_draws_of_plain_decoding_have_the_dist(recording: Recording) -> None:
     """A plan without nodes: every token is a plain pass of its own."""
-    plain = Rule(Chain(), Plan("it", 0, 0), MatchVerifier())
+    plain = TriedRule(Chain(), Plan("it", 0, 0), MatchVerifier())
     counts = Counter(draw(recording, plain, SeededRandom(i)) for i in range(300))
     assert all(accepted == 0 for _, accepted in counts)
     assert {text for text, _ in counts} <= dict(cells(recording, 0.0)).keys()

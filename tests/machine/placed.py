@@ -46,7 +46,7 @@ needs_rpc = pytest.mark.skipif(
 def main() -> None:
     """Do the job."""
     job = json.loads(sys.argv[1])
-    from localspec.backends.log import LOG
+    from localspec.backends.lib import LOG
     from localspec.backends.options import LoadOptions, Placement
     from localspec.backends.rpc import add_servers
     from tests.integration import pair

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.backends.lib import api
-from localspec.backends.log import LOG
+from localspec.backends.lib import LOG, api
 from localspec.models.describe import describe
 from localspec.models.plan.layout import ON_CPU, Layout
 from localspec.models.plan.memory import ContextPlan, Use, compute_bytes

@@ -18,11 +18,11 @@ from localspec.methods import METHODS, DrafterContext, resolve
 from localspec.methods._lookup import LookupDrafter
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling
-from localspec.testing.contract import DrafterContract, Limits, Subject, Table, TableBackend
+from localspec.testing.contract import ContractLimits, DrafterContract, DrafterUnderTest, Table, TableBackend
 from localspec.trees.static import Chain
 from localspec.verify.match import MatchVerifier
 
-FREE = Limits(n_ctx=4096)
+FREE = ContractLimits(n_ctx=4096)
 
 
 def propose(
@@ -67,7 +67,7 @@ def replay(drafter: LookupDrafter, truth: Sequence[int], prompt_n: int, k: int) 
         lambda: 0.0,
         lambda: False,
     )
-    context = Limits(max_tokens=len(truth) - prompt_n, n_ctx=4096).context(truth[:prompt_n])
+    context = ContractLimits(max_tokens=len(truth) - prompt_n, n_ctx=4096).context(truth[:prompt_n])
     steps = list(engine.generate(context))
     assert context.tokens == list(truth)
     return steps[1:]
@@ -87,8 +87,8 @@ class LookupContract(DrafterContract):
         assert isinstance(drafter, LookupDrafter)
         return drafter
 
-    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
-        return Subject(self.fresh())
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> DrafterUnderTest:
+        return DrafterUnderTest(self.fresh())
 
     @pytest.mark.parametrize("period", [1, 2, 3, 7, 20])
     @pytest.mark.parametrize("k", [1, 4, 12])

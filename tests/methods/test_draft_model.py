@@ -15,7 +15,14 @@ from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
-from localspec.testing.contract import DrafterContract, Limits, Subject, Table, TableBackend, random_table
+from localspec.testing.contract import (
+    ContractLimits,
+    DrafterContract,
+    DrafterUnderTest,
+    Table,
+    TableBackend,
+    random_table,
+)
 from localspec.trees.eagle2 import Eagle2
 from localspec.trees.static import Chain, Static
 
@@ -34,9 +41,9 @@ class Recording(DraftModel):
 
 
 class TestDraftModel(DrafterContract):
-    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> DrafterUnderTest:
         backend = TableBackend(table, self.n_vocab, n_ctx)
-        return Subject(DraftModel(backend, Sampler(Sampling()), policy, lambda: False), (backend,))
+        return DrafterUnderTest(DraftModel(backend, Sampler(Sampling()), policy, lambda: False), (backend,))
 
     def test_the_contract_meets_every_outcome(self) -> None:
         """The contract's runs are not idle: drafts are accepted whole, in part and not at all, and cut at the end."""
@@ -46,7 +53,9 @@ class TestDraftModel(DrafterContract):
                 backend = TableBackend(self._near(distance), self.n_vocab)
                 drafter = Recording(backend, Sampler(Sampling()), Chain(), lambda: False)
                 drafter.steps = []
-                self._run(Subject(drafter, (backend,)), [Plan("it", 4, 4, Draw.COUPLED)], limits.context(self.text))
+                self._run(
+                    DrafterUnderTest(drafter, (backend,)), [Plan("it", 4, 4, Draw.COUPLED)], limits.context(self.text)
+                )
                 for step in drafter.steps:
                     accepted, drafted = step.n_accepted, len(step.draft)
                     seen.add("none" if accepted == 0 else "all" if accepted == drafted else "some")
@@ -57,7 +66,7 @@ class TestDraftModel(DrafterContract):
 def propose(sampling: Sampling, policy: TreePolicy, plan: Plan, **options: int):
     table = random_table(4, 3)
     drafter = DraftModel(TableBackend(table, 4), Sampler(sampling), policy, lambda: False, **options)
-    return table, drafter.propose(Limits().context(TEXT), plan, SeededRandom(1))
+    return table, drafter.propose(ContractLimits().context(TEXT), plan, SeededRandom(1))
 
 
 @pytest.mark.parametrize("draw", [Draw.IID, Draw.WITHOUT_REPLACEMENT])
@@ -107,7 +116,7 @@ def test_a_session_builds_it_from_its_parts() -> None:
     """`build` passes on the draft's backend, sampler, policy and the target's vocabulary."""
     backend = TableBackend(random_table(4, 3), 4)
     drafter = DraftModel.build(DrafterContext(backend, Sampler(Sampling()), Chain(), lambda: False, 3))
-    draft = drafter.propose(Limits().context(TEXT), Plan("it", 3, 3), SeededRandom(1))
+    draft = drafter.propose(ContractLimits().context(TEXT), Plan("it", 3, 3), SeededRandom(1))
     assert len(draft) == 3
     assert backend.evaluated == len(TEXT) + 2
     assert max(draft.tokens) < 3
@@ -150,7 +159,7 @@ def test_nobody_pays_for_what_nobody_asks() -> None:
 def test_how_far_behind_it_is_depends_on_the_text_and_not_on_its_length() -> None:
     """Another conversation may be shorter than the last: what its cache does not share has to be read."""
     drafter = DraftModel(TableBackend(random_table(4, 3), 4), Sampler(Sampling()), Chain(), lambda: False)
-    first, second = Limits().context((0, 1, 2, 1, 3, 2, 1)), Limits().context((0, 1, 3, 3, 1))
+    first, second = ContractLimits().context((0, 1, 2, 1, 3, 2, 1)), ContractLimits().context((0, 1, 3, 3, 1))
     for text, unread in ((first, 7), (second, 3), (first, 5)):
         drafter.begin(text)
         assert drafter.behind(text) == unread
@@ -163,7 +172,7 @@ def test_there_is_no_room_where_its_context_ends_or_a_token_is_unknown() -> None
         backend = TableBackend(random_table(4, 3), n_vocab, n_ctx)
         return DraftModel(backend, Sampler(Sampling()), Chain(), lambda: False, n_vocab=4)
 
-    text = Limits().context(TEXT)
+    text = ContractLimits().context(TEXT)
     assert drafter(n_ctx=len(TEXT) + 3, n_vocab=4).tokens_left(text) == 3
     assert drafter(n_ctx=len(TEXT), n_vocab=4).tokens_left(text) == 0
     assert drafter(n_ctx=2, n_vocab=4).tokens_left(text) == 0

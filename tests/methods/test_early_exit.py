@@ -18,10 +18,10 @@ from localspec.methods.early_exit import EarlyExit
 from localspec.models.early_exit import Exits, Layers, Tuned
 from localspec.models.exit_files import KEPT
 from localspec.models.gguf.header import read_header
-from localspec.session.session import Session
+from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes
-from localspec.testing.contract import DrafterContract, Subject, Table, TableBackend, random_table
+from localspec.testing.contract import DrafterContract, DrafterUnderTest, Table, TableBackend, random_table
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import BlockVerifier
 from localspec.verify.coupled import CoupledVerifier
@@ -36,9 +36,9 @@ SEEDED = Sampling(temperature=0.8, seed=11)
 
 
 class TestEarlyExit(DrafterContract):
-    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> DrafterUnderTest:
         backend = TableBackend(table, self.n_vocab, n_ctx)
-        return Subject(EarlyExit(backend, Sampler(Sampling()), policy, lambda: False), (backend,))
+        return DrafterUnderTest(EarlyExit(backend, Sampler(Sampling()), policy, lambda: False), (backend,))
 
 
 @pytest.mark.parametrize("policy", [Chain(), Static((2, 1))], ids=["chain", "tree"])
@@ -146,7 +146,7 @@ def test_the_text_is_plain_decodings(target: LlamaBackend, f32_target: Path, tmp
             expected = pair.plain(target, rule, sampling=sampling, max_tokens=120)
             drafter = EarlyExit(draft, Sampler(sampling), policy, lambda: False)
             shape: Shape = policy.shape(4)
-            got = pair.generate(target, drafter, rule, shape=shape, draw=draw, sampling=sampling, max_tokens=120)
+            got = pair.answer(target, drafter, rule, shape=shape, draw=draw, sampling=sampling, max_tokens=120)
             assert_same_text(target, prompt, expected.tokens, got.tokens, sampling, shape.nodes + 1)
             if name == "all but the last":
                 assert sum(step.n_accepted for step in got.steps) > 0
@@ -159,11 +159,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "early-exit"
 
 
-def answer(session: Session, *options: tuple[str, str], method: str = "early-exit") -> list[events.Event]:
+def answer(session: LoadedPair, *options: tuple[str, str], method: str = "early-exit") -> list[events.Event]:
     request = Request(
         prompt="abc", max_tokens=12, sampling=GREEDY, speculation=Speculation(method, verify="match", options=options)
     )
-    return list(session.generate(request))
+    return list(session.answer(request))
 
 
 def text(told: list[events.Event]) -> list[int]:
@@ -178,8 +178,8 @@ def derived(told: list[events.Event]) -> events.ModelFacts | None:
 def test_a_session_makes_its_own_draft(home: Path) -> None:
     """Loaded at the first request that needs it, kept, replaced where other layers are asked for; facts are told."""
     path = random_gguf(TINY)  # three layers
-    session = Session(lambda: False)
-    loaded = [event for event in session.load(LoadSettings(str(path), ctx=128, threads=1)) if _is_loaded(event)]
+    session, loading = pair.load_pair(LoadSettings(str(path), ctx=128, threads=1))
+    loaded = [event for event in loading if _is_loaded(event)]
     assert len(loaded) == 1
     plain = answer(session, method="plain")
     assert derived(plain) is None
@@ -207,8 +207,7 @@ def test_a_session_uses_what_was_tuned(home: Path) -> None:
     """Unless the options say otherwise."""
     path = random_gguf(TINY)
     Exits(read_header(path), home).store(Tuned((0, 2), 0.9))
-    session = Session(lambda: False)
-    list(session.load(LoadSettings(str(path), ctx=128, threads=1)))
+    session, _ = pair.load_pair(LoadSettings(str(path), ctx=128, threads=1))
     answer(session)
     assert list(home.glob("*.gguf")) == [Exits(read_header(path), home).path((0, 2))]
     session.close()
@@ -216,8 +215,7 @@ def test_a_session_uses_what_was_tuned(home: Path) -> None:
 
 def test_a_refusal_leaves_the_session_usable(home: Path) -> None:
     """Layers out of range, then a folder that cannot be made; the next request is answered."""
-    session = Session(lambda: False)
-    list(session.load(LoadSettings(str(random_gguf(TINY)), ctx=128, threads=1)))
+    session, _ = pair.load_pair(LoadSettings(str(random_gguf(TINY)), ctx=128, threads=1))
     with pytest.raises(UsageError, match="3 layers"):
         answer(session, ("exit", "3"))
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -231,8 +229,7 @@ def test_a_refusal_leaves_the_session_usable(home: Path) -> None:
 
 def test_recurrent_models_are_refused(home: Path) -> None:
     """They cannot take draft tokens back; nothing is made."""
-    session = Session(lambda: False)
-    list(session.load(LoadSettings(str(random_gguf(MAMBA)), ctx=128, threads=1)))
+    session, _ = pair.load_pair(LoadSettings(str(random_gguf(MAMBA)), ctx=128, threads=1))
     with pytest.raises(IncompatibleError, match="cannot be rolled back"):
         answer(session)
     assert not home.exists()

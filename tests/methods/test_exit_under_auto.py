@@ -16,7 +16,7 @@ from localspec.engine import events
 from localspec.models.early_exit import Exits, Tuned
 from localspec.models.gguf.header import read_header
 from localspec.session.early_exit import NO_ROOM
-from localspec.session.session import Session
+from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation.resolve import resolve_axes
 from tests.integration import pair
@@ -41,11 +41,10 @@ def tune(exits: Exits, ratio: float, drop: int = 1) -> Path:
 
 
 @contextmanager
-def session(draft: Path | None = None) -> Iterator[tuple[Session, list[str]]]:
+def session(draft: Path | None = None) -> Iterator[tuple[LoadedPair, list[str]]]:
     """Open the storyteller's target, with the draft or without one; its warnings come along."""
-    opened = Session(lambda: False)
     settings = LoadSettings(str(pair.TARGET), None if draft is None else str(draft), ctx=512, threads=1)
-    told = list(opened.load(settings))
+    opened, told = pair.load_pair(settings)
     try:
         yield opened, [event.message for event in told if isinstance(event, events.Warned)]
     finally:
@@ -53,10 +52,10 @@ def session(draft: Path | None = None) -> Iterator[tuple[Session, list[str]]]:
 
 
 def answer(
-    opened: Session, speculation: Speculation | None = None, sampling: Sampling = GREEDY, n: int = 60
+    opened: LoadedPair, speculation: Speculation | None = None, sampling: Sampling = GREEDY, n: int = 60
 ) -> list[events.Event]:
     request = Request(prompt=PROMPT, max_tokens=n, sampling=sampling, speculation=speculation or Speculation())
-    return list(opened.generate(request))
+    return list(opened.answer(request))
 
 
 def method(told: list[events.Event]) -> str:
@@ -75,12 +74,11 @@ def test_one_that_pays_is_taken(exits: Exits) -> None:
         assert started.derived is not None
         assert started.derived.path == str(file)
         assert any(isinstance(event, events.Loading) and event.what == "early exit" for event in told)
-        own, with_exit = opened._controllers, opened._exit_controllers
-        assert own is not None
+        own, with_exit = opened.controllers, opened.early_exit.loaded
         assert with_exit is not None
-        assert own.profile.file != with_exit[1].profile.file
-        assert with_exit[1].profile.file.is_file()
-        prices = with_exit[1].profile.prices
+        assert own.profile.file != with_exit.controllers.profile.file
+        assert with_exit.controllers.profile.file.is_file()
+        prices = with_exit.controllers.profile.prices
         assert prices is not None
         assert prices.draft.value > 0.0
         again = answer(opened)
@@ -96,9 +94,9 @@ def test_it_drafts(exits: Exits) -> None:
     tune(exits, 1.3)
     with session() as (opened, _):
         answer(opened, n=1)  # measures
-        assert opened._exit_controllers is not None
+        assert opened.early_exit.loaded is not None
         prices = Prices({1: 0.1} | dict.fromkeys((2, 4, 8, 17), 0.01), draft=1e-6, read=1e-7)
-        opened._exit_controllers[1].profile.prices = prices
+        opened.early_exit.loaded.controllers.profile.prices = prices
         told = answer(opened, sampling=SEEDED)
         drafted = [e for e in told if isinstance(e, events.Committed) and e.k and e.drafter == "early-exit"]
         assert drafted
@@ -123,8 +121,7 @@ def test_where_it_is_not_taken(exits: Exits, case: str, expected: str) -> None:
     with session(pair.DRAFT if case.startswith("a draft") else None) as (opened, warnings):
         assert method(answer(opened, n=2)) == expected
         assert warnings == []
-        assert opened._deriving is not None
-        assert opened._deriving.loaded is None
+        assert opened.early_exit.loaded is None
     assert exits.folder.is_dir() == (case != "nothing tuned")
     assert len(list(exits.folder.glob("*.gguf"))) == (case not in ("nothing tuned", "its file is gone"))
 

@@ -17,12 +17,19 @@ from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.methods import DrafterContext
-from localspec.methods._ngram_pool import NgramPool
-from localspec.methods.lookahead import Lookahead
+from localspec.methods.lookahead import Lookahead, NgramPool
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling, Speculation
 from localspec.speculation.resolve import MAX_LEAVES, resolve_axes
-from localspec.testing.contract import DrafterContract, Limits, Scripted, Subject, Table, TableBackend, random_table
+from localspec.testing.contract import (
+    ContractLimits,
+    DrafterContract,
+    DrafterUnderTest,
+    Scripted,
+    Table,
+    TableBackend,
+    random_table,
+)
 from localspec.trees.static import Chain
 from localspec.verify.match import MatchVerifier
 
@@ -50,8 +57,8 @@ class TestLookahead(DrafterContract):
         (Chain(), 15, 2),
     )
 
-    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
-        return Subject(Lookahead(parts()))
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> DrafterUnderTest:
+        return DrafterUnderTest(Lookahead(parts()))
 
 
 class Paper(Lookahead):
@@ -92,7 +99,7 @@ def run(w: int, n: int, g: int, *, eog: int = -1, table: Table | None = None, **
     table = table or random_table(4, 5, scale=3.0)
     prompt = PROMPT[: 9 if eog < 0 else 3]
     drafter = Paper(parts(eog, W=w, N=n, G=g, **options), table, prompt)
-    context = Limits(max_tokens=30, n_ctx=200).context(prompt)
+    context = ContractLimits(max_tokens=30, n_ctx=200).context(prompt)
     engine = Engine(
         TableBackend(table, 4, 200), {"it": drafter}, MatchVerifier(), Scripted([plan_for(w, n, g)]),
         Sampler(Sampling()), SeededRandom(3), lambda: 0.0, lambda: False,
@@ -151,7 +158,7 @@ def test_rows_are_wanted_where_they_are_read(shape: tuple[int, int, int]) -> Non
 def test_a_cell_sees_its_column_and_the_level_below() -> None:
     """Cell (j, i) sees level 0 up to column i, then its own column up to level j."""
     drafter = Lookahead(parts(W=3, N=4, G=2, prompt=False))
-    draft = drafter.propose(Limits().context((3, 0, 1, 2)), plan_for(3, 4, 2), SeededRandom(1))
+    draft = drafter.propose(ContractLimits().context((3, 0, 1, 2)), plan_for(3, 4, 2), SeededRandom(1))
     assert drafter._window is not None
     (_, a, b), middle, top = drafter._window.levels
     paths = [draft.path(node) for node in range(1, len(draft) + 1)]
@@ -173,7 +180,7 @@ def test_no_end_token_enters_the_window() -> None:
 def test_a_small_budget_keeps_the_ngrams_and_leaves_the_window() -> None:
     """Near the end of the context the window no longer fits; what is known is still proposed."""
     drafter = Lookahead(parts())
-    context = Limits().context((1, 2, 3, 1, 0, 0, 1))
+    context = ContractLimits().context((1, 2, 3, 1, 0, 0, 1))
     drafter.begin(context)
     for nodes in range(1, 5):
         draft = drafter.propose(context, Plan("it", nodes, 2), SeededRandom(1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
-from localspec.models.candidates import Candidate
+from localspec.models.candidates import DraftCandidate
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.pairs import PairReport, check_pair, require_fit
@@ -63,7 +63,7 @@ def test_a_model_with_a_state_fits_and_nothing_is_drafted(info: Info, key: str) 
     assert report.why_idle.startswith("the draft keeps a state")
     assert check_pair(stateful, plain).why_idle.startswith("the target keeps a state")
     assert check_pair(plain, plain).why_idle == ""
-    one = Candidate("x", "here", 1, report=report)
+    one = DraftCandidate("x", "here", 1, report=report)
     assert not one.is_good(10)
     assert one.verdict(10).startswith("fits, but the draft keeps a state")
 

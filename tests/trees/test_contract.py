@@ -8,7 +8,7 @@ from localspec.engine.protocols import TreePolicy
 from localspec.engine.sampling import Sampler
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
-from localspec.testing.contract import DrafterContract, Subject, Table, TableBackend
+from localspec.testing.contract import DrafterContract, DrafterUnderTest, Table, TableBackend
 from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.trees.dyspec import DySpec, DySpecLayered
 from localspec.trees.eagle2 import Eagle2
@@ -32,6 +32,6 @@ class TestTrees(DrafterContract):
         (ChainWithSiblings(), 5, 3),
     )
 
-    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> Subject:
+    def make(self, table: Table, policy: TreePolicy, n_ctx: int = 64) -> DrafterUnderTest:
         backend = TableBackend(table, self.n_vocab, n_ctx)
-        return Subject(DraftModel(backend, Sampler(Sampling(top_k=0)), policy, lambda: False), (backend,))
+        return DrafterUnderTest(DraftModel(backend, Sampler(Sampling(top_k=0)), policy, lambda: False), (backend,))

@@ -1,10 +1,10 @@
-"""The child's server with sessions that misbehave: every request ends in exactly one last event."""
+"""The child's server with pairs that misbehave: every request ends in exactly one last event."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -23,30 +23,33 @@ LOAD = {"seq": 1, "command": "load", "settings": to_wire(LoadSettings(target="/t
 GENERATE = {"seq": 2, "command": "generate", "request": to_wire(Request(prompt="Once"))}
 
 
-class FakeSession:
-    """A session whose answer is a script."""
+class FakePair:
+    """A pair whose answer is a script."""
 
     script: Callable[[Cancel], Iterator[Event]]
     closed = 0
+    threads = 1
 
     def __init__(self, cancel: Cancel) -> None:
         self.cancel = cancel
 
-    def load(self, settings: LoadSettings) -> Iterator[Event]:
-        yield Loading("target", 1.0)
-        yield LOADED
-
-    def generate(self, request: Request) -> Iterator[Event]:
+    def answer(self, request: Request) -> Iterator[Event]:
         return type(self).script(self.cancel)
 
     def close(self) -> None:
         type(self).closed += 1
 
 
+def load(settings: LoadSettings, cancel: Cancel) -> Generator[Event, None, FakePair]:
+    yield Loading("target", 1.0)
+    yield LOADED
+    return FakePair(cancel)
+
+
 def serve(script: Callable[[Cancel], Iterator[Event]], *commands: dict[str, Any], cancelled: int = 0) -> list[Any]:
-    """Run commands on a session that answers by `script`; return what was written."""
+    """Run commands on a pair that answers by `script`; return what was written."""
     read, write = os.pipe()
-    FakeSession.script = staticmethod(script)
+    FakePair.script = staticmethod(script)
     flag = CancelFlag()
     flag.cancelled = cancelled
     server = Server(write, flag)
@@ -59,7 +62,7 @@ def serve(script: Callable[[Cancel], Iterator[Event]], *commands: dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_main, "_session_class", lambda: FakeSession)
+    monkeypatch.setattr(worker_main, "_load_function", lambda: load)
 
 
 def good(cancel: Cancel) -> Iterator[Event]:
@@ -127,9 +130,9 @@ def test_a_cancel_counts_for_its_request_even_if_it_comes_first_and_for_no_later
 
 
 def test_loading_again_frees_the_first_models() -> None:
-    before = FakeSession.closed
+    before = FakePair.closed
     serve(good, LOAD, {**LOAD, "seq": 2})
-    assert FakeSession.closed == before + 1
+    assert FakePair.closed == before + 1
 
 
 def test_an_error_after_the_last_event_is_not_a_second_one() -> None:

@@ -18,15 +18,15 @@ from localspec.cli.console import is_dumb, is_terminal
 from localspec.cli.doctor.gpus import INTEGRATED, Gpu, gpus, unused
 from localspec.cli.doctor.rebuild import backend_for, missing_compiler, rebuild_line
 from localspec.cli.settings_table import check_file
-from localspec.cli.sizes import size
 from localspec.errors import LocalspecError, UsageError
 from localspec.models.hub.cache import Cache
 from localspec.models.plan import calibration
 from localspec.settings.config_file import config_file, read_configuration
 from localspec.settings.request import cache_folder
+from localspec.settings.sizes import size
 from localspec.ui.ask import Unanswered, ask
 
-IMPORTS = "from localspec.backends.survey import survey"
+IMPORTS = "from localspec.backends.build import survey"
 LITTLE_DISK = 10e9  # bytes: about one pair of models
 CPU_FEATURES = ("AVX", "AVX2", "AVX512", "AMX_INT8", "NEON", "SVE", "F16C", "FMA")
 NO_ENGINE, NO_ANSWER = 3, 4  # exit codes, as everywhere

@@ -6,8 +6,8 @@ from typing import Any
 
 from localspec.cli.doctor.case import Case, read_bytes, unmeasured
 from localspec.cli.doctor.checks import Finding
-from localspec.cli.sizes import size
 from localspec.cli.staircase import spelt_ms
+from localspec.settings.sizes import size
 
 UNION = 1.3  # two rows against one in a mixture of experts
 HEAT = 1.15  # a pass at the end against the same at the start

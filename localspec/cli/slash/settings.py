@@ -8,7 +8,7 @@ from localspec.cli.console import write_out
 from localspec.cli.line_chat import Chat
 from localspec.cli.race import figures
 from localspec.errors import UsageError
-from localspec.models.reference import reference, target_reference
+from localspec.models.store import reference, target_reference
 from localspec.sanitize import one_line
 from localspec.ui.summary import table
 from localspec.ui.tuning import SETTINGS, changed, shown

@@ -16,8 +16,8 @@ import pytest
 
 from localspec.errors import ResourceError
 from localspec.models.plan.layout import ON_CPU, Layout
-from localspec.models.plan.machine import Device, Machine
-from localspec.models.plan.search import PlacementRequest, Plan, Search, alternatives, best, best_and_plain
+from localspec.models.plan.machine import Machine, MachineDevice
+from localspec.models.plan.search import PlacementPlan, PlacementRequest, Search, alternatives, best, best_and_plain
 from tests.models.hollow import LLAMA_8B, LLAMA_70B
 from tests.models.plan.examples import GIB, gbps, of_8b, of_70b, of_experts, pair
 
@@ -28,7 +28,7 @@ HEAD_70B = 591_036_416
 DRAFT_READ = 728_932_352
 
 
-def without_draft(plans: list[Plan]) -> Plan:
+def without_draft(plans: list[PlacementPlan]) -> PlacementPlan:
     return next(plan for plan in plans if plan.draft is None)
 
 
@@ -38,7 +38,7 @@ def test_70b_on_24_gb_puts_the_draft_onto_the_device() -> None:
     mask + 591 003 648 for weights copied over = 838 467 584. What is left after the head, 21 628 567 879,
     holds 43 layers of 498 139 136 (43.42).
     """
-    machine = Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
+    machine = Machine(64 * GIB, 8, (MachineDevice("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
     plan = best(machine, of_70b())
     assert plan.target == Layout(("CUDA0",), (44,))
     assert plan.draft == Layout(("CUDA0",), (17,))
@@ -53,7 +53,7 @@ def test_70b_on_24_gb_puts_the_draft_onto_the_device() -> None:
 
 def test_70b_on_24_gb_gains_less_from_two_more_layers_than_from_the_draft() -> None:
     """Without the draft 45 layers and the head fit: 22 441 066 496 bytes at 936 and 16 994 467 840 at 60 GB/s."""
-    machine = Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
+    machine = Machine(64 * GIB, 8, (MachineDevice("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
     plan = without_draft(alternatives(machine, of_70b()))
     assert plan.target == Layout(("CUDA0",), (46,))
     assert plan.seconds == pytest.approx(22_441_066_496 / 936e9 + 16_994_467_840 / 60e9)
@@ -91,7 +91,7 @@ def test_8b_on_8_gb_fits_with_its_draft() -> None:
     """Layers 32 x 122 716 160, head 295 518 208, cache 536 870 912, compute 125 829 120: 4 885 135 360, and the draft's
     907 845 632 make 5 792 980 992 of 7 988 639 170 bytes.
     """
-    machine = Machine(16 * GIB, 8, (Device("CUDA0", 8 * GIB, gbps(448)),), gbps(50))
+    machine = Machine(16 * GIB, 8, (MachineDevice("CUDA0", 8 * GIB, gbps(448)),), gbps(50))
     plan = best(machine, of_8b())
     assert (plan.target, plan.draft) == (Layout(("CUDA0",), (33,)), Layout(("CUDA0",), (17,)))
     assert plan.use["CUDA0"].total == 5_792_980_992
@@ -108,7 +108,7 @@ def test_8b_is_put_onto_the_devices_whole_wherever_that_fits(n_devices: int) -> 
     """
     models, before, n_whole = pair(LLAMA_8B, None), float("inf"), 0
     for memory in range(4 * GIB // n_devices, 6 * GIB // n_devices, GIB // 64):
-        devices = tuple(Device(f"CUDA{i}", memory, gbps(448)) for i in range(n_devices))
+        devices = tuple(MachineDevice(f"CUDA{i}", memory, gbps(448)) for i in range(n_devices))
         machine = Machine(16 * GIB, 8, devices, gbps(50))
         plan, search = best(machine, models), Search(machine, models)
         names = tuple(device.name for device in devices)
@@ -124,11 +124,11 @@ def test_apple_unified_memory_is_counted_once() -> None:
     """Two thirds of 16 GiB are the GPU's; what it takes is main memory too. At 8 GiB, of which 5 are the GPU's, the
     pair's 5.8 GB no longer fit: 93 % of 5 GiB are 4.99 GB, enough for the target's 4.885 GB alone.
     """
-    metal = Device("MTL0", int(16 * GIB * 2 / 3), gbps(100), is_unified=True)
+    metal = MachineDevice("MTL0", int(16 * GIB * 2 / 3), gbps(100), is_unified=True)
     plan = best(Machine(16 * GIB, 8, (metal,), gbps(80)), of_8b())
     assert (plan.target.devices, plan.draft) == (("MTL0",), Layout(("MTL0",), (17,)))
     assert sum(use.total for use in plan.use.values()) < 16 * GIB
-    small = Device("MTL0", 5 * GIB, gbps(100), is_unified=True)
+    small = MachineDevice("MTL0", 5 * GIB, gbps(100), is_unified=True)
     plan = best(Machine(8 * GIB, 8, (small,), gbps(80)), of_8b())
     assert plan.use["MTL0"].total <= 5 * GIB * 0.93
     assert plan.use["MTL0"].total + plan.use["CPU"].allocated <= 8 * GIB * 0.95
@@ -136,7 +136,7 @@ def test_apple_unified_memory_is_counted_once() -> None:
 
 def test_a_gpu_in_the_processor_is_used_once_it_was_found_faster() -> None:
     """It reads the same memory; one of Apple's is faster than the cores beside it, which is known of all of them."""
-    within = Device("Vulkan0", 12 * GIB, is_unified=True, is_integrated=True)
+    within = MachineDevice("Vulkan0", 12 * GIB, is_unified=True, is_integrated=True)
     plan = best(Machine(16 * GIB, 8, (within,)), of_8b())
     assert (plan.target, plan.draft) == (ON_CPU, ON_CPU)
     apart = replace(within, is_integrated=False)
@@ -157,7 +157,7 @@ def test_experts_stay_in_main_memory() -> None:
     else, which it reads whole: on 8 GB the experts of 29 layers stay behind, and no layer does. A token reads an eighth
     of the weights, so a draft of 1B costs more than it brings.
     """
-    machine = Machine(32 * GIB, 8, (Device("CUDA0", 8 * GIB, gbps(448)),), gbps(50))
+    machine = Machine(32 * GIB, 8, (MachineDevice("CUDA0", 8 * GIB, gbps(448)),), gbps(50))
     models = of_experts()
     plan = best(machine, models)
     assert plan.target == Layout(("CUDA0",), (49,), cpu_experts=29)
@@ -167,7 +167,7 @@ def test_experts_stay_in_main_memory() -> None:
 
 
 def test_two_devices_are_filled_fastest_first_and_the_head_is_on_the_last() -> None:
-    devices = (Device("slow", 24 * GIB, gbps(448)), Device("fast", 24 * GIB, gbps(936)))
+    devices = (MachineDevice("slow", 24 * GIB, gbps(448)), MachineDevice("fast", 24 * GIB, gbps(936)))
     plan = best(Machine(64 * GIB, 8, devices, gbps(60)), of_70b())
     assert plan.target.devices == ("slow", "fast")
     assert sum(plan.target.counts) == 81
@@ -175,11 +175,11 @@ def test_two_devices_are_filled_fastest_first_and_the_head_is_on_the_last() -> N
 
 
 def test_without_figures_plans_are_put_in_order_and_nothing_is_predicted() -> None:
-    plans = alternatives(Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB),)), of_70b())
+    plans = alternatives(Machine(64 * GIB, 8, (MachineDevice("CUDA0", 24 * GIB),)), of_70b())
     assert [plan.tokens_per_s for plan in plans] == [None] * len(plans)
     assert {plan.basis for plan in plans} == {"not measured"}
     assert plans[0].draft == Layout(("CUDA0",), (17,))
-    half = Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB, gbps(936)),))  # the CPU's are not known
+    half = Machine(64 * GIB, 8, (MachineDevice("CUDA0", 24 * GIB, gbps(936)),))  # the CPU's are not known
     assert best(half, of_70b()).tokens_per_s is None
     assert best(half, of_8b()).tokens_per_s is not None  # and not needed
 
@@ -195,14 +195,14 @@ def test_a_smaller_context_is_taken_only_where_none_is_asked_for() -> None:
 
 def test_a_quantised_cache_is_taken_only_where_it_is_left_to_the_plan() -> None:
     """It changes the target's distribution a little, so speed alone is no reason."""
-    machine = Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
+    machine = Machine(64 * GIB, 8, (MachineDevice("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
     assert best(machine, of_70b(), PlacementRequest(n_ctx=32768)).context.kv_type == "f16"
     assert best(machine, of_70b(), PlacementRequest(n_ctx=32768, kv_type="auto")).context.kv_type == "q8_0"
 
 
 def test_a_draft_that_is_named_is_kept_and_what_is_faster_without_it_is_told() -> None:
     """The model with experts, whose draft costs more than it brings."""
-    machine = Machine(32 * GIB, 8, (Device("CUDA0", 8 * GIB, gbps(448)),), gbps(50))
+    machine = Machine(32 * GIB, 8, (MachineDevice("CUDA0", 8 * GIB, gbps(448)),), gbps(50))
     plan, plain = best_and_plain(machine, of_experts(), PlacementRequest(needs_draft=True))
     assert plan.draft is not None
     assert plain.draft is None
@@ -222,7 +222,7 @@ def test_a_draft_that_is_named_is_kept_and_what_is_faster_without_it_is_told() -
 )
 def test_a_draft_that_is_put_somewhere_is_counted_there(asked: str, draft: Layout, layers: int) -> None:
     """What it takes of the device is not the target's, and without it there are 46 layers (see above)."""
-    machine = Machine(64 * GIB, 8, (Device("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
+    machine = Machine(64 * GIB, 8, (MachineDevice("CUDA0", 24 * GIB, gbps(936)),), gbps(60))
     plan, plain = best_and_plain(machine, of_70b(), PlacementRequest(needs_draft=True, draft_gpu=asked))
     assert plan.draft == draft
     assert plan.target == Layout(("CUDA0",), (layers,))
@@ -233,7 +233,7 @@ def test_a_draft_that_is_put_somewhere_is_counted_there(asked: str, draft: Layou
 @pytest.mark.parametrize(("asked", "n_layers"), [("all", 33), ("40", 33), ("30", 30)])
 def test_a_draft_that_no_device_holds_is_spread_over_several(asked: str, n_layers: int) -> None:
     """An 8B of 5 GB on two devices of 4 GiB; a larger third has it alone, one of them by itself does not."""
-    small = [Device(f"CUDA{i}", 4 * GIB, gbps(400)) for i in range(2)]
+    small = [MachineDevice(f"CUDA{i}", 4 * GIB, gbps(400)) for i in range(2)]
     machine = Machine(64 * GIB, 8, tuple(small), gbps(60))
     models, request = pair(LLAMA_70B, LLAMA_8B), PlacementRequest(needs_draft=True, draft_gpu=asked)
     plan = best(machine, models, request)
@@ -241,6 +241,6 @@ def test_a_draft_that_no_device_holds_is_spread_over_several(asked: str, n_layer
     assert (set(plan.draft.devices), plan.draft.n_offloaded) == ({"CUDA0", "CUDA1"}, n_layers)
     for device in small:
         assert plan.use[device.name].total <= device.memory * 0.93
-    larger = replace(machine, devices=(*small, Device("CUDA2", 8 * GIB, gbps(100))))
+    larger = replace(machine, devices=(*small, MachineDevice("CUDA2", 8 * GIB, gbps(100))))
     assert best(larger, models, request).draft == Layout(("CUDA2",), (n_layers,))
     assert best(replace(machine, devices=tuple(small[:1])), models, request).draft is None

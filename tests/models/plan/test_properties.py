@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.models.plan.layout import ON_CPU, Layout, whole
-from localspec.models.plan.machine import CPU, Device, Machine, flat
+from localspec.models.plan.machine import CPU, Machine, MachineDevice, flat
 from localspec.models.plan.memory import ContextPlan, compute_bytes, layer_cache
 from localspec.models.plan.memory_use import MemoryUse
-from localspec.models.plan.search import Models, PlacementRequest, Plan, Search, best
+from localspec.models.plan.search import Models, PlacementPlan, PlacementRequest, Search, best
 
 MB = 10**6
 QUICK = settings(max_examples=40, deadline=None)
@@ -55,7 +55,7 @@ def anatomies(draw: st.DrawFn, largest: int = 40, largest_head: int = 0) -> Anat
 @st.composite
 def machines(draw: st.DrawFn) -> Machine:
     devices = tuple(
-        Device(
+        MachineDevice(
             f"GPU{i}",
             draw(st.integers(0, 800)) * MB,
             flat(draw(st.integers(1, 1000)) * 1e9, "given"),
@@ -79,7 +79,7 @@ WISHES = st.builds(
 )
 
 
-def planned(machine: Machine, models: Models, request: PlacementRequest) -> Plan | None:
+def planned(machine: Machine, models: Models, request: PlacementRequest) -> PlacementPlan | None:
     refusal: ResourceError | None = None
     try:
         return best(machine, models, request)

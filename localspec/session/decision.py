@@ -1,0 +1,106 @@
+"""Who drafts for a request: one function decides it, in one order.
+
+1. The options are resolved to a legal combination (`speculation.resolve`).
+2. It is fitted to what the loaded models can do (`speculation.capabilities`).
+3. With `--reproducible` it is fitted to the exact widths (`speculation.reproducible`).
+4. A draft made of the target's own layers is loaded, if one drafts (`session.early_exit`).
+5. The controller is the one that knows the target with that draft (`session.controllers`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from localspec.engine import events
+from localspec.engine.protocols import Cancel, Clock
+from localspec.errors import LocalspecError
+from localspec.methods import registered, resolve
+from localspec.session.controllers import PairController
+from localspec.session.early_exit import EarlyExitDraft, LoadedExit
+from localspec.session.loaded_model import LoadedModel
+from localspec.settings.request import Request
+from localspec.speculation.capabilities import Fitted, fit_axes
+from localspec.speculation.reproducible import exact, fit_widths
+from localspec.speculation.resolve import Axes, resolve_axes
+
+
+class Pair(Protocol):
+    """The part of a loaded pair that a decision reads. `widths` is () where a pass may have any number of rows."""
+
+    @property
+    def target(self) -> LoadedModel: ...
+
+    @property
+    def draft(self) -> LoadedModel | None: ...
+
+    @property
+    def early_exit(self) -> EarlyExitDraft: ...
+
+    @property
+    def controllers(self) -> PairController: ...
+
+    @property
+    def widths(self) -> tuple[int, ...]: ...
+
+    @property
+    def cancel(self) -> Cancel: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How one request is decoded. `draft` is the model that drafts: the pair's, or the early exit if `is_derived`."""
+
+    axes: Axes
+    warnings: tuple[str, ...]
+    draft: LoadedModel | None
+    is_derived: bool
+    controllers: PairController
+
+
+def decide(request: Request, pair: Pair) -> events.EventsThen[Decision]:
+    """Return the decision. Raises UsageError or IncompatibleError for a request that cannot be obeyed.
+
+    An early exit that nobody asked for by name and that cannot be loaded is left out, with a warning.
+    """
+    fitted = _fitted(request, pair)
+    try:
+        derived = yield from _early_exit(fitted.axes, pair)
+    except LocalspecError as error:
+        if not fitted.axes.is_guarded:
+            raise
+        pair.early_exit.give_up()
+        without, derived = _fitted(request, pair), None
+        fitted = Fitted(without.axes, (*without.warnings, f"{error.message}; decoding goes without the early exit"))
+    if derived is None:
+        return Decision(fitted.axes, fitted.warnings, pair.draft, is_derived=False, controllers=pair.controllers)
+    controllers = derived.controllers if fitted.axes.is_guarded else pair.controllers
+    return Decision(fitted.axes, fitted.warnings, derived.model, is_derived=True, controllers=controllers)
+
+
+def _fitted(request: Request, pair: Pair) -> Fitted:
+    """Resolve the options within what the loaded models can do; a warning for each that had to give way."""
+    sampling = request.sampling
+    asked = exact(request.speculation, sampling) if pair.widths else request.speculation
+    axes = resolve_axes(
+        asked,
+        has_draft=pair.draft is not None,
+        is_seeded=sampling.seed is not None,
+        is_greedy=sampling.temperature == 0.0,
+        has_exit=pair.early_exit.pays,
+    )
+    draft = None if pair.draft is None else pair.draft.capabilities()
+    fitted = fit_axes(axes, asked, pair.target.capabilities(), draft)
+    return fit_widths(fitted, asked, pair.widths) if pair.widths else fitted
+
+
+def _early_exit(axes: Axes, pair: Pair) -> events.EventsThen[LoadedExit | None]:
+    """Return a draft made of the target's own layers, loaded if it is not yet; None for methods that use none."""
+    method = resolve(registered()[axes.method])
+    if not method.info.has_derived_draft:
+        return None
+    return (yield from pair.early_exit.load(partial(method.layers, axes.options), pair.target, pair.cancel, pair.clock))

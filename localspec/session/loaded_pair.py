@@ -1,0 +1,257 @@
+"""A loaded pair, which answers requests one at a time. It lives in the worker.
+
+Models and caches stay from one answer to the next, so that a chat's next turn evaluates only new tokens. Everything
+else is built for each request. All that happens is reported in events.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from localspec.control.timing import SurveyRequest
+from localspec.engine import events
+from localspec.engine.context import Context, Vocabulary
+from localspec.engine.draft import Draw
+from localspec.engine.event_stream import stream_events
+from localspec.engine.loop import Engine
+from localspec.engine.protocols import Cancel, Cancelled, Clock, Drafter
+from localspec.engine.randomness import SeededRandom
+from localspec.engine.sampling import Sampler
+from localspec.lossless.questions import Question, Subject, answer
+from localspec.methods import DrafterContext, registered, resolve
+from localspec.prompt.prompt import Tokenised, tokenise
+from localspec.prompt.truncate import shortened, too_long
+from localspec.session.calibration import survey_pair
+from localspec.session.controllers import PairController
+from localspec.session.decision import Decision, decide
+from localspec.session.early_exit import EarlyExitDraft
+from localspec.session.loaded_model import LoadedModel
+from localspec.settings.request import LoadSettings, Request, Sampling
+from localspec.speculation.capabilities import draft_temperature, require_tokens
+from localspec.speculation.reproducible import narrowed
+
+
+@dataclass(slots=True)
+class LastDrafter:
+    """The drafter of the last answer, kept while requests want the same: its lessons of a chat stay of use."""
+
+    _key: object = None
+    _drafter: Drafter | None = None
+
+    def get(self, parts: DrafterContext, decision: Decision, sampling: Sampling) -> Drafter:
+        """Return the last drafter if it was built from the same parts, else a new one."""
+        axes = decision.axes
+        options = tuple(axes.options.items())
+        tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
+        key = (axes.method, axes.tree, axes.draw, options, tempered, id(parts.draft))
+        if self._drafter is None or self._key != key:
+            drafter: Drafter = resolve(registered()[axes.method]).build(parts)
+            self._key, self._drafter = key, drafter
+        return self._drafter
+
+    def drop(self) -> None:
+        """Forget it."""
+        self._key = self._drafter = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPair:
+    """A target, perhaps a draft model, and everything that earlier answers and runs found out about them.
+
+    `widths` are the rows that a pass may have, () where it may have any number. `cancel` is read between passes and
+    inside prefill.
+    """
+
+    settings: LoadSettings
+    target: LoadedModel
+    draft: LoadedModel | None
+    early_exit: EarlyExitDraft
+    controllers: PairController
+    cancel: Cancel
+    clock: Clock
+    widths: tuple[int, ...] = ()
+    last_drafter: LastDrafter = field(default_factory=LastDrafter)
+
+    @property
+    def n_ctx(self) -> int:
+        """Return the tokens that the target's context holds."""
+        return self.target.backend.capabilities.n_ctx
+
+    @property
+    def threads(self) -> int:
+        """Return the threads that decode."""
+        return self.target.backend.threads
+
+    def loaded(self, load_ms: float, versions: dict[str, str]) -> events.Loaded:
+        """Return the event that ends loading."""
+        return events.Loaded(
+            name=self.settings.name,
+            target=self.target.facts(),
+            draft=None if self.draft is None else self.draft.facts(),
+            n_ctx=self.n_ctx,
+            threads=self.threads,
+            load_ms=load_ms,
+            versions=versions,
+        )
+
+    def answer(self, request: Request) -> Iterator[events.Event]:
+        """Answer one request. Cache and text agree whenever the iterator is dropped."""
+        request.check()
+        request = request.never(self.target.model.suppressed)
+        decision = yield from decide(request, self)
+        yield from self._measure(decision)
+        self.target.backend.decode_rows = 1 if self.widths else decision.controllers.decode_rows
+        began = self.clock()  # neither loading nor measuring is part of the answer
+        require_tokens(request.sampling, self.target.model.n_vocab)
+        if request.cold:
+            self.forget()
+            decision = replace(decision, axes=decision.axes.cold())
+        prompt = self.tokenised(request)
+        seed = secrets.randbits(32) if request.sampling.seed is None else request.sampling.seed
+        yield self._started(decision, request, seed, len(prompt.tokens))
+        for warning in (*decision.warnings, *prompt.warnings):
+            yield events.Warned("request", warning)
+        yield from decision.controllers.recall(len(prompt.tokens))
+        yield from self._decode(decision, request, seed, prompt, began)
+
+    def inspect(self, question: Question) -> Iterator[events.Event]:
+        """Answer a question about the pair; the caches are empty afterwards."""
+        question.request.check()
+        question = replace(question, request=question.request.never(self.target.model.suppressed))
+        decision = yield from decide(question.request, self)
+        self.forget()
+        prompt = self.tokenised(question.request)
+        is_drafted = decision.axes.method == "draft-model" or decision.is_derived
+        backend = decision.draft.backend if decision.draft is not None and is_drafted else None
+        subject = Subject(self.target.backend, backend, prompt.tokens, decision.axes, self.cancel)
+        yield events.Inspected(answer(question, subject))
+        self.forget()
+
+    def survey(self, asked: SurveyRequest) -> Iterator[events.Event]:
+        """Time the passes of both models, for the profile too if that is asked; the caches are empty afterwards."""
+        self.forget()
+        draft = None if self.draft is None else self.draft.backend
+        found = yield from survey_pair(asked, self.target.backend, draft, self.clock, self.cancel)
+        is_kept = False
+        if asked.is_kept:
+            prices = found.prices
+            prices.calibrated = time.time()
+            self.controllers.profile.renew(prices)
+            is_kept = self.controllers.profile.save()
+        profile = {**self.controllers.profile.told(), "is_kept": is_kept}
+        yield events.Inspected({**found.to_wire(), "profile": profile})
+
+    def close(self) -> None:
+        """Free all models. Nothing can be asked of the pair afterwards."""
+        self.last_drafter.drop()
+        self.early_exit.close()
+        if self.draft is not None:
+            self.draft.close()
+        self.target.close()
+
+    def forget(self) -> None:
+        """Empty every cache and drop the drafter with what it learned of the text."""
+        self.last_drafter.drop()
+        self.controllers.forget()
+        models = [self.draft, self.target]
+        if self.early_exit.loaded is not None:
+            self.early_exit.loaded.controllers.forget()
+            models.append(self.early_exit.loaded.model)
+        for model in models:
+            if model is not None:
+                model.backend.truncate(0)
+
+    def tokenised(self, request: Request) -> Tokenised:
+        """Return the prompt, shortened if that is asked. Raises PromptTooLongError, or Cancelled on the way there."""
+
+        def tokens_of(asked: Request) -> Tokenised:
+            if self.cancel():
+                raise Cancelled
+            return tokenise(asked, self.target.model, self.target.specials)
+
+        prompt = shortened(request, self.n_ctx, tokens_of)
+        if len(prompt.tokens) >= self.n_ctx:
+            raise too_long(len(prompt.tokens), self.n_ctx, self.target.info.n_ctx_train)
+        return prompt
+
+    def _measure(self, decision: Decision) -> Iterator[events.Event]:
+        """Measure the costs of passes the first time that the controller of a request needs them."""
+        controllers = decision.controllers
+        if not controllers.must_measure(decision.axes):
+            return
+        self.forget()  # the cost of a lone token is measured at the start of a text
+        draft = self.draft if controllers is self.controllers else decision.draft
+        yield from controllers.measure(self.target.backend, None if draft is None else draft.backend, self.cancel)
+
+    def _started(self, decision: Decision, request: Request, seed: int, prompt_n: int) -> events.Started:
+        """Return the event that begins an answer."""
+        axes = decision.axes
+        return events.Started(
+            method=axes.method,
+            tree=axes.tree,
+            length=axes.length,
+            k=axes.shape.nodes,
+            verify=axes.verify,
+            seed=seed,
+            is_seeded=request.sampling.seed is not None,
+            prompt_n=prompt_n,
+            is_lossless=axes.verifier.is_lossless,
+            derived=decision.draft.facts() if decision.draft is not None and decision.is_derived else None,
+            widths=self.widths,
+        )
+
+    def _decode(
+        self, decision: Decision, request: Request, seed: int, prompt: Tokenised, began: float
+    ) -> Iterator[events.Event]:
+        """Decode, and keep what the passes teach."""
+        controllers = decision.controllers
+        vocabulary = Vocabulary(self.target.model.is_eog, self.target.model.piece)
+        context = Context(
+            prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=request.stop
+        )
+        engine = self._engine(decision, request.sampling, seed)
+        for event in stream_events(engine, context, vocabulary, details=request.details, began=began):
+            if isinstance(event, events.Prefilled):
+                controllers.prefilled(event)
+            if isinstance(event, events.Committed) and event.plain_ms is not None:
+                controllers.measured(event.plain_ms, event.position)
+            if isinstance(event, events.Finished):
+                event = replace(event, **controllers.findings())
+                yield from controllers.keep()
+            yield event
+
+    def _engine(self, decision: Decision, sampling: Sampling, seed: int) -> Engine:
+        """Put the parts together for one request."""
+        axes = decision.axes
+        parts = DrafterContext(
+            draft=None if decision.draft is None else decision.draft.backend,
+            sampler=Sampler(sampling, temperature=draft_temperature(sampling, axes)),
+            policy=axes.policy,
+            cancel=self.cancel,
+            n_vocab=self.target.model.n_vocab,
+            options=axes.options,
+            is_eog=self.target.model.is_eog,
+        )
+        drafters = {axes.method: self.last_drafter.get(parts, decision, sampling)}
+        temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature
+        rule, draw = f"{axes.verify} {axes.draw.value} {sampling.temperature:g} {temperature:g}", axes.draw
+        if sampling.temperature == temperature == 0.0 and draw is not Draw.FIXED:
+            # Nothing is left to chance: any rule keeps the draft's likeliest token where it is the target's, and the
+            # draft's probability tells of that what a lead in the race tells elsewhere.
+            rule, draw = "greedy", Draw.COUPLED
+        profile = decision.controllers.profile
+        acceptance = profile.accepted(f"{axes.method} {dict(axes.options)} {rule}", draw)
+        controller = decision.controllers.controller(axes, drafters, acceptance, parts, sampling.temperature)
+        return Engine(
+            target=self.target.backend,
+            controller=narrowed(controller, self.widths),
+            drafters=drafters,
+            verifier=axes.verifier,
+            sampler=Sampler(sampling),
+            rng=SeededRandom(seed),
+            clock=self.clock,
+            cancel=self.cancel,
+        )
