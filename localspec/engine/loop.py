@@ -10,19 +10,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from localspec.engine.context import Context
-from localspec.engine.draft import Draft, Step, Times
-from localspec.engine.protocols import Backend, Cancel, Cancelled, Clock, Controller, Drafter, RandomSource, Verifier
+from localspec.engine.draft import Draft, Step, Verdict
+from localspec.engine.protocols import (
+    Backend,
+    Cancel,
+    Cancelled,
+    Clock,
+    Controller,
+    Drafter,
+    RandomSource,
+    Rows,
+    Verifier,
+)
 from localspec.engine.sampling import Sampler, TargetDistributions
+from localspec.engine.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One target with whatever drafts for it. All state is in the parts; `context` is passed in.
-
-    Two accounts of time are kept. A step's own `times` add up to the wall clock: what passed since the step before,
-    its telling included, is `other`. The controller is given what a pass really cost: from the end of telling the one
-    before to the end of telling it, so that no pass pays for another's events.
-    """
+    """One target with whatever drafts for it. All state is in the parts; `context` is passed in."""
 
     target: Backend
     drafters: Mapping[str, Drafter]
@@ -33,38 +39,33 @@ class Engine:
     clock: Clock
     cancel: Cancel
 
-    def start(self, context: Context) -> Step:
+    def start(self, context: Context, watch: Stopwatch) -> Step:
         """Evaluate the prompt and commit the first token straight from its last row.
 
         Raises Cancelled; the target's cache then holds a prefix of the prompt and the context is untouched.
         """
-        began = self.clock()
+        watch.mark()
         draft = Draft.root(context.pending)
         rows = self.target.prefill(context.tokens, self.cancel)
-        read = self.clock()
-        verdict = self.verifier.verify(
-            draft, TargetDistributions(self.sampler, rows, draft, context.tokens), self.rng, context.position
-        )
-        step = context.commit(draft, verdict, Times(verify=read - began, sample=self.clock() - read))
+        watch.mark()
+        verdict = self._verdict(context, draft, rows)
+        step = context.commit(draft, verdict, watch.prompt_times())
         for drafter in self.drafters.values():
             drafter.begin(context)
         return step
 
-    def step(self, context: Context, lap: float) -> Step:
-        """One pass of the target. `lap` is when the last pass ended: what lies between counts as `other`."""
-        began = self.clock()
+    def step(self, context: Context, watch: Stopwatch) -> Step:
+        """One pass of the target."""
+        watch.mark()
         plan = self.controller.plan(context, context.budget)
-        planned = self.clock()
+        watch.mark()
         draft = self.drafters[plan.drafter].propose(context, plan, self.rng)
         draft = draft.padded(plan.width(len(draft)))
-        drafted = self.clock()
+        watch.mark()
         rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)
-        decoded = self.clock()
-        verdict = self.verifier.verify(
-            draft, TargetDistributions(self.sampler, rows, draft, context.tokens), self.rng, context.position
-        )
-        times = Times(drafted - planned, decoded - drafted, self.clock() - decoded, planned - lap, planned - began)
-        step = context.commit(draft, verdict, times, plan)
+        watch.mark()
+        verdict = self._verdict(context, draft, rows)
+        step = context.commit(draft, verdict, watch.pass_times(), plan)
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert self.target.length == len(context.tokens) - 1
         for drafter in self.drafters.values():
@@ -76,17 +77,21 @@ class Engine:
 
         Cache and context agree at every yield, so the generator may be dropped anywhere.
         """
+        watch = Stopwatch(self.clock)
         try:
-            step = self.start(context)
-            lap = self.clock()
+            step = self.start(context, watch)
+            watch.begin_passes()
             yield step
-            told = self.clock()
+            watch.turn()
             while context.finish is None and not self.cancel():
-                step = self.step(context, lap)
-                lap += step.times.total
+                step = self.step(context, watch)
                 yield step
-                began, told = told, self.clock()
-                self.controller.observe(step, told - began)
+                self.controller.observe(step, watch.turn())
         except Cancelled:
             pass
         context.interrupt()
+
+    def _verdict(self, context: Context, draft: Draft, rows: Rows) -> Verdict:
+        """Judge a draft by the target's distributions at its nodes."""
+        dists = TargetDistributions(self.sampler, rows, draft, context.tokens)
+        return self.verifier.verify(draft, dists, self.rng, context.position)

@@ -19,9 +19,10 @@ from localspec.methods import MethodInfo, registered, resolve
 from localspec.settings.method_options import Value, read_options, read_words
 from localspec.settings.request import Speculation
 from localspec.trees import TREES
-from localspec.trees.argument import MAX_LEAVES as MAX_LEAVES
-from localspec.trees.argument import MAX_NODES, TREE_NODES
+from localspec.trees.budget import MAX_LEAVES as MAX_LEAVES
+from localspec.trees.budget import MAX_NODES, TREE_NODES, BudgetTree, read_budget
 from localspec.trees.chain_with_siblings import ChainWithSiblings
+from localspec.trees.static import Static, read_widths
 from localspec.verify import VERIFIERS
 
 LONGEST = 16  # tokens of a draft model's chain under the planner, where -k sets no other bound
@@ -90,7 +91,7 @@ def resolve_axes(
     is_drawn = is_chain or not (info.has_own_shape or policy.draws.isdisjoint(DRAWN))
     usual = _usual(is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)
     verify = _verify(speculation, usual, is_chain=is_chain)
-    verifier = _rule(verify)
+    verifier = build_verifier(verify)
     draw = _draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled")
     if is_automatic and shape.nodes and draw is Draw.COUPLED:
         policy = ChainWithSiblings()  # its chains have siblings where rows are free
@@ -119,7 +120,7 @@ def check_axis(axis: str, spelling: str) -> None:
         case "method" if spelling != "auto":
             _name("--method", spelling, registered())
         case "verify" if spelling != "auto":
-            _rule(spelling.rstrip(":"))
+            build_verifier(spelling.rstrip(":"))
         case "tree":
             resolve_axes(Speculation(method="draft-model", tree=spelling), has_draft=True, is_seeded=False)
         case "length":
@@ -133,7 +134,7 @@ def _shaped(
 
     Refuses sizes and shapes that would have no effect.
     """
-    policy = _tree(asked.tree)
+    policy = build_tree(asked.tree)
     k = asked.k
     if k is None:
         is_tree = not info.has_own_shape and policy.shape(TREE_NODES).leaves > 1
@@ -194,10 +195,20 @@ def _method(name: str, *, has_draft: bool, has_exit: bool) -> str:
     return method
 
 
-def _tree(spelling: str) -> TreePolicy:
-    """Build the policy that "name" or "name:argument" stands for."""
+def build_tree(spelling: str) -> TreePolicy:
+    """Build the policy that "name" or "name:argument" stands for. Raises UsageError."""
     name, _, argument = spelling.partition(":")
-    policy: TreePolicy = resolve(TREES[_name("--tree", name, TREES)]).parse(argument)
+    cls = resolve(TREES[_name("--tree", name, TREES)])
+    policy: TreePolicy
+    if issubclass(cls, Static):
+        policy = cls(read_widths(name, argument))
+    elif issubclass(cls, BudgetTree):
+        nodes, words = read_budget(name, argument)
+        policy = cls(nodes, **read_words(cls.options, words, of=f"--tree {name}", start=f"--tree {name}:16,"))
+    elif argument:
+        raise UsageError(f"--tree {name} takes no shape, not {argument!r}", hint=f"--tree {name} -k 4")
+    else:
+        policy = cls()
     return policy
 
 
@@ -215,7 +226,7 @@ def _verify(asked: Speculation, usual: str, *, is_chain: bool) -> str:
     if asked.verify == "auto":
         return usual
     verify = asked.verify.rstrip(":")
-    rule = _rule(verify)
+    rule = build_verifier(verify)
     if not is_chain and not rule.trees:
         raise UsageError(f"--verify {verify} judges chains, not trees", hint="--verify tree")
     if not rule.is_lossless and not asked.approximate:
@@ -225,8 +236,8 @@ def _verify(asked: Speculation, usual: str, *, is_chain: bool) -> str:
     return verify
 
 
-def _rule(spelling: str) -> Verifier:
-    """Build the rule that "name" or "name:key=value,..." stands for."""
+def build_verifier(spelling: str) -> Verifier:
+    """Build the rule that "name" or "name:key=value,..." stands for. Raises UsageError."""
     name, _, argument = spelling.partition(":")
     cls = resolve(VERIFIERS[_name("--verify", name, VERIFIERS)])
     words = argument.split(",") if argument else []

@@ -9,7 +9,7 @@ from itertools import tee
 from localspec.engine.distribution import TINY, Distribution
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DraftState, Path, Plan, RandomSource
-from localspec.trees.argument import MAX_LEAVES
+from localspec.trees.budget import MAX_LEAVES
 
 OPEN = (Draw.FIXED, Draw.COUPLED)  # ways of drawing whose tokens may be looked at before it is decided to draft them
 

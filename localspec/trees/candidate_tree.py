@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, DraftState, Path, Plan, RandomSource
-from localspec.trees.argument import MAX_LEAVES
+from localspec.trees.budget import MAX_LEAVES
 from localspec.trees.builder import draw
 
 

@@ -22,9 +22,9 @@ from typing import ClassVar
 
 from localspec.engine.distribution import TINY, Distribution
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.settings.method_options import Option
-from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.budget import MAX_LEAVES, BudgetTree
 from localspec.trees.builder import TreeBuilder
 
 DEPTH = Option("depth", 12, "levels at most", 1, 64)
@@ -101,7 +101,7 @@ class DySpecBuilder:
         self._source.expand([self.builder.paths[node] for node in nodes if node > 0])
 
 
-class DySpec:
+class DySpec(BudgetTree):
     """A greedy heap: the next child is drawn where it promises most, "dyspec:32,depth=12".
 
     The drafter decodes node by node, so this suits drafters whose distributions cost nothing; else take dyspec-layered.
@@ -111,19 +111,8 @@ class DySpec:
     draws: ClassVar[frozenset[Draw]] = DRAWS
 
     def __init__(self, nodes: int | None = None, depth: int = 12, *, calibrated: bool = True) -> None:
-        self._nodes = nodes
-        self._depth = depth
+        super().__init__(nodes, depth)
         self._is_calibrated = calibrated
-
-    @classmethod
-    def parse(cls, argument: str) -> DySpec:
-        """Read "NODES,depth=D,calibrated=on"."""
-        read = read_argument("dyspec", argument, cls.options)
-        return cls(read.nodes, read.integer("depth"), calibrated=bool(read.values["calibrated"]))
-
-    def shape(self, k: int) -> Shape:
-        """Return the budget: any tree within it may grow."""
-        return _shape(budget(self._nodes, k), self._depth)
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Draw at the slot of the greatest promise until the budget is spent."""
@@ -153,7 +142,7 @@ class DySpec:
         return builder.draft()
 
 
-class DySpecLayered:
+class DySpecLayered(BudgetTree):
     """Level by level, children as long as a slot promises the threshold, "dyspec-layered:32,threshold=0.03".
 
     One decode of the drafter per level. Threshold 0 stands for half a token over the number of nodes, 0.05 at most.
@@ -169,21 +158,9 @@ class DySpecLayered:
     def __init__(
         self, nodes: int | None = None, depth: int = 12, threshold: float = 0.0, *, calibrated: bool = True
     ) -> None:
-        self._nodes = nodes
-        self._depth = depth
+        super().__init__(nodes, depth)
         self._threshold = threshold
         self._is_calibrated = calibrated
-
-    @classmethod
-    def parse(cls, argument: str) -> DySpecLayered:
-        """Read "NODES,depth=D,threshold=T,calibrated=on"."""
-        read = read_argument("dyspec-layered", argument, cls.options)
-        calibrated = bool(read.values["calibrated"])
-        return cls(read.nodes, read.integer("depth"), read.number("threshold"), calibrated=calibrated)
-
-    def shape(self, k: int) -> Shape:
-        """Return the budget: any tree within it may grow."""
-        return _shape(budget(self._nodes, k), self._depth)
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Draw at every slot of a level down to the threshold, then at the next level's."""
@@ -202,7 +179,3 @@ class DySpecLayered:
             if not level or builder.is_full:
                 break
         return builder.draft()
-
-
-def _shape(nodes: int, depth: int) -> Shape:
-    return Shape(nodes, min(depth, nodes), max(1, min(nodes, MAX_LEAVES)))

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.settings.method_options import Option
-from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.budget import MAX_LEAVES, BudgetTree
 from localspec.trees.candidate_tree import CandidateTree
 
 
-class Eagle2:
+class Eagle2(BudgetTree):
     """The best nodes of a wider tree that follows the draft's confidence, "eagle2:32,top=4,depth=8"."""
 
     options: ClassVar[tuple[Option, ...]] = (
@@ -25,20 +25,8 @@ class Eagle2:
     draws: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.COUPLED})
 
     def __init__(self, nodes: int | None = None, top: int = 4, depth: int = 8) -> None:
-        self._nodes = nodes
+        super().__init__(nodes, depth)
         self._top = top
-        self._depth = depth
-
-    @classmethod
-    def parse(cls, argument: str) -> Eagle2:
-        """Read "NODES,top=K,depth=D"."""
-        read = read_argument("eagle2", argument, cls.options)
-        return cls(read.nodes, read.integer("top"), read.integer("depth"))
-
-    def shape(self, k: int) -> Shape:
-        """Return the budget: any tree within it may grow."""
-        nodes = budget(self._nodes, k)
-        return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, MAX_LEAVES)))
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Expand level by level, one decode of the drafter each, then rerank.

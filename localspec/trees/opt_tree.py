@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.settings.method_options import Option
-from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.budget import BudgetTree
 from localspec.trees.candidate_tree import CandidateTree
 
 
-class OptTree:
+class OptTree(BudgetTree):
     """The best tree by the draft's probabilities, as deep as a level is worth it, "opt-tree:32,threshold=0.1"."""
 
     options: ClassVar[tuple[Option, ...]] = (
@@ -26,20 +26,8 @@ class OptTree:
     draws: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.COUPLED})
 
     def __init__(self, nodes: int | None = None, threshold: float = 0.1, depth: int = 10) -> None:
-        self._nodes = nodes
+        super().__init__(nodes, depth)
         self._threshold = threshold
-        self._depth = depth
-
-    @classmethod
-    def parse(cls, argument: str) -> OptTree:
-        """Read "NODES,threshold=W,depth=D"."""
-        read = read_argument("opt-tree", argument, cls.options)
-        return cls(read.nodes, read.number("threshold"), read.integer("depth"))
-
-    def shape(self, k: int) -> Shape:
-        """Return the budget: any tree within it may grow."""
-        nodes = budget(self._nodes, k)
-        return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, MAX_LEAVES)))
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Expand level by level, one decode of the drafter each, while the best tree's value grows enough."""

@@ -12,15 +12,15 @@ import numpy as np
 
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw
-from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.settings.method_options import Option
-from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.budget import MAX_LEAVES, BudgetTree
 from localspec.trees.builder import TreeBuilder
 
 MOST = 8  # children of one node
 
 
-class PSplit:
+class PSplit(BudgetTree):
     """Chains that split where several tokens are likely, "p-split:16,split=0.1,branches=8,depth=16"."""
 
     options: ClassVar[tuple[Option, ...]] = (
@@ -31,21 +31,8 @@ class PSplit:
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 
     def __init__(self, nodes: int | None = None, split: float = 0.1, branches: int = 8, depth: int = 16) -> None:
-        self._nodes = nodes
+        super().__init__(nodes, depth, branches)
         self._split = split
-        self._branches = branches
-        self._depth = depth
-
-    @classmethod
-    def parse(cls, argument: str) -> PSplit:
-        """Read "NODES,split=P,branches=B,depth=D"."""
-        read = read_argument("p-split", argument, cls.options)
-        return cls(read.nodes, read.number("split"), read.integer("branches"), read.integer("depth"))
-
-    def shape(self, k: int) -> Shape:
-        """Return the budget: any tree within it may grow."""
-        nodes = budget(self._nodes, k)
-        return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, self._branches)))
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow level by level; one decode of the drafter per level."""
@@ -57,9 +44,7 @@ class PSplit:
             below: list[int] = []
             for node in level:
                 dist = source.dist(builder.paths[node])
-                below += builder.add_children(
-                    node, dist, 1 + min(self._splits(dist), self._branches - builder.n_leaves)
-                )
+                below += builder.add_children(node, dist, 1 + min(self._splits(dist), self._leaves - builder.n_leaves))
             level = below
             if not level or builder.is_full:
                 break

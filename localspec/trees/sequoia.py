@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.engine.draft import Draft, Draw, Nodes
-from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
+from localspec.engine.protocols import DistributionSource, Plan, RandomSource
 from localspec.errors import UsageError
 from localspec.settings.method_options import Option
-from localspec.trees.argument import MAX_LEAVES, MAX_NODES, budget, read_argument
+from localspec.trees.budget import MAX_LEAVES, MAX_NODES, BudgetTree
 from localspec.trees.builder import TreeBuilder
 
 Indices = NDArray[np.int64]
@@ -32,7 +32,7 @@ Tree = tuple[Nodes, ...]  # the children of every node, the top one first, in dr
 LEARNED = "learned"
 
 
-class Sequoia:
+class Sequoia(BudgetTree):
     """The best shape for how often a first, second, ... child is right, "sequoia:32,depth=10,accept=0.7/0.1/0.05"."""
 
     options: ClassVar[tuple[Option, ...]] = (
@@ -41,22 +41,9 @@ class Sequoia:
     )
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 
-    def __init__(self, nodes: int | None = None, depth: int = 32, accept: Sequence[float] | None = None) -> None:
-        self._nodes = nodes
-        self._depth = depth
-        self._accept = None if accept is None else tuple(accept)
-
-    @classmethod
-    def parse(cls, argument: str) -> Sequoia:
-        """Read "NODES,depth=D,accept=P1/P2/..."."""
-        read = read_argument("sequoia", argument, cls.options)
-        text = str(read.values["accept"])
-        return cls(read.nodes, read.integer("depth"), None if text == LEARNED else _vector(text))
-
-    def shape(self, k: int) -> Shape:
-        """Return the budget: any tree within it may turn out best."""
-        nodes = budget(self._nodes, k)
-        return Shape(nodes, min(self._depth, nodes), max(1, min(nodes, MAX_LEAVES)))
+    def __init__(self, nodes: int | None = None, depth: int = 32, accept: str = LEARNED) -> None:
+        super().__init__(nodes, depth)
+        self._accept = None if accept == LEARNED else _vector(accept)
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:
         """Grow the best tree within the plan, one decode of the drafter per level."""

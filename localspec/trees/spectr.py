@@ -7,29 +7,23 @@ from typing import ClassVar
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
 from localspec.settings.method_options import Option
-from localspec.trees.argument import MAX_LEAVES, budget, read_argument
+from localspec.trees.budget import MAX_LEAVES, MAX_NODES, BudgetTree
 from localspec.trees.static import Static
 
 
-class SpecTr:
+class SpecTr(BudgetTree):
     """Independent chains of equal length that share the nodes, "spectr:32,drafts=4"; chains may begin alike."""
 
     options: ClassVar[tuple[Option, ...]] = (Option("drafts", 4, "chains", 1, MAX_LEAVES),)
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 
     def __init__(self, nodes: int | None = None, drafts: int = 4) -> None:
-        self._nodes = nodes
+        super().__init__(nodes, MAX_NODES)
         self._drafts = drafts
-
-    @classmethod
-    def parse(cls, argument: str) -> SpecTr:
-        """Read "NODES,drafts=K"."""
-        read = read_argument("spectr", argument, cls.options)
-        return cls(read.nodes, read.integer("drafts"))
 
     def shape(self, k: int) -> Shape:
         """Return as many full chains as the budget holds, one token each at least."""
-        nodes = budget(self._nodes, k)
+        nodes = self.budget(k)
         drafts = min(self._drafts, nodes)
         depth = nodes // max(drafts, 1)
         return Shape(drafts * depth, depth, max(drafts, 1))

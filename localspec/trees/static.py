@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DistributionSource, Plan, RandomSource, Shape
@@ -15,25 +15,10 @@ from localspec.trees.builder import TreeBuilder
 class Static:
     """Every node of level d gets `widths[d]` children; one decode of the drafter per level."""
 
-    name: ClassVar[str] = "static"
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 
     def __init__(self, widths: Sequence[int]) -> None:
         self._widths = tuple(widths)
-
-    @classmethod
-    def parse(cls, argument: str) -> Self:
-        """Read "3,2,1": children per level, from the root down."""
-        try:
-            widths = tuple(int(width) for width in argument.split(","))
-        except ValueError:
-            widths = ()
-        if not widths or min(widths) < 1:
-            raise UsageError(
-                f"--tree {cls.name}:{argument} is not a list of children per level, one or more each",
-                hint=f"--tree {cls.name}:3,2,1",
-            )
-        return cls(widths)
 
     def shape(self, k: int) -> Shape:
         """Return the full tree's size; `k` plays no part."""
@@ -45,6 +30,20 @@ class Static:
         builder = TreeBuilder(pending, position, plan, rng)
         extend(builder, self._widths[: plan.max_depth], source, plan)
         return builder.draft()
+
+
+def read_widths(tree: str, argument: str) -> tuple[int, ...]:
+    """Read "3,2,1": children per level, from the root down. Raises UsageError."""
+    try:
+        widths = tuple(int(width) for width in argument.split(","))
+    except ValueError:
+        widths = ()
+    if not widths or min(widths) < 1:
+        raise UsageError(
+            f"--tree {tree}:{argument} is not a list of children per level, one or more each",
+            hint=f"--tree {tree}:3,2,1",
+        )
+    return widths
 
 
 def extend(builder: TreeBuilder, widths: Sequence[int], source: DistributionSource, plan: Plan) -> None:
@@ -62,16 +61,9 @@ def extend(builder: TreeBuilder, widths: Sequence[int], source: DistributionSour
 
 
 class Chain:
-    """One child a node, as deep as the plan says."""
+    """One child a node, as deep as the plan says. It takes no argument: its length is -k."""
 
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
-
-    @classmethod
-    def parse(cls, argument: str) -> Chain:
-        """Accept nothing: the length of a chain is -k."""
-        if argument:
-            raise UsageError(f"--tree chain takes no shape, not {argument!r}", hint="--tree chain -k 4")
-        return cls()
 
     def shape(self, k: int) -> Shape:
         """Return a chain of `k` nodes."""

@@ -24,6 +24,7 @@ from localspec.engine.protocols import Shape
 from localspec.errors import UsageError
 from localspec.methods import MethodInfo, registered, resolve
 from localspec.settings.method_options import Option
+from localspec.speculation.resolve import build_tree
 from localspec.trees import TREES
 from localspec.verify import VERIFIERS
 
@@ -145,7 +146,7 @@ def _method(name: str, cls: Any) -> Facts:
 
 def _tree(name: str, cls: Any) -> Facts:
     drafters = [info.name for info in _infos() if info.default_k and not info.has_own_shape]
-    usage = _refusal(lambda: cls.parse("?")).hint
+    usage = _refusal(lambda: build_tree(f"{name}:?")).hint
     return Facts(
         axis="tree",
         name=name,

@@ -24,7 +24,7 @@ def test_what_was_given_back_before_is_not_counted() -> None:
 
 
 def test_elsewhere_it_is_the_most_since_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(peak_memory, "STATUS", tmp_path / "none")
-    monkeypatch.setattr(peak_memory, "RESET", tmp_path / "none" / "either")
+    monkeypatch.setattr("localspec.engine.event_stream.STATUS", tmp_path / "none")
+    monkeypatch.setattr("localspec.engine.event_stream.RESET", tmp_path / "none" / "either")
     reset_peak_memory()
     assert peak_memory() > (1 << 22 if sys.platform != "darwin" else 1 << 20)

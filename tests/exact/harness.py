@@ -31,6 +31,7 @@ from localspec.engine.protocols import (
     Verifier,
 )
 from localspec.engine.sampling import Sampler
+from localspec.engine.stopwatch import Stopwatch
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
 from localspec.testing.contract import TableBackend, random_table
@@ -142,7 +143,7 @@ def passes(setup: Setup) -> list[tuple[float, Step]]:
     def run(rng: RandomSource) -> Step:
         engine, context = build(setup, target, draft, rng)
         engine.target.prefill(PROMPT[:-1], lambda: False)  # the state between two passes: the last token is pending
-        return engine.step(context, 0.0)
+        return engine.step(context, Stopwatch(engine.clock))
 
     return list(enumerate_branches(run))
 

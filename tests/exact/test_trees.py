@@ -54,7 +54,7 @@ IID, WOR, FIXED, COUPLED = Draw.IID, Draw.WITHOUT_REPLACEMENT, Draw.FIXED, Draw.
 POLICIES: dict[str, TreePolicy] = {
     "specinfer": SpecInfer((2, 1)),
     "spectr": Drafts(drafts=2),
-    "sequoia": Sequoia(accept=(0.5, 0.3, 0.1)),
+    "sequoia": Sequoia(accept="0.5/0.3/0.1"),
     "sequoia that learns": Sequoia(),
     "dyspec": DySpec(),
     "dyspec of the paper": DySpec(calibrated=False),

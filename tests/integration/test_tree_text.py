@@ -16,7 +16,7 @@ from localspec.engine.sampling import Sampler
 from localspec.methods import resolve
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
-from localspec.trees import TREES
+from localspec.speculation.resolve import build_tree
 from localspec.verify import VERIFIERS
 from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
@@ -51,9 +51,7 @@ SHAPES = (
 
 
 def policy(spelling: str) -> TreePolicy:
-    name, _, argument = spelling.partition(":")
-    grown: TreePolicy = resolve(TREES[name]).parse(argument)
-    return grown
+    return build_tree(spelling)
 
 
 def draws(spelling: str, rule: str) -> Draw:

@@ -17,7 +17,7 @@ from localspec.methods import METHODS, describe, resolve
 from localspec.settings.request import Speculation
 from localspec.speculation.resolve import LONGEST, MAX_LEAVES, Axes, resolve_axes
 from localspec.trees import TREES
-from localspec.trees.argument import MAX_NODES, TREE_NODES
+from localspec.trees.budget import MAX_NODES, TREE_NODES
 from localspec.trees.static import Chain, Static
 from localspec.verify import VERIFIERS
 

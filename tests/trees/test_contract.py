@@ -23,7 +23,7 @@ class TestTrees(DrafterContract):
 
     policies: ClassVar[tuple[tuple[TreePolicy, int, int], ...]] = (
         (SpecTr(6, drafts=3), 6, 2),
-        (Sequoia(accept=(0.4, 0.3, 0.1)), 6, 3),
+        (Sequoia(accept="0.4/0.3/0.1"), 6, 3),
         (DySpec(), 5, 3),
         (DySpecLayered(threshold=0.01), 6, 2),
         (Eagle2(top=3), 5, 3),

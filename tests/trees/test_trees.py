@@ -21,7 +21,7 @@ from localspec.engine.randomness import SeededRandom
 from localspec.errors import UsageError
 from localspec.methods import resolve
 from localspec.settings.request import Speculation
-from localspec.speculation.resolve import MAX_LEAVES, resolve_axes
+from localspec.speculation.resolve import MAX_LEAVES, build_tree, resolve_axes
 from localspec.trees import TREES
 from localspec.trees.candidate_tree import CandidateTree
 from localspec.trees.dyspec import DySpec, DySpecLayered
@@ -80,7 +80,7 @@ POLICIES: dict[str, TreePolicy] = {
     "specinfer": SpecInfer((1, 1, 3, 1, 1)),
     "spectr": SpecTr(drafts=8),
     "sequoia": Sequoia(),
-    "sequoia wide": Sequoia(depth=3, accept=(0.2,) * 5),
+    "sequoia wide": Sequoia(depth=3, accept="0.2/0.2/0.2/0.2/0.2"),
     "dyspec": DySpec(),
     "dyspec of the paper": DySpec(calibrated=False),
     "dyspec-layered": DySpecLayered(),
@@ -330,8 +330,7 @@ def test_values_fall_along_a_path(seed: int, n: int, draw: Draw) -> None:
 
 @cache
 def shape(spelling: str, k: int = 4) -> tuple[int, int, int]:
-    name, _, argument = spelling.partition(":")
-    found = resolve(TREES[name]).parse(argument).shape(k)
+    found = build_tree(spelling).shape(k)
     return found.nodes, found.depth, found.leaves
 
 
