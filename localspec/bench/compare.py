@@ -33,7 +33,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ResultComparison:
     """`is_paired`: both asked the same prompts, so each prompt is compared with itself.
 
     `interrupted`: which of the two, "first" or "second", did not measure all they were asked.
@@ -80,7 +80,7 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
 
-def compare(before: Result, after: Result) -> Comparison:
+def compare(before: Result, after: Result) -> ResultComparison:
     """Return what changed from one to the other. Raises IncompatibleError for results of different models."""
     require_same_models(before, after)
     first, second = ({key: rates(group) for key, group in grouped(one.measurements).items()} for one in (before, after))
@@ -95,7 +95,7 @@ def compare(before: Result, after: Result) -> Comparison:
         theirs = [first[key][p] for p in both] if both else list(first[key].values())
         interval = ratio_interval(ours, theirs, is_paired=bool(both))
         changes.append(Change(key[1], key[0], interval, ratios[0].get(key), ratios[1].get(key), len(both) or None))
-    return Comparison(
+    return ResultComparison(
         tuple(changes),
         tuple(f"{name} T={t:g}" for t, name in first if (t, name) not in second),
         tuple(f"{name} T={t:g}" for t, name in second if (t, name) not in first),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.bench.compare import Comparison
+from localspec.bench.compare import ResultComparison
 from localspec.bench.plots import draw, require_plots
 from localspec.bench.result import Result, Wire
 from localspec.bench.table import fenced, markdown
@@ -50,7 +50,7 @@ class Outputs:
             if other != option:
                 raise UsageError(f"{other} and {option} are one file: {name}", hint=f"{option} with another name")
 
-    def write(self, result: Result, comparison: Comparison | None) -> None:
+    def write(self, result: Result, comparison: ResultComparison | None) -> None:
         """Write the files; what goes to standard output is left to others."""
         if self.json is not None and not self.is_json_alone:
             _write(self.json, json.dumps(wire(result, comparison), indent=1) + "\n")
@@ -70,7 +70,7 @@ class Outputs:
             yield option, name
 
 
-def wire(result: Result, comparison: Comparison | None) -> Wire:
+def wire(result: Result, comparison: ResultComparison | None) -> Wire:
     """Return the JSON object, with what it is against the baseline where there was one."""
     return result.to_wire() | ({} if comparison is None else {"comparison": comparison.to_wire()})
 

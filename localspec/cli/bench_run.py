@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from localspec.bench.answers import survey
-from localspec.bench.compare import Comparison, compare, require_same_models
+from localspec.bench.compare import ResultComparison, compare, require_same_models
 from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Measurement
 from localspec.bench.provenance import provenance
@@ -115,7 +115,7 @@ def publish(done: Done, outputs: Outputs, console: Console, baseline: Result | N
     done.clear()
 
 
-def _show(result: Result, comparison: Comparison | None, outputs: Outputs, console: Console) -> None:
+def _show(result: Result, comparison: ResultComparison | None, outputs: Outputs, console: Console) -> None:
     if outputs.is_json_alone:
         console.on_error = None  # the one object is the result
         write_json(wire(result, comparison))

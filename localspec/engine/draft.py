@@ -196,7 +196,7 @@ class Times:
         return self.draft + self.verify + self.sample + self.other
 
 
-class Asked(Protocol):
+class StepPlan(Protocol):
     """What a step tells of its plan. `protocols.Plan`, which rests on this module, says what the parts mean."""
 
     @property
@@ -231,7 +231,7 @@ class Step:
     kept: Nodes
     position: int  # absolute position of tokens[0]
     times: Times
-    plan: Asked
+    plan: StepPlan
     text: str = ""
 
     @property

@@ -30,7 +30,7 @@ class Limits:
     seconds: float = 2.0
 
 
-class Cursor:
+class HeaderCursor:
     """Reads forward through the first bytes of a file of `size` bytes.
 
     `name` is the file's printable name, `clock` a monotonic clock in seconds. `data` holds everything read so far and

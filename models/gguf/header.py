@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from localspec.errors import IntegrityError
-from localspec.models.gguf.cursor import Cursor, Limits
+from localspec.models.gguf.cursor import HeaderCursor, Limits
 from localspec.models.gguf.open import check_magic, open_regular
 from localspec.models.gguf.tensors import TensorInfo, check_places, read_tensors
 from localspec.models.gguf.values import KeyValue, Strings, Value, read_pairs
@@ -66,7 +66,7 @@ def read_header(
     """
     path = Path(path)
     with open_regular(path) as (fd, size):
-        cursor = Cursor(fd, shown(path), size, limits or Limits(), clock)
+        cursor = HeaderCursor(fd, shown(path), size, limits or Limits(), clock)
         version = check_magic(cursor)
         n_tensors = cursor.u64("the number of tensors")
         n_pairs = cursor.u64("the number of metadata entries")
@@ -93,7 +93,7 @@ def unusable(header: Header, why: str) -> IntegrityError:
     )
 
 
-def _alignment(cursor: Cursor, pair: KeyValue | None) -> int:
+def _alignment(cursor: HeaderCursor, pair: KeyValue | None) -> int:
     if pair is None:
         return _DEFAULT_ALIGNMENT
     if pair.type != "u32":

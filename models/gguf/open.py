@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from localspec.errors import NotFoundError
-from localspec.models.gguf.cursor import Cursor
+from localspec.models.gguf.cursor import HeaderCursor
 from localspec.sanitize import shown
 
 MAGIC = b"GGUF"
@@ -85,7 +85,7 @@ def _unreadable(path: Path, error: OSError | ValueError) -> NotFoundError:
     return NotFoundError(f"{name} cannot be opened: {reason}", hint="check the path, for instance with: ls")
 
 
-def check_magic(cursor: Cursor) -> int:
+def check_magic(cursor: HeaderCursor) -> int:
     """Read magic and version, and return the version; raise IntegrityError that says what the file is instead."""
     if not cursor.size:
         raise cursor.bad("it is empty", hint="the download never started: download the file again")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.models.gguf.cursor import Cursor
+from localspec.models.gguf.cursor import HeaderCursor
 from localspec.models.gguf.types import TENSOR_TYPES
 from localspec.sanitize import shown
 
@@ -33,7 +33,7 @@ class TensorInfo:
         return n
 
 
-def read_tensors(cursor: Cursor, count: int) -> tuple[TensorInfo, ...]:
+def read_tensors(cursor: HeaderCursor, count: int) -> tuple[TensorInfo, ...]:
     """Read `count` tensor entries; raise IntegrityError for a malformed or a duplicate one."""
     cursor.claim_entries(count, _MIN_TENSOR, "tensors")
     tensors: dict[str, TensorInfo] = {}
@@ -49,7 +49,7 @@ def read_tensors(cursor: Cursor, count: int) -> tuple[TensorInfo, ...]:
     return tuple(tensors.values())
 
 
-def _read_tensor(cursor: Cursor, name: str) -> TensorInfo:
+def _read_tensor(cursor: HeaderCursor, name: str) -> TensorInfo:
     what = f"the tensor '{name}'"
     n_dims = cursor.u32(what)
     if n_dims > _MAX_DIMS:
@@ -74,7 +74,7 @@ def _read_tensor(cursor: Cursor, name: str) -> TensorInfo:
     return TensorInfo(name, shape, kind.name, cursor.u64(what), n_bytes // kind.block)
 
 
-def check_places(cursor: Cursor, tensors: tuple[TensorInfo, ...], data_offset: int, alignment: int) -> None:
+def check_places(cursor: HeaderCursor, tensors: tuple[TensorInfo, ...], data_offset: int, alignment: int) -> None:
     """Check that the tensors lie one behind the other, aligned, and within the file.
 
     Raises IntegrityError naming the tensor, with expected and actual bytes where the file is too short.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from localspec.models.gguf.cursor import Cursor
+from localspec.models.gguf.cursor import HeaderCursor
 from localspec.models.gguf.types import ARRAY_TYPE, STRING_TYPE, VALUE_FORMATS, VALUE_TYPES
 from localspec.sanitize import shown
 
@@ -73,7 +73,7 @@ class KeyValue:
     value: Value
 
 
-def read_pairs(cursor: Cursor, count: int) -> dict[str, KeyValue]:
+def read_pairs(cursor: HeaderCursor, count: int) -> dict[str, KeyValue]:
     """Read `count` key-value pairs; raise IntegrityError for whatever llama.cpp would not survive or refuse."""
     cursor.claim_entries(count, _MIN_PAIR, "metadata entries")
     pairs: dict[str, KeyValue] = {}
@@ -91,7 +91,7 @@ def read_pairs(cursor: Cursor, count: int) -> dict[str, KeyValue]:
     return pairs
 
 
-def _read_pair(cursor: Cursor, key: str) -> KeyValue:
+def _read_pair(cursor: HeaderCursor, key: str) -> KeyValue:
     what = f"the value of '{shown(key)}'"
     kind = cursor.u32(what)
     if kind not in VALUE_TYPES:
@@ -108,7 +108,7 @@ def _read_pair(cursor: Cursor, key: str) -> KeyValue:
     return KeyValue(key, f"arr[{VALUE_TYPES[kind]}]", read(cursor, kind, count, what))
 
 
-def _read_scalar(cursor: Cursor, kind: int, what: str) -> Value:
+def _read_scalar(cursor: HeaderCursor, kind: int, what: str) -> Value:
     if kind == STRING_TYPE:
         return cursor.string(what, cursor.left()).decode("utf-8", "replace")
     code = "<" + VALUE_FORMATS[kind]
@@ -116,7 +116,7 @@ def _read_scalar(cursor: Cursor, kind: int, what: str) -> Value:
     return bool(value) if VALUE_TYPES[kind] == "bool" else value
 
 
-def _read_numbers(cursor: Cursor, kind: int, count: int, what: str) -> Value:
+def _read_numbers(cursor: HeaderCursor, kind: int, count: int, what: str) -> Value:
     numbers = array(VALUE_FORMATS[kind])
     cursor.claim(count, numbers.itemsize, f"elements for {what}")
     numbers.frombytes(cursor.take(count * numbers.itemsize, what))
@@ -125,7 +125,7 @@ def _read_numbers(cursor: Cursor, kind: int, count: int, what: str) -> Value:
     return numbers
 
 
-def _read_strings(cursor: Cursor, _kind: int, count: int, what: str) -> Strings:
+def _read_strings(cursor: HeaderCursor, _kind: int, count: int, what: str) -> Strings:
     cursor.claim(count, 8, f"elements for {what}")
     begin = cursor.pos
     starts = array("I")  # 32 bits hold every offset below the limit on metadata
