@@ -8,7 +8,7 @@ import pytest
 
 from localspec.engine.draft import Draw
 from localspec.methods import resolve
-from localspec.trees.spectr import SpecTrVerifier as Drafts
+from localspec.trees.spectr import SpecTr as Drafts
 from localspec.trees.static import Static
 from localspec.verify import VERIFIERS
 from localspec.verify.spectr import SpecTrVerifier

@@ -26,7 +26,7 @@ from localspec.trees.opt_tree import OptTree
 from localspec.trees.p_split import PSplit
 from localspec.trees.sequoia import Sequoia
 from localspec.trees.specinfer import SpecInfer
-from localspec.trees.spectr import SpecTrVerifier as Drafts
+from localspec.trees.spectr import SpecTr as Drafts
 from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
 from localspec.verify.spectr import SpecTrVerifier

@@ -14,10 +14,11 @@ from localspec.backends.context import kv_bytes
 from localspec.backends.cpus import count_cores, physical_cores
 from localspec.backends.devices import GPU, INTEGRATED, Device, available_memory, devices
 from localspec.backends.lib import LogRing
-from localspec.backends.memory import ContextShape, check_context, check_weights, human
+from localspec.backends.memory import ContextShape, check_context, check_weights
 from localspec.backends.options import LoadOptions
 from localspec.backends.placement import ALL_LAYERS, gpu_layers
 from localspec.errors import ResourceError
+from localspec.settings.sizes import size
 
 GIB = 2**30
 
@@ -160,7 +161,7 @@ def test_weights_that_are_not_mapped_must_fit() -> None:
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (2_500_000, "2.5 MB"), (1.5e9, "1.5 GB"), (4.6e12, "4.6 TB")],
 )
 def test_sizes_for_people(n_bytes: float, text: str) -> None:
-    assert human(n_bytes) == text
+    assert size(n_bytes) == text
 
 
 def test_the_log_joins_lines_and_leaves_debug_out() -> None:
