@@ -146,7 +146,7 @@ def test_the_text_is_plain_decodings(target: LlamaBackend, f32_target: Path, tmp
             expected = pair.plain(target, rule, sampling=sampling, max_tokens=120)
             drafter = EarlyExit(draft, Sampler(sampling), policy, lambda: False)
             shape: Shape = policy.shape(4)
-            got = pair.answer(target, drafter, rule, shape=shape, draw=draw, sampling=sampling, max_tokens=120)
+            got = pair.generate(target, drafter, rule, shape=shape, draw=draw, sampling=sampling, max_tokens=120)
             assert_same_text(target, prompt, expected.tokens, got.tokens, sampling, shape.nodes + 1)
             if name == "all but the last":
                 assert sum(step.n_accepted for step in got.steps) > 0
