@@ -62,8 +62,6 @@ async def _set(chat: Talk, argument: str) -> None:
     if value:
         request = changed(request, name, value.strip())
         chat.chat_state.change(request)
-    elif name not in SETTINGS:
-        changed(request, name, "")  # raises, with the nearest name
     await chat.tell(f"{name} {shown(request, name.lstrip('-'))}")
 
 

@@ -1,84 +1,43 @@
-"""Settings by the names of their options, for /set in a chat: what may change from one answer to the next."""
+"""Settings by their names, for /set and the form of a chat: what may change from one answer to the next."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from localspec.errors import UsageError
-from localspec.settings.request import Request
-from localspec.ui.values import draft_length, key_value, unescape
+from localspec.settings.declaration import Declaration, declared
+from localspec.settings.request import Request, Sampling, Speculation
 
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Where a setting lives in a request, and how its value is read."""
-
-    part: str  # sampling, speculation, or "" for the request itself
-    field: str
-    read: Callable[[str], Any]
-
-
-def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: None if text.lower() in ("none", "auto", "random", "off") else read(text)
-
-
-def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple(key_value(word) for word in text.split())
-
-
-_SWITCH = {"on": True, "off": False}
-SETTINGS: dict[str, Setting] = {
-    "temp": Setting("sampling", "temperature", float),
-    "top-k": Setting("sampling", "top_k", int),
-    "top-p": Setting("sampling", "top_p", float),
-    "min-p": Setting("sampling", "min_p", float),
-    "typical-p": Setting("sampling", "typical_p", float),
-    "repeat-penalty": Setting("sampling", "repeat_penalty", float),
-    "presence-penalty": Setting("sampling", "presence_penalty", float),
-    "frequency-penalty": Setting("sampling", "frequency_penalty", float),
-    "penalty-last-n": Setting("sampling", "penalty_last_n", int),
-    "draft-temp": Setting("sampling", "draft_temperature", _optional(float)),
-    "seed": Setting("sampling", "seed", _optional(int)),
-    "k": Setting("speculation", "k", draft_length),
-    "method": Setting("speculation", "method", str),
-    "tree": Setting("speculation", "tree", str),
-    "length": Setting("speculation", "length", str),
-    "verify": Setting("speculation", "verify", str),
-    "options": Setting("speculation", "options", lambda text: () if text == "none" else _pairs(text)),
-    "approximate": Setting("speculation", "approximate", lambda text: _SWITCH[text.lower()]),
-    "max-tokens": Setting("", "max_tokens", _optional(int)),
-    "stop": Setting("", "stop", lambda text: () if text.lower() == "none" else (unescape(text),)),
-}
+_PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
+_FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
+SETTINGS: dict[str, Declaration] = {each.set_key: each for _, each in _FOUND}  # as /set lists them
 
 
 def changed(request: Request, name: str, text: str) -> Request:
     """Return `request` with one setting changed; raises UsageError for a name or a value that is none."""
-    name = name.lstrip("-")
-    setting = SETTINGS.get(name)
-    if setting is None:
-        near = difflib.get_close_matches(name, SETTINGS, n=1)
-        raise UsageError(f"there is no setting {name!r}", hint=f"/set {near[0]}" if near else "/set lists them")
+    part, setting = _find(name)
     try:
-        value = setting.read(text)
-    except (ValueError, KeyError):
-        raise UsageError(f"{text!r} is not a value of {name}", hint=f"/set {name} {shown(request, name)}") from None
-    if not setting.part:
+        value = setting.typed(text)
+    except UsageError as error:
+        raise UsageError(error.message, hint=f"/set {setting.set_key} {shown(request, name)}") from None
+    if not part:
         return replace(request, **{setting.field: value})
-    part = replace(getattr(request, setting.part), **{setting.field: value})
-    return replace(request, **{setting.part: part})
+    return replace(request, **{part: replace(getattr(request, part), **{setting.field: value})})
 
 
 def shown(request: Request, name: str) -> str:
     """Return the value of a setting as it may be typed."""
-    setting = SETTINGS[name]
-    value = getattr(getattr(request, setting.part) if setting.part else request, setting.field)
-    if name == "options":
-        return " ".join(f"{key}={text}" for key, text in value) or "none"
-    if isinstance(value, tuple):
-        return " ".join(map(repr, value)) or "none"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "auto" if value is None and name == "k" else "none" if value is None else str(value)
+    part, setting = _find(name)
+    return setting.spelled(getattr(getattr(request, part) if part else request, setting.field))
+
+
+def _find(name: str) -> tuple[str, Declaration]:
+    """Return a setting, by any of its names, and the part of a request that has it; raises UsageError."""
+    found = next((one for one in _FOUND if one[1].is_called(name)), None)
+    if found is None:
+        near = difflib.get_close_matches(name.lstrip("-"), SETTINGS, n=1)
+        hint = f"/set {near[0]}" if near else "/set lists them"
+        raise UsageError(f"there is no setting {name.lstrip('-')!r}", hint=hint)
+    return found

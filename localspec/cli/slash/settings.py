@@ -38,8 +38,6 @@ def change(chat: Chat, argument: str) -> None:
         request = changed(chat.request, name, value.strip())
         check(request, chat.settings)  # before it is taken: a bad value leaves the old one
         chat.request = request
-    elif name not in SETTINGS:
-        changed(chat.request, name, "")  # raises, with the nearest name
     write_out(f"  {name} {one_line(shown(chat.request, name.lstrip('-')))}\n")
 
 
