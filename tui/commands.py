@@ -13,11 +13,10 @@ from localspec.errors import UsageError
 from localspec.sanitize import one_line
 from localspec.settings.request import typed_path
 from localspec.tui.talk import Talk
-from localspec.ui.inputs import MAX_FILE, Inputs
+from localspec.ui.inputs import MAX_FILE, Inputs, text_or_file
+from localspec.ui.settings import SETTINGS, changed, shown
 from localspec.ui.slash import looked_up
 from localspec.ui.summary import table
-from localspec.ui.tuning import SETTINGS, changed, shown
-from localspec.ui.values import text_or_file
 
 
 @dataclass(frozen=True, slots=True)

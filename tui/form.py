@@ -14,7 +14,7 @@ from localspec.settings.declaration import NOTHING
 from localspec.settings.request import ANSWER, SAMPLING, SPECULATION, Request
 from localspec.settings.setting import Origin, Setting
 from localspec.tui.chat_state import ChatState
-from localspec.ui.tuning import SETTINGS, changed, shown
+from localspec.ui.settings import SETTINGS, changed, shown
 
 THEME = "theme"
 GROUPS = {

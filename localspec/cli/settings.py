@@ -17,8 +17,8 @@ from localspec.models.names import DraftChoice, parse
 from localspec.models.store import NotCachedError, PairRef, parse_pair
 from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
-from localspec.ui.inputs import MAX_FILE
-from localspec.ui.values import check, text_or_file
+from localspec.ui.inputs import MAX_FILE, text_or_file
+from localspec.ui.settings import check
 from localspec.worker.client import Worker
 
 _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)

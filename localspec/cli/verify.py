@@ -31,7 +31,7 @@ from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.errors import LocalspecError, UsageError
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from localspec.ui.values import check
+from localspec.ui.settings import check
 from localspec.worker.client import Worker
 
 MISMATCH = 10

@@ -31,7 +31,7 @@ from localspec.settings.request import (
     to_wire,
 )
 from localspec.tui.form import Form
-from localspec.ui.tuning import changed, shown
+from localspec.ui.settings import changed, shown
 from tests.tui.chats import ScriptedEngine, chat_state_of
 
 HOLDERS: tuple[type[Any], ...] = (LoadSettings, Sampling, Speculation, Request)

@@ -10,9 +10,9 @@ from localspec.cli.race import figures
 from localspec.errors import UsageError
 from localspec.models.reference import reference, target_reference
 from localspec.sanitize import one_line
+from localspec.ui.inputs import text_or_file
+from localspec.ui.settings import SETTINGS, changed, check, shown
 from localspec.ui.summary import table
-from localspec.ui.tuning import SETTINGS, changed, shown
-from localspec.ui.values import check, text_or_file
 
 
 def show_stats(chat: Chat, _argument: str) -> None:

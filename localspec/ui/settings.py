@@ -1,4 +1,4 @@
-"""Settings by their names, for /set and the form of a chat: what may change from one answer to the next."""
+"""Settings of the next answer: changed by their names, for /set and the form of a chat, and checked together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec.errors import UsageError
 from localspec.settings.declaration import Declaration, declared
-from localspec.settings.request import Request, Sampling, Speculation
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
 _FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
@@ -31,6 +31,26 @@ def shown(request: Request, name: str) -> str:
     """Return the value of a setting as it may be typed."""
     part, setting = _find(name)
     return setting.spelled(getattr(getattr(request, part) if part else request, setting.field))
+
+
+def check(request: Request, settings: LoadSettings) -> None:
+    """Raise UsageError for settings that are out of range or do not go together."""
+    request.check()
+    if request.speculation == Speculation():  # what nobody asked for cannot be wrong
+        return
+    from localspec.speculation.reproducible import require_reproducible
+    from localspec.speculation.resolve import resolve_axes  # late: with numpy it is a third of a command's start
+
+    if settings.reproducible:
+        require_reproducible(request.speculation, request.sampling)
+
+    seed = request.sampling.seed
+    resolve_axes(
+        request.speculation,
+        has_draft=settings.draft is not None,
+        is_seeded=seed is not None,
+        is_greedy=request.sampling.temperature == 0.0,
+    )
 
 
 def _find(name: str) -> tuple[str, Declaration]:
