@@ -20,7 +20,7 @@ from localspec.tui.message_tree import MessageTree, Node
 from localspec.tui.trace import Trace
 from localspec.tui.worker_thread import Arrived, Ended, WorkerThread
 from localspec.ui.result import result
-from localspec.ui.values import check
+from localspec.ui.settings import check
 
 
 @dataclass(slots=True)

@@ -13,11 +13,10 @@ from localspec.errors import UsageError
 from localspec.sanitize import one_line
 from localspec.settings.request import typed_path
 from localspec.tui.talk import Talk
-from localspec.ui.inputs import MAX_FILE, Inputs
+from localspec.ui.inputs import MAX_FILE, Inputs, text_or_file
+from localspec.ui.settings import SETTINGS, changed, shown
 from localspec.ui.slash import looked_up
 from localspec.ui.summary import table
-from localspec.ui.tuning import SETTINGS, changed, shown
-from localspec.ui.values import text_or_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,6 @@ async def _set(chat: Talk, argument: str) -> None:
     if value:
         request = changed(request, name, value.strip())
         chat.chat_state.change(request)
-    elif name not in SETTINGS:
-        changed(request, name, "")  # raises, with the nearest name
     await chat.tell(f"{name} {shown(request, name.lstrip('-'))}")
 
 

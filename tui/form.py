@@ -10,26 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localspec.settings.config_file import assign, read_configuration, remove
-from localspec.settings.request import Request
+from localspec.settings.declaration import NOTHING
+from localspec.settings.request import ANSWER, SAMPLING, SPECULATION, Request
 from localspec.settings.setting import Origin, Setting
 from localspec.tui.chat_state import ChatState
-from localspec.ui.tuning import changed, shown
+from localspec.ui.settings import SETTINGS, changed, shown
 
-SPECULATION = ("method", "tree", "draft-tokens", "length", "verify", "option", "approximate", "draft-temp")
-SAMPLING = (
-    "temp", "top-k", "top-p", "min-p", "typical-p", "repeat-penalty", "presence-penalty", "frequency-penalty",
-    "penalty-last-n", "seed",
-)  # fmt: skip
 THEME = "theme"
 GROUPS = {
-    "Who drafts, and who judges it": SPECULATION,
-    "The target's law": SAMPLING,
-    "Answer": ("max-tokens",),
-    "Look": (THEME,),
-}
+    group.form: tuple(each.key for each in SETTINGS.values() if each.group is group and each.in_form)
+    for group in (SPECULATION, SAMPLING, ANSWER)
+} | {"Look": (THEME,)}
 HERE = "this chat"
-_NAMES = {"draft-tokens": "k", "option": "options"}  # as /set calls them
-_NOTHING = ("", "none", "auto", "random")
+_NOTHING = ("", *NOTHING)
 
 
 @dataclass(slots=True)
@@ -56,11 +49,11 @@ class Form:
 
     def text(self, name: str) -> str:
         """Return a field's value as it may be typed."""
-        return self.theme if name == THEME else _text(self.chat_state.request, name)
+        return self.theme if name == THEME else shown(self.chat_state.request, name)
 
     def origin(self, name: str) -> str:
         """Return where a field's value comes from; of a file its name alone, for there is one."""
-        if self.text(name) != (self.began_theme if name == THEME else _text(self.began, name)):
+        if self.text(name) != (self.began_theme if name == THEME else shown(self.began, name)):
             return HERE
         return str(self.kept.get(name, self.settings[name].origin)).rpartition("/")[2]
 
@@ -89,7 +82,7 @@ class Form:
 
     def default(self, name: str) -> str:
         """Return the value that a field has where nothing is set."""
-        return str(self.settings[name].default) if name == THEME else _text(Request(), name)
+        return str(self.settings[name].default) if name == THEME else shown(Request(), name)
 
     def keep(self) -> list[str]:
         """Write what was chosen in this conversation into config.toml; return the names.
@@ -122,9 +115,5 @@ class Form:
         return [name for name in names if self.settings[name].origin.kind in ("environment", "command line")]
 
 
-def _text(request: Request, name: str) -> str:
-    return shown(request, _NAMES.get(name, name))
-
-
 def _changed(request: Request, name: str, text: str) -> Request:
-    return changed(request, _NAMES.get(name, name), text.strip() or "none")
+    return changed(request, name, text.strip() or "none")

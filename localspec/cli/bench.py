@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -19,11 +20,10 @@ from localspec.cli.bench_run import measure, publish
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.model_option import with_pair
-from localspec.cli.options import model_options, report_options
+from localspec.cli.options import ReportOptions, model_options, picked, report_options
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import open_worker, promised_settings
+from localspec.cli.settings import PairOptions, open_worker, promised_settings
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
 from localspec.settings.request import Sampling, typed_path
@@ -31,6 +31,31 @@ from localspec.settings.request import Sampling, typed_path
 MEASURED, OUTPUT = "Measurement", "Output"
 COMPARES = ("words", "json_file", "quiet", "color")
 N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
+
+
+@dataclass(frozen=True)
+class Options(ReportOptions):
+    """Values of the options that are no settings of the pair; None is what nobody asked for."""
+
+    suite: str
+    column: str | None
+    prompts: int | None
+    is_raw: bool | None
+    methods: str | None
+    budgets: str | None
+    temps: str | None
+    max_tokens: int | None
+    prompt_tokens: int | None
+    repeats: int
+    draft_temp: float | None
+    seed: int | None
+    preset: str | None
+    reproducible: bool
+    json_file: str | None
+    markdown: str | None
+    plots: str | None
+    baseline: str | None
+    resume: bool
 
 
 @click.command(cls=Command)
@@ -78,20 +103,21 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     refused (exit code 6).
     """
     console: Console = ctx.obj
-    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    console.on_error = lone_error if values["json_file"] == "-" else None
+    options = picked(Options, values)
+    options.apply(console)
+    console.on_error = lone_error if options.json_file == "-" else None
     if words[:1] == ("compare",):
-        return _compare(ctx, words[1:], values)
+        return _compare(ctx, words[1:], options.json_file)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec bench TARGET.gguf+DRAFT.gguf")
-    promised = promised_settings(with_pair(values, words[0] if words else None))
-    job = _job(values, has_draft=promised[0].draft is not None)
-    outputs = Outputs.of(values, shlex.join(["localspec", *sys.argv[1:]]))
+    promised = promised_settings(PairOptions.of(values, words[0] if words else None))
+    job = _job(options, has_draft=promised.settings.draft is not None)
+    outputs = Outputs(options.json_file, options.markdown, options.plots, shlex.join(["localspec", *sys.argv[1:]]))
     outputs.check()
-    baseline = None if values["baseline"] is None else read_result(typed_path(values["baseline"]))
-    settings = present_settings(promised, values, console)
-    with open_worker(values) as worker:
-        done = measure(worker, settings, job, console, baseline, is_resumed=values["resume"])
+    baseline = None if options.baseline is None else read_result(typed_path(options.baseline))
+    settings = present_settings(promised, console)
+    with open_worker(options.log_file) as worker:
+        done = measure(worker, settings, job, console, baseline, is_resumed=options.resume)
     try:
         publish(done, outputs, console, baseline)
     except BaseException:
@@ -105,8 +131,8 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     return done.exit_code
 
 
-def _compare(ctx: click.Context, names: tuple[str, ...], values: dict[str, Any]) -> int:
-    for name in values:
+def _compare(ctx: click.Context, names: tuple[str, ...], json_file: str | None) -> int:
+    for name in ctx.params:
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name not in COMPARES:
             raise UsageError(f"bench compare has no --{name.replace('_', '-')}", hint="localspec bench compare A B")
     if len(names) != 2:
@@ -114,39 +140,39 @@ def _compare(ctx: click.Context, names: tuple[str, ...], values: dict[str, Any])
     before, after = (read_result(typed_path(name)) for name in names)
     require_same_models(before, after)
     comparison = compare(before, after)
-    if values["json_file"] is None:
+    if json_file is None:
         write_out(sanitize(comparison.text()))
-    elif values["json_file"] == "-":
+    elif json_file == "-":
         write_json(comparison.to_wire())
     else:
         raise UsageError("bench compare writes JSON to stdout only", hint="--json -")
     return 0
 
 
-def _job(values: dict[str, Any], *, has_draft: bool) -> BenchJob:
+def _job(options: Options, *, has_draft: bool) -> BenchJob:
     """Return what is asked for; an option given by hand goes before the preset's."""
-    wanted = None if values["preset"] is None else preset(values["preset"])
-    is_chat = None if values["is_raw"] is None else not values["is_raw"]
-    suite = choose(load_suite(values["suite"], values["column"], is_chat), values["prompts"] or N_PROMPTS)
-    budgets = _numbers("--budgets", values["budgets"], int) if values["budgets"] else ()
-    has_size = bool(budgets) or values["reproducible"]  # or takes the longest that is reproducible
+    wanted = None if options.preset is None else preset(options.preset)
+    is_chat = None if options.is_raw is None else not options.is_raw
+    suite = choose(load_suite(options.suite, options.column, is_chat), options.prompts or N_PROMPTS)
+    budgets = _numbers("--budgets", options.budgets, int) if options.budgets else ()
+    has_size = bool(budgets) or options.reproducible  # or takes the longest that is reproducible
     drafting = "suffix" if not has_draft else "draft-model" if has_size else "draft-model:k=4"
-    methods = values["methods"] or (wanted.methods if wanted else f"plain,{drafting},auto")
-    if values["temps"] is not None:
-        temperatures = _numbers("--temps", values["temps"], float)
+    methods = options.methods or (wanted.methods if wanted else f"plain,{drafting},auto")
+    if options.temps is not None:
+        temperatures = _numbers("--temps", options.temps, float)
     else:
         temperatures = wanted.temperatures if wanted else (0.0, 0.8)
-    draft = values["draft_temp"]
+    draft = options.draft_temp
     if draft is None and wanted is not None:
         draft = wanted.draft_temperature
     job = BenchJob(
         suite=suite,
         contenders=parse_contenders(methods, budgets, has_draft=has_draft),
         temperatures=temperatures,
-        repeats=values["repeats"],
-        max_tokens=values["max_tokens"] or (wanted.max_tokens if wanted else MAX_TOKENS),
-        prompt_tokens=values["prompt_tokens"] or (wanted.prompt_tokens if wanted else None),
-        seed=values["seed"],
+        repeats=options.repeats,
+        max_tokens=options.max_tokens or (wanted.max_tokens if wanted else MAX_TOKENS),
+        prompt_tokens=options.prompt_tokens or (wanted.prompt_tokens if wanted else None),
+        seed=options.seed,
         sampling=Sampling(draft_temperature=draft),
     )
     try:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from localspec.bench.compare import ResultComparison
 from localspec.bench.plots import draw, require_plots
@@ -27,11 +26,6 @@ class Outputs:
     markdown: str | None
     plots: str | None
     command: str
-
-    @staticmethod
-    def of(values: Mapping[str, Any], command: str) -> Outputs:
-        """Return what the options say."""
-        return Outputs(values["json_file"], values["markdown"], values["plots"], command)
 
     @property
     def is_json_alone(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,30 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.model_option import with_pair
-from localspec.cli.options import pair_options, report_options
+from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, Positive, option
-from localspec.cli.settings import open_worker, promised_settings
+from localspec.cli.settings import PairOptions, open_worker, promised_settings, rpc_servers
 from localspec.cli.signals import leave_at_once, stopping
 from localspec.cli.staircase import staircase
 from localspec.control.timing import SurveyRequest
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
-from localspec.ui.values import servers
 
 SCHEMA = "localspec.calibration/1"
 OUTPUT = "Output"
-MACHINE = {"machine", "rpc", "as_json", "quiet", "color"}  # what goes with --machine
+MACHINE = {"words", "machine", "rpc", "as_json", "quiet", "color"}  # what goes with --machine
 BOTH = "localspec calibrate PAIR, or localspec calibrate --machine"
+
+
+@dataclass(frozen=True)
+class Options(ReportOptions):
+    """Values of the options that are no settings."""
+
+    machine: bool
+    seconds: float
+    as_json: bool
 
 
 @click.command(cls=Command)
@@ -54,29 +62,30 @@ def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> i
     which takes about a minute. localspec plan and --gpu auto read it.
     """
     console: Console = ctx.obj
-    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    if values["machine"]:
-        _check_machine(ctx, words, values)
-        return measure_machine(console, servers(values["rpc"]), as_json=values["as_json"])
+    options = picked(Options, values)
+    options.apply(console)
+    if options.machine:
+        _check_machine(ctx, words)
+        return measure_machine(console, rpc_servers(values["rpc"]), as_json=options.as_json)
     if not words:
         raise UsageError("there is nothing to calibrate: no pair is named", hint=BOTH)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec calibrate TARGET+DRAFT")
-    return _pair(console, present_settings(promised_settings(with_pair(values, words[0])), values, console), values)
+    return _pair(console, present_settings(promised_settings(PairOptions.of(values, words[0])), console), options)
 
 
-def _check_machine(ctx: click.Context, words: tuple[str, ...], values: dict[str, Any]) -> None:
+def _check_machine(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Refuse what has no meaning without a pair."""
     if words:
         raise UsageError("--machine measures the machine, without a pair", hint=BOTH)
-    for name in values:
+    for name in ctx.params:
         if name not in MACHINE and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise UsageError(f"--machine has no --{name.replace('_', '-')}", hint="localspec calibrate --machine")
 
 
-def _pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> int:
-    asked, live = SurveyRequest(seconds=values["seconds"], is_kept=True), Live(console)
-    with open_worker(values) as worker:
+def _pair(console: Console, settings: LoadSettings, options: Options) -> int:
+    asked, live = SurveyRequest(seconds=options.seconds, is_kept=True), Live(console)
+    with open_worker(options.log_file) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
                 live.status("starting the engine")
@@ -90,8 +99,8 @@ def _pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> i
         finally:
             live.erase()
     if found is not None:
-        _tell(found, asked, settings, console, as_json=values["as_json"])
-    elif values["as_json"]:
+        _tell(found, asked, settings, console, as_json=options.as_json)
+    elif options.as_json:
         lone_stop(stop.exit_code)
     return stop.exit_code
 

@@ -6,6 +6,7 @@ Each is imported when it is the one that opens: a screen that is waited for shou
 from __future__ import annotations
 
 import gc
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,20 +14,38 @@ import click
 
 from localspec.cli.console import Console, wants_plain
 from localspec.cli.fetch import present_settings
-from localspec.cli.model_option import is_typed
 from localspec.cli.options import (
+    ConversationOptions,
+    ScreenOptions,
     conversation_options,
     model_options,
+    picked,
     reply_options,
     sampling_options,
     screen_options,
     speculation_options,
 )
 from localspec.cli.params import Command, option
-from localspec.cli.settings import open_worker, promised_settings, request_settings, system_message
+from localspec.cli.settings import (
+    PairOptions,
+    is_typed,
+    open_worker,
+    promised_settings,
+    request_settings,
+    system_message,
+)
 from localspec.cli.settings_table import in_force
 from localspec.cli.store_options import place, store_for_talking, wanted
 from localspec.settings.request import LoadSettings
+
+
+@dataclass(frozen=True)
+class Options(ConversationOptions, ScreenOptions):
+    """Values of the options that are no settings."""
+
+    system: str | None
+    plain: bool
+    theme: str
 
 
 @click.command(cls=Command)
@@ -49,31 +68,34 @@ def chat(console: Console, /, **values: Any) -> int:
     Ctrl-C stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe:
     Ctrl-C ends it all then, and the exit code is that of the last error, 0 without one.
     """
-    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    with store_for_talking(values, console) as store:
-        found = wanted(store, values)
-        promised = promised_settings(values)
-        request = request_settings(values, promised[0])
-        system = system_message(values)
-        settings = present_settings(promised, values, console)
-        if not wants_plain(values["plain"] or is_typed("quiet")):
+    options = picked(Options, values)
+    options.apply(console)
+    with store_for_talking(options, console) as store:
+        found = wanted(store, options)
+        pair = PairOptions.of(values)
+        if found is not None:
+            pair = pair.of_conversation(found.pair)
+        promised = promised_settings(pair)
+        request = request_settings(values, promised.settings)
+        system = system_message(options.system)
+        settings = present_settings(promised, console)
+        if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
-            with open_worker(values) as worker:
+            with open_worker(options.log_file) as worker:
                 form = partial(in_force, click.get_current_context())
-                look = Look(values["theme"], values["tokens"], values["stats"] is not False)
+                look = Look(options.theme, options.tokens, options.stats is not False)
                 return open_chat(worker, store, settings, request, system=system, found=found, form=form, look=look)
         from localspec.cli.converse import line_chat
 
-        with open_worker(values) as worker:
+        with open_worker(options.log_file) as worker:
             said = system[0].content if system else None
             current = place(store, settings, said, found)
-            open_pair = partial(_open_pair, values, console)
+            open_pair = partial(_open_pair, pair, console)
             return line_chat(console, worker, settings, request, current, open_pair, values, found)
 
 
-def _open_pair(values: dict[str, Any], console: Console, pair: str) -> LoadSettings:
+def _open_pair(options: PairOptions, console: Console, pair: str) -> LoadSettings:
     """Return how to load a pair that was named in the chat."""
-    named = {**values, "model": pair, "draft": None}
-    return present_settings(promised_settings(named), named, console)
+    return present_settings(promised_settings(replace(options, model=pair, draft=None)), console)

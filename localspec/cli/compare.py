@@ -53,7 +53,7 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 
     Each is compared by its header, token by token; of a model on the hub only the header is downloaded, some megabytes.
     """
-    live, is_off = Live(console), is_offline({"offline": offline})
+    live, is_off = Live(console), is_offline(offline)
     try:
         live.status("looking at the target")
         seen = _seen(target, is_off)
@@ -77,7 +77,7 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 @click.pass_obj
 def explain(console: Console, /, target: str, draft: str, as_json: bool, offline: bool) -> int:
     """Say whether DRAFT fits TARGET, and if not why, with the first tokens that differ. Exit code 6 if it does not."""
-    is_off = is_offline({"offline": offline})
+    is_off = is_offline(offline)
     big, small = _seen(target, is_off), _seen(draft, is_off, as_draft=True)
     report = check_pair(big.info, small.info)
     made = {

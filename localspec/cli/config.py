@@ -12,9 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from localspec.cli.app import commands
-from localspec.cli.configurable import options_of
 from localspec.cli.console import Console, is_terminal, write_out
-from localspec.cli.option_sources import ONCE, once, option_at
+from localspec.cli.option_sources import ONCE, once, option_at, options_of
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings_table import check_file, described, read_words, settings_of

@@ -86,7 +86,18 @@ class Measured:
 @option("--gpu", type=click.Choice(["auto", "off", "all"]), default="auto", section="Model", help="Layers on a GPU.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
-def tune(console: Console, /, model: str, as_json: bool, **values: Any) -> int:
+def tune(
+    console: Console,
+    /,
+    model: str,
+    as_json: bool,
+    prompts: str | None,
+    max_tokens: int,
+    temp: float,
+    skips: int,
+    threads: int | None,
+    gpu: str,
+) -> int:
     """Measure which layers of MODEL draft fastest, and keep the choice for --method early-exit.
 
     MODEL is a pair's name, a GGUF file or hf:ORG/REPO:QUANT; a draft model plays no part. The best is kept even if
@@ -97,22 +108,20 @@ def tune(console: Console, /, model: str, as_json: bool, **values: Any) -> int:
     header = read_model(path)
     model_info(header)
     require_prunable(header)
-    sampling = Sampling(temperature=values["temp"])
+    sampling = Sampling(temperature=temp)
     sampling.check()
-    prompts = OPENINGS if values["prompts"] is None else _read_prompts(values["prompts"])
+    texts = OPENINGS if prompts is None else _read_prompts(prompts)
     exits = Exits(header, cache_folder("early-exit"))
-    settings = LoadSettings(
-        str(path), name=path.name, threads=values["threads"], gpu=values["gpu"], draft_gpu=values["gpu"]
-    )
+    settings = LoadSettings(str(path), name=path.name, threads=threads, gpu=gpu, draft_gpu=gpu)
     live = Live(console)
     worker = Worker()
-    bench = Bench(worker, exits, live, prompts, values["max_tokens"], sampling)
+    bench = Bench(worker, exits, live, texts, max_tokens, sampling)
     try:
         with worker:
             live.status("loading the model")
             for _ in worker.load(settings):
                 pass
-            results = bench.measure_all(values["skips"])
+            results = bench.measure_all(skips)
     except BaseException:
         bench.clear()  # now that the worker is gone, which might have made another
         raise
@@ -121,7 +130,7 @@ def tune(console: Console, /, model: str, as_json: bool, **values: Any) -> int:
     best = max(results, key=lambda one: one.ratio)
     stored = exits.store(Tuned(best.layers, best.ratio))
     if as_json:
-        write_json(_as_json(exits, results, best, prompts, stored, values["max_tokens"]))
+        write_json(_as_json(exits, results, best, texts, stored, max_tokens))
     else:
         write_out(_table(exits.n_layers, results, best))
     return 0

@@ -6,10 +6,10 @@ What pulls is imported when something is missing: mostly nothing is, and a promp
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from localspec.cli.console import Console, is_terminal
-from localspec.cli.settings import Promised, load_settings
+from localspec.cli.settings import PairOptions, Promised
 from localspec.errors import DeclinedError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.store import NotCachedError, PairRef, expand, locate
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from localspec.models.pull import PullPlan
 
 
-def is_offline(values: Any) -> bool:
+def is_offline(is_asked: bool) -> bool:
     """Whether --offline, HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network."""
-    if values["offline"]:
+    if is_asked:
         return True
     from localspec.models.hub.cache import must_stay_offline
 
@@ -37,26 +37,28 @@ def online(hint: str) -> str:
     return f"unset {offline_variables()}, then {hint}" if must_stay_offline() else hint
 
 
-def fetched(missing: NotCachedError, values: Any, console: Console) -> PairRef:
+def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> PairRef:
     """Pull what a pair lacks, once that is agreed to, and return its files."""
-    if is_offline(values):
+    if is_offline(options.offline):
         raise NotFoundError(
             f"{missing.message}, and the network is not to be used", hint=online(missing.hint), detail=missing.detail
         )
     plan = make_plan_here(missing.wanted, console)
     plan.require_space()
-    ask(plan, values, console, f"{missing.hint}, or -y")
+    if not options.yes:
+        ask(plan, f"{missing.hint}, or -y")
     carry_out(plan, console)  # also where all bytes are here: they may have no name yet, or the branch no commit
     return locate(missing.pair)
 
 
-def present_settings(promised: Promised, values: Any, console: Console) -> LoadSettings:
+def present_settings(promised: Promised, console: Console) -> LoadSettings:
     """Return how to load the pair of `promised_settings`, pulled first where it is not here.
 
     To be called when everything else that was asked for is found right: now it is worth a download.
     """
-    settings, missing = promised
-    return settings if missing is None else load_settings(values, fetched(missing, values, console))
+    if promised.missing is None:
+        return promised.settings
+    return promised.options.settings(fetched(promised.missing, promised.options, console))
 
 
 def hub_names(ref: str) -> tuple[HubName, ...]:
@@ -101,9 +103,9 @@ def carry_out(plan: PullPlan, console: Console) -> list[str]:
     return pull.warnings
 
 
-def ask(plan: PullPlan, values: Any, console: Console, hint: str) -> None:
+def ask(plan: PullPlan, hint: str) -> None:
     """Ask whether to download. Raises DeclinedError, with the hint, for a no, and where there is nobody to ask."""
-    if values["yes"] or not plan.missing:
+    if not plan.missing:
         return
     from localspec.settings.sizes import size
 

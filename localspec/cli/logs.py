@@ -36,7 +36,9 @@ _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N",
 @_count
 @_json
 @click.pass_context
-def logs(ctx: click.Context, /, **values: Any) -> int:
+def logs(
+    ctx: click.Context, /, is_latest: bool, session: str | None, search: str | None, count: int, as_json: bool
+) -> int:
     """The conversations that are kept: list, show, search, export, rm, undo, path.
 
     Without a command they are listed, those used last first. Nothing is kept of what runs with --no-save, or with
@@ -44,16 +46,15 @@ def logs(ctx: click.Context, /, **values: Any) -> int:
     that.
     """
     if ctx.invoked_subcommand is not None:
-        given = [name for name in ("is_latest", "session", "search") if values[name]]
-        if given:
+        if is_latest or session or search:
             raise UsageError(f"an option of `localspec logs` stands before {ctx.invoked_subcommand}",
                              hint=f"localspec logs {ctx.invoked_subcommand} --help")  # fmt: skip
         return 0
-    if values["search"] is not None:
-        return _search(values["search"], values["count"], values["as_json"])
-    if values["is_latest"] or values["session"]:
-        return _show(values["session"], values["as_json"])
-    return _list(values["count"], values["as_json"])
+    if search is not None:
+        return _search(search, count, as_json)
+    if is_latest or session:
+        return _show(session, as_json)
+    return _list(count, as_json)
 
 
 @logs.command("list", cls=Command)

@@ -78,7 +78,9 @@ def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
-def remove_models(console: Console, /, names: tuple[str, ...], as_json: bool, **values: Any) -> int:
+def remove_models(
+    console: Console, /, names: tuple[str, ...], as_json: bool, dry_run: bool, force: bool, yes: bool
+) -> int:
     """Remove models from the Hugging Face cache.
 
     NAME is what `localspec ls` prints, or a pair's name, of which the target goes: other pairs may share its draft.
@@ -89,22 +91,22 @@ def remove_models(console: Console, /, names: tuple[str, ...], as_json: bool, **
     removal = plan_removal(_wanted(names), cache, receipts)
     if not removal.files and not removal.partials:
         raise NotFoundError(f"{one_line(' '.join(names))} is not in the cache", hint="localspec ls")
-    if removal.foreign and not values["force"]:
+    if removal.foreign and not force:
         raise DeclinedError(
             f"{one_line(removal.foreign[0].name)} was not pulled by localspec: other programs may want it",
             hint="--force removes it all the same",
             detail={"files": [str(file.link) for file in removal.foreign]},
         )
     what, freed = _what(removal), removal.bytes
-    if not values["dry_run"]:
-        if not values["yes"] and not confirmed(f"Remove {what}? [y/N] ", default=False):
+    if not dry_run:
+        if not yes and not confirmed(f"Remove {what}? [y/N] ", default=False):
             raise DeclinedError(f"{what} would be removed", hint="-y removes without asking")
         remove_files(removal, cache, receipts)
     if as_json:
         files = [str(file.link) for file in removal.files] + [str(path) for path in removal.partials]
-        write_json({"dry_run": values["dry_run"], "files": files, "freed_bytes": freed})
+        write_json({"dry_run": dry_run, "files": files, "freed_bytes": freed})
     else:
-        verb = "would remove" if values["dry_run"] else "removed"
+        verb = "would remove" if dry_run else "removed"
         write_out(f"{verb} {what}\n")
     return 0
 

@@ -1,25 +1,147 @@
-"""The options that commands share, as the help lists them."""
+"""The options that commands share, as the help lists them, and their values as typed objects.
+
+Options of settings are made from the declarations in `settings/request.py`; the others are declared here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from localspec.cli.complete import conversation_ids, pair_names
+from localspec.cli.console import Console
 from localspec.cli.params import F, Positive, option, stacked
-from localspec.settings.request import Request, Sampling, Speculation
+from localspec.settings.declaration import Declaration, Group, declared
+from localspec.settings.request import (
+    ANSWER,
+    MODEL,
+    SAMPLING,
+    SPECULATION,
+    LoadSettings,
+    Request,
+    Sampling,
+    Speculation,
+)
 from localspec.speculation import axis_names
-from localspec.ui.values import draft_length, key_value, layers_on, servers, token_bias, unescape
 
-AXES = "Speculation (the four axes; see: localspec methods)"
-_INT = click.IntRange(1, 2**31 - 1)
+T = TypeVar("T")
+Values = Mapping[str, Any]  # what click collected, by parameter
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Values of the options that every command has which works for a while."""
+
+    quiet: bool
+    color: str
+    log_file: str | None
+
+    def apply(self, console: Console) -> None:
+        """Let the console do as the options say."""
+        console.color, console.quiet, console.log_file = self.color, self.quiet, self.log_file
+
+
+@dataclass(frozen=True)
+class ScreenOptions(ReportOptions):
+    """Values of the options that say how an answer is shown; `stats` None leaves it to the terminal."""
+
+    tokens: bool
+    stats: bool | None
+    control_chars: str
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """Values of the options that say where a prompt comes from, and how long its answer may take."""
+
+    raw: bool
+    file: tuple[str, ...]
+    max_stdin: float
+    timeout: float | None
+
+    @property
+    def stdin_limit(self) -> int:
+        """Return --max-stdin in bytes."""
+        return int(self.max_stdin * 2**20)
+
+
+@dataclass(frozen=True)
+class ConversationOptions:
+    """Values of the options that say which conversation goes on, and whether it is kept."""
+
+    is_continued: bool
+    session: str | None
+    save: bool
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """Values of the options that ask for JSON."""
+
+    as_json: bool
+    as_events: bool
+
+
+def picked(holder: type[T], values: Values) -> T:
+    """Return a dataclass of options with what click collected for its fields."""
+    kind: Any = holder
+    made: T = kind(**{each.name: values[each.name] for each in fields(kind)})
+    return made
+
+
+def collected(holder: type[T], values: Values, **rest: Any) -> T:
+    """Return a dataclass of settings with what click collected for those that it declares; raises UsageError."""
+    kind: Any = holder
+    made: T = kind(**{each.field: each.value(values[each.parameter]) for each in declared(kind)}, **rest)
+    return made
+
+
+def declared_options(holder: type[Any], group: Group, **defaults: Any) -> list[Any]:
+    """Return the options of the settings in a group that a dataclass declares; `defaults` replace its own."""
+    found = [each for each in declared(holder) if each.group is group]
+    changed = {name: {"default": value, "default_help": ""} for name, value in defaults.items() if value is not None}
+    return [_option(replace(each, **changed.get(each.field, {}))) for each in found]
+
+
+def _option(each: Declaration) -> Any:
+    """Return the option that a declaration makes."""
+    flags = list(each.flags)
+    if each.kind == "switch" and each.default:
+        flags = [f"{flags[0]}/--no-{each.key}"]
+    types = {"integer": int, "number": float, "text": click.Choice(each.choices) if each.choices else str}
+    taken: dict[str, Any] = {"is_flag": True} if each.kind == "switch" else {"type": types[each.kind]}
+    names = partial(axis_names, each.field) if each.is_axis else (lambda: each.names) if each.names else None
+    return option(
+        *flags,
+        each.parameter,
+        aliases=each.aliases,
+        section=each.group.title,
+        default=each.option_default,
+        multiple=each.is_repeated,
+        metavar=each.shown_metavar,
+        check=partial(_check, each),
+        names=names,
+        help=each.full_help,
+        **taken,
+    )
+
+
+def _check(each: Declaration, given: Any) -> None:
+    """Raise UsageError for what cannot be a setting's value, whatever the other settings are."""
+    value = each.value(given)
+    each.check(value)
+    if each.is_axis and value != each.default:
+        from localspec.speculation.resolve import check_axis  # late: it brings numpy, and the defaults are right
+
+        check_axis(each.field, value)
 
 
 def _model() -> list[Any]:
-    add = partial(option, section="Model")
+    add = partial(option, section=MODEL.title)
     return [
         add(
             "-m",
@@ -39,177 +161,17 @@ def _model() -> list[Any]:
         ),
         add("-y", "--yes", is_flag=True, help="Download a model that is not here without asking."),
         add("--offline", is_flag=True, help="Download nothing."),
-        add("--ctx", type=_INT, metavar="N", help="Context in tokens.  [default: the model's own, at most 4096]"),
-        add("--threads", type=click.IntRange(1, 512), metavar="N", help="CPU threads."),
-        _layers("--gpu", "Target layers on a GPU."),
-        _layers("--draft-gpu", "Draft layers on a GPU."),
-        add("--rpc", metavar="HOST:PORT,...", check=servers, help="RPC servers whose devices take layers too."),
-        add(
-            "--kv",
-            type=click.Choice(["f32", "f16", "q8_0", "q4_0"]),
-            default="f16",
-            help="Type of the attention cache.  [default: f16]",
-        ),
-        add(
-            "--flash-attn",
-            type=click.Choice(["auto", "on", "off"]),
-            default="auto",
-            help="Flash attention.",
-        ),
-        add(
-            "--reproducible",
-            is_flag=True,
-            help="The text of plain decoding, bit for bit, whatever drafts. The first load measures how.",
-        ),
-        add("--mmap/--no-mmap", default=True, help="Map the files or read them into memory."),
-        add("--mlock", is_flag=True, help="Keep the weights in RAM."),
+        *declared_options(LoadSettings, MODEL),
     ]
-
-
-def _layers(name: str, help: str) -> Any:
-    return option(
-        name,
-        default="auto",
-        metavar="auto|off|all|N",
-        section="Model",
-        check=partial(layers_on, name),
-        names=lambda: ("auto", "off", "all"),
-        help=help,
-    )
-
-
-def _sampling() -> list[Any]:
-    add = partial(option, section="Sampling (the target's law; speculation does not change it)")
-    d = Sampling()
-
-    def number(*names: str, help: str, default: float | None, field: str = "", **more: Any) -> Any:
-        part = field or names[0].removeprefix("--").replace("-", "_")
-        shown = "" if default is None else f"  [default: {default:g}]"
-        kind = float if isinstance(default, float) else int
-        return add(
-            *names,
-            type=kind,
-            default=default,
-            metavar="N" if kind is int else "F",
-            check=lambda value: Sampling(**{part: value}).check(),
-            help=help + shown,
-            **more,
-        )
-
-    return [
-        number(
-            "--temp",
-            aliases=["--temperature"],
-            field="temperature",
-            default=d.temperature,
-            help="Temperature; 0 takes the likeliest.",
-        ),
-        number("--top-k", default=d.top_k, help="Keep the k likeliest tokens; 0: all."),
-        number("--top-p", default=d.top_p, help="Keep the likeliest up to this mass; 1: all."),
-        number("--min-p", default=d.min_p, help="Drop what is less likely than this times the likeliest; 0: nothing."),
-        number("--typical-p", default=d.typical_p, help="Locally typical sampling; 1: off."),
-        number("--repeat-penalty", default=d.repeat_penalty, help="Divide logits of recent tokens; 1: off."),
-        number("--presence-penalty", default=d.presence_penalty, help="Subtract once for a recent token; 0: off."),
-        number("--frequency-penalty", default=d.frequency_penalty, help="Subtract for each time; 0: off."),
-        number("--penalty-last-n", default=d.penalty_last_n, help="What counts as recent; -1: the whole text."),
-        add(
-            "--logit-bias",
-            multiple=True,
-            metavar="ID=BIAS",
-            check=lambda values: Sampling(logit_bias=tuple(map(token_bias, values))).check(),
-            help="Add to a token's logit.",
-        ),
-        number(
-            "--seed",
-            default=None,
-            help="Same seed, same text: exactly with --reproducible, else but for rounding.  [default: random]",
-        ),
-    ]
-
-
-def _speculation() -> list[Any]:
-    add = partial(option, section=AXES)
-    d = Speculation()
-    return [
-        add(
-            "-k",
-            "--draft-tokens",
-            aliases=["--num-draft-tokens", "--draft-max"],
-            default="auto",
-            metavar="N|auto",
-            check=lambda value: Speculation(k=draft_length(value)).check(),
-            names=lambda: ("auto",),
-            help="Draft tokens per pass; 0: plain decoding.  [default: auto]",
-        ),
-        _axis("method", d.method, metavar="NAME", help="Who drafts.  [default: auto]"),
-        _axis("tree", d.tree, metavar="SHAPE", help="Shape of the draft.  [default: chain]"),
-        _axis("length", d.length, metavar="RULE", help="How long it is.  [default: auto]"),
-        _axis("verify", d.verify, metavar="RULE", help="Who judges it.  [default: auto]"),
-        add(
-            "-o",
-            "--option",
-            multiple=True,
-            metavar="KEY=VALUE",
-            check=_each(key_value),
-            help="An option of the method.",
-        ),
-        add("--approximate", is_flag=True, help="Allow rules that change the output's distribution."),
-        add(
-            "--draft-temp",
-            type=float,
-            metavar="F",
-            check=lambda value: Sampling(draft_temperature=value).check(),
-            help="Temperature of the draft; any is exact.  [default: --temp]",
-        ),
-    ]
-
-
-def _axis(name: str, default: str, **more: Any) -> Any:
-    def check(spelling: str) -> None:
-        if spelling != default:
-            from localspec.speculation.resolve import check_axis  # late: it brings numpy, and the defaults are right
-
-            check_axis(name, spelling)
-
-    return option(f"--{name}", default=default, section=AXES, check=check, names=partial(axis_names, name), **more)
-
-
-def _each(check: Callable[[str], object]) -> Callable[[tuple[str, ...]], None]:
-    return lambda values: [*map(check, values)].clear()
 
 
 def _reply(max_tokens: int | None = None) -> list[Any]:
-    end = "when the model does" if max_tokens is None else max_tokens
-    add = partial(option, section="Prompt and answer")
-    return [
-        add("-s", "--system", metavar="TEXT|@FILE", help="System message."),
-        add(
-            "--template",
-            metavar="NAME|FILE",
-            help="Chat template: chatml, none, or a file.  [default: the model's own]",
-        ),
-        add(
-            "-n",
-            "--max-tokens",
-            aliases=["--predict"],
-            type=int,
-            default=max_tokens,
-            metavar="N",
-            check=lambda value: Request(max_tokens=value).check(),
-            help=f"Stop after N tokens.  [default: {end}]",
-        ),
-        add(
-            "--stop",
-            multiple=True,
-            metavar="TEXT",
-            check=lambda values: Request(stop=tuple(map(unescape, values))).check(),
-            help=r"Stop before TEXT; \n is a newline.",
-        ),
-    ]
+    system = option("-s", "--system", metavar="TEXT|@FILE", section=ANSWER.title, help="System message.")
+    return [system, *declared_options(Request, ANSWER, max_tokens=max_tokens)]
 
 
 def _prompt() -> list[Any]:
-    add = partial(option, section="Prompt and answer")
+    add = partial(option, section=ANSWER.title)
     return [
         add("--raw", is_flag=True, help="The prompt as it is, without a chat template."),
         add("-f", "--file", multiple=True, metavar="PATH", help="Text to put before the prompt."),
@@ -297,8 +259,8 @@ pair_options = stacked(_model()[1:])  # where the pair is an argument
 reply_options = stacked(_reply())
 conversation_options = stacked(_conversation())
 prompt_options = stacked(_prompt())
-speculation_options = stacked(_speculation())
-sampling_options = stacked(_sampling())
+speculation_options = stacked([*declared_options(Speculation, SPECULATION), *declared_options(Sampling, SPECULATION)])
+sampling_options = stacked(declared_options(Sampling, SAMPLING))
 format_options = stacked(_format())
 screen_options = stacked(_screen())
 report_options = stacked(_report())  # of commands that measure

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from localspec.cli.configurable import Configurable
-from localspec.cli.option_sources import defaults, origin, with_place
+from localspec.cli.option_sources import Configurable, defaults, origin, with_place
 from localspec.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])

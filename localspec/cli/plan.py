@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.model_option import model_and_draft, with_pair
+from localspec.cli.options import picked
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
+from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.errors import UsageError
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -26,10 +28,25 @@ from localspec.sanitize import one_line
 from localspec.settings.request import cache_folder
 from localspec.settings.sizes import read_size, size
 from localspec.ui.ask import ask
-from localspec.ui.values import servers
 
 IMPORTS = "from localspec.backends.build import survey"
 _PLAN, _MACHINE = "Plan", "Machine (the one it runs on, unless some of these describe another)"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Values of the options; None is what nobody said."""
+
+    draft: str | None
+    ctx: int | None
+    kv: str
+    acceptance: float
+    vram: str | None
+    ram: str | None
+    unified: bool
+    threads: int | None
+    bandwidth: str | None
+    rpc: str | None
 
 
 @click.command(cls=Command)
@@ -41,7 +58,8 @@ _PLAN, _MACHINE = "Plan", "Machine (the one it runs on, unless some of these des
     type=click.Choice(["auto", "f32", "f16", "q8_0", "q4_0"]),
     default="f16",
     section=_PLAN,
-    help="Type of the attention cache; auto may take q8_0, which changes the target's law a little.  [default: f16]",
+    help="Type of the attention cache; auto may take q8_0, which changes the output's distribution a little.  "
+    "[default: f16]",
 )
 @option(
     "--acceptance",
@@ -73,7 +91,8 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
     acceptance; what a pass does beside reading weights and cache is left out. Without these figures there is an order
     and no number.
     """
-    found = parse_pair(*model_and_draft(with_pair(values, pair)))
+    options = picked(Options, values)
+    found = parse_pair(*model_and_draft(named_pair(None, pair), options.draft))
     target, target_info = _look_at(str(found.target))
     draft = None if found.draft is None else _look_at(str(found.draft))
     if draft is not None:
@@ -84,8 +103,8 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
         target_info.n_ctx_train,
         4096 if draft is None else draft[1].n_ctx_train,
     )
-    machine = _machine(values)
-    request = PlacementRequest(values["ctx"], values["kv"], acceptance=values["acceptance"], threads=values["threads"])
+    machine = _machine(options)
+    request = PlacementRequest(options.ctx, options.kv, acceptance=options.acceptance, threads=options.threads)
     plans = alternatives(machine, models, request)
     if as_json:
         write_json(_wire(found.name, machine, models, request, plans))
@@ -99,13 +118,14 @@ def _look_at(path: str) -> tuple[Header, ModelInfo]:
     return header, model_info(header)
 
 
-def _machine(values: dict[str, Any]) -> Machine:
+def _machine(options: Options) -> Machine:
     """Return the machine that the options describe, as far as they do, and this one for the rest."""
-    figures = _bandwidths(values["bandwidth"])
-    described = values["vram"] is not None and values["ram"] is not None
-    if described and values["rpc"] is None:
-        return _with_figures(_given(values), figures)
-    facts = ask(f"survey({servers(values['rpc'])!r})", IMPORTS)
+    figures = _bandwidths(options.bandwidth)
+    vram = None if options.vram is None else _described(options.vram, is_unified=options.unified)
+    ram = None if options.ram is None else read_size("--ram", options.ram)
+    if vram is not None and ram is not None and options.rpc is None:
+        return _with_figures(Machine(ram, options.threads or 0, vram), figures)
+    facts = ask(f"survey({rpc_servers(options.rpc)!r})", IMPORTS)
     measured = calibration.load(cache_folder("machine"))
 
     def rates(one: dict[str, Any]) -> Rates | None:
@@ -116,20 +136,19 @@ def _machine(values: dict[str, Any]) -> Machine:
         for one in facts["all"]
         if one["takes_layers"]
     )
-    if values["vram"] is not None:
-        devices = (*_given(values).devices, *(device for device in devices if device.is_remote))
-    ram = facts["ram"] if values["ram"] is None else read_size("--ram", values["ram"])
+    if vram is not None:
+        devices = (*vram, *(device for device in devices if device.is_remote))
+    ram = facts["ram"] if ram is None else ram
     if ram is None:
         raise UsageError("the system does not say how much memory is free", hint="--ram 16G")
     cpu = next((rates(one) for one in facts["all"] if one["name"] == CPU), None)
-    return _with_figures(Machine(ram, values["threads"] or facts["cores"], devices, cpu), figures)
+    return _with_figures(Machine(ram, options.threads or facts["cores"], devices, cpu), figures)
 
 
-def _given(values: dict[str, Any]) -> Machine:
-    """Return the machine of --vram and --ram alone."""
-    sizes = [read_size("--vram", text) for text in values["vram"].split(",")]
-    devices = tuple(MachineDevice(f"GPU{i}", n, is_unified=values["unified"]) for i, n in enumerate(sizes) if n)
-    return Machine(0 if values["ram"] is None else read_size("--ram", values["ram"]), values["threads"] or 0, devices)
+def _described(vram: str, *, is_unified: bool) -> tuple[MachineDevice, ...]:
+    """Return the GPUs that --vram describes."""
+    sizes = [read_size("--vram", text) for text in vram.split(",")]
+    return tuple(MachineDevice(f"GPU{i}", n, is_unified=is_unified) for i, n in enumerate(sizes) if n)
 
 
 def _with_figures(machine: Machine, figures: dict[str, float]) -> Machine:

@@ -31,7 +31,9 @@ from localspec.settings.sizes import size
 @option("-q", "--quiet", is_flag=True, section="Output", help="No progress.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
-def pull(console: Console, /, names: tuple[str, ...], as_json: bool, **values: Any) -> int:
+def pull(
+    console: Console, /, names: tuple[str, ...], as_json: bool, quiet: bool, offline: bool, dry_run: bool, yes: bool
+) -> int:
     """Download the models that NAME stands for: a pair's name, or hf:ORG/REPO[@REV][:QUANT] of one or TARGET+DRAFT.
 
     They go into the Hugging Face cache, which other programs share, and are checked against the hub's SHA-256. An
@@ -39,23 +41,23 @@ def pull(console: Console, /, names: tuple[str, ...], as_json: bool, **values: A
 
     HF_TOKEN is sent to the hub for gated and private models; HF_ENDPOINT, HF_HUB_CACHE, HF_HUB_OFFLINE are minded.
     """
-    console.quiet = values["quiet"]
+    console.quiet = quiet
     if not names:
         raise UsageError("there is no name of a model", hint="localspec pull NAME; names: localspec pairs list")
     wanted = tuple(dict.fromkeys(name for ref in names for name in hub_names(ref)))
     if not wanted:
         _tell_nothing(names, as_json)
         return 0
-    if is_offline(values):
+    if is_offline(offline):
         return _tell_cached(wanted, as_json)
     plan = make_plan_here(wanted, console)
     plan.require_space()
-    if values["dry_run"]:
+    if dry_run:
         _tell_plan(plan, as_json)
         return 0
     began = time.monotonic()
-    if is_attended():
-        ask(plan, values, console, "-y downloads without asking")
+    if is_attended() and not yes:
+        ask(plan, "-y downloads without asking")
     warnings = carry_out(plan, console)
     seconds = time.monotonic() - began
     if not as_json:

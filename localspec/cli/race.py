@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -16,9 +16,11 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.model_option import with_pair
 from localspec.cli.options import (
+    PromptOptions,
+    ReportOptions,
     pair_options,
+    picked,
     prompt_options,
     report_options,
     sampling_options,
@@ -27,7 +29,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import open_worker, promised_settings, request_settings, stdin_limit, system_message
+from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings, system_message
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
@@ -38,6 +40,15 @@ from localspec.worker.client import Worker
 
 OUTPUT = "Output"
 N = 128  # tokens, without -n
+
+
+@dataclass(frozen=True)
+class Options(PromptOptions, ReportOptions):
+    """Values of the options that are no settings."""
+
+    system: str | None
+    repeat: int
+    as_json: bool
 
 
 @click.command("race", cls=Command)
@@ -60,35 +71,36 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     are the same at any temperature; where they fork nevertheless, the two tokens' scores and what rounding does to
     them are told. A --verify that draws in its own order keeps the distribution and not the text.
     """
-    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    promised = promised_settings(with_pair(values, pair))
-    request = _request(prompt, values, request_settings(values, promised[0]), console)
-    settings = present_settings(promised, values, console)
+    options = picked(Options, values)
+    options.apply(console)
+    promised = promised_settings(PairOptions.of(values, pair))
+    request = _request(prompt, options, request_settings(values, promised.settings), console)
+    settings = present_settings(promised, console)
     live = Live(console, is_long=True)
-    with open_worker(values) as worker:
+    with open_worker(options.log_file) as worker:
         try:
-            with stopping(worker.cancel, leave_at_once(live.erase), values["timeout"]) as stop:
+            with stopping(worker.cancel, leave_at_once(live.erase), options.timeout) as stop:
                 live.status("starting the engine")
                 for _ in load(worker, settings, stop):
                     pass
-                found = None if stop.is_asked else shown_race(worker, request, values["repeat"], live, stop)
+                found = None if stop.is_asked else shown_race(worker, request, options.repeat, live, stop)
         finally:
             live.erase()
     if found is not None:
-        _tell(found, as_json=values["as_json"])
-    elif values["as_json"]:
+        _tell(found, as_json=options.as_json)
+    elif options.as_json:
         lone_stop(stop.exit_code)
     return stop.exit_code
 
 
-def _request(words: tuple[str, ...], values: dict[str, Any], request: Request, console: Console) -> Request:
+def _request(words: tuple[str, ...], options: Options, request: Request, console: Console) -> Request:
     """Return the request with its prompt, as `localspec run` reads it."""
-    system = system_message(values)
-    inputs = Inputs(stdin_limit(values))
-    text = read_prompt(words, values["file"], inputs, is_raw=values["raw"])
+    system = system_message(options.system, options.stdin_limit)
+    inputs = Inputs(options.stdin_limit)
+    text = read_prompt(words, options.file, inputs, is_raw=options.raw)
     for warned in inputs.warnings:
         console.warn(warned.message)
-    if not values["raw"]:
+    if not options.raw:
         return replace(request, messages=(*system, Message("user", text)))
     if system:
         raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")

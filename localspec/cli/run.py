@@ -16,9 +16,15 @@ from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
 from localspec.cli.options import (
+    ConversationOptions,
+    FormatOptions,
+    PromptOptions,
+    ScreenOptions,
+    Values,
     conversation_options,
     format_options,
     model_options,
+    picked,
     prompt_options,
     reply_options,
     sampling_options,
@@ -27,13 +33,7 @@ from localspec.cli.options import (
 )
 from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import Command
-from localspec.cli.settings import (
-    open_worker,
-    promised_settings,
-    request_settings,
-    stdin_limit,
-    system_message,
-)
+from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings, system_message
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.cli.store_options import is_going_on, place, store_for_talking, wanted
 from localspec.cli.stream import EventsSink
@@ -47,6 +47,11 @@ from localspec.ui.inputs import Inputs, prompt_of, read_parts
 from localspec.ui.result import result
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
+
+
+@dataclass(frozen=True)
+class Options(PromptOptions, ConversationOptions, FormatOptions, ScreenOptions):
+    """Values of the options that are no settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +90,31 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
 
     A loop that reads standard input itself, as `while read`, has to keep it to itself:  localspec run ... </dev/null
     """
-    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    with _store(values, console) as store:
-        job = plan(prompt, values, console, store)
+    options = picked(Options, values)
+    options.apply(console)
+    with _store(options, console) as store:
+        job = plan(prompt, options, values, console, store)
         live = Live(console)
-        sink = choose_sink(job, console, live, values)
+        sink = choose_sink(job, console, live, options)
         console.on_error = sink.fail
         _warn_of_trouble(store, console)
-        with open_worker(values) as worker:
-            stats, stop = answer(worker, job, sink, live, console, values["timeout"])
+        with open_worker(options.log_file) as worker:
+            stats, stop = answer(worker, job, sink, live, console, options.timeout)
         sink.finish(stats)
         console.on_error = None  # the output has its end: what goes wrong from here on is told to people
         warn_if_full(stats, console)
         _warn_of_trouble(store, console)
-        has_stats = values["stats"] if values["stats"] is not None else is_terminal(sys.stderr) and not console.quiet
+        has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
         if has_stats:
-            tell(stats, console, with_plans=values["stats"] is True)
+            tell(stats, console, with_plans=options.stats is True)
         return stop.exit_code
 
 
-def _store(values: dict[str, Any], console: Console) -> Store:
+def _store(options: Options, console: Console) -> Store:
     """Return where the conversation is kept; a raw prompt is none."""
-    if not values["raw"]:
-        return store_for_talking(values, console)
-    if is_going_on(values):
+    if not options.raw:
+        return store_for_talking(options, console)
+    if is_going_on(options):
         raise UsageError("--raw goes on with no conversation", hint="leave --raw out")
     return Store.open(None)
 
@@ -119,24 +125,25 @@ def _warn_of_trouble(store: Store, console: Console) -> None:
         console.warn(trouble.message)
 
 
-def plan(words: tuple[str, ...], values: dict[str, Any], console: Console, store: Store) -> Job:
+def plan(words: tuple[str, ...], options: Options, values: Values, console: Console, store: Store) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
-    if values["as_json"] and values["as_events"]:
+    if options.as_json and options.as_events:
         raise UsageError("--json and --events are two forms of one output", hint="leave one of them out")
     _refuse_model(words)
-    found = wanted(store, values)
-    promised = promised_settings(values)
-    request = request_settings(values, promised[0])
-    system = system_message(values)
-    if values["raw"] and system:
+    found = wanted(store, options)
+    pair = PairOptions.of(values)
+    promised = promised_settings(pair if found is None else pair.of_conversation(found.pair))
+    request = request_settings(values, promised.settings)
+    system = system_message(values["system"], options.stdin_limit)
+    if options.raw and system:
         raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")
-    inputs = Inputs(stdin_limit(values), lambda: _tell_wait(console))
-    spoken, data = read_parts(words, values["file"], inputs)
-    text = prompt_of(spoken, data, is_raw=values["raw"], is_given=bool(words))
-    settings = present_settings(promised, values, console)
+    inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
+    spoken, data = read_parts(words, options.file, inputs)
+    text = prompt_of(spoken, data, is_raw=options.raw, is_given=bool(words))
+    settings = present_settings(promised, console)
     current = place(store, settings, system[0].content if system else None, found)
-    asked = replace(request, prompt=text) if values["raw"] else replace(request, messages=current.to_send_with(text))
-    asked = replace(asked, details=values["as_events"])
+    asked = replace(request, prompt=text) if options.raw else replace(request, messages=current.to_send_with(text))
+    asked = replace(asked, details=options.as_events)
     return Job(settings, asked, tuple(inputs.warnings), current, spoken, tuple(data))
 
 
@@ -154,13 +161,13 @@ def _tell_wait(console: Console) -> None:
         console.say("reading standard input… (end it with Ctrl-D, or use </dev/null)", "dim")
 
 
-def choose_sink(job: Job, console: Console, live: Live, values: dict[str, Any]) -> Sink:
+def choose_sink(job: Job, console: Console, live: Live, options: Options) -> Sink:
     """Return the form of output that the options ask for."""
-    if values["as_json"]:
-        return JsonSink(live, job.settings, job.request, job.current, has_tokens=values["tokens"])
-    if values["as_events"]:
+    if options.as_json:
+        return JsonSink(live, job.settings, job.request, job.current, has_tokens=options.tokens)
+    if options.as_events:
         return EventsSink(live, job.settings, job.request, job.current)
-    return TextSink(console, live, control=values["control_chars"], has_marks=values["tokens"])
+    return TextSink(console, live, control=options.control_chars, has_marks=options.tokens)
 
 
 def answer(

@@ -5,129 +5,138 @@ Values that need no model are checked before a file is opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from localspec.cli.model_option import model_and_draft
-from localspec.models.names import DraftChoice
+import click
+from click.core import ParameterSource
+
+from localspec.cli.options import Values, collected
+from localspec.errors import UsageError
+from localspec.models.names import DraftChoice, parse
 from localspec.models.store import NotCachedError, PairRef, parse_pair
+from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
-from localspec.ui.inputs import MAX_FILE
-from localspec.ui.values import (
-    check,
-    draft_length,
-    key_value,
-    layers_on,
-    servers,
-    text_or_file,
-    token_bias,
-    unescape,
-)
+from localspec.ui.inputs import MAX_FILE, text_or_file
+from localspec.ui.settings import check
 from localspec.worker.client import Worker
-
-Values = Mapping[str, Any]  # what click collected, by parameter name
-Promised = tuple[LoadSettings, NotCachedError | None]  # how to load a pair, and what of it has to be pulled first
 
 _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 
 
-def load_settings(values: Values, pair: PairRef) -> LoadSettings:
-    """Return how to load a pair whose files were found."""
-    target, draft = str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())
-    return _load_settings(values, target, draft, pair.name)
+@dataclass(frozen=True, slots=True)
+class PairOptions:
+    """Which pair is meant, and how it is loaded. `load` names no files yet."""
+
+    model: str | None
+    draft: str | None
+    yes: bool
+    offline: bool
+    load: LoadSettings
+
+    @staticmethod
+    def of(values: Values, pair: str | None = None) -> PairOptions:
+        """Return what the options say, and the argument PAIR where there is one; raises UsageError."""
+        load = collected(LoadSettings, values, target="")
+        load.check()
+        model = named_pair(values.get("model"), pair)
+        return PairOptions(model, values["draft"], values["yes"], values["offline"], load)
+
+    def of_conversation(self, pair: str) -> PairOptions:
+        """Return the options with the pair of a conversation, unless another was typed.
+
+        It goes before a pair that is set for good. A draft that is typed alone drafts for the conversation's target.
+        """
+        if is_typed("model"):
+            return self
+        return replace(self, model=pair, draft=self.draft if is_typed("draft") else None)
+
+    def settings(self, pair: PairRef) -> LoadSettings:
+        """Return how to load a pair whose files were found."""
+        target, draft = str(pair.target.absolute()), None if pair.draft is None else str(pair.draft.absolute())
+        return replace(self.load, target=target, draft=draft, name=pair.name)
 
 
-def promised_settings(values: Values) -> Promised:
-    """Return the settings of the pair that --model and --draft name, and what of it has to be pulled first.
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """How to load a pair. `missing` is what has to be pulled first.
 
-    In that case they are enough to check everything else before a long download, and no more.
+    Until then the settings are enough to check everything else before a long download, and no more.
     """
+
+    options: PairOptions
+    settings: LoadSettings
+    missing: NotCachedError | None = None
+
+
+def promised_settings(options: PairOptions) -> Promised:
+    """Return how to load the pair that --model and --draft name."""
     try:
-        return load_settings(values, parse_pair(*model_and_draft(values))), None
+        return Promised(options, options.settings(parse_pair(*model_and_draft(options.model, options.draft))))
     except NotCachedError as missing:
         draft = missing.pair.draft
         name = None if draft in _NO_DRAFTS else str(draft)
-        return _load_settings(values, str(missing.pair.target), name, str(missing.pair)), missing
-
-
-def _load_settings(values: Values, target: str, draft: str | None, name: str) -> LoadSettings:
-    return LoadSettings(
-        target=target,
-        draft=draft,
-        name=name,
-        ctx=values["ctx"],
-        threads=values["threads"],
-        gpu=layers_on("--gpu", values["gpu"]),
-        draft_gpu=layers_on("--draft-gpu", values["draft_gpu"]),
-        kv_type=values["kv"],
-        flash_attn=values["flash_attn"],
-        mmap=values["mmap"],
-        mlock=values["mlock"],
-        rpc=servers(values["rpc"]),
-        reproducible=values["reproducible"],
-    )
+        load = replace(options.load, target=str(missing.pair.target), draft=name, name=str(missing.pair))
+        return Promised(options, load, missing)
 
 
 def request_settings(values: Values, settings: LoadSettings) -> Request:
     """Return a request without its prompt, checked as far as that goes without a model."""
-    template = None if values["template"] is None else _template(values["template"])
-    request = Request(
-        max_tokens=values["max_tokens"],
-        stop=tuple(unescape(text) for text in values["stop"]),
-        template=template,
-        sampling=sampling(values),
-        speculation=speculation(values),
-    )
+    parts = {"sampling": collected(Sampling, values), "speculation": collected(Speculation, values)}
+    request = collected(Request, values, **parts)
+    if request.template is not None:
+        request = replace(request, template=_template(request.template))
     check(request, settings)
     return request
 
 
-def system_message(values: Values) -> tuple[Message, ...]:
-    """Return the system message, () without one."""
-    text = text_or_file("--system", values["system"], stdin_limit(values))
-    return () if not text else (Message("system", text),)
+def system_message(text: str | None, limit: int = MAX_FILE) -> tuple[Message, ...]:
+    """Return the system message that --system gives, () without one; a file may have `limit` bytes."""
+    system = text_or_file("--system", text, limit)
+    return () if not system else (Message("system", system),)
 
 
-def stdin_limit(values: Values) -> int:
-    """Return --max-stdin in bytes; chat has no such option."""
-    return int(values["max_stdin"] * 2**20) if "max_stdin" in values else MAX_FILE
-
-
-def open_worker(values: Values) -> Worker:
+def open_worker(log_file: str | None) -> Worker:
     """Return a worker that logs where --log-file says; it starts when it is first asked for something."""
-    return Worker(log_file=None if values["log_file"] is None else Path(values["log_file"]))
+    return Worker(log_file=None if log_file is None else Path(log_file))
 
 
-def sampling(values: Values) -> Sampling:
-    """Return the target's distribution."""
-    return Sampling(
-        temperature=values["temp"],
-        top_k=values["top_k"],
-        top_p=values["top_p"],
-        min_p=values["min_p"],
-        typical_p=values["typical_p"],
-        repeat_penalty=values["repeat_penalty"],
-        presence_penalty=values["presence_penalty"],
-        frequency_penalty=values["frequency_penalty"],
-        penalty_last_n=values["penalty_last_n"],
-        logit_bias=tuple(token_bias(text) for text in values["logit_bias"]),
-        draft_temperature=values["draft_temp"],
-        seed=values["seed"],
-    )
+def rpc_servers(text: str | None) -> tuple[str, ...]:
+    """Return the servers that --rpc names; raises UsageError."""
+    found: tuple[str, ...] = declaration(LoadSettings, "rpc").value(text)
+    return found
 
 
-def speculation(values: Values) -> Speculation:
-    """Return the four axes."""
-    return Speculation(
-        method=values["method"],
-        tree=values["tree"],
-        length=values["length"],
-        k=draft_length(values["draft_tokens"]),
-        verify=values["verify"],
-        options=tuple(key_value(text) for text in values["option"]),
-        approximate=values["approximate"],
-    )
+def is_typed(name: str) -> bool:
+    """Whether the command line itself gives an option, and not the environment or config.toml."""
+    return _source(name) is ParameterSource.COMMANDLINE
+
+
+def named_pair(model: str | None, pair: str | None) -> str | None:
+    """Return the pair that the argument PAIR names, or else --model; raises UsageError where both are typed."""
+    if pair is None:
+        return model
+    if is_typed("model"):
+        raise UsageError("the pair is named twice, as PAIR and in --model", hint="leave one of the two out")
+    click.get_current_context().set_parameter_source("model", ParameterSource.COMMANDLINE)
+    return pair
+
+
+def model_and_draft(model: str | None, draft: str | None) -> tuple[str | None, str | None]:
+    """Return --model and --draft such that one of them names the draft: the one that counts more.
+
+    Two that are said in the same place are left as they are, for `parse_pair` to refuse.
+    """
+    if model is None or draft is None:
+        return model, draft
+    pair = parse(model)
+    if pair.draft is DraftChoice.UNSET or _source("model") is _source("draft"):
+        return model, draft
+    return (model, None) if _source("model") < _source("draft") else (str(pair.target), draft)
+
+
+def _source(name: str) -> ParameterSource:
+    return click.get_current_context().get_parameter_source(name) or ParameterSource.DEFAULT
 
 
 def _template(text: str) -> str:

@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 from localspec.cli.app import cli, commands
-from localspec.cli.configurable import Configurable, options_of
-from localspec.cli.option_sources import ONCE, given, option_at, origin
+from localspec.cli.option_sources import ONCE, Configurable, given, option_at, options_of, origin
 from localspec.cli.params import Command
 from localspec.errors import LocalspecError, UsageError
 from localspec.settings.config_file import Key, read_configuration

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from localspec.cli.console import Console
-from localspec.cli.model_option import with_pair_of_conversation
+from localspec.cli.options import ConversationOptions
 from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
@@ -31,47 +30,41 @@ def kept_store(*, is_changed: bool = False) -> Iterator[Store]:
             raise ResourceError(trouble.message, hint="free some space there, or look who may write: ls -l")
 
 
-def store_for_talking(values: dict[str, Any], console: Console) -> Store:
+def store_for_talking(options: ConversationOptions, console: Console) -> Store:
     """Open the store in which a conversation is to be kept, unless --no-save.
 
     What is wrong with the file is a warning: nobody is kept from talking. It is an error where something in it was
     asked for.
     """
     path = conversations_file()
-    if not values["save"]:
+    if not options.save:
         return Store.copied(path)
     try:
         return Store.open(path)
     except (IntegrityError, IncompatibleError) as error:
-        if is_going_on(values):
+        if is_going_on(options):
             raise
         console.warn(f"nothing is saved: {error.message} — try: {error.hint}")
         return Store.open(None)
 
 
-def is_going_on(values: dict[str, Any]) -> bool:
+def is_going_on(options: ConversationOptions) -> bool:
     """Whether the options ask for a conversation that exists; raises UsageError where they ask for two."""
-    if values["is_continued"] and values["session"]:
+    if options.is_continued and options.session:
         raise UsageError("--continue and --session both say which conversation", hint="leave one of the two out")
-    return bool(values["is_continued"] or values["session"])
+    return bool(options.is_continued or options.session)
 
 
-def wanted(store: Store, values: dict[str, Any]) -> Conversation | None:
-    """Return the conversation that --continue or --session means, None without them.
-
-    Its pair becomes the value of --model, unless another was typed.
-    """
-    if not is_going_on(values):
+def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
+    """Return the conversation that --continue or --session means, None without them."""
+    if not is_going_on(options):
         return None
-    if values["session"]:
-        found = store.find(values["session"])
-    else:
-        latest = store.conversations(1)
-        if not latest:
-            raise NotFoundError("there is no conversation to continue", hint="localspec chat")
-        found = latest[0]
-    values.update(with_pair_of_conversation(values, found.pair))
-    return found
+    if options.session:
+        return store.find(options.session)
+    latest = store.conversations(1)
+    if not latest:
+        raise NotFoundError("there is no conversation to continue", hint="localspec chat")
+    return latest[0]
 
 
 def place(store: Store, settings: LoadSettings, system: str | None, found: Conversation | None) -> Current:

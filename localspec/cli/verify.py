@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -15,21 +15,40 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
-from localspec.cli.model_option import with_pair
-from localspec.cli.options import model_options, report_options, sampling_options, speculation_options
+from localspec.cli.options import (
+    ReportOptions,
+    collected,
+    model_options,
+    picked,
+    report_options,
+    sampling_options,
+    speculation_options,
+)
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.cli.settings import open_worker, promised_settings, sampling, speculation
+from localspec.cli.settings import PairOptions, open_worker, promised_settings
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.errors import LocalspecError, UsageError
 from localspec.sanitize import one_line
-from localspec.settings.request import LoadSettings, Request, Speculation
-from localspec.ui.values import check
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.ui.settings import check
 from localspec.worker.client import Worker
 
 MISMATCH = 10
 SCHEMA = "localspec.verify/1"
 CHECKED, OUTPUT = "Check", "Output"
+
+
+@dataclass(frozen=True)
+class Options(ReportOptions):
+    """Values of the options that are no settings."""
+
+    suite: str
+    column: str | None
+    prompts: int
+    max_tokens: int
+    draws: int
+    as_json: bool
 
 
 @click.command("verify", cls=Command)
@@ -61,21 +80,22 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     With --reproducible one check replaces the first two. It compares the texts of the method, of auto and of suffix
     with plain decoding's at both temperatures, and no fork is accepted.
     """
-    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
-    promised = promised_settings(with_pair(values, pair))
-    asked = _drafting(speculation(values), has_draft=promised[0].draft is not None)
-    request = Request(max_tokens=values["max_tokens"], sampling=sampling(values), speculation=asked)
+    options = picked(Options, values)
+    options.apply(console)
+    promised = promised_settings(PairOptions.of(values, pair))
+    asked = _drafting(collected(Speculation, values), has_draft=promised.settings.draft is not None)
+    request = Request(max_tokens=options.max_tokens, sampling=collected(Sampling, values), speculation=asked)
     if request.sampling.temperature == 0.0:
         raise UsageError("--temp 0 leaves no law to test: greedy texts are compared anyway", hint="--temp 0.8")
-    check(request, promised[0])
-    check(replace(request, speculation=replace(request.speculation, verify="coupled")), promised[0])
-    prompts = choose(load_suite(values["suite"], values["column"]), values["prompts"]).prompts
-    settings = present_settings(promised, values, console)
-    found, error, stop = _checked(settings, request, prompts, values, console)
+    check(request, promised.settings)
+    check(replace(request, speculation=replace(request.speculation, verify="coupled")), promised.settings)
+    prompts = choose(load_suite(options.suite, options.column), options.prompts).prompts
+    settings = present_settings(promised, console)
+    found, error, stop = _checked(settings, request, prompts, options, console)
     is_passed = all(one.is_passed for one in found)
     is_failed = any(one.is_failed for one in found)
     is_complete = error is None and not stop.is_asked
-    if values["as_json"]:
+    if options.as_json:
         done = {"passed": is_passed and is_complete, "is_complete": is_complete}
         write_json({"schema": SCHEMA, "pair": settings.name, **done, "checks": [one.to_wire() for one in found]})
         console.on_error = None  # the one object is this
@@ -104,20 +124,20 @@ def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:
 
 
 def _checked(
-    settings: LoadSettings, request: Request, prompts: Any, values: dict[str, Any], console: Console
+    settings: LoadSettings, request: Request, prompts: Any, options: Options, console: Console
 ) -> tuple[list[Check], LocalspecError | None, Stop]:
     """Return every check that was finished, each told when it is, and what ended them early.
 
     Raises that where there is none.
     """
     live, found = Live(console, is_long=True), list[Check]()
-    with open_worker(values) as worker:
+    with open_worker(options.log_file) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
-                for one in _run(worker, settings, request, prompts, values["draws"], live, stop):
+                for one in _run(worker, settings, request, prompts, options.draws, live, stop):
                     found.append(one)
                     live.erase()
-                    if not values["as_json"]:
+                    if not options.as_json:
                         write_out(_told(one))
         except LocalspecError as error:  # what was checked before it counts
             if not found:

@@ -1,19 +1,88 @@
-"""Settings: typed, frozen, JSON-able, checked in one place. What the command line collects and the session obeys.
+"""Settings: typed, frozen, JSON-able. What the command line collects and the session does.
 
 `LoadSettings` lives as long as the models; a `Request` holds everything that may differ from one answer to the next.
-Every check raises UsageError with the option's name as people type it.
+A field with `setting()` is declared here and nowhere else: `declaration.py` says what follows from it. Every check
+raises UsageError with the option's name as people type it.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from localspec.errors import UsageError
+from localspec.settings.declaration import Group, check_declared, setting
+from localspec.settings.method_options import whole
+
+MODEL = Group("Model")
+ANSWER = Group("Prompt and answer", form="Answer")
+SPECULATION = Group("Speculation (the four axes; see: localspec methods)", form="Drafting and verification")
+SAMPLING = Group("Sampling", form="Sampling")
+COUNT = 2**31 - 1  # the largest number that llama.cpp takes
+_ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+_LAYERS = "auto, off, all or a number of layers"
+
+
+def _draft_length(text: str) -> int | None:
+    return None if text == "auto" else int(text)
+
+
+def _key_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and name):
+        raise ValueError
+    return name, value
+
+
+def _token_bias(text: str) -> tuple[int, float]:
+    token, equals, bias = text.partition("=")
+    if not equals or int(token) < 0:
+        raise ValueError
+    return int(token), float(bias)
+
+
+def _layers(text: str) -> str:
+    if text not in ("auto", "off", "all") and not (text.isascii() and text.isdigit()):
+        raise ValueError
+    return text
+
+
+def servers(text: str) -> tuple[str, ...]:
+    """Return the servers that --rpc names; raises ValueError for one that is not HOST:PORT."""
+    found = tuple(part.strip() for part in text.split(","))
+    for endpoint in found:
+        host, _, port = endpoint.rpartition(":")
+        if not (host and 0 < (whole(port) or 0) < 2**16):
+            raise ValueError
+    return found
+
+
+def unescape(text: str) -> str:
+    r"""Return `text` with \n, \t, \r, \0, \\, \xHH and \uHHHH read; any other backslash stays."""
+
+    def read(match: re.Match[str]) -> str:
+        letter, byte, unit = match.groups()
+        return _ESCAPED.get(letter, letter) if letter else chr(int(byte or unit, 16))
+
+    return _ESCAPE.sub(read, text)
+
+
+def _check_biases(biases: tuple[tuple[int, float], ...]) -> None:
+    for _, bias in biases:
+        if bias != -math.inf and not abs(bias) <= 1e6:  # minus infinity bans the token
+            reason = f"--logit-bias {bias} is out of range: it must be at least -1e6 and at most 1e6, or -inf"
+            raise UsageError(reason, hint="localspec run --help")
+
+
+def _check_stops(stops: tuple[str, ...]) -> None:
+    if "" in stops:
+        raise UsageError("--stop '' would stop before the first token", hint="--stop '\\n\\n'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +92,39 @@ class LoadSettings:
     target: str
     draft: str | None = None
     name: str = ""  # the pair reference in its canonical spelling
-    ctx: int | None = None
-    threads: int | None = None
-    gpu: str = "auto"  # auto | off | all | a number of layers
-    draft_gpu: str = "auto"
-    kv_type: str = "f16"
-    flash_attn: str = "auto"
-    mmap: bool = True
-    mlock: bool = False
-    rpc: tuple[str, ...] = ()  # servers, HOST:PORT, whose devices take layers too
-    reproducible: bool = False  # the text of plain decoding, bit for bit
+    ctx: int | None = setting(
+        None, "--ctx", group=MODEL, low=1, high=COUNT, default_help="the model's own, at most 4096",
+        help="Context in tokens.",
+    )  # fmt: skip
+    threads: int | None = setting(None, "--threads", group=MODEL, low=1, high=512, help="CPU threads.")
+    gpu: str = setting(
+        "auto", "--gpu", group=MODEL, metavar="auto|off|all|N", names=("auto", "off", "all"), read=_layers,
+        expected=_LAYERS, help="Target layers on a GPU.",
+    )  # fmt: skip
+    draft_gpu: str = setting(
+        "auto", "--draft-gpu", group=MODEL, metavar="auto|off|all|N", names=("auto", "off", "all"), read=_layers,
+        expected=_LAYERS, help="Draft layers on a GPU.",
+    )  # fmt: skip
+    rpc: tuple[str, ...] = setting(
+        (), "--rpc", group=MODEL, metavar="HOST:PORT,...", read=servers, expected="HOST:PORT",
+        example="--rpc 192.168.1.20:50052,192.168.1.21:50052", help="RPC servers whose devices take layers too.",
+    )  # fmt: skip
+    kv_type: str = setting(
+        "f16", "--kv", group=MODEL, choices=("f32", "f16", "q8_0", "q4_0"), help="Type of the attention cache."
+    )
+    flash_attn: str = setting(
+        "auto", "--flash-attn", group=MODEL, choices=("auto", "on", "off"), help="Flash attention."
+    )
+    reproducible: bool = setting(
+        False, "--reproducible", group=MODEL,
+        help="The text of plain decoding, bit for bit, whatever drafts. The first load measures how.",
+    )  # fmt: skip
+    mmap: bool = setting(True, "--mmap", group=MODEL, help="Map the files or read them into memory.")
+    mlock: bool = setting(False, "--mlock", group=MODEL, help="Keep the weights in RAM.")
+
+    def check(self) -> None:
+        """Raise UsageError for the first setting that is out of its range."""
+        check_declared(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,55 +135,82 @@ class Sampling:
     drafts at `temperature`; any value is exact.
     """
 
-    temperature: float = 0.8
-    top_k: int = 40  # 0: off
-    top_p: float = 0.95  # 1: off
-    min_p: float = 0.05  # 0: off
-    typical_p: float = 1.0  # 1: off
-    repeat_penalty: float = 1.0  # 1: off
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    penalty_last_n: int = 64  # 0: off, -1: the whole text
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    draft_temperature: float | None = None
-    seed: int | None = None
+    temperature: float = setting(
+        0.8, "--temp", aliases="--temperature", group=SAMPLING, low=0, help="Temperature; 0 takes the likeliest."
+    )
+    top_k: int = setting(40, "--top-k", group=SAMPLING, low=0, high=COUNT, help="Keep the k likeliest tokens; 0: all.")
+    top_p: float = setting(
+        0.95, "--top-p", group=SAMPLING, low=0, high=1, is_above=True,
+        help="Keep the likeliest up to this mass; 1: all.",
+    )  # fmt: skip
+    min_p: float = setting(
+        0.05, "--min-p", group=SAMPLING, low=0, high=1,
+        help="Drop what is less likely than this times the likeliest; 0: nothing.",
+    )  # fmt: skip
+    typical_p: float = setting(
+        1.0, "--typical-p", group=SAMPLING, low=0, high=1, is_above=True, help="Locally typical sampling; 1: off."
+    )
+    repeat_penalty: float = setting(
+        1.0, "--repeat-penalty", group=SAMPLING, low=0.01, high=100, help="Divide logits of recent tokens; 1: off."
+    )
+    presence_penalty: float = setting(
+        0.0, "--presence-penalty", group=SAMPLING, low=-100, high=100,
+        help="Subtract once for a recent token; 0: off.",
+    )  # fmt: skip
+    frequency_penalty: float = setting(
+        0.0, "--frequency-penalty", group=SAMPLING, low=-100, high=100, help="Subtract for each time; 0: off."
+    )
+    penalty_last_n: int = setting(
+        64, "--penalty-last-n", group=SAMPLING, low=-1, high=COUNT,
+        help="How many tokens are recent; 0: none, -1: the whole text.",
+    )  # fmt: skip
+    logit_bias: tuple[tuple[int, float], ...] = setting(
+        (), "--logit-bias", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=_token_bias,
+        spell=lambda pair: f"{pair[0]}={pair[1]}", verify=_check_biases, help="Add to a token's logit.",
+        expected="ID=BIAS, a token's number and what to add", example="--logit-bias 13=-100",
+    )  # fmt: skip
+    draft_temperature: float | None = setting(
+        None, "--draft-temp", group=SPECULATION, low=0, default_help="--temp",
+        help="Temperature of the draft; any is exact.",
+    )  # fmt: skip
+    seed: int | None = setting(
+        None, "--seed", group=SAMPLING, low=0, high=2**64 - 1, nothing="random",
+        help="Same seed, same text: exactly with --reproducible, else but for rounding.",
+    )  # fmt: skip
 
     def check(self) -> None:
         """Raise UsageError for the first value out of its range."""
-        _require("--temp", self.temperature, 0.0, math.inf)
-        _require("--top-k", self.top_k, 0, 2**31 - 1)
-        _require("--top-p", self.top_p, 0.0, 1.0, above=True)
-        _require("--min-p", self.min_p, 0.0, 1.0)
-        _require("--typical-p", self.typical_p, 0.0, 1.0, above=True)
-        _require("--repeat-penalty", self.repeat_penalty, 0.01, 100.0)
-        _require("--presence-penalty", self.presence_penalty, -100.0, 100.0)
-        _require("--frequency-penalty", self.frequency_penalty, -100.0, 100.0)
-        _require("--penalty-last-n", self.penalty_last_n, -1, 2**31 - 1)
-        if self.draft_temperature is not None:
-            _require("--draft-temp", self.draft_temperature, 0.0, math.inf)
-        if self.seed is not None:
-            _require("--seed", self.seed, 0, 2**64 - 1)
-        for _, bias in self.logit_bias:
-            if bias != -math.inf:  # which bans the token
-                _require("--logit-bias", bias, -1e6, 1e6)
+        check_declared(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """The four independent axes: who drafts, in which shape, how long, verified by which rule."""
+    """The four independent axes: the method that drafts, the shape of drafts, their length, and the verifier."""
 
-    method: str = "auto"
-    tree: str = "chain"
-    length: str = "auto"  # the controller's choice where it decides, a fixed one where a method was asked for
-    k: int | None = None  # draft tokens per pass; None: the method's own default
-    verify: str = "auto"
-    options: tuple[tuple[str, str], ...] = ()  # of the method, as typed: -o key=value
-    approximate: bool = False  # allow rules that change the output's distribution
+    method: str = setting("auto", "--method", group=SPECULATION, metavar="NAME", is_axis=True, help="How to draft.")
+    tree: str = setting("chain", "--tree", group=SPECULATION, metavar="SHAPE", is_axis=True, help="Shape of the draft.")
+    k: int | None = setting(
+        None, "-k --draft-tokens", aliases="--num-draft-tokens --draft-max", group=SPECULATION, metavar="N|auto",
+        low=0, high=10**6, read=_draft_length, names=("auto",), nothing="auto", chat_key="k",
+        expected="a number of draft tokens", example="-k 4, or -k auto",
+        help="Draft tokens per pass; 0: plain decoding.",
+    )  # fmt: skip
+    length: str = setting("auto", "--length", group=SPECULATION, metavar="RULE", is_axis=True, help="How long it is.")
+    verify: str = setting(
+        "auto", "--verify", group=SPECULATION, metavar="RULE", is_axis=True, help="How the draft is verified."
+    )
+    options: tuple[tuple[str, str], ...] = setting(
+        (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, read=_key_value,
+        spell="=".join, chat_key="options", help="An option of the method.",
+        expected="KEY=VALUE", example="localspec methods lists each method's options",
+    )  # fmt: skip
+    approximate: bool = setting(
+        False, "--approximate", group=SPECULATION, help="Allow rules that change the output's distribution."
+    )
 
     def check(self) -> None:
         """Raise UsageError for a draft length out of range; names are checked where they are looked up."""
-        if self.k is not None:
-            _require("-k", self.k, 0, 10**6)
+        check_declared(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +227,18 @@ class Request:
 
     messages: tuple[Message, ...] = ()
     prompt: str | None = None
-    max_tokens: int | None = None  # None: until the model stops or the context is full
-    stop: tuple[str, ...] = ()
-    template: str | None = None  # overrides the model's own chat template
+    max_tokens: int | None = setting(
+        None, "--max-tokens -n", aliases="--predict", group=ANSWER, low=1, high=COUNT,
+        default_help="when the model does", help="Stop after N tokens.",
+    )  # fmt: skip
+    stop: tuple[str, ...] = setting(
+        (), "--stop", group=ANSWER, metavar="TEXT", is_repeated=True, is_line=True, read=unescape, spell=repr,
+        verify=_check_stops, help=r"Stop before TEXT; \n is a newline.",
+    )  # fmt: skip
+    template: str | None = setting(  # overrides the model's own chat template
+        None, "--template", group=ANSWER, metavar="NAME|FILE", in_chat=False, default_help="the model's own",
+        help="Chat template: chatml, none, or a file.",
+    )  # fmt: skip
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
     details: bool = False  # Committed events carry the draft tokens and their probabilities
@@ -122,12 +250,10 @@ class Request:
         """Raise UsageError for the first setting that cannot be obeyed."""
         self.sampling.check()
         self.speculation.check()
-        if self.max_tokens is not None:
-            _require("--max-tokens", self.max_tokens, 1, 2**31 - 1)
-        if self.prompt_tokens is not None:
-            _require("--prompt-tokens", self.prompt_tokens, 1, 2**31 - 1)
-        if any(stop == "" for stop in self.stop):
-            raise UsageError("--stop '' would stop before the first token", hint="--stop '\\n\\n'")
+        check_declared(self)
+        if self.prompt_tokens is not None and not 1 <= self.prompt_tokens <= COUNT:
+            reason = f"--prompt-tokens {self.prompt_tokens} is out of range: it must be at least 1"
+            raise UsageError(reason, hint="localspec bench --help")
 
     def never(self, tokens: Sequence[int]) -> Request:
         """Return the request with `tokens` never sampled, whoever drafts: llama.cpp's chain begins so, too."""
@@ -182,36 +308,21 @@ def to_wire(settings: LoadSettings | Request) -> dict[str, Any]:
 
 def load_settings_from_wire(wire: dict[str, Any]) -> LoadSettings:
     """Rebuild LoadSettings from `to_wire`'s object."""
-    return LoadSettings(**{**wire, "rpc": tuple(wire.get("rpc", ()))})
+    return LoadSettings(**_with_tuples(wire))
 
 
 def request_from_wire(wire: dict[str, Any]) -> Request:
     """Rebuild a Request from `to_wire`'s object, which JSON may have carried: lists become tuples again."""
-    sampling = dict(wire["sampling"])
-    sampling["logit_bias"] = tuple((int(token), float(bias)) for token, bias in sampling["logit_bias"])
-    speculation = dict(wire["speculation"])
-    speculation["options"] = tuple((str(name), str(value)) for name, value in speculation["options"])
-    return Request(
-        messages=tuple(Message(**message) for message in wire["messages"]),
-        prompt=wire["prompt"],
-        max_tokens=wire["max_tokens"],
-        stop=tuple(wire["stop"]),
-        template=wire["template"],
-        sampling=Sampling(**sampling),
-        speculation=Speculation(**speculation),
-        details=wire["details"],
-        cold=wire["cold"],
-        prompt_tokens=wire["prompt_tokens"],
-        shorten=wire["shorten"],
-    )
+    values = _with_tuples(wire)
+    parts = {
+        "messages": tuple(Message(**message) for message in values["messages"]),
+        "sampling": Sampling(**values["sampling"]),
+        "speculation": Speculation(**values["speculation"]),
+    }
+    return Request(**{**values, **parts})
 
 
-def _require(option: str, value: float, low: float, high: float, *, above: bool = False) -> None:
-    """Raise UsageError unless low <= value <= high (low < value if `above`); NaN and infinity never pass."""
-    in_range = math.isfinite(value) and low <= value <= high and not (above and value == low)
-    if not in_range:
-        left = "more than" if above else "at least"
-        right = "" if high == math.inf or high >= 2**31 - 1 else f" and at most {high:g}"
-        raise UsageError(
-            f"{option} {value} is out of range: it must be {left} {low:g}{right}", hint="localspec run --help"
-        )
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_tuples(each) for name, each in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value

@@ -56,4 +56,6 @@ def spelled(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)

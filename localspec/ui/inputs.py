@@ -165,3 +165,15 @@ def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -
         # echo and editors end a text with a newline that nobody means as part of it.
         return data[0].text.removesuffix("\n"), []
     return spoken, data
+
+
+def text_or_file(name: str, value: str | None, limit: int = MAX_FILE) -> str | None:
+    """Return `value`, or for @FILE what the file holds: at most `limit` bytes."""
+    if value is None or not value.startswith("@"):
+        return value
+    try:
+        text = read_regular(value[1:], limit, said=f"{name} {value}").decode("utf-8")
+    except UnicodeDecodeError:
+        reason = f"cannot read {name} {value}: it is not UTF-8 text"
+        raise NotFoundError(reason, hint=f"{name} 'the text itself', or {name} @FILE") from None
+    return text.replace("\r\n", "\n")

@@ -16,9 +16,8 @@ from click.shell_completion import get_completion_class
 
 from localspec.cli.app import COMMANDS, cli, commands
 from localspec.cli.complete import VARIABLE
-from localspec.cli.configurable import options_of
 from localspec.cli.entry import outcome
-from localspec.cli.option_sources import ONCE
+from localspec.cli.option_sources import ONCE, options_of
 from localspec.cli.settings_table import described
 from localspec.conversations.store import Store
 from localspec.errors import UsageError

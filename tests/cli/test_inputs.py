@@ -10,8 +10,8 @@ import pytest
 
 from localspec.conversations.attachment import Attachment, fenced
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
+from localspec.settings.request import unescape
 from localspec.ui.inputs import Inputs, compose, read_parts, read_prompt
-from localspec.ui.values import unescape
 
 
 def test_words_alone() -> None:

@@ -12,7 +12,7 @@ from localspec.settings.request import LoadSettings, Request, Sampling, Speculat
 from localspec.speculation.capabilities import Fitted
 from localspec.speculation.reproducible import Narrow, exact, fit_widths
 from localspec.speculation.resolve import resolve_axes
-from localspec.ui.values import check
+from localspec.ui.settings import check
 
 WARM, COLD = Sampling(temperature=0.8), Sampling(temperature=0.0)
 SETTINGS = LoadSettings("/t.gguf", "/d.gguf", reproducible=True)

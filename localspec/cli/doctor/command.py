@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -12,15 +13,23 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.checks import examine
 from localspec.cli.doctor.marks import line
-from localspec.cli.options import pair_options, report_options
+from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, Positive, option
+from localspec.cli.settings import PairOptions, promised_settings, rpc_servers
 from localspec.cli.settings_table import check_file
 from localspec.errors import UsageError
-from localspec.ui.values import servers
 
 OUTPUT = "Output"
-WITHOUT_PAIR = {"rpc", "as_json", "quiet", "color"}
+WITHOUT_PAIR = {"words", "rpc", "as_json", "quiet", "color"}
+
+
+@dataclass(frozen=True)
+class Options(ReportOptions):
+    """Values of the options that are no settings."""
+
+    seconds: float
+    as_json: bool
 
 
 @click.command(cls=Command)
@@ -43,23 +52,22 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     line with its number; what could not be measured is said. The exit code is 0 whatever is found.
     """
     console: Console = ctx.obj
-    console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
+    options = picked(Options, values)
+    options.apply(console)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec doctor TARGET+DRAFT")
     if words:
         _warn_of_settings(console)
         from localspec.cli.doctor.pair import examine_pair
         from localspec.cli.fetch import present_settings
-        from localspec.cli.model_option import with_pair
-        from localspec.cli.settings import promised_settings
 
-        promised = promised_settings(with_pair(values, words[0]))
-        return examine_pair(console, present_settings(promised, values, console), values)
-    for name in values:
+        settings = present_settings(promised_settings(PairOptions.of(values, words[0])), console)
+        return examine_pair(console, settings, options.seconds, options.log_file, as_json=options.as_json)
+    for name in ctx.params:
         if name not in WITHOUT_PAIR and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             spelt = f"--{name.replace('_', '-')}"
             raise UsageError(f"{spelt} is about a pair, and none is named", hint=f"localspec doctor PAIR {spelt}")
-    return _installation(console, servers(values["rpc"]), as_json=values["as_json"])
+    return _installation(console, rpc_servers(values["rpc"]), as_json=options.as_json)
 
 
 def _warn_of_settings(console: Console) -> None:

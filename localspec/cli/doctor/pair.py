@@ -31,13 +31,15 @@ DECIDES = "localspec bench PAIR --methods plain,auto"  # with several prompts, a
 PLAIN_SPEED = 0.98  # auto's promise: slower than this is no noise to be told as even
 
 
-def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> int:
+def examine_pair(
+    console: Console, settings: LoadSettings, seconds: float, log_file: str | None, *, as_json: bool
+) -> int:
     """Measure and tell; return the exit code: 0 whatever is found, or that of the stop."""
     target = read_model(Path(settings.target))
     draft = None if settings.draft is None else read_model(Path(settings.draft))
     templates = Templates(model_info(target).chat_template, None if draft is None else model_info(draft).chat_template)
     live = Live(console, is_long=True)
-    with open_worker(values) as worker:
+    with open_worker(log_file) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
                 loaded = _load(worker, settings, live, console, stop)
@@ -46,7 +48,7 @@ def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any
                     templates,
                     has_draft=draft is not None,
                     n_ctx=2 if loaded is None else loaded.n_ctx,
-                    seconds=values["seconds"],
+                    seconds=seconds,
                     is_stopped=lambda: stop.is_asked,
                     on_progress=live.status,
                 )
@@ -54,13 +56,13 @@ def examine_pair(console: Console, settings: LoadSettings, values: dict[str, Any
         finally:
             live.erase()
     if loaded is None or evidence.first is None:
-        if values["as_json"]:
+        if as_json:
             lone_stop(stop.exit_code)
         return stop.exit_code
     draft_parts = None if draft is None else anatomy(draft)
     found = list(causes(Case(loaded, anatomy(target), draft_parts, evidence)))
     told = verdict(evidence.race, found)
-    if values["as_json"]:
+    if as_json:
         write_json(_wire(settings, evidence, found, told, is_complete=not stop.is_asked))
     else:
         for one in found:

@@ -10,9 +10,9 @@ from localspec.cli.race import figures
 from localspec.errors import UsageError
 from localspec.models.store import reference, target_reference
 from localspec.sanitize import one_line
+from localspec.ui.inputs import text_or_file
+from localspec.ui.settings import SETTINGS, changed, check, shown
 from localspec.ui.summary import table
-from localspec.ui.tuning import SETTINGS, changed, shown
-from localspec.ui.values import check, text_or_file
 
 
 def show_stats(chat: Chat, _argument: str) -> None:
@@ -38,8 +38,6 @@ def change(chat: Chat, argument: str) -> None:
         request = changed(chat.request, name, value.strip())
         check(request, chat.settings)  # before it is taken: a bad value leaves the old one
         chat.request = request
-    elif name not in SETTINGS:
-        changed(chat.request, name, "")  # raises, with the nearest name
     write_out(f"  {name} {one_line(shown(chat.request, name.lstrip('-')))}\n")
 
 

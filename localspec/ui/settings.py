@@ -1,0 +1,63 @@
+"""Settings of the next answer: changed by their names, for /set and the form of a chat, and checked together."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from typing import Any
+
+from localspec.errors import UsageError
+from localspec.settings.declaration import Declaration, declared
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+
+_PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
+_FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
+SETTINGS: dict[str, Declaration] = {each.set_key: each for _, each in _FOUND}  # as /set lists them
+
+
+def changed(request: Request, name: str, text: str) -> Request:
+    """Return `request` with one setting changed; raises UsageError for a name or a value that is none."""
+    part, setting = _find(name)
+    try:
+        value = setting.typed(text)
+    except UsageError as error:
+        raise UsageError(error.message, hint=f"/set {setting.set_key} {shown(request, name)}") from None
+    if not part:
+        return replace(request, **{setting.field: value})
+    return replace(request, **{part: replace(getattr(request, part), **{setting.field: value})})
+
+
+def shown(request: Request, name: str) -> str:
+    """Return the value of a setting as it may be typed."""
+    part, setting = _find(name)
+    return setting.spelled(getattr(getattr(request, part) if part else request, setting.field))
+
+
+def check(request: Request, settings: LoadSettings) -> None:
+    """Raise UsageError for settings that are out of range or do not go together."""
+    request.check()
+    if request.speculation == Speculation():  # what nobody asked for cannot be wrong
+        return
+    from localspec.speculation.reproducible import require_reproducible
+    from localspec.speculation.resolve import resolve_axes  # late: with numpy it is a third of a command's start
+
+    if settings.reproducible:
+        require_reproducible(request.speculation, request.sampling)
+
+    seed = request.sampling.seed
+    resolve_axes(
+        request.speculation,
+        has_draft=settings.draft is not None,
+        is_seeded=seed is not None,
+        is_greedy=request.sampling.temperature == 0.0,
+    )
+
+
+def _find(name: str) -> tuple[str, Declaration]:
+    """Return a setting, by any of its names, and the part of a request that has it; raises UsageError."""
+    found = next((one for one in _FOUND if one[1].is_called(name)), None)
+    if found is None:
+        near = difflib.get_close_matches(name.lstrip("-"), SETTINGS, n=1)
+        hint = f"/set {near[0]}" if near else "/set lists them"
+        raise UsageError(f"there is no setting {name.lstrip('-')!r}", hint=hint)
+    return found

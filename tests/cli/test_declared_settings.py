@@ -1,0 +1,192 @@
+"""A setting is declared once: every declared field is walked through option, config.toml, /set, form and wire."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from localspec.cli.option_sources import Configurable, options_of
+from localspec.cli.options import collected, declared_options
+from localspec.cli.params import Command, stacked
+from localspec.cli.run import run
+from localspec.cli.settings_table import described, read_words
+from localspec.errors import UsageError
+from localspec.settings.config_file import assign
+from localspec.settings.declaration import Declaration, declared, setting
+from localspec.settings.request import (
+    SAMPLING,
+    LoadSettings,
+    Request,
+    Sampling,
+    Speculation,
+    load_settings_from_wire,
+    request_from_wire,
+    to_wire,
+)
+from localspec.tui.form import Form
+from localspec.ui.settings import changed, shown
+from tests.tui.chats import ScriptedEngine, chat_state_of
+
+HOLDERS: tuple[type[Any], ...] = (LoadSettings, Sampling, Speculation, Request)
+EVERY = [(holder, each) for holder in HOLDERS for each in declared(holder)]
+NAMES = [f"{holder.__name__}.{each.field}" for holder, each in EVERY]
+SAMPLES = {  # texts of settings that are neither numbers nor switches nor choices
+    "gpu": ("all", "all"),
+    "draft_gpu": ("3", "3"),
+    "rpc": ("a:1, b:2", ("a:1", "b:2")),
+    "logit_bias": ("13=-1.5", ((13, -1.5),)),
+    "method": ("suffix", "suffix"),
+    "tree": ("static:3,2", "static:3,2"),
+    "k": ("3", 3),
+    "length": ("fixed", "fixed"),
+    "verify": ("coupled", "coupled"),
+    "options": ("colour=red", (("colour", "red"),)),
+    "stop": (r"\nUser:", ("\nUser:",)),
+    "template": ("chatml", "chatml"),
+}
+NO_SETTINGS = {  # fields that no option sets: what the program itself fills in
+    "target", "draft", "name", "messages", "prompt", "sampling", "speculation", "details", "cold", "prompt_tokens",
+    "shorten",
+}  # fmt: skip
+every = pytest.mark.parametrize(("holder", "each"), EVERY, ids=NAMES)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in os.environ:
+        if name.startswith("LOCALSPEC_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+def sample(each: Declaration) -> tuple[str, Any]:
+    """Return a text that a person may type, and the field's value for it, which is not the default."""
+    if each.field in SAMPLES:
+        return SAMPLES[each.field]
+    if each.kind == "switch":
+        return ("off", False) if each.default else ("on", True)
+    if each.choices:
+        return next((text, text) for text in each.choices if text != each.default)
+    return ("1", 1) if each.kind == "integer" else ("0.25", 0.25)
+
+
+def option_of(each: Declaration) -> Configurable:
+    """Return the option of `localspec run` for a setting."""
+    return options_of(run)[each.key]
+
+
+def given(*words: str) -> dict[str, Any]:
+    """Return what click collects for `localspec run` with these words."""
+    with run.make_context("run", list(words), parent=click.Context(click.Group("localspec"))) as ctx:
+        return ctx.params
+
+
+def collected_from(holder: type[Any], *words: str) -> Any:
+    """Return the settings that `localspec run` makes of these words."""
+    parts = {"target": "t"} if holder is LoadSettings else {}
+    return collected(holder, given(*words), **parts)
+
+
+def words(each: Declaration) -> Iterator[list[str]]:
+    """Yield the command line that sets the sample, once for each spelling of the option."""
+    for flag in (*each.flags, *each.aliases):
+        text = sample(each)[0]
+        yield [f"--no-{each.key}" if text == "off" else flag] if each.kind == "switch" else [flag, text]
+
+
+def test_every_field_is_declared_or_filled_in_by_the_program() -> None:
+    for holder in HOLDERS:
+        assert {each.name for each in fields(holder)} - {each.field for each in declared(holder)} <= NO_SETTINGS
+    assert len({each.key for _, each in EVERY}) == len(EVERY)
+
+
+@every
+def test_the_option_has_its_help_and_its_default(holder: type[Any], each: Declaration) -> None:
+    option = option_of(each)
+    assert option.help == each.full_help
+    assert getattr(option, "section", "") == each.group.title
+    assert getattr(collected_from(holder), each.field) == each.default
+
+
+@every
+def test_the_command_line_and_the_file_set_it(holder: type[Any], each: Declaration) -> None:
+    text, value = sample(each)
+    for line in words(each):
+        assert getattr(collected_from(holder, *line), each.field) == value
+    assign((each.key,), read_words(option_of(each), [text]))
+    made = collected_from(holder)
+    assert getattr(made, each.field) == value
+    made.check()
+
+
+@every
+def test_it_survives_the_wire(holder: type[Any], each: Declaration) -> None:
+    part = holder(**({"target": "t"} if holder is LoadSettings else {}), **{each.field: sample(each)[1]})
+    if holder is LoadSettings:
+        assert load_settings_from_wire(json.loads(json.dumps(to_wire(part)))) == part
+        return
+    request = part if holder is Request else Request(**{holder.__name__.lower(): part})
+    assert request_from_wire(json.loads(json.dumps(to_wire(request)))) == request
+
+
+@pytest.mark.parametrize("each", [each for holder, each in EVERY if holder is not LoadSettings and each.in_chat])
+def test_a_chat_sets_it_by_each_of_its_names(each: Declaration) -> None:
+    text, value = sample(each)
+    for name in (each.set_key, *each.flags, *each.aliases):
+        request = changed(Request(), name, text)
+        holder = next(part for part in (request.sampling, request.speculation, request) if hasattr(part, each.field))
+        assert getattr(holder, each.field) == value
+        if not each.is_line:
+            assert changed(Request(), name, shown(request, name)) == request
+
+
+def test_the_form_has_every_setting_of_a_chat() -> None:
+    state = chat_state_of(ScriptedEngine())
+    form = Form.of(state, described(("chat",)), state.request)
+    names = form.names()
+    for holder, each in EVERY:
+        if holder is not LoadSettings and each.in_form:
+            assert each.key in names[each.group.form]
+            form.check(each.key, sample(each)[0])
+        else:
+            assert not any(each.key in group for group in names.values())
+
+
+@pytest.mark.parametrize("each", [each for _, each in EVERY if each.low > -1e9], ids=lambda each: each.field)
+def test_a_number_below_its_range_is_refused_by_name(each: Declaration) -> None:
+    with pytest.raises(UsageError, match=f"^{each.flag} .* is out of range"):
+        each.check(each.low - 1)
+    if each.high < 1e6:
+        assert f"{each.high:g}]" in each.full_help, "a range that helps is in the help"
+
+
+@dataclass(frozen=True, slots=True)
+class Wider(Sampling):
+    """The target's distribution with one more setting, as CONTRIBUTING.md shows it."""
+
+    top_h: float = setting(0.5, "--top-h", group=SAMPLING, low=0, high=1, help="Keep this share of the entropy.")
+
+
+def test_a_new_setting_needs_its_declaration_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    found: list[Wider] = []
+
+    @click.command(cls=Command)
+    @stacked(declared_options(Wider, SAMPLING))
+    def command(**values: Any) -> None:
+        found.append(collected(Wider, {**values, "draft_temp": None}))
+
+    command(["--top-h", "0.75", "--temp", "0.5"], standalone_mode=False)
+    assert (found[0].top_h, found[0].temperature) == (0.75, 0.5)
+    command(["--help"], standalone_mode=False)
+    shown_help = " ".join(capsys.readouterr().out.split())
+    assert "--top-h F Keep this share of the entropy. [default: 0.5; from 0 to 1]" in shown_help
+    with pytest.raises(UsageError, match=r"--top-h 2.0 is out of range: it must be at least 0 and at most 1"):
+        Wider(top_h=2.0).check()
