@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from localspec.chat.state import ChatState
 from localspec.settings.config_file import assign, read_configuration, remove
 from localspec.settings.request import Request
 from localspec.settings.setting import Origin, Setting
-from localspec.tui.chat_state import ChatState
 from localspec.ui.tuning import changed, shown
 
 SPECULATION = ("method", "tree", "draft-tokens", "length", "verify", "option", "approximate", "draft-temp")

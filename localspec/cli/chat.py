@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from localspec.chat.state import ChatState
 from localspec.cli.console import Console, wants_plain
 from localspec.cli.fetch import present_settings
 from localspec.cli.model_option import is_typed
@@ -25,7 +26,7 @@ from localspec.cli.options import (
 from localspec.cli.params import Command, option
 from localspec.cli.settings import open_worker, promised_settings, request_settings, system_message
 from localspec.cli.settings_table import in_force
-from localspec.cli.store_options import place, store_for_talking, wanted
+from localspec.cli.store_options import store_for_talking, wanted
 from localspec.settings.request import LoadSettings
 
 
@@ -56,21 +57,21 @@ def chat(console: Console, /, **values: Any) -> int:
         request = request_settings(values, promised[0])
         system = system_message(values)
         settings = present_settings(promised, values, console)
+        said = system[0].content if system else None
         if not wants_plain(values["plain"] or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
             with open_worker(values) as worker:
+                state = ChatState.opened(store, settings, request, system=said, found=found, in_background=True)
                 form = partial(in_force, click.get_current_context())
                 look = Look(values["theme"], values["tokens"], values["stats"] is not False)
-                return open_chat(worker, store, settings, request, system=system, found=found, form=form, look=look)
+                return open_chat(worker, state, form=form, look=look)
         from localspec.cli.converse import line_chat
 
         with open_worker(values) as worker:
-            said = system[0].content if system else None
-            current = place(store, settings, said, found)
-            open_pair = partial(_open_pair, values, console)
-            return line_chat(console, worker, settings, request, current, open_pair, values, found)
+            state = ChatState.opened(store, settings, request, system=said, found=found)
+            return line_chat(console, worker, state, partial(_open_pair, values, console), values, found)
 
 
 def _open_pair(values: dict[str, Any], console: Console, pair: str) -> LoadSettings:

@@ -9,12 +9,10 @@ from typing import Any
 
 from localspec.cli.console import Console
 from localspec.cli.model_option import with_pair_of_conversation
-from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
-from localspec.models.reference import reference
-from localspec.settings.request import LoadSettings, conversations_file
+from localspec.settings.request import conversations_file
 
 
 @contextmanager
@@ -72,16 +70,3 @@ def wanted(store: Store, values: dict[str, Any]) -> Conversation | None:
         found = latest[0]
     values.update(with_pair_of_conversation(values, found.pair))
     return found
-
-
-def place(store: Store, settings: LoadSettings, system: str | None, found: Conversation | None) -> Current:
-    """Return where the talking goes on: in `found`, answered by this pair, or in a new conversation."""
-    pair = reference(settings)
-    current = Current(store, pair, system)
-    if found is not None:
-        current.resume(found)
-        if found.pair != pair:
-            current.switch_pair(pair)
-        if system is not None and system != found.system:
-            current.system = system
-    return current

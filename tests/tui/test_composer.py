@@ -183,7 +183,7 @@ async def test_control_c_elsewhere_leaves_what_is_written_alone(keys: str) -> No
         for _ in range(4):  # a race is stopped first
             if app.screen is not app.chat:
                 await pilot.press("ctrl+c")
-                await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
+                await until(pilot, lambda: not app.engine.worker_thread.is_busy)
                 await pilot.pause(0.2)
         assert app.screen is app.chat
         assert app.chat.composer.text == "a message"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.conversations.records import USER, Message
+from localspec.chat.message_tree import Node
+from localspec.conversations.records import USER
 from localspec.errors import IntegrityError, NotFoundError, UsageError
 from localspec.ui.files import write_whole
 
@@ -33,7 +34,7 @@ class Saved:
     turns: tuple[Turn, ...]
 
 
-def turns(path: Sequence[Message]) -> tuple[Turn, ...]:
+def turns(path: Sequence[Node]) -> tuple[Turn, ...]:
     """Return the turns of a path, in which a message may be without an answer."""
     made = []
     for i, message in enumerate(path):
