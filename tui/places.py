@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from localspec.chat.export_file import write_export
+from localspec.chat.conversation_files import write_export
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.settings.request import typed_path

@@ -46,20 +46,19 @@ class Turns:
         return None if trace is None else trace.stats
 
     async def send(self, text: str) -> None:
-        """Send a message, or run a command; what cannot be sent stays where it is."""
+        """Send a message, or run a command; what cannot be sent is put back."""
         composer = self._view.composer
         if TABLE.is_command(text):
-            composer.clear_sent()
             await self.run(text)
             return
         if self.is_answering():
+            composer.put_back(text)
             return
-        composer.clear_sent()
         is_edited = self.state.messages.editing is not None
         asked = self.state.say(TABLE.literal(text))
         answer = self._engine.answer(asked)
         if is_edited:
-            composer.fill(self._unsent)
+            composer.put_back(self._unsent)
             await self._view.renew()
         else:
             await self._view.show(asked, answer)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localspec.chat.command import Chat, command
-from localspec.chat.conversation_file import Saved, load, save, turns
-from localspec.chat.export_file import write_export
+from localspec.chat.conversation_files import Saved, load, save, turns, write_export
 from localspec.chat.listing import about, count, hits, rows
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.conversations.records import Conversation

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from localspec.chat.export_file import exported, write_export
+from localspec.chat.conversation_files import exported, write_export
 from localspec.chat.listing import about, hits, rows, said
 from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids

@@ -144,6 +144,7 @@ class Composer(TextArea):
         text = self.message
         if text.strip():
             self.post_message(self.Sent(text))
+            self.clear_sent()  # at once: the next key may be here before the message is dealt with
 
     def clear_sent(self) -> None:
         """Empty the area; Up brings back what stood there, sent or not."""
@@ -153,6 +154,10 @@ class Composer(TextArea):
         self._at, self._draft = len(self.sent), ""
         self._pasted.clear()
         self.text = ""
+
+    def put_back(self, text: str) -> None:
+        """Put a text back that was not sent, before what was written since."""
+        self.fill(f"{text}\n{self.message}" if text and self.text else text or self.message)
 
     def action_newline(self) -> None:
         """Begin a line."""

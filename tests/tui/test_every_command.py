@@ -52,8 +52,8 @@ def steps(folder: Path, copied: list[str]) -> Steps:
         ("/search two", lambda state: len(state.listed) == 1),
         ("/resume 1", lambda state: len(state.messages.paths()) == 3),
         (
-            "/model /other.gguf+none",
-            lambda state: (state.settings.target, state.settings.draft) == ("/other.gguf", None),
+            "/model /other.gguf+/d.gguf",
+            lambda state: (state.settings.target, state.settings.draft) == ("/other.gguf", "/d.gguf"),
         ),
         ("/draft /small.gguf", lambda state: state.settings.draft == "/small.gguf"),
         ("two", lambda state: said(state)[-2:] == ["two", ANSWER]),
