@@ -69,6 +69,9 @@ class ChatView(Protocol):
     async def show(self, *entries: Node) -> None:
         """Add messages at the end."""
 
+    def focus_on(self, entry: Node) -> None:
+        """Give the keyboard to a message."""
+
     def show_attached(self) -> None:
         """Show the attachments of the next message."""
 

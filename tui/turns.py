@@ -193,6 +193,7 @@ class Turns:
         if 0 <= at < len(siblings) and not self.is_answering():
             self.state.choose(siblings[at])
             await self._view.renew()
+            self._view.focus_on(siblings[at])  # the next key goes to the next branch
 
     def inspect(self, entry: Node) -> None:
         """Show the passes of an answer."""

@@ -73,7 +73,8 @@ async def fork_from(chat: Chat, entry: Node) -> None:
     """Go on in a copy of the conversation up to a message. The attachments go with it: it is the same talk."""
 
     def copied(store: Store) -> str:
-        assert entry.key is not None, "it was written before"
+        if entry.key is None:
+            raise UsageError("this message is not saved, so it cannot be forked", hint="/save FILE keeps it")
         return store.fork(entry.key).id
 
     made, attached = await chat.wait(chat.state.writer.ask(copied)), chat.state.attached
@@ -134,7 +135,7 @@ async def export(chat: Chat, argument: str) -> None:
     messages = chat.state.messages
     if messages.key is None:
         raise UsageError("there is nothing to export yet", hint="send a message first")
-    path, last = _path_of(argument, "/export"), messages.path()[-1:]
+    path, last = _path_of(argument, "/export FILE"), messages.path()[-1:]
 
     def write(store: Store) -> None:
         assert messages.key is not None
@@ -148,7 +149,7 @@ async def export(chat: Chat, argument: str) -> None:
 @command("/save FILE", "write this conversation to a file that /load reads")
 async def save_file(chat: Chat, argument: str) -> None:
     """Write the path to a file of JSON that /load reads."""
-    path, messages = _path_of(argument, "/save"), chat.state.messages
+    path, messages = _path_of(argument, "/save FILE"), chat.state.messages
     said = turns(messages.path())
     save(path, Saved(messages.system, said), chat.state.settings.name)
     await chat.tell(f"saved {count(len(said))} to {one_line(str(path))}")
@@ -157,7 +158,7 @@ async def save_file(chat: Chat, argument: str) -> None:
 @command("/load FILE", "go on with a conversation that /save wrote", needs_rest=True)
 async def load_file(chat: Chat, argument: str) -> None:
     """Go on with the turns of a file, in a new conversation."""
-    path = _path_of(argument, "/load")
+    path = _path_of(argument, "/load FILE, or /resume for a conversation that is kept")
     saved, state = load(path), chat.state
     state.begin()
     state.messages.system = saved.system
@@ -169,10 +170,10 @@ async def load_file(chat: Chat, argument: str) -> None:
     await chat.moved(f"loaded {count(len(saved.turns))} from {one_line(str(path))}")
 
 
-def _path_of(argument: str, name: str) -> Path:
+def _path_of(argument: str, usage: str) -> Path:
     """Return the file that is named; raises UsageError if none is."""
     if not argument:
-        raise UsageError(f"{name} needs a file", hint=f"{name} FILE")
+        raise UsageError(f"{usage.partition(' ')[0]} needs a file", hint=usage)
     return typed_path(argument)
 
 

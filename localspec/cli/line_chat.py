@@ -123,9 +123,9 @@ class LineChat:
 
     async def load(self, settings: LoadSettings) -> None:
         """Let another pair answer; it loads with the next message."""
+        self.state.switch_pair(settings)
         self._worker.close()  # its memory is needed
         self.stats = None
-        self.state.switch_pair(settings)
 
     async def restart(self) -> None:
         """End the engine."""
@@ -149,6 +149,7 @@ class LineChat:
         live, found = Live(self.console), None
         try:
             with stopping(self._worker.cancel, _abandon) as stop:
+                self._tell_start(live)
                 for event in self._loader.ready(self.state.settings, lambda: stop.is_asked):
                     if isinstance(event, Warned):
                         self.console.warn(event.message)
@@ -215,9 +216,12 @@ class LineChat:
         stop.leave_if_told(is_script=self.is_script)
 
     def _events(self, request: Request, live: Live, stop: Stop) -> Iterator[Event]:
+        self._tell_start(live)
+        yield from self._loader.answer(self.state.settings, request, lambda: stop.is_asked)
+
+    def _tell_start(self, live: Live) -> None:
         if not self._loader.has(self.state.settings):
             live.status("starting the engine")
-        yield from self._loader.answer(self.state.settings, request, lambda: stop.is_asked)
 
 
 def _finish(command: Coroutine[Any, Any, None]) -> None:

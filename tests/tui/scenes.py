@@ -113,7 +113,7 @@ async def asked(pilot: Pilot[int]) -> None:
 async def exporting(pilot: Pilot[int]) -> None:
     await ask(pilot, "Why is the sky blue?")
     await until(pilot, lambda: app_of(pilot).chat_state.messages.key is not None)
-    app_of(pilot).action_export()
+    app_of(pilot).action_open("export")
     await settled(pilot)
 
 

@@ -111,6 +111,9 @@ async def test_answering_again_adds_a_branch() -> None:
         await until(pilot, lambda: shown(app) == ["go", "The first answer."])
         assert "1/2" in str(answers(app)[0].query_one(".head").render())
         assert markdown_text(answers(app)[0]) == "The first answer."
+        await pilot.press("right_square_bracket", "left_square_bracket", "right_square_bracket")
+        await until(pilot, lambda: shown(app) == ["go", "The second answer."])
+        assert app.chat.composer.text == "", "the keys go on being for the message"
 
 
 async def test_a_fixed_seed_moves_on_when_answering_again() -> None:
@@ -200,6 +203,7 @@ async def test_an_edit_ends_where_another_branch_is_looked_at() -> None:
         answers(app)[0].focus()
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: shown(app) == ["first", "One."])
+        app.chat.composer.focus()
         await ask(pilot, "next")
         assert shown(app) == ["first", "One.", "next", "Three."]
 

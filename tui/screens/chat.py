@@ -131,6 +131,12 @@ class ChatScreen(Screen[None]):
         self.show_attached()
         self.show_figures()
 
+    def focus_on(self, entry: Node) -> None:
+        """Give the keyboard to a message."""
+        for widget in self.transcript.query(Spoken):
+            if widget.entry is entry:
+                widget.focus()
+
     async def show(self, *entries: Node) -> None:
         """Add messages at the end."""
         await self.transcript.query(Welcome).remove()
