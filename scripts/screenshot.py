@@ -15,12 +15,11 @@ from pathlib import Path
 
 from make_scaled_pair import add_target_options, scaled_target
 
+from localspec.chat.state import ChatState
 from localspec.conversations.store import Store
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.tui.app import LocalspecApp
-from localspec.tui.chat_state import ChatState
-from localspec.tui.conversation_writer import ConversationWriter
-from localspec.tui.message_tree import MessageTree
+from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.worker_thread import WorkerThread
 from localspec.worker.client import Worker
 
@@ -31,21 +30,20 @@ TURNS = ("Tell me of a king and his three sons.", "Once upon a time there lived 
 
 async def take(settings: LoadSettings, request: Request, kept: Path) -> str:
     """Return the picture of a chat of two turns, the last of them with its tokens' origins."""
-    worker_thread, store = WorkerThread(Worker()), Store.open(kept)
-    writer = ConversationWriter(store)
-    app = LocalspecApp(ChatState(worker_thread, writer, settings, request, MessageTree()), writer)
+    store = Store.open(kept)
+    engine = ChatEngine(ChatState.opened(store, settings, request, in_background=True), WorkerThread(Worker()))
+    app = LocalspecApp(engine)
     async with app.run_test(size=SIZE) as pilot:
         for n, text in enumerate(TURNS, 1):
             app.chat.composer.fill(text)
             await pilot.press("enter")
-            while len(app.chat_state.traces) < n or worker_thread.is_busy:
+            while len(engine.traces) < n or engine.worker_thread.is_busy:
                 await pilot.pause(0.05)
         await app.chat.action_origins()
         await app.chat.action_origins()
         await pilot.pause(0.5)
         picture = app.export_screenshot(title="localspec chat")
-    worker_thread.close()
-    writer.close()
+    engine.close()
     store.close()
     return picture
 

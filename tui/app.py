@@ -6,41 +6,46 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import SystemCommand
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 from textual.events import Event, Paste
 from textual.screen import Screen
 
+from localspec.chat.conversation_writer import sent_before
+from localspec.chat.state import ChatState
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
-from localspec.settings.request import typed_path
 from localspec.settings.setting import Setting
-from localspec.tui.chat_state import ChatState
-from localspec.tui.clipboard import taken
-from localspec.tui.commands import attach, detach
-from localspec.tui.conversation_writer import ConversationWriter, sent_before
-from localspec.tui.elsewhere import Elsewhere
+from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.form import Form
+from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
-from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.themes import DARK, LIGHT, THEMES
-from localspec.tui.widgets.composer import Composer
+from localspec.tui.trace import Trace
+from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
 from localspec.ui.editor import edited, left_to_it
+
+if TYPE_CHECKING:
+    from localspec.tui.downloads import Download
 
 WIDTHS = ((0, "-mini"), (30, "-tiny"), (60, "-narrow"), (72, "-small"), (100, "-wide"))  # columns and CSS class
 HEIGHTS = ((0, "-low"), (8, "-flat"), (16, "-tall"))
 AGAIN = 2.0  # seconds in which a second Ctrl+C quits
+WATCH = 0.25  # seconds between two looks at a download
 
 KEYLESS = (
     ("theme", "Light or dark"),
-    ("export", "Export the conversation"),
+    ("open('export')", "Export the conversation"),
     ("restart", "Restart the engine"),
 )
 
 
-class LocalspecApp(Elsewhere):
+class LocalspecApp(App[int]):
     """The full-screen chat. Its result is an exit code."""
 
     TITLE = "localspec"
@@ -48,13 +53,16 @@ class LocalspecApp(Elsewhere):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "help", "help", show=True),
+        Binding("ctrl+o", "open('pairs')", "pairs", show=True, priority=True),
+        Binding("f4", "open('race')", "race", show=True),
+        Binding("f9", "open('settings')", "settings", show=True),
+        Binding("f1", "open('help')", "help", show=True),
         Binding("ctrl+n", "new", "new conversation", show=False),
-        Binding("f8,ctrl+r", "conversations", "conversations", show=False),
-        Binding("ctrl+s", "system", "system message", show=False),
-        Binding("ctrl+f", "attach", "attach a text file", show=False),
+        Binding("f8,ctrl+r", "open('conversations')", "conversations", show=False),
+        Binding("ctrl+s", "open('system')", "system message", show=False),
+        Binding("ctrl+f", "open('attach')", "attach a text file", show=False),
         Binding("ctrl+g", "editor", "write in $EDITOR", show=False),
-        Binding("f12", "log", "the engine's log", show=False),
+        Binding("f12", "open('log')", "the engine's log", show=False),
         Binding("ctrl+l", "redraw", "draw the screen anew", show=False),
         Binding("ctrl+c", "interrupt", "copy selection, stop, clear, quit", show=False, priority=True),
         Binding("ctrl+d", "quit_if_empty", "quit, if nothing is written", show=False),
@@ -63,8 +71,7 @@ class LocalspecApp(Elsewhere):
 
     def __init__(
         self,
-        chat_state: ChatState,
-        writer: ConversationWriter,
+        engine: ChatEngine,
         *,
         is_dark: bool = True,
         has_tokens: bool = False,
@@ -72,16 +79,21 @@ class LocalspecApp(Elsewhere):
         settings: Callable[[], Sequence[Setting]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(chat_state, writer, clock, settings)
+        super().__init__()
         self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS = list(WIDTHS), list(HEIGHTS)
+        self.engine = engine
+        self.clock = clock  # monotonic seconds
+        self.download: Download | None = None
         self.bug: Exception | None = None
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
-        self.theme = self.first_theme = DARK if is_dark else LIGHT
+        self.theme = self._first_theme = DARK if is_dark else LIGHT
         self.stylesheet.set_variables(self.get_css_variables())
+        self._settings, self._request = settings, engine.state.request
         self._has_begun = False  # the first picture was drawn
         self._interrupted_at = -AGAIN
-        self._chat = ChatScreen(chat_state, has_tokens=has_tokens, has_figures=has_figures)
+        self._chat = ChatScreen(self, engine, has_tokens=has_tokens, has_figures=has_figures)
+        self._places = Places(self, engine, self._chat, self.push_screen)
 
     async def on_mount(self) -> None:
         """Show the chat; then load the pair, for which every processor is wanted, while a message is being written."""
@@ -96,7 +108,7 @@ class LocalspecApp(Elsewhere):
         """Go on once there is a picture."""
         self._has_begun = True
         gc.enable()
-        self._load()
+        self.engine.load()
 
     def refresh_css(self, animate: bool = True) -> None:
         """Read the style sheet anew for another theme; that the first one is set is no reason to read it twice."""
@@ -105,7 +117,7 @@ class LocalspecApp(Elsewhere):
 
     async def _recall_sent(self) -> None:
         """Let Up bring back what was sent in earlier conversations."""
-        sent = await asyncio.wrap_future(self.writer.ask(sent_before))
+        sent = await asyncio.wrap_future(self.chat_state.writer.ask(sent_before))
         self.chat.composer.remember(sent)
 
     @property
@@ -113,15 +125,75 @@ class LocalspecApp(Elsewhere):
         """The home screen."""
         return self._chat
 
+    @property
+    def chat_state(self) -> ChatState:
+        """The state of the chat."""
+        return self.engine.state
+
+    @cached_property
+    def form(self) -> Form:
+        """The settings as a form, made when it is wanted: to know every method, plug-ins are looked for on the disk."""
+        return Form.of(self.chat_state, self._settings(), self._request)
+
+    @property
+    def keys(self) -> list[tuple[str, type[DOMNode]]]:
+        """The classes whose keys the help lists, each with a title."""
+        from localspec.tui.screens.conversations import Conversations
+
+        return [
+            ("Everywhere", LocalspecApp),
+            ("Writing", Composer),
+            ("The chat", ChatScreen),
+            ("On a message (Tab goes to the messages)", Spoken),
+            ("Conversations", Conversations),
+        ]
+
     def leave(self, code: int) -> None:
         """End the app from a signal handler."""
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(self.exit, code, code)
 
+    def say(self, text: str, *, is_wrong: bool = False) -> None:
+        """Show a short notice; the text is never markup."""
+        self.notify(text, markup=False, severity="warning" if is_wrong else "information")
+
+    def stop_job(self) -> None:
+        """Stop the engine's job; that the engine had to be ended for it is said."""
+        if self.engine.worker_thread.stop():
+            self.say("the engine did not stop and was ended; it loads again when it is wanted", is_wrong=True)
+
+    def open(self, name: str) -> None:
+        """Open a screen beside the chat."""
+        if name == "settings" and (self.form.theme != "auto" or self.theme != self._first_theme):
+            self.form.theme = "dark" if self.theme == DARK else "light"
+        self._places.open(name)
+
+    def inspect(self, trace: Trace) -> None:
+        """Show the passes of an answer."""
+        self._places.inspect(trace)
+
+    def export(self, conversation: str) -> None:
+        """Ask for a file, and write a conversation there."""
+        self._places.export(conversation)
+
+    def watch_download(self) -> None:
+        """Tell how the download ends, whatever is shown then."""
+
+        def look() -> None:
+            download = self.download
+            if download is None or download.is_over:
+                timer.stop()
+            if download is not None and download.phase == "done":
+                self.say(sanitize(f"{download.ref} is here; Ctrl+O uses it"))
+            elif download is not None and download.error is not None:
+                self.say(sanitize(f"{download.ref}: {download.error.message}"), is_wrong=True)
+
+        timer = self.set_interval(WATCH, look)
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield everything that has a key, and what has none, for the palette."""
-        for source, prefix in ((LocalspecApp, "app"), (Elsewhere, "app"), (ChatScreen, "screen")):
+        for source, prefix in ((LocalspecApp, "app"), (ChatScreen, "screen")):
             for declared in source.BINDINGS:
                 if isinstance(declared, Binding) and (prefix == "app" or screen is self._chat):
                     key = self.get_key_display(declared)
@@ -135,29 +207,38 @@ class LocalspecApp(Elsewhere):
 
         return run
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keep what is about the chat to the chat."""
+        is_of_the_chat = action in ("new", "editor") or (action == "open" and parameters[0] in OF_THE_CHAT)
+        return self.screen is self.chat if is_of_the_chat else True
+
     async def on_event(self, event: Event) -> None:
         """Take out of what is pasted what would steer the terminal; the composer sees to that itself."""
         if isinstance(event, Paste) and not isinstance(self.focused, Composer):
             event.text = "\n".join(map(sanitize, event.text.splitlines()))
         await super().on_event(event)
 
+    def action_open(self, name: str) -> None:
+        """Open a screen beside the chat."""
+        self.open(name)
+
     def action_interrupt(self) -> None:
         """Copy what is selected, else go back to the chat, stop the answer, clear the input, quit the second time."""
         selected = taken(self.focused) or self.screen.get_selected_text()
-        composer = self.chat.composer
+        composer, turns = self.chat.composer, self.chat.turns
         if selected:
-            self.chat.copy_text(selected, "the selection")
+            turns.copy_text(selected, "the selection")
             self.screen.clear_selection()
         elif self.screen is not self.chat:
             getattr(self.screen, "action_back", self.screen.dismiss)()
         elif self.chat_state.answering is not None:
             self.chat.action_stop()
         elif composer.text:
-            if not self.chat.stop_editing():
+            if not turns.stop_editing():
                 composer.clear_sent()
                 self.say("cleared; Up brings it back")
         elif self.chat_state.attached:
-            self.say("\n".join(detach(self.chat_state.attached)))
+            self.say(self.chat_state.detach())
             self.chat.show_attached()
         elif self.clock() - self._interrupted_at < AGAIN:
             self.exit(130, 130)
@@ -176,74 +257,7 @@ class LocalspecApp(Elsewhere):
 
     def action_new(self) -> None:
         """Begin a new conversation."""
-        self.chat.call_later(self.chat.begin)
-
-    def action_conversations(self) -> None:
-        """Choose a conversation to go on with."""
-        # Late, as other screens: the first picture is waited for.
-        from localspec.tui.screens.conversations import Conversations
-
-        if self.chat.is_answering():
-            return
-
-        def take(conversation: str | None) -> None:
-            if conversation is not None:
-                self.chat.call_later(self.chat.open, conversation)
-
-        self.push_screen(Conversations(), take)
-
-    def action_system(self) -> None:
-        """Change the system message."""
-
-        def take(text: str | None) -> None:
-            if text is not None:
-                self.chat_state.set_system(text.strip())
-
-        self.push_screen(
-            AskText("System message, from the next answer on", self.chat_state.messages.system or ""), take
-        )
-
-    def action_attach(self) -> None:
-        """Attach a text file to the next message."""
-
-        async def take(name: str | None) -> None:
-            if name:
-                try:
-                    told, *wrong = attach(self.chat_state.attached, name)
-                except LocalspecError as error:
-                    await self.chat.fail(error)
-                    return
-                self.chat.show_attached()
-                self.say(told)
-                for line in wrong:
-                    self.say(line, is_wrong=True)
-
-        self.push_screen(Ask("Attach a text file", hint="Enter attaches it to your next message"), take)
-
-    def action_export(self) -> None:
-        """Write the conversation to a file."""
-        if self.chat_state.messages.key is None:
-            self.say("nothing was said yet", is_wrong=True)
-        else:
-            self.export(self.chat_state.messages.key)
-
-    def export(self, conversation: str) -> None:
-        """Ask where, and write a conversation there: Markdown, HTML or JSON by the name's ending."""
-        from localspec.tui.export import exported, suggested
-
-        async def take(name: str | None) -> None:
-            if not name:
-                return
-            path = typed_path(name)
-            try:
-                await asyncio.wrap_future(self.writer.ask(lambda store: exported(store, conversation, path)))
-            except LocalspecError as error:
-                self.say(f"{error.message}; try: {error.hint}", is_wrong=True)
-                return
-            self.say(f"written to {path}")
-
-        hint = "Enter writes it; .md, .html or .json says how"
-        self.push_screen(Ask("Export to", str(suggested(conversation)), hint=hint), take)
+        self.chat.call_later(self.chat.turns.begin)
 
     async def action_editor(self) -> None:
         """Write the message in $EDITOR; what comes of an answer meanwhile is kept, and drawn afterwards."""
@@ -262,42 +276,14 @@ class LocalspecApp(Elsewhere):
         """Change between light and dark."""
         self.theme = LIGHT if self.theme == DARK else DARK
 
-    def action_help(self) -> None:
-        """Show keys and commands."""
-        from localspec.tui.screens.conversations import Conversations
-        from localspec.tui.screens.help import Help
-
-        self.push_screen(
-            Help(
-                [
-                    ("Everywhere", [LocalspecApp, Elsewhere]),
-                    ("Writing", [Composer]),
-                    ("The chat", [ChatScreen]),
-                    ("On a message (Tab goes to the messages)", [Spoken]),
-                    ("Conversations", [Conversations]),
-                ]
-            )
-        )
-
-    def action_log(self) -> None:
-        """Show the engine's log."""
-        from localspec.tui.screens.log import LogScreen
-
-        self.push_screen(LogScreen(self.chat_state.worker_thread.worker.log_tail(500)))
-
     def action_redraw(self) -> None:
         """Draw everything anew."""
         self.refresh(repaint=True, layout=True)
 
     def action_restart(self) -> None:
-        """Start the engine again after it died."""
-        self._load()
+        """Start the engine anew, as after it died."""
+        self.engine.restart()
         self.chat.composer.focus()
-
-    def _load(self) -> None:
-        """Load the pair, unless a message that came first does."""
-        if not self.chat_state.worker_thread.is_busy:
-            self.chat_state.worker_thread.load(self.chat_state.settings)
 
     def _handle_exception(self, error: Exception) -> None:
         """Keep the bug for the command line, which tells of it as of every other one."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from localspec.chat.state import ChatState
 from localspec.settings.config_file import assign, read_configuration, remove
 from localspec.settings.declaration import NOTHING
 from localspec.settings.request import ANSWER, SAMPLING, SPECULATION, Request
 from localspec.settings.setting import Origin, Setting
-from localspec.tui.chat_state import ChatState
 from localspec.ui.settings import SETTINGS, changed, shown
 
 THEME = "theme"

@@ -15,37 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
-from localspec.engine.events import Event, Finished, Loaded, Warned
+from localspec.chat.pair_loader import Engine, PairLoader
+from localspec.engine.events import Event
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError
 from localspec.settings.request import LoadSettings, Request
-
-
-class Engine(Protocol):
-    """What is used of `localspec.worker.client.Worker`."""
-
-    @property
-    def pid(self) -> int | None:
-        """The process that holds the models, None without one."""
-
-    def load(self, settings: LoadSettings) -> Iterator[Event]:
-        """Load a pair; ends after Loaded, or Finished where it was cancelled."""
-
-    def generate(self, request: Request) -> Iterator[Event]:
-        """Answer; ends after Finished."""
-
-    def cancel(self) -> None:
-        """Ask what is running to stop."""
-
-    def close(self) -> None:
-        """End the process."""
-
-    def lost(self) -> WorkerDiedError | None:
-        """Return what happened to a process that died with nothing to do."""
-
-    def log_tail(self, lines: int = 20) -> str:
-        """Return the last lines of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +60,7 @@ class WorkerThread:
         self._unended: dict[int, bool] = {}  # jobs that have not come to their end, and whether each is a load
         self._stopped = 0  # this job was asked to stop, and all before it
         self._stopped_at = 0.0  # when it was asked to stop, or its process to end
-        self._loaded: tuple[int | None, LoadSettings] | None = None  # the process and what it holds
+        self._loader = PairLoader(worker)
         threading.Thread(target=self._run, name="worker", daemon=True).start()
 
     @property
@@ -122,11 +96,15 @@ class WorkerThread:
         if self._unended and all(list(self._unended.values())):
             self._stopped = self._started
             self.worker.cancel()
-        return self._start(lambda: self._load(settings), is_load=True)
+        return self._start(lambda: self._loader.load(settings, lambda: self._is_stopped), is_load=True)
+
+    def restart(self, settings: LoadSettings) -> int:
+        """End the process, and load a pair in another one."""
+        return self._start(lambda: self._restart(settings), is_load=True)
 
     def answer(self, settings: LoadSettings, request: Request) -> int:
         """Answer a request; loads first if the process that held the pair is gone."""
-        return self._start(lambda: self._answer(settings, request))
+        return self._start(lambda: self._loader.answer(settings, request, lambda: self._is_stopped))
 
     def run(self, job: Job) -> int:
         """Run anything else that yields events of the worker, which `take` then gives to who names the job."""
@@ -192,35 +170,6 @@ class WorkerThread:
             del self._unended[number]
             arrived.append(Ended(number, self._clock(), error))
 
-    def _load(self, settings: LoadSettings) -> Iterator[Event]:
-        if self._is_stopped:  # before its turn came
-            yield Finished("interrupted", "", 0.0, 0.0, 0)
-            return
-        self._loaded = None
-        events = self.worker.load(settings)
-        if self._is_stopped:
-            self.worker.cancel()
-        for event in events:
-            yield event
-            if isinstance(event, Loaded):
-                self._loaded = (self.worker.pid, settings)
-
-    def _answer(self, settings: LoadSettings, request: Request) -> Iterator[Event]:
-        if self._is_stopped:  # while another pair loaded
-            yield Finished("interrupted", "", 0.0, 0.0, 0)
-            return
-        lost = self.worker.lost()
-        if lost is not None:
-            yield Warned("engine", f"{lost.message}; it loads again")
-        if self._loaded is None or self._loaded != (self.worker.pid, settings):
-            for event in self._load(settings):
-                yield event
-                if isinstance(event, Finished):
-                    return
-            if self._is_stopped:  # too late to stop the load itself
-                yield Finished("interrupted", "", 0.0, 0.0, 0)
-                return
-        events = self.worker.generate(request)
-        if self._is_stopped:
-            self.worker.cancel()
-        yield from events
+    def _restart(self, settings: LoadSettings) -> Iterator[Event]:
+        self.worker.close()
+        yield from self._loader.load(settings, lambda: self._is_stopped)

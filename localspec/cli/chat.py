@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from localspec.chat.state import ChatState
 from localspec.cli.console import Console, wants_plain
 from localspec.cli.fetch import present_settings
 from localspec.cli.options import (
@@ -35,7 +36,7 @@ from localspec.cli.settings import (
     system_message,
 )
 from localspec.cli.settings_table import in_force
-from localspec.cli.store_options import place, store_for_talking, wanted
+from localspec.cli.store_options import store_for_talking, wanted
 from localspec.settings.request import LoadSettings
 
 
@@ -79,21 +80,22 @@ def chat(console: Console, /, **values: Any) -> int:
         request = request_settings(values, promised.settings)
         system = system_message(options.system)
         settings = present_settings(promised, console)
+        said = system[0].content if system else None
         if not wants_plain(options.plain or is_typed("quiet")):
             gc.disable()  # until the first picture: nothing that is imported is garbage, and looking for it takes time
             from localspec.tui.launch import Look, open_chat  # late: it brings Textual
 
             with open_worker(options.log_file) as worker:
+                state = ChatState.opened(store, settings, request, system=said, found=found, in_background=True)
                 form = partial(in_force, click.get_current_context())
                 look = Look(options.theme, options.tokens, options.stats is not False)
-                return open_chat(worker, store, settings, request, system=system, found=found, form=form, look=look)
+                return open_chat(worker, state, form=form, look=look)
         from localspec.cli.converse import line_chat
 
         with open_worker(options.log_file) as worker:
-            said = system[0].content if system else None
-            current = place(store, settings, said, found)
+            state = ChatState.opened(store, settings, request, system=said, found=found)
             open_pair = partial(_open_pair, pair, console)
-            return line_chat(console, worker, settings, request, current, open_pair, values, found)
+            return line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
 
 
 def _open_pair(options: PairOptions, console: Console, pair: str) -> LoadSettings:

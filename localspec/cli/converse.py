@@ -1,53 +1,53 @@
-"""The line chat. It only ever appends, so that it works in any terminal, with a screen reader, in a script."""
+"""The loop of the line chat. It only appends, so that it works in any terminal, with a screen reader, in a script."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from localspec.chat.commands import TABLE
+from localspec.chat.listing import YOU, about, count
+from localspec.chat.state import ChatState
 from localspec.cli.console import Console, OutputGone, is_terminal, write_out
-from localspec.cli.line_chat import Chat
+from localspec.cli.line_chat import LineChat
 from localspec.cli.lines import Lines, history
-from localspec.cli.listing import YOU, about, count
+from localspec.cli.options import ScreenOptions
 from localspec.cli.signals import INTERRUPTED
-from localspec.cli.slash.table import is_command, literal, obey
-from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.errors import LocalspecError
-from localspec.settings.request import LoadSettings, Request
+from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 
 
 def line_chat(
     console: Console,
     worker: Worker,
-    settings: LoadSettings,
-    request: Request,
-    current: Current,
-    open_pair: Callable[[str], LoadSettings],
-    values: Mapping[str, Any],
+    state: ChatState,
+    find: Callable[[str], LoadSettings],
+    options: ScreenOptions,
     found: Conversation | None,
+    *,
+    is_kept: bool,
 ) -> int:
     """Talk until the end of input, going on with the conversation `found`; return the exit code."""
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="replace")
-    with history(is_kept=values["save"]):
-        talk = Chat(console, worker, settings, request, current, open_pair)
-        talk.has_marks = values["tokens"]
-        talk.control = values["control_chars"]
-        if values["stats"] is not None:
-            talk.has_stats = values["stats"]
-        talk.tell_trouble()
+    with history(is_kept=is_kept):
+        chat = LineChat(console, worker, state, find)
+        chat.has_marks = options.tokens
+        chat.control = options.control_chars
+        if options.stats is not None:
+            chat.has_stats = options.stats
+        chat.tell_trouble()
         if found is not None and is_terminal(sys.stdin) and not console.quiet:
             console.say(f"{about(found)} · {count(found.n_messages)}", "dim")
-        return converse(talk, Lines())
+        return converse(chat, Lines())
 
 
-def converse(chat: Chat, lines: Lines) -> int:
+def converse(chat: LineChat, lines: Lines) -> int:
     """Read and answer until the end of input; return the exit code: of a script its last error's."""
     if not (chat.is_script or chat.console.quiet):
-        chat.console.say(f"localspec · {chat.settings.name} · /help, Ctrl-D to leave", "dim")
+        chat.console.say(f"localspec · {chat.state.settings.name} · /help, Ctrl-D to leave", "dim")
     was_interrupted, code = False, 0
     while not chat.is_over:
         try:
@@ -75,15 +75,15 @@ def converse(chat: Chat, lines: Lines) -> int:
     return code if chat.is_script else 0
 
 
-def _take(chat: Chat, text: str) -> int:
-    """Obey a command or send a message; return the exit code of an error, which ends neither chat nor conversation."""
+def _take(chat: LineChat, text: str) -> int:
+    """Run a command or send a message; return the exit code of an error, which ends neither chat nor conversation."""
     if chat.is_script and not chat.console.quiet and text.strip():
         write_out(f"{YOU}{text}\n")  # a transcript has both sides
     try:
-        if is_command(text):
-            obey(chat, text)
+        if TABLE.is_command(text):
+            chat.run(text)
         elif text.strip():
-            chat.send(literal(text))
+            chat.send(text)
     except OutputGone:
         raise
     except LocalspecError as error:

@@ -1,71 +1,182 @@
-"""One chat: where it is in its conversation, the settings of the next answer, and the worker that gives it."""
+"""The line chat as a renderer of the chat: answers and the replies of commands, line by line."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any, TypeVar
 
-from localspec.bench.race import Race
-from localspec.cli.answer import follow, generate, load, tell, warn_if_full
-from localspec.cli.answer_writer import Record
-from localspec.cli.console import Console, is_terminal
-from localspec.cli.listing import ASSISTANT
+from localspec.chat.answer_writer import AnswerWriter
+from localspec.chat.commands import TABLE
+from localspec.chat.listing import ASSISTANT, said
+from localspec.chat.message_tree import Node
+from localspec.chat.pair_loader import PairLoader
+from localspec.chat.state import ChatState
+from localspec.cli.answer import follow, tell, warn_if_full
+from localspec.cli.console import Console, is_dumb, is_terminal, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import TextSink
-from localspec.cli.race import N, shown_race
-from localspec.cli.signals import Stop, stopping
-from localspec.conversations.attachment import Attachment
-from localspec.conversations.current import Current
-from localspec.conversations.sending import to_send
-from localspec.engine.events import Event, Finished
+from localspec.cli.race import N, figures, shown_race
+from localspec.cli.signals import Stop, deferred, stopping
+from localspec.engine.events import Event, Warned
+from localspec.errors import NotFoundError, UsageError
+from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings, Request
+from localspec.ui import clipboard
+from localspec.ui.editor import edited, left_to_it
 from localspec.ui.result import result
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
+Result = TypeVar("Result")
+LONGEST_COPY = 100_000  # bytes; a terminal may drop more
 
-class Chat:
-    """What the commands of a chat act on. `request` is the next answer's without its messages."""
+
+class LineChat:
+    """A chat on standard input and output. `find` returns how to load a pair that is named."""
 
     def __init__(
         self,
         console: Console,
         worker: Worker,
-        settings: LoadSettings,
-        request: Request,
-        current: Current,
-        open_pair: Callable[[str], LoadSettings] | None = None,
+        state: ChatState,
+        find: Callable[[str], LoadSettings] | None = None,
     ) -> None:
         self.console = console
-        self.settings = settings
-        self.request = request
-        self.current = current
-        self.open_pair = open_pair  # how to load a pair that is named
-        self.attached: list[Attachment] = []  # goes with the next message
-        self.listed: list[str] = []  # the conversations that were listed last, for their numbers
-        self.last: Stats | None = None
+        self.state = state
+        self.stats: Stats | None = None
         self.has_marks = False
         self.has_stats = is_terminal(sys.stderr) and not console.quiet
         self.control = "auto"
         self.is_over = False
         self.is_script = not is_terminal(sys.stdin)
+        self._find = find
         self._worker = worker
-        self._loaded: int | None = None  # the worker's process that holds the models
+        self._loader = PairLoader(worker, deferred)
+
+    def run(self, line: str) -> None:
+        """Run the command of a line; raises UsageError for one that does not exist."""
+        _finish(TABLE.run(self, line))
+        self.tell_trouble()
 
     def send(self, text: str) -> None:
-        """Answer a message, with what /read attached to it."""
-        attached, self.attached = self.attached, []
-        self.current.ask(text, attached)
-        self.answer()
+        """Answer a message, with the attachments of /read."""
+        _finish(self.answer(self.state.say(TABLE.literal(text))))
 
-    def answer(self) -> None:
-        """Answer the last message. Text that came is kept, whatever happens.
+    def tell_trouble(self) -> None:
+        """Say, once, that and why the conversation is not saved."""
+        trouble = self.state.writer.trouble()
+        if trouble is not None:
+            self.console.warn(f"{trouble.message}; {trouble.hint}")
+
+    def is_answering(self) -> bool:
+        """Whether an answer is being written: never while a line is read."""
+        return False
+
+    async def open_screen(self, name: str) -> bool:
+        """There are no screens."""
+        return False
+
+    async def tell(self, text: str) -> None:
+        """Write what a command has done."""
+        await self.show([f"  {line}" for line in text.split("\n")])
+
+    async def show(self, lines: Sequence[str]) -> None:
+        """Write a list."""
+        write_out("".join(f"{sanitize(line)}\n" for line in lines))
+
+    async def warn(self, text: str) -> None:
+        """Write what is wrong but stops nothing."""
+        self.console.warn(text)
+
+    async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
+        """Say where the conversation goes on."""
+        if text:
+            await self.tell(text)
+
+    async def show_path(self) -> None:
+        """Write what was said."""
+        await self.show(said(self.state.messages.path()))
+
+    async def wait(self, answer: Future[Result]) -> Result:
+        """Return what the store has answered."""
+        return answer.result()
+
+    async def rewrite(self, asked: Node) -> str | None:
+        """Let a person write a message anew in the editor of their choice."""
+        if not is_terminal(sys.stdin):
+            raise UsageError("/edit needs the new words: nobody is at a terminal", hint="/edit WORDS")
+        with left_to_it():
+            return edited(asked.text, hint="set EDITOR, or /edit WORDS")
+
+    async def copy(self, text: str, what: str) -> None:
+        """Copy to the clipboard, and say how."""
+        await self.tell(f"{what}: {clipboard.copy(text, _send_to_terminal)}")
+
+    async def find_pair(self, pair: str) -> LoadSettings:
+        """Return how to load a pair that is named."""
+        if self._find is None:
+            raise UsageError("this chat cannot change its pair", hint="localspec chat -m PAIR")
+        return self._find(pair)
+
+    async def load(self, settings: LoadSettings) -> None:
+        """Let another pair answer; it loads with the next message."""
+        self.state.switch_pair(settings)
+        self._worker.close()  # its memory is needed
+        self.stats = None
+
+    async def restart(self) -> None:
+        """End the engine."""
+        self._worker.close()
+        await self.tell("the engine starts again with your next message")
+
+    async def toggle_tokens(self) -> None:
+        """Mark where each token comes from, or do not."""
+        self.has_marks = not self.has_marks
+        await self.tell(f"marks {'on: ⟦corrected⟧, bonus⁺' if self.has_marks else 'off'}")
+
+    async def leave(self) -> None:
+        """End the chat."""
+        self.is_over = True
+
+    async def race(self) -> None:
+        """Answer the last question plainly and with speculation; nothing of that is kept."""
+        question = self.state.messages.question()
+        assert question is not None, "the command has looked"
+        request = self.state.request_for(question)
+        live, found = Live(self.console), None
+        try:
+            with stopping(self._worker.cancel, _abandon) as stop:
+                self._tell_start(live)
+                for event in self._loader.ready(self.state.settings, lambda: stop.is_asked):
+                    if isinstance(event, Warned):
+                        self.console.warn(event.message)
+                if not stop.is_asked:
+                    request = replace(request, max_tokens=request.max_tokens or N)
+                    found = shown_race(self._worker, request, 1, live, stop)
+        except KeyboardInterrupt:
+            self._worker.close()
+            if self.is_script:
+                raise
+        finally:
+            live.erase()
+        stop.leave_if_told(is_script=self.is_script)
+        if found is None:
+            await self.tell("stopped")
+        else:
+            await self.tell("\n".join(figures(found)))
+
+    async def answer(self, asked: Node) -> None:
+        """Answer a message. Text that came is kept, whatever happens.
 
         A second Ctrl-C ends an engine that does not stop; in a script the first one ends the script.
         """
+        if self.state.messages.path()[-1] is not asked:
+            self.state.go_to(asked)
         try:
-            self._answer()
+            self._answer(asked)
         except KeyboardInterrupt:
             self._worker.close()
             if self.is_script:
@@ -74,58 +185,17 @@ class Chat:
         finally:
             self.tell_trouble()
 
-    def regenerate(self) -> None:
-        """Answer the last message again; a fixed seed moves on by one, or the answer would be the same."""
-        seed = self.request.sampling.seed
-        if seed is not None:
-            self.request = replace(self.request, sampling=replace(self.request.sampling, seed=(seed + 1) % 2**64))
-        self.answer()
-
-    def race(self) -> Race | None:
-        """Answer the last question plainly and with speculation, of which nothing is kept; None if it was stopped."""
-        *before, question = self.current.path_to_question()
-        messages = to_send(before, self.current.system, question.content)
-        request = replace(self.request, messages=messages, max_tokens=self.request.max_tokens or N, shorten=True)
+    def _answer(self, asked: Node) -> None:
         live = Live(self.console)
-        try:
-            with stopping(self._worker.cancel, _abandon) as stop:
-                for _ in self._loading(live, stop):
-                    pass
-                found = None if stop.is_asked else shown_race(self._worker, request, 1, live, stop)
-        except KeyboardInterrupt:
-            self._worker.close()
-            if self.is_script:
-                raise
-            return None
-        finally:
-            live.erase()
-        stop.leave_if_told(is_script=self.is_script)
-        return found
-
-    def switch(self, settings: LoadSettings, pair: str) -> None:
-        """Let another pair answer from now on; it loads with the next message."""
-        self._worker.close()  # its memory is needed
-        self._loaded, self.last, self.settings = None, None, settings
-        self.current.switch_pair(pair)
-
-    def tell_trouble(self) -> None:
-        """Say, once, that and why the conversation is not saved."""
-        trouble = self.current.store.trouble()
-        if trouble is not None:
-            self.console.warn(f"{trouble.message}; {trouble.hint}")
-
-    def _answer(self) -> None:
-        live = Live(self.console)
-        stats = Stats(loaded=self.last.loaded if self.last is not None else None)  # told once, when it was loaded
+        stats = Stats(loaded=self.stats.loaded if self.stats is not None else None)  # told once, when it was loaded
         label = "" if self.console.quiet else ASSISTANT
         sink = TextSink(self.console, live, control=self.control, has_marks=self.has_marks, label=label)
-        record = Record(self.current)
-        request = replace(self.request, messages=self.current.to_send(), shorten=True)
+        writer, request = AnswerWriter(self.state, asked), self.state.request_for(asked)
         reason = "error"
         try:
             with stopping(self._worker.cancel, _abandon) as stop:
-                events = self._events(request, live, stop)
-                follow(_recorded(events, record), stats, sink, live, self.console, stop)
+                events = writer.recorded(self._events(request, live, stop))
+                follow(events, stats, sink, live, self.console, stop)
             reason = stats.finished.reason if stats.finished is not None else reason
         except KeyboardInterrupt:
             reason = "interrupted"
@@ -135,8 +205,8 @@ class Chat:
             sink.fail({})
             raise
         finally:
-            record.finish(reason, result(stats, self.settings, request))
-            self.last = stats
+            writer.finish(reason, result(stats, self.state.settings, request))
+            self.stats = stats
         sink.finish(stats)
         if not stats.text and reason == "stop":
             self.console.warn("the model had nothing to say; /regen asks it again")
@@ -146,33 +216,28 @@ class Chat:
         stop.leave_if_told(is_script=self.is_script)
 
     def _events(self, request: Request, live: Live, stop: Stop) -> Iterator[Event]:
-        """Load if need be, then generate; nothing is generated once a load was stopped."""
-        yield from self._loading(live, stop)
-        if self._loaded is not None:
-            yield from generate(self._worker, request, stop)
+        self._tell_start(live)
+        yield from self._loader.answer(self.state.settings, request, lambda: stop.is_asked)
 
-    def _loading(self, live: Live, stop: Stop) -> Iterator[Event]:
-        """Load if nothing is loaded, as at the start and after the worker's death."""
-        lost = self._worker.lost()
-        if lost is not None:
-            self.console.warn(f"{lost.message}; it loads again")
-        if self._loaded is not None and self._loaded == self._worker.pid:
-            return
-        self._loaded = None
-        live.status("starting the engine")
-        is_stopped = False
-        for event in load(self._worker, self.settings, stop):
-            is_stopped = isinstance(event, Finished)
-            yield event
-        if not is_stopped:
-            self._loaded = self._worker.pid
+    def _tell_start(self, live: Live) -> None:
+        if not self._loader.has(self.state.settings):
+            live.status("starting the engine")
 
 
-def _recorded(events: Iterator[Event], record: Record) -> Iterator[Event]:
-    """Keep what comes before it is shown."""
-    for event in events:
-        record.event(event)
-        yield event
+def _finish(command: Coroutine[Any, Any, None]) -> None:
+    """Run a command to its end: nothing in a line chat waits, so it takes one step."""
+    try:
+        command.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("a line chat waits for nothing")
+
+
+def _send_to_terminal(data: bytes) -> None:
+    """Let the terminal copy `data`. Raises NotFoundError where there is none that could."""
+    if not is_terminal(sys.stdout) or is_dumb() or len(data) > LONGEST_COPY:
+        raise NotFoundError("there is no clipboard to be reached from here", hint="/export FILE")
+    write_out(clipboard.sequence(data))
 
 
 def _abandon() -> None:

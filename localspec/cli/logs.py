@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from localspec.chat.conversation_files import exported, write_export
+from localspec.chat.listing import about, hits, rows, said
+from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids
 from localspec.cli.console import write_out
 from localspec.cli.fetch import confirmed
-from localspec.cli.listing import about, hits, rows, said
-from localspec.cli.listing import count as count_of
-from localspec.cli.logs_export import exported, write_export
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.store_options import kept_store

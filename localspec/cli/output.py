@@ -22,7 +22,7 @@ from localspec.ui.result import result
 from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
-    from localspec.conversations.current import Current
+    from localspec.chat.state import ChatState
 
 Wire = dict[str, Any]
 
@@ -116,10 +116,10 @@ class JsonSink:
     """One object at the end; on failure the object of the error."""
 
     def __init__(
-        self, live: Live, settings: LoadSettings, request: Request, current: Current, *, has_tokens: bool = False
+        self, live: Live, settings: LoadSettings, request: Request, state: ChatState, *, has_tokens: bool = False
     ) -> None:
         self._live = live
-        self._current = current
+        self._state = state
         self._settings = settings
         self._request = request
         self._tokens: list[Wire] | None = [] if has_tokens else None
@@ -134,7 +134,7 @@ class JsonSink:
 
     def finish(self, stats: Stats) -> None:
         """Write the object."""
-        made = result(stats, self._settings, self._request, self._current)
+        made = result(stats, self._settings, self._request, self._state.session)
         self._live.erase()
         write_json(made if self._tokens is None else {**made, "tokens": self._tokens})
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from localspec.chat.answer_writer import AnswerWriter
+from localspec.chat.state import ChatState
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
-from localspec.cli.answer_writer import Record
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
@@ -35,10 +36,9 @@ from localspec.cli.output import JsonSink, Sink, TextSink
 from localspec.cli.params import Command
 from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings, system_message
 from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.cli.store_options import is_going_on, place, store_for_talking, wanted
+from localspec.cli.store_options import is_going_on, store_for_talking, wanted
 from localspec.cli.stream import EventsSink
 from localspec.conversations.attachment import Attachment
-from localspec.conversations.current import Current
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Finished, Started, Warned
 from localspec.errors import UsageError
@@ -56,12 +56,12 @@ class Options(PromptOptions, ConversationOptions, FormatOptions, ScreenOptions):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything that is decided before a model loads. `words` and `data` are what is said, at the place `current`."""
+    """Everything that is decided before a model loads. `words` and `data` are said in the chat `state`."""
 
     settings: LoadSettings
     request: Request
     warnings: tuple[Warned, ...]
-    current: Current
+    state: ChatState
     words: str
     data: tuple[Attachment, ...]
 
@@ -97,13 +97,13 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         live = Live(console)
         sink = choose_sink(job, console, live, options)
         console.on_error = sink.fail
-        _warn_of_trouble(store, console)
+        _warn_of_trouble(job.state, console)
         with open_worker(options.log_file) as worker:
             stats, stop = answer(worker, job, sink, live, console, options.timeout)
         sink.finish(stats)
         console.on_error = None  # the output has its end: what goes wrong from here on is told to people
         warn_if_full(stats, console)
-        _warn_of_trouble(store, console)
+        _warn_of_trouble(job.state, console)
         has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
         if has_stats:
             tell(stats, console, with_plans=options.stats is True)
@@ -119,8 +119,8 @@ def _store(options: Options, console: Console) -> Store:
     return Store.open(None)
 
 
-def _warn_of_trouble(store: Store, console: Console) -> None:
-    trouble = store.trouble()
+def _warn_of_trouble(state: ChatState, console: Console) -> None:
+    trouble = state.writer.trouble()
     if trouble is not None:
         console.warn(trouble.message)
 
@@ -141,10 +141,10 @@ def plan(words: tuple[str, ...], options: Options, values: Values, console: Cons
     spoken, data = read_parts(words, options.file, inputs)
     text = prompt_of(spoken, data, is_raw=options.raw, is_given=bool(words))
     settings = present_settings(promised, console)
-    current = place(store, settings, system[0].content if system else None, found)
-    asked = replace(request, prompt=text) if options.raw else replace(request, messages=current.to_send_with(text))
-    asked = replace(asked, details=options.as_events)
-    return Job(settings, asked, tuple(inputs.warnings), current, spoken, tuple(data))
+    state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
+    said = {"prompt": text} if options.raw else {"messages": state.messages.messages_with(text)}
+    asked = replace(request, details=options.as_events, **said)
+    return Job(settings, asked, tuple(inputs.warnings), state, spoken, tuple(data))
 
 
 def _refuse_model(words: tuple[str, ...]) -> None:
@@ -164,9 +164,9 @@ def _tell_wait(console: Console) -> None:
 def choose_sink(job: Job, console: Console, live: Live, options: Options) -> Sink:
     """Return the form of output that the options ask for."""
     if options.as_json:
-        return JsonSink(live, job.settings, job.request, job.current, has_tokens=options.tokens)
+        return JsonSink(live, job.settings, job.request, job.state, has_tokens=options.tokens)
     if options.as_events:
-        return EventsSink(live, job.settings, job.request, job.current)
+        return EventsSink(live, job.settings, job.request, job.state)
     return TextSink(console, live, control=options.control_chars, has_marks=options.tokens)
 
 
@@ -174,25 +174,24 @@ def answer(
     worker: Worker, job: Job, sink: Sink, live: Live, console: Console, timeout: float | None
 ) -> tuple[Stats, Stop]:
     """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
-    stats, record, reason = Stats(), Record(job.current), "error"
+    stats, writer, reason = Stats(), AnswerWriter(job.state), "error"
     try:
         with stopping(worker.cancel, leave_at_once(live.erase), timeout) as stop:
             live.status("starting the engine")
-            follow(_recorded(_events(worker, job, stop), job, record), stats, sink, live, console, stop)
+            events = writer.recorded(_said(_events(worker, job, stop), job, writer))
+            follow(events, stats, sink, live, console, stop)
         reason = stats.finished.reason if stats.finished is not None else reason
     finally:
         live.erase()
-        record.finish(reason, result(stats, job.settings, job.request))
+        writer.finish(reason, result(stats, job.settings, job.request))
     return stats, stop
 
 
-def _recorded(events: Iterator[Event], job: Job, record: Record) -> Iterator[Event]:
-    """Keep what was asked once it is being answered, and what comes before it is shown; of a raw prompt nothing."""
+def _said(events: Iterator[Event], job: Job, writer: AnswerWriter) -> Iterator[Event]:
+    """Keep the prompt once it is being answered; a raw one is not kept."""
     for event in events:
-        if job.request.prompt is None:
-            if isinstance(event, Started):
-                job.current.ask(job.words, job.data)
-            record.event(event)
+        if isinstance(event, Started) and job.request.prompt is None:
+            writer.asked = job.state.say(job.words, job.data)
         yield event
 
 

@@ -8,12 +8,10 @@ from contextlib import contextmanager
 
 from localspec.cli.console import Console
 from localspec.cli.options import ConversationOptions
-from localspec.conversations.current import Current
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
-from localspec.models.store import reference
-from localspec.settings.request import LoadSettings, conversations_file
+from localspec.settings.request import conversations_file
 
 
 @contextmanager
@@ -65,16 +63,3 @@ def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
     if not latest:
         raise NotFoundError("there is no conversation to continue", hint="localspec chat")
     return latest[0]
-
-
-def place(store: Store, settings: LoadSettings, system: str | None, found: Conversation | None) -> Current:
-    """Return where the talking goes on: in `found`, answered by this pair, or in a new conversation."""
-    pair = reference(settings)
-    current = Current(store, pair, system)
-    if found is not None:
-        current.resume(found)
-        if found.pair != pair:
-            current.switch_pair(pair)
-        if system is not None and system != found.system:
-            current.system = system
-    return current

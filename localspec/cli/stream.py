@@ -29,7 +29,7 @@ from localspec.ui.result import params, result
 from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
-    from localspec.conversations.current import Current
+    from localspec.chat.state import ChatState
 
 VERSION = 1
 _PARTIAL = "\ufffd"  # a token that is no text alone, as one byte of a character
@@ -46,11 +46,11 @@ class EventsSink:
         live: Live,
         settings: LoadSettings,
         request: Request,
-        current: Current,
+        state: ChatState,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._live = live
-        self._current = current
+        self._state = state
         self._settings = settings
         self._request = request
         self._lines = Lines(clock)
@@ -86,7 +86,8 @@ class EventsSink:
     def finish(self, stats: Stats) -> None:
         """Write `end` with the object of --json."""
         tail = stats.finished.tail if stats.finished else ""
-        self._put("end", {"tail": tail, "result": result(stats, self._settings, self._request, self._current)})
+        made = result(stats, self._settings, self._request, self._state.session)
+        self._put("end", {"tail": tail, "result": made})
 
     def fail(self, error: Wire) -> None:
         """Write `error`."""

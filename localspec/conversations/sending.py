@@ -1,16 +1,33 @@
-"""What of a conversation is sent: the messages of a request, made of a path."""
+"""The messages of a request, made of a path of a conversation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
-from localspec.conversations.records import ASSISTANT, USER, Message
+from localspec.conversations.records import ASSISTANT, USER
 from localspec.settings.request import Message as Sent
 
 
-def to_send(path: Sequence[Message], system: str | None, content: str) -> tuple[Sent, ...]:
-    """Return the messages to send so that `content`, a person's words, is answered; `path` is what was said before.
+class Said(Protocol):
+    """A message of a path, from the store or from memory."""
+
+    @property
+    def role(self) -> str:
+        """Who said it."""
+
+    @property
+    def text(self) -> str:
+        """The words."""
+
+    @property
+    def content(self) -> str:
+        """The words with the attachments."""
+
+
+def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Sent, ...]:
+    """Return the messages to send so that `content`, a person's words, is answered after `path`.
 
     They alternate: a message that got no answer, or an empty one, is left out with it.
     """
@@ -19,8 +36,8 @@ def to_send(path: Sequence[Message], system: str | None, content: str) -> tuple[
     return (*head, *said, Sent(USER, content))
 
 
-def _answered(path: Sequence[Message]) -> list[tuple[Message, Message]]:
-    """Return the turns of a path that were answered: a user's message and what was said to it."""
+def _answered(path: Sequence[Said]) -> list[tuple[Said, Said]]:
+    """Return the turns of a path that were answered: a user's message and the answer to it."""
     return [
         (asked, said) for asked, said in pairwise(path) if (asked.role, said.role) == (USER, ASSISTANT) and said.text
     ]

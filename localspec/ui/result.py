@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from localspec import __version__
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.stats import Stats
 from localspec.ui.summary import ttft_ms, verdict
 
-if TYPE_CHECKING:
-    from localspec.conversations.current import Current
-
 SCHEMA = "localspec.result/1"
 
 
-def result(stats: Stats, settings: LoadSettings, request: Request, current: Current | None = None) -> dict[str, Any]:
-    """Return the object of a finished answer; `current` is the place in the conversation in which it was given."""
+def result(stats: Stats, settings: LoadSettings, request: Request, session: str | None = None) -> dict[str, Any]:
+    """Return the object of a finished answer; `session` is the id of its conversation, if that is saved."""
     loaded = stats.loaded
     return {
         "schema": SCHEMA,
         "text": stats.text,
         "reasoning": None,
         "finish_reason": stats.finished.reason if stats.finished else "error",
-        "session": current.id if current is not None and current.store.is_saved else None,
+        "session": session,
         "seed": stats.started.seed if stats.started else request.sampling.seed,
         "pair": {
             "name": settings.name,

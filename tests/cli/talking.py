@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from localspec.chat.state import ChatState
 from localspec.cli.console import Console
 from localspec.cli.converse import converse
-from localspec.cli.line_chat import Chat
+from localspec.cli.line_chat import LineChat
 from localspec.cli.lines import Lines
-from localspec.conversations.current import Current
+from localspec.conversations.records import Message
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
 from localspec.settings.request import LoadSettings, Request
@@ -27,8 +28,8 @@ class Talk:
         self.worker = FakeWorker()
         self.store = store or Store.open(None)
         settings = LoadSettings("/t.gguf", "/d.gguf", "pair")
-        current = Current(self.store, "pair")
-        self.chat = Chat(Console(), self.worker, settings, Request(), current, self._open)
+        state = ChatState.opened(self.store, settings, Request())
+        self.chat = LineChat(Console(), self.worker, state, self._find)
         self._capsys = capsys
 
     def say(self, *lines: str) -> str:
@@ -40,16 +41,22 @@ class Talk:
 
     @property
     def said(self) -> list[str]:
-        return [message.text for message in self.chat.current.path()]
+        return [message.text for message in self.chat.state.messages.path()]
+
+    @property
+    def kept(self) -> list[Message]:
+        """The path as it is in the store."""
+        latest = self.store.conversations(1)
+        return self.store.path(latest[0].leaf) if latest else []
 
     @property
     def sent(self) -> list[tuple[str, str]]:
         return [(message.role, message.content) for message in self.worker.requests[-1].messages]
 
-    def _open(self, pair: str) -> LoadSettings:
+    def _find(self, pair: str) -> LoadSettings:
         """Know any pair but /gone."""
         if pair.startswith("/gone"):
             raise NotFoundError(f"{pair} does not exist", hint="check the path")
         target, _, draft = pair.partition("+")
-        settings = replace(self.chat.settings, target=target, draft=draft or None, name=pair)
+        settings = replace(self.chat.state.settings, target=target, draft=draft or None, name=pair)
         return replace(settings, draft=None) if draft == "none" else settings

@@ -99,7 +99,7 @@ def test_settings_change_the_next_answer(talk: Talk) -> None:
 )
 def test_bad_values_are_refused_and_change_nothing(talk: Talk, line: str, complaint: str | None) -> None:
     talk.say(line)
-    assert talk.chat.request == Request()
+    assert talk.chat.state.request == Request()
     if complaint is None:
         assert talk.errors == ""
     else:
@@ -129,7 +129,7 @@ def test_regenerate_replaces_the_answer(talk: Talk) -> None:
 
 
 def test_regenerate_moves_a_fixed_seed_on(talk: Talk) -> None:
-    talk.chat.request = Request(sampling=Sampling(seed=5))
+    talk.chat.state.request = Request(sampling=Sampling(seed=5))
     talk.say("one", "/regen")
     assert [request.sampling.seed for request in talk.worker.requests] == [5, 6]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.slash.table import ALIASES, COMMANDS
+from localspec.chat.commands import TABLE
 from localspec.conversations.store import Store
 from localspec.errors import WorkerDiedError
 from localspec.settings.request import LoadSettings, Request, Sampling
@@ -23,13 +23,14 @@ def talk(capsys: pytest.CaptureFixture[str]) -> Talk:
 
 def test_help_names_every_command(talk: Talk) -> None:
     shown = talk.say("/help")
-    assert all(f"  /{name}" in shown for name in COMMANDS)
-    assert set(ALIASES.values()) <= set(COMMANDS)
+    for command in TABLE.commands:
+        assert f"  {command.usage} " in shown
+        assert all(f"/{alias}" in shown for alias in command.aliases)
 
 
 def test_an_answer_is_kept_as_it_was_given(talk: Talk) -> None:
     talk.say("one")
-    question, answer = talk.chat.current.path()
+    question, answer = talk.kept
     assert (question.finish, answer.finish, answer.text) == ("sent", "stop", ANSWER)
     assert answer.stats is not None
     assert answer.stats["timings"]["draft_n"] == 8
@@ -39,7 +40,7 @@ def test_an_answer_is_kept_as_it_was_given(talk: Talk) -> None:
 def test_an_answer_that_broke_off_is_kept_with_the_reason(talk: Talk) -> None:
     talk.worker.fails[2] = WorkerDiedError("the engine was killed (SIGKILL)")
     talk.say("one")
-    assert [message.finish for message in talk.chat.current.path()] == ["sent", "error"]
+    assert [message.finish for message in talk.kept] == ["sent", "error"]
     talk.worker.fails[0] = WorkerDiedError("the engine was killed (SIGKILL)")
     talk.say("two")
     assert talk.said == ["one", "Once upon a time there", "two"], "an answer without a word is none"
@@ -56,14 +57,14 @@ def test_editing_begins_a_branch(talk: Talk) -> None:
     talk.say("one", "two", "/edit two, better")
     assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "two, better")]
     assert talk.said == ["one", ANSWER, "two, better", ANSWER]
-    assert len(talk.store.messages(talk.chat.current.id or "")) == 6
+    assert len(talk.store.messages(talk.chat.state.messages.key or "")) == 6
 
 
 def test_editing_in_an_editor(talk: Talk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = tmp_path / "editor.py"
     script.write_text("import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text().upper())")
     monkeypatch.setenv("VISUAL", f"{shlex.quote(sys.executable)} {shlex.quote(str(script))}")
-    monkeypatch.setattr("localspec.cli.slash.said.is_terminal", lambda stream: True)
+    monkeypatch.setattr("localspec.cli.line_chat.is_terminal", lambda stream: True)
     talk.say("one", "/edit")
     assert talk.sent == [("user", "ONE")]
     assert "nothing was changed" in talk.say("/edit")
@@ -77,7 +78,7 @@ def test_an_editor_that_fails_costs_neither_chat_nor_message(
     talk: Talk, monkeypatch: pytest.MonkeyPatch, editor: str
 ) -> None:
     monkeypatch.setenv("VISUAL", editor)
-    monkeypatch.setattr("localspec.cli.slash.said.is_terminal", lambda stream: True)
+    monkeypatch.setattr("localspec.cli.line_chat.is_terminal", lambda stream: True)
     talk.say("one", "/edit", "two")
     assert f"the editor {editor}" in talk.errors
     assert "/edit WORDS" in talk.errors
@@ -225,12 +226,12 @@ def test_another_pair_answers_without_leaving(talk: Talk) -> None:
 
 
 def test_a_pair_that_cannot_be_taken_changes_nothing(talk: Talk) -> None:
-    talk.chat.request = Request(sampling=Sampling(seed=1))
+    talk.chat.state.request = Request(sampling=Sampling(seed=1))
     talk.say("one", "/set method draft-model", "/model /gone.gguf", "/model alone+none", "two")
     assert "/gone.gguf does not exist" in talk.errors
     assert "draft" in talk.errors.splitlines()[1]
     assert len(talk.worker.loads) == 1
-    assert talk.chat.settings == LoadSettings("/t.gguf", "/d.gguf", "pair")
+    assert talk.chat.state.settings == LoadSettings("/t.gguf", "/d.gguf", "pair")
 
 
 def test_another_draft_drafts(talk: Talk) -> None:
@@ -255,7 +256,7 @@ def test_a_race_keeps_nothing(talk: Talk) -> None:
 
 def test_copying(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[str] = []
-    monkeypatch.setattr("localspec.cli.slash.said.copy", lambda text: copied.append(text) or "copied")
+    monkeypatch.setattr("localspec.ui.clipboard.copy", lambda text, send: copied.append(text) or "copied")
     talk.say("/copy")
     assert "nothing to copy" in talk.errors
     talk.worker.passes = ["Look:\n```py\nx = 1\n```\nor\n~~~\ny = 2\n"]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.conversations.current import Current
-from localspec.conversations.records import ASSISTANT
+from localspec.chat.answer_writer import AnswerWriter
+from localspec.chat.state import ChatState
 from localspec.conversations.store import Store
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
@@ -33,11 +33,13 @@ def test_a_second_turn_evaluates_only_what_is_new_in_both_models(session: Loaded
     assert session.draft is not None
     backends = session.target.backend, session.draft.backend
     with Store.open(None) as store:
-        current = Current(store, "storyteller")
+        state = ChatState.opened(store, LoadSettings(str(pair.TARGET), str(pair.DRAFT)), REQUEST)
         for turn, words in enumerate((LONG, "Then she rose and", "At last the king came and")):
-            current.ask(words)
+            writer = AnswerWriter(state, state.say(words))
+            assert writer.asked is not None
             before = [backend.evaluated for backend in backends]
-            told = list(session.answer(replace(REQUEST, messages=current.to_send())))
+            request = replace(state.request_for(writer.asked), shorten=False)
+            told = list(writer.recorded(session.answer(request)))
             target, draft = (backend.evaluated - n for backend, n in zip(backends, before, strict=True))
             prefilled = next(event for event in told if isinstance(event, events.Prefilled))
             passes = [event for event in told if isinstance(event, events.Committed)]
@@ -50,9 +52,7 @@ def test_a_second_turn_evaluates_only_what_is_new_in_both_models(session: Loaded
             if turn:
                 assert new < 30
                 assert draft < prefilled.prompt_n / 2, "so it did not read everything anew"
-            text = "".join(event.text for event in passes)
-            answer = store.add_message(current.id or "", current.leaf, ASSISTANT, text)
-            current.leaf = store.finish(answer.id, "length").id
+            writer.finish("length", {})
 
 
 def conversation(n: int, question: str = "What then?") -> Request:

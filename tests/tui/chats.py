@@ -10,6 +10,10 @@ from typing import Any
 
 from textual.pilot import Pilot
 
+from localspec.chat.conversation_writer import ConversationWriter
+from localspec.chat.message_tree import MessageTree
+from localspec.chat.pair_loader import Engine
+from localspec.chat.state import ChatState
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Finished, Inspected, Prefilled, Started
 from localspec.errors import LocalspecError
@@ -17,10 +21,8 @@ from localspec.models.store import parse_pair
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.setting import Setting
 from localspec.tui.app import LocalspecApp
-from localspec.tui.chat_state import ChatState
-from localspec.tui.conversation_writer import ConversationWriter
-from localspec.tui.message_tree import MessageTree
-from localspec.tui.worker_thread import Engine, WorkerThread
+from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.worker_thread import WorkerThread
 from tests.cli.fakes import FakeWorker, committed
 
 NOON = 1_700_049_600.0  # 15 November 2023, 12:00 UTC
@@ -94,24 +96,18 @@ def _pass(index: int, text: str, position: int, k: int) -> Any:
     return replace(event, out=out, text=text)
 
 
-def chat_state_of(engine: Engine, **settings: Any) -> ChatState:
-    """Return a desk with the bundled pair and short answers, which keeps nothing on the disk."""
+def engine_of(engine: Engine, **settings: Any) -> ChatEngine:
+    """Return a chat with the bundled pair and short answers, which keeps nothing on the disk."""
     pair = parse_pair("storyteller")
     load = LoadSettings(str(pair.target), str(pair.draft), pair.name, ctx=512)
     request = replace(Request(max_tokens=16), **settings)
-    return ChatState(
-        WorkerThread(engine),
-        ConversationWriter(Store.open(None, clock=lambda: NOON)),
-        load,
-        request,
-        MessageTree(now=lambda: NOON),
-    )
+    writer = ConversationWriter(Store.open(None, clock=lambda: NOON))
+    return ChatEngine(ChatState(writer, load, request, MessageTree(now=lambda: NOON)), WorkerThread(engine))
 
 
 def app_of(engine: Engine, *, is_dark: bool = True, form: Sequence[Setting] = (), **settings: Any) -> LocalspecApp:
     """Return the app. Its clock stands still, so that no picture depends on when it was taken."""
-    chat_state = chat_state_of(engine, **settings)
-    return LocalspecApp(chat_state, chat_state.writer, is_dark=is_dark, settings=lambda: form, clock=lambda: 0.0)
+    return LocalspecApp(engine_of(engine, **settings), is_dark=is_dark, settings=lambda: form, clock=lambda: 0.0)
 
 
 @asynccontextmanager
@@ -122,8 +118,8 @@ async def opened(app: LocalspecApp, size: tuple[int, int] = (120, 40)) -> AsyncI
             await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
             yield pilot
     finally:
-        app.chat_state.worker_thread.close()
-        app.writer.close()
+        app.engine.worker_thread.close()
+        app.chat_state.writer.close()
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:

@@ -60,7 +60,7 @@ async def tokens(pilot: Pilot[int]) -> None:
 
 
 async def thinking(pilot: Pilot[int]) -> None:
-    worker = app_of(pilot).chat_state.worker_thread.worker
+    worker = app_of(pilot).engine.worker_thread.worker
     assert isinstance(worker, ScriptedWorker)
     worker.answers = [["<think>", "Rayleigh", " scattering.", "</think>", "Air", " scatters blue."]]
     answer = await ask(pilot, "Why is the sky blue?")
@@ -69,7 +69,7 @@ async def thinking(pilot: Pilot[int]) -> None:
 
 
 async def crashed(pilot: Pilot[int]) -> None:
-    worker = app_of(pilot).chat_state.worker_thread.worker
+    worker = app_of(pilot).engine.worker_thread.worker
     assert isinstance(worker, ScriptedWorker)
     worker.fails[2] = DIED
     await ask(pilot, "Why is the sky blue?")
@@ -113,7 +113,7 @@ async def asked(pilot: Pilot[int]) -> None:
 async def exporting(pilot: Pilot[int]) -> None:
     await ask(pilot, "Why is the sky blue?")
     await until(pilot, lambda: app_of(pilot).chat_state.messages.key is not None)
-    app_of(pilot).action_export()
+    app_of(pilot).action_open("export")
     await settled(pilot)
 
 
@@ -144,7 +144,7 @@ async def tuned(pilot: Pilot[int]) -> None:
 
 async def chosen(pilot: Pilot[int]) -> None:
     app = app_of(pilot)
-    screen = PairsScreen(app.chat_state, lambda: Memory(16_000_000_000, (8_000_000_000,)))
+    screen = PairsScreen(app, lambda: Memory(16_000_000_000, (8_000_000_000,)))
     await app.push_screen(screen)
     await until(pilot, lambda: screen.chosen is not None)
     await pilot.press(*"qwen3 8b")

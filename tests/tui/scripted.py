@@ -13,14 +13,15 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from localspec.chat.conversation_writer import ConversationWriter
+from localspec.chat.message_tree import MessageTree
+from localspec.chat.state import ChatState
 from localspec.conversations.store import Store
 from localspec.engine.events import Committed, Event, Finished, Piece
 from localspec.errors import LocalspecError
 from localspec.settings.request import LoadSettings, Request
 from localspec.tui.app import LocalspecApp
-from localspec.tui.chat_state import ChatState
-from localspec.tui.conversation_writer import ConversationWriter
-from localspec.tui.message_tree import MessageTree
+from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.widgets.message import Answered, Asked, Spoken
 from localspec.tui.worker_thread import WorkerThread
 from tests.cli.fakes import FakeWorker
@@ -82,11 +83,9 @@ def made(
     """Return the app around a worker."""
     writer = ConversationWriter(store or Store.open(None, clock=lambda: NOON))
     messages = MessageTree(now=lambda: NOON)
-    request = Request(**settings)
-    chat_state = ChatState(
-        WorkerThread(worker, clock=lambda: 1000.0), writer, SETTINGS, request, messages, clock=lambda: 1000.0
-    )
-    return LocalspecApp(chat_state, writer, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures)
+    state = ChatState(writer, SETTINGS, Request(**settings), messages)
+    engine = ChatEngine(state, WorkerThread(worker, clock=lambda: 1000.0), clock=lambda: 1000.0)
+    return LocalspecApp(engine, is_dark=is_dark, has_tokens=has_tokens, has_figures=has_figures)
 
 
 @asynccontextmanager
@@ -102,12 +101,12 @@ async def opened(
     app = app or made(worker or ScriptedWorker(), store=store, **settings)
     try:
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: app.chat_state.loaded is not None and not app.chat_state.worker_thread.is_busy)
+            await until(pilot, lambda: app.chat_state.loaded is not None and not app.engine.worker_thread.is_busy)
             await until(pilot, lambda: not app.chat.composer.is_resting)
             yield pilot, app
     finally:
-        app.chat_state.worker_thread.close()
-        app.writer.close()
+        app.engine.worker_thread.close()
+        app.chat_state.writer.close()
 
 
 async def until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:
@@ -141,7 +140,7 @@ async def ask(pilot: Pilot[int], text: str) -> Answered:
     n = len(app.chat_state.messages.entries)
     await say(pilot, text)
     await until(pilot, lambda: len(app.chat_state.messages.entries) > n and app.chat_state.answering is None)
-    await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
+    await until(pilot, lambda: not app.engine.worker_thread.is_busy)
     return answers(app)[-1]
 
 

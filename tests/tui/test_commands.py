@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from textual.binding import Binding
 
+from localspec.chat.commands import TABLE
 from localspec.tui.app import LocalspecApp
-from localspec.tui.commands import COMMANDS
-from localspec.tui.elsewhere import Elsewhere
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.help import Help
 from localspec.tui.widgets.card import Note
@@ -70,7 +69,7 @@ async def test_copying_says_what_was_done(monkeypatch: pytest.MonkeyPatch) -> No
         await pilot.press("y", "c", "c", "c")
         await settled(pilot)
         whole = "".join(passes)
-        assert copied == [whole, "x = 1\n\ny\n", whole, "x = 1\n", "y\n", "x = 1\n"]
+        assert copied == [whole, "y\n", whole, "x = 1\n", "y\n", "x = 1\n"]
         assert any("bytes to the terminal" in str(each.message) for each in app._notifications)
 
 
@@ -84,7 +83,7 @@ async def test_edit_title_and_fork() -> None:
         key = app.chat_state.messages.key
         await say(pilot, "/fork")
         await until(pilot, lambda: app.chat_state.messages.key != key)
-        forked = app.writer.ask(lambda store: store.get(app.chat_state.messages.key or "")).result()
+        forked = app.chat_state.writer.ask(lambda store: store.get(app.chat_state.messages.key or "")).result()
         assert forked.title == "A fine story"
         assert shown(app)[0] == "first"
 
@@ -101,9 +100,9 @@ async def test_every_command_of_the_help_exists_and_every_key_is_in_it() -> None
         await say(pilot, "/help")
         await until(pilot, lambda: isinstance(app.screen, Help))
         text = "\n".join(str(each.render()) for each in app.screen.query(".help"))
-        for command in COMMANDS.values():
+        for command in TABLE.commands:
             assert command.usage in text
-        for cls in (LocalspecApp, Elsewhere, ChatScreen, Composer, Spoken):
+        for cls in (LocalspecApp, ChatScreen, Composer, Spoken):
             for declared in cls.__dict__["BINDINGS"]:
                 assert isinstance(declared, Binding)
                 assert declared.description in text

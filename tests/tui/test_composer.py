@@ -183,7 +183,7 @@ async def test_control_c_elsewhere_leaves_what_is_written_alone(keys: str) -> No
         for _ in range(4):  # a race is stopped first
             if app.screen is not app.chat:
                 await pilot.press("ctrl+c")
-                await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
+                await until(pilot, lambda: not app.engine.worker_thread.is_busy)
                 await pilot.pause(0.2)
         assert app.screen is app.chat
         assert app.chat.composer.text == "a message"
@@ -198,3 +198,19 @@ async def test_control_c_clears_then_leaves() -> None:
         await pilot.press("ctrl+c")
         await pilot.pause()
         assert app.return_value == 130
+
+
+async def test_what_is_typed_right_after_enter_is_neither_lost_nor_glued() -> None:
+    """Nothing waits between the keys, as where a slow machine reads several at once."""
+    worker = ScriptedWorker(hold_at=1)
+    async with opened(worker) as (pilot, app):
+        composer = app.chat.composer
+        for text in ("/temp 0.25", "/k 4", "go", "more"):
+            composer.insert(text)
+            composer.action_send()
+        composer.insert("half")
+        await until(pilot, lambda: app.chat_state.answering is not None and composer.text == "more\nhalf")
+        assert (app.chat_state.request.sampling.temperature, app.chat_state.request.speculation.k) == (0.25, 4)
+        assert shown(app)[0] == "go"
+        worker.go.set()
+        await until(pilot, lambda: app.chat_state.answering is None)

@@ -10,10 +10,9 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, TextArea
 
+from localspec.chat.conversation_writer import ConversationWriter
 from localspec.conversations.store import Store
 from localspec.tui.app import LocalspecApp
-from localspec.tui.conversation_writer import ConversationWriter
-from localspec.tui.launch import close
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.dialog import Ask, AskText
 from localspec.tui.widgets.card import ErrorCard, Note
@@ -55,10 +54,10 @@ async def open_list(pilot: Pilot[int], app: LocalspecApp) -> None:
 
 async def test_what_comes_just_before_the_end_is_kept(tmp_path: Path) -> None:
     worker, store = ScriptedWorker(hold_at=2), Store.open(tmp_path / "kept.db")
-    chat_state = made(worker, store=store).chat_state
-    chat_state.ask("go")
+    app = made(worker, store=store)
+    app.engine.answer(app.chat_state.say("go"))
     assert worker.is_held.wait(PATIENCE)
-    close(chat_state)  # and no screen has looked yet
+    app.engine.close()  # and no screen has looked yet
     assert kept(store) == [("user", "go", "sent"), ("assistant", "Once upon a time there", None)]
     worker.go.set()
 
@@ -67,14 +66,14 @@ async def test_an_answer_is_kept_while_it_comes(tmp_path: Path) -> None:
     worker, store = ScriptedWorker(hold_at=2), Store.open(tmp_path / "kept.db")
     async with opened(worker, store=store) as (pilot, app):
         await say_until_held(pilot, worker, "go")
-        await until(pilot, lambda: app.chat_state.trace is not None and len(app.chat_state.trace.passes) == 2)
-        app.writer.ask(lambda each: None).result()
+        await until(pilot, lambda: app.engine.trace is not None and len(app.engine.trace.passes) == 2)
+        app.chat_state.writer.ask(lambda each: None).result()
         assert kept(store) == [("user", "go", "sent"), ("assistant", "Once upon a time there", None)]
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)
-        app.writer.ask(lambda each: None).result()
+        app.chat_state.writer.ask(lambda each: None).result()
         assert kept(store)[1] == ("assistant", STORY, "stop")
-        assert app.writer.is_saved
+        assert app.chat_state.writer.is_saved
 
 
 async def test_the_figures_are_kept_with_the_settings_of_their_answer() -> None:
@@ -82,13 +81,13 @@ async def test_the_figures_are_kept_with_the_settings_of_their_answer() -> None:
     worker, store = ScriptedWorker(hold_at=2), Store.open(None)
     async with opened(worker, store=store) as (pilot, app):
         worker.load_pause = 0.2
-        app.chat_state.switch_pair(replace(app.chat_state.settings, target="/models/other.gguf", name="other"))
+        app.engine.switch_pair(replace(app.chat_state.settings, target="/models/other.gguf", name="other"))
         await say_until_held(pilot, worker, "go")
         await say(pilot, "/temp 0.25")
         worker.go.set()
-        await until(pilot, lambda: app.chat_state.answering is None and not app.chat_state.worker_thread.is_busy)
+        await until(pilot, lambda: app.chat_state.answering is None and not app.engine.worker_thread.is_busy)
         await ask(pilot, "more")
-        found = app.writer.ask(lambda each: each.messages(each.conversations(1)[0].id)).result()
+        found = app.chat_state.writer.ask(lambda each: each.messages(each.conversations(1)[0].id)).result()
         stats = [message.stats for message in found if message.stats is not None]
         assert [each["params"]["temperature"] for each in stats] == [0.8, 0.25]
         assert [each["pair"]["name"] for each in stats] == ["other"] * 2
@@ -102,7 +101,7 @@ async def test_branches_are_kept_as_branches() -> None:
         await ask(pilot, "go")
         await pilot.press("f5")
         await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
-        app.writer.ask(lambda each: None).result()
+        app.chat_state.writer.ask(lambda each: None).result()
         conversation = store.conversations()[0]
         assert [message.text for message in store.messages(conversation.id)] == ["go", "One.", "Two."]
         assert [message.text for message in store.path(conversation.leaf)] == ["go", "Two."]
@@ -130,7 +129,7 @@ async def test_what_was_taken_back_stays_so_when_the_conversation_is_opened_agai
         await ask(pilot, "And then?")
         await say(pilot, "/undo")
         await until(pilot, lambda: len(shown(app)) == 2)
-        await app.chat.open(app.chat_state.messages.key or "")
+        await app.chat.turns.open(app.chat_state.messages.key or "")
         assert shown(app) == ["Tell of the wolf", "The wolf ran."]
 
 
@@ -171,7 +170,7 @@ async def test_a_fork_leaves_the_old_one_as_it_was(store: Store) -> None:
         await until(pilot, lambda: shown(app) == ["Tell of the wolf", "The wolf ran."])
         await ask(pilot, "More")
         counts = sorted(conversation.n_messages for conversation in store.conversations())
-        app.writer.ask(lambda each: None).result()
+        app.chat_state.writer.ask(lambda each: None).result()
         assert counts == [2, 2, 4]
 
 
@@ -190,7 +189,7 @@ async def export(pilot: Pilot[int], app: LocalspecApp, path: Path) -> None:
     """Have an answer, and ask for the conversation in a file."""
     await ask(pilot, "go")
     await until(pilot, lambda: app.chat_state.messages.key is not None)
-    app.action_export()
+    app.action_open("export")
     await until(pilot, lambda: isinstance(app.screen, Ask))
     app.screen.query_one(Input).value = str(path)
     await pilot.press("enter")
@@ -208,7 +207,7 @@ async def test_export(name: str, words: str, tmp_path: Path) -> None:
             assert len(json.loads(text)["messages"]) == 2
 
 
-@pytest.mark.parametrize("name", ["there.md", "no-kind", "no/such/folder/a.md"])
+@pytest.mark.parametrize("name", ["there.md", "kind.pdf", "no/such/folder/a.md"])
 async def test_an_export_that_cannot_be_written_replaces_nothing(name: str, tmp_path: Path) -> None:
     (tmp_path / "there.md").write_text("mine")
     async with opened() as (pilot, app):
@@ -262,7 +261,7 @@ async def test_what_is_attached_is_taken_back_and_stays_in_its_conversation(tmp_
         await ask(pilot, "one")
         await say(pilot, f"/read {tmp_path / 'notes.txt'}")
         await say(pilot, "/fork")
-        await until(pilot, lambda: len(app.writer.ask(lambda store: store.conversations()).result()) == 2)
+        await until(pilot, lambda: len(app.chat_state.writer.ask(lambda store: store.conversations()).result()) == 2)
         await settled(pilot)
         assert app.chat.query_one("#attached").display, "a copy is the same talk"
 
@@ -271,9 +270,13 @@ async def test_a_file_that_is_no_text_is_attached_with_a_warning(tmp_path: Path)
     (tmp_path / "binary").write_bytes("A note".encode("utf-16"))
     async with opened() as (pilot, app):
         await say(pilot, f"/read {tmp_path / 'binary'}")
-        await until(pilot, lambda: any("invalid UTF-8" in str(note.render()) for note in app.chat.query(Note)))
+
+        def warnings() -> int:
+            return sum("invalid UTF-8" in str(note.render()) for note in app.chat.query(Note))
+
+        await until(pilot, lambda: warnings() == 1)
         await pilot.press("ctrl+f", *str(tmp_path / "binary"), "enter")
-        await until(pilot, lambda: any("invalid UTF-8" in each.message for each in app._notifications))
+        await until(pilot, lambda: warnings() == 2)
 
 
 async def test_a_title_is_told_once_it_is_kept(tmp_path: Path) -> None:
@@ -292,7 +295,7 @@ async def test_a_title_is_told_once_it_is_kept(tmp_path: Path) -> None:
 
 
 def kept_title(app: LocalspecApp) -> str:
-    return app.writer.ask(lambda store: store.conversations(1)[0].title).result()
+    return app.chat_state.writer.ask(lambda store: store.conversations(1)[0].title).result()
 
 
 async def test_what_is_attached_goes_with_a_message_that_is_said_differently(tmp_path: Path) -> None:
@@ -336,7 +339,7 @@ async def test_a_store_that_fails_costs_the_saving_and_not_the_chat(tmp_path: Pa
         await ask(pilot, "two")
         assert shown(app)[-1] == STORY
         await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
-        assert not app.writer.is_saved
+        assert not app.chat_state.writer.is_saved
         assert app.is_running
 
 
@@ -352,7 +355,7 @@ async def test_what_is_said_after_the_conversation_was_deleted_for_good_begins_a
                 other.delete(app.chat_state.messages.key or "", now=True)
 
         def saved() -> list[tuple[str, str, str | None]]:
-            return app.writer.ask(kept).result()
+            return app.chat_state.writer.ask(kept).result()
 
         await ask(pilot, "one")
         await delete()
@@ -370,7 +373,7 @@ async def test_what_is_said_after_the_conversation_was_deleted_for_good_begins_a
         await ask(pilot, "four")
         assert [text for _, text, _ in saved()] == ["four", STORY]
         assert [message.content for message in worker.requests[-1].messages][::2] == ["one", "two", "three", "four"]
-        assert app.writer.is_saved
+        assert app.chat_state.writer.is_saved
         assert not app.chat.query(ErrorCard)
 
 
@@ -381,7 +384,7 @@ async def test_what_was_deleted_for_good_is_not_forked_and_that_is_a_card(
     path = tmp_path / "kept.db"
     async with opened(store=Store.open(path)) as (pilot, app):
         await ask(pilot, "one")
-        app.writer.ask(kept).result()  # once all of it is written: what comes after would begin another conversation
+        app.chat_state.writer.ask(kept).result()  # once all of it is written: more would begin another conversation
         with Store.open(path) as other:
             other.delete(app.chat_state.messages.key or "", now=True)
         await pilot.press(*keys, *(() if "tab" in keys else ("enter",)))

@@ -34,10 +34,10 @@ async def test_a_dead_engine_is_a_card_with_the_log_and_a_button() -> None:
         n = len(worker.loads)
         assert "(/restart)" in str(card.query_one(Button).label)
         await say(pilot, "/restart")
-        await until(pilot, lambda: len(worker.loads) == n + 1 and not app.chat_state.worker_thread.is_busy)
+        await until(pilot, lambda: len(worker.loads) == n + 1 and not app.engine.worker_thread.is_busy)
         n = len(worker.loads)
         await pilot.click(card.query_one(Button))
-        await until(pilot, lambda: len(worker.loads) == n + 1 and not app.chat_state.worker_thread.is_busy)
+        await until(pilot, lambda: len(worker.loads) == n + 1 and not app.engine.worker_thread.is_busy)
         await ask(pilot, "again")
         assert shown(app)[-1] == STORY
 
@@ -64,13 +64,13 @@ async def test_a_pair_that_does_not_load_is_a_card_and_another_one_helps() -> No
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
         worker.load_error = IntegrityError("bad.gguf is not GGUF", hint="another file")
-        app.chat_state.switch_pair(LoadSettings("/models/bad.gguf", name="bad"))
+        app.engine.switch_pair(LoadSettings("/models/bad.gguf", name="bad"))
         await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
         assert "bad.gguf is not GGUF" in str(app.chat.query_one(ErrorCard).query_one("Static").render())
         assert not app.chat.query(Button)
         worker.load_error = None
-        app.chat_state.switch_pair(LoadSettings("/models/good.gguf", name="good"))
-        await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
+        app.engine.switch_pair(LoadSettings("/models/good.gguf", name="good"))
+        await until(pilot, lambda: not app.engine.worker_thread.is_busy)
         await ask(pilot, "go")
         assert shown(app) == ["go", STORY]
 
@@ -79,8 +79,8 @@ async def test_the_pair_is_switched_without_leaving() -> None:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
         await ask(pilot, "one")
-        app.chat_state.switch_pair(LoadSettings("/models/other.gguf", name="other"))
-        await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
+        app.engine.switch_pair(LoadSettings("/models/other.gguf", name="other"))
+        await until(pilot, lambda: not app.engine.worker_thread.is_busy)
         await ask(pilot, "two")
         assert [settings.name for settings in worker.loads] == ["storyteller", "other"]
         assert [message.content for message in worker.requests[-1].messages] == ["one", STORY, "two"]
@@ -91,11 +91,11 @@ async def test_a_load_is_stopped_and_the_message_with_it() -> None:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
         worker.load_pause = 5.0
-        app.chat_state.switch_pair(LoadSettings("/models/slow.gguf", name="slow"))
+        app.engine.switch_pair(LoadSettings("/models/slow.gguf", name="slow"))
         await say(pilot, "go")
         await pilot.press("escape")
-        await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
-        assert app.chat_state.messages.path()[-1].status == "interrupted"
+        await until(pilot, lambda: not app.engine.worker_thread.is_busy)
+        assert app.chat_state.messages.path()[-1].finish == "interrupted"
         assert not worker.requests
 
 
@@ -105,7 +105,7 @@ async def test_escape_twice_leaves_the_engine_alone_and_a_deaf_one_is_ended_late
     monkeypatch.setenv("FAKE_DEAF", "1")
     worker = ScriptedWorker(hold_at=1)
     app = made(worker)
-    app.chat_state.worker_thread = WorkerThread(worker)  # by the machine's clock
+    app.engine.worker_thread = WorkerThread(worker)  # by the machine's clock
     async with opened(app=app) as (pilot, app):
         await say_until_held(pilot, worker, "go")
         await pilot.press("escape", "escape")
@@ -115,7 +115,7 @@ async def test_escape_twice_leaves_the_engine_alone_and_a_deaf_one_is_ended_late
         await until(pilot, lambda: worker.n_closed == 1)
         assert any("was ended" in notice.message for notice in app._notifications)
         worker.go.set()
-        await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
+        await until(pilot, lambda: not app.engine.worker_thread.is_busy)
 
 
 async def test_wrong_commands_are_cards_and_lose_nothing() -> None:

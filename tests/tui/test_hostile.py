@@ -14,8 +14,7 @@ from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.conversations import Conversations
 from localspec.tui.screens.race import RaceScreen
-from localspec.tui.widgets.composer import Composer
-from localspec.tui.widgets.line import Line
+from localspec.tui.widgets.composer import Composer, Line
 from tests.tui.scripted import ScriptedWorker, ask, opened, settled, shown, until
 
 MARKUP = ["[/INST]", "[/]", "[@click=app.quit]x[/]", "[link=http://x]y[/link]", "[bold", "[", "]]", "$primary", "{x}"]
@@ -108,8 +107,8 @@ async def test_names_of_files_and_pairs_are_text() -> None:
     async with opened() as (pilot, app):
         app.chat_state.attached.append(Attachment(evil, "data"))
         app.chat.show_attached()
-        app.chat_state.switch_pair(LoadSettings(f"/models/{evil}.gguf", name=evil))
-        await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
+        app.engine.switch_pair(LoadSettings(f"/models/{evil}.gguf", name=evil))
+        await until(pilot, lambda: not app.engine.worker_thread.is_busy)
         await settled(pilot)
         assert not CONTROL.search(rows(app))
         assert "[/INST].txt" in rows(app)

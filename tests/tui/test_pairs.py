@@ -65,7 +65,7 @@ async def picker(pilot: Pilot[Any], folder: Path | None = None) -> PairsScreen:
     app = pilot.app
     assert isinstance(app, LocalspecApp)
     await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
-    screen = PairsScreen(app.chat_state, lambda: MEMORY, folder)
+    screen = PairsScreen(app, lambda: MEMORY, folder)
     app.push_screen(screen)
     await until(pilot, lambda: screen.is_mounted and screen.chosen is not None)
     await pilot.pause(0.1)
@@ -125,7 +125,7 @@ async def test_choosing_switches_and_the_conversation_stays() -> None:
     async with opened(app) as pilot:
         app.chat.composer.fill("Tell me")
         await pilot.press("enter")
-        await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
+        await until(pilot, lambda: not app.engine.worker_thread.is_busy)
         screen = await picker(pilot)
         screen.query_one(Input).value = str(STORYTELLER / "draft-q8_0.gguf")
         await pilot.press("enter")
@@ -268,10 +268,10 @@ async def test_the_real_engine_changes_its_pair(hub: Server) -> None:
             await wait_for(pilot, "done")
             await pilot.press("enter")
             await until(pilot, lambda: app.screen is app.chat)
-            await until(pilot, lambda: app.chat_state.loaded is not None or app.chat_state.error is not None)
+            await until(pilot, lambda: app.chat_state.loaded is not None or app.engine.error is not None)
             app.chat.composer.fill("Once upon a time")
             await pilot.press("enter")
-            await until(pilot, lambda: app.chat_state.answering is None and not app.chat_state.worker_thread.is_busy)
+            await until(pilot, lambda: app.chat_state.answering is None and not app.engine.worker_thread.is_busy)
             assert app.chat_state.loaded is not None
             answer = app.chat_state.last_answer
             assert answer is not None
@@ -291,7 +291,7 @@ async def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None
     async with opened(app) as pilot:
         await picker(pilot)
         await pilot.press(*"storyteller", "enter")
-        await until(pilot, lambda: app.screen is app.chat and app.chat_state.error is not None)
+        await until(pilot, lambda: app.screen is app.chat and app.engine.error is not None)
         await pilot.pause(0.2)
         picture = shown(app)
     assert "the engine was killed (SIGKILL)" in picture

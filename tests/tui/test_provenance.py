@@ -87,7 +87,7 @@ async def test_tokens_are_marked_while_they_come() -> None:
         await pilot.press("f3")
         app.chat.composer.fill("go")
         await pilot.press("enter")
-        await until(pilot, lambda: app.chat_state.trace is not None and len(app.chat_state.trace.passes) == 2)
+        await until(pilot, lambda: app.engine.trace is not None and len(app.engine.trace.passes) == 2)
         assert answers(app)[0].query_one(".origins").display
         assert "⟦there⟧" in str(answers(app)[0].query_one(".origins").render())
         worker.go.set()

@@ -91,7 +91,7 @@ async def test_escape_stops_the_race_and_then_goes_back() -> None:
         text = shown(app)
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.chat)
-        is_busy = app.chat_state.worker_thread.is_busy
+        is_busy = app.engine.worker_thread.is_busy
     assert "no round was finished" in text
     assert not is_busy
     assert len(engine.requests) == 1
@@ -124,7 +124,7 @@ async def test_the_conversation_is_what_is_raced_on() -> None:
         for text in ("first", "second"):
             app.chat.composer.fill(text)
             await pilot.press("enter")
-            await until(pilot, lambda: not app.chat_state.worker_thread.is_busy)
+            await until(pilot, lambda: not app.engine.worker_thread.is_busy)
         del engine.requests[:]
         await pilot.press("f4")
         screen = app.screen
@@ -146,7 +146,7 @@ async def test_the_question_is_raced_as_it_was_asked_until_it_is_edited() -> Non
     async with opened(app) as pilot:
         for text in ("first", " two\n lines "):
             app.chat.post_message(Composer.Sent(text))
-            await until(pilot, lambda text=text: shown_last(app) == text and not app.chat_state.worker_thread.is_busy)
+            await until(pilot, lambda text=text: shown_last(app) == text and not app.engine.worker_thread.is_busy)
         del engine.requests[:]
         await pilot.press("f4")
         screen = app.screen

@@ -19,7 +19,7 @@ from localspec.tui.form import HERE, Form
 from localspec.tui.screens.settings import Field, SettingsScreen
 from localspec.tui.themes import DARK, LIGHT
 from tests.tui import chats as desks
-from tests.tui.chats import ScriptedEngine, chat_state_of, opened, shown, until
+from tests.tui.chats import ScriptedEngine, engine_of, opened, shown, until
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +146,7 @@ async def test_keeping_writes_what_is_new_and_nothing_else() -> None:
 
 
 def test_keeping_nothing_takes_a_value_out() -> None:
-    chat_state = chat_state_of(ScriptedEngine(), max_tokens=7)
+    chat_state = engine_of(ScriptedEngine(), max_tokens=7).state
     form = Form.of(chat_state, described(("chat",)), chat_state.request)
     config_file().write_text("max-tokens = 7\n")
     form.change("max-tokens", "none")
@@ -156,7 +156,7 @@ def test_keeping_nothing_takes_a_value_out() -> None:
 
 
 def test_a_broken_file_is_told_and_left_alone() -> None:
-    chat_state = chat_state_of(ScriptedEngine())
+    chat_state = engine_of(ScriptedEngine()).state
     form = Form.of(chat_state, described(("chat",)), chat_state.request)
     config_file().write_text("temp = \n")
     form.change("temp", "0.3")

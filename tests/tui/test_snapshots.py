@@ -39,7 +39,7 @@ async def test_the_picture_is_the_one_that_was_found_right(
         for columns, rows in SIZES:
             await pilot.resize_terminal(columns, rows)
             await settled(pilot)
-            app.chat._show_figures()  # as they are once a second, also behind a question
+            app.chat.show_figures()  # as they are once a second, also behind a question
             await settled(pilot)
             assert not weak_texts(app)
             picture = app.export_screenshot(title=f"{name} {columns}x{rows} {theme}")

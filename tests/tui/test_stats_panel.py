@@ -9,8 +9,8 @@ import pytest
 from localspec.engine.events import Committed, Finished, Probed, Started
 from localspec.tui.meter import Meter
 from localspec.tui.stats_panel import pane, strip, verdict
-from localspec.tui.thinking import Thought, split
 from localspec.tui.trace import Trace
+from localspec.tui.widgets.message import Thought, split
 from localspec.ui.stats import Stats
 from localspec.ui.summary import stats_line, table
 from tests.cli.fakes import committed
@@ -113,7 +113,7 @@ def test_tokens_that_were_read_together_make_no_rate_of_their_own() -> None:
 async def test_the_app_shows_what_the_line_below_an_answer_says() -> None:
     async with opened(ScriptedWorker()) as (pilot, app):
         answer = await ask(pilot, "go")
-        stats = app.chat_state.traces[answer.entry.id].stats
+        stats = app.engine.traces[answer.entry.id].stats
         assert str(answer.query_one(".note").render()) == stats_line(stats)
         figures = str(app.chat.query_one("#figures").render())
         assert f"{stats.tok_per_s:.1f} tok/s" in figures
@@ -155,13 +155,13 @@ async def test_a_terminal_that_was_too_small_for_a_while_gives_the_keyboard_back
 async def test_figures_of_another_pair_are_not_shown_as_this_ones() -> None:
     async with opened(ScriptedWorker()) as (pilot, app):
         answer = await ask(pilot, "go")
-        used = app.chat_state.traces[answer.entry.id].stats.context_n
+        used = app.engine.traces[answer.entry.id].stats.context_n
         assert f"ctx {used}/1024" in str(app.chat.query_one("#top").render())
-        app.chat_state.switch_pair(replace(SETTINGS, target="/models/other.gguf", name="other"))
+        app.engine.switch_pair(replace(SETTINGS, target="/models/other.gguf", name="other"))
         await until(pilot, lambda: " other" in str(app.chat.query_one("#top").render()))
         await until(
             pilot,
-            lambda: not app.chat_state.worker_thread.is_busy and "ctx 0/" in str(app.chat.query_one("#top").render()),
+            lambda: not app.engine.worker_thread.is_busy and "ctx 0/" in str(app.chat.query_one("#top").render()),
         )
         assert "SPEED" not in str(app.chat.query_one("#figures").render())
         await ask(pilot, "go on")

@@ -73,7 +73,7 @@ async def test_escape_stops_and_keeps_what_there_is() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: app.chat_state.answering is None)
         assert shown(app)[-1] == "Once upon a time there"
-        assert app.chat_state.messages.path()[-1].status == "interrupted"
+        assert app.chat_state.messages.path()[-1].finish == "interrupted"
         assert "stopped" in str(answers(app)[0].query_one(".head").render())
 
 
@@ -83,7 +83,7 @@ async def test_a_stop_is_acknowledged_while_the_prompt_is_read() -> None:
         await say_until_held(pilot, worker, "go")
         await pilot.press("ctrl+c")
         await until(pilot, lambda: app.chat_state.answering is None)
-        assert app.chat_state.messages.path()[-1].status == "interrupted"
+        assert app.chat_state.messages.path()[-1].finish == "interrupted"
         assert app.is_running
 
 
@@ -111,6 +111,9 @@ async def test_answering_again_adds_a_branch() -> None:
         await until(pilot, lambda: shown(app) == ["go", "The first answer."])
         assert "1/2" in str(answers(app)[0].query_one(".head").render())
         assert markdown_text(answers(app)[0]) == "The first answer."
+        await pilot.press("right_square_bracket", "left_square_bracket", "right_square_bracket")
+        await until(pilot, lambda: shown(app) == ["go", "The second answer."])
+        assert app.chat.composer.text == "", "the keys go on being for the message"
 
 
 async def test_a_fixed_seed_moves_on_when_answering_again() -> None:
@@ -185,7 +188,7 @@ async def test_an_edit_ends_with_its_conversation() -> None:
         await ask(pilot, "anew")
         assert shown(app) == ["anew", STORY]
         await edit_first(pilot, app)
-        await app.chat.open(key or "")
+        await app.chat.turns.open(key or "")
         await ask(pilot, "next")  # the messages of both conversations have the same numbers
         assert shown(app) == ["first", STORY, "next", STORY]
         assert [message.content for message in worker.requests[-1].messages] == ["first", STORY, "next"]
@@ -200,6 +203,7 @@ async def test_an_edit_ends_where_another_branch_is_looked_at() -> None:
         answers(app)[0].focus()
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: shown(app) == ["first", "One."])
+        app.chat.composer.focus()
         await ask(pilot, "next")
         assert shown(app) == ["first", "One.", "next", "Three."]
 
@@ -232,8 +236,8 @@ async def test_a_conversation_that_does_not_fit_is_sent_without_its_oldest_turns
 
             async def prompt_of(text: str) -> int:
                 await ask(pilot, text)
-                assert app.chat_state.trace is not None
-                started = app.chat_state.trace.stats.started
+                assert app.engine.trace is not None
+                started = app.engine.trace.stats.started
                 return 0 if started is None else started.prompt_n
 
             sizes = [await prompt_of(story) for _ in range(8)]
@@ -241,7 +245,7 @@ async def test_a_conversation_that_does_not_fit_is_sent_without_its_oldest_turns
             assert await prompt_of(40 * story) == 0
             assert isinstance(app.chat.query_one(ErrorCard).error, PromptTooLongError)
             after = await prompt_of("And then?")
-            ends = [trace.stats.finished for trace in app.chat_state.traces.values()]
+            ends = [trace.stats.finished for trace in app.engine.traces.values()]
     assert max(sizes) <= 512 - 60
     assert any("no longer sent" in note for note in notes)
     assert after > 256

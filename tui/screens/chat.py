@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -10,39 +11,43 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER
-from localspec.engine.events import Loaded, Loading, Prefilled, Started, Warned
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.tui import stats_panel as figures
-from localspec.tui.chat_state import ChatState
-from localspec.tui.memory import resident
-from localspec.tui.message_tree import Node
+from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.host import Host
+from localspec.tui.news import News
 from localspec.tui.provenance import View
-from localspec.tui.redraw_throttle import RedrawThrottle, budget
-from localspec.tui.screens.turns import Turns
-from localspec.tui.talk import in_turn
-from localspec.tui.widgets.bars import Top, TopBar
+from localspec.tui.turns import Turns
+from localspec.tui.widgets.bars import Top, TopBar, resident
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Answered, Asked, Spoken
-from localspec.tui.widgets.reply import prepare
 from localspec.tui.widgets.transcript import Transcript
-from localspec.tui.worker_thread import Arrived, Ended
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
 
-KEEP = 0.7  # seconds after which what has come is kept, though it may not be drawn yet
-RATE = 20  # times a second that it is looked whether something has come
-PAUSE = 0.2  # seconds between two looks at most, while the screen rests anyway
 PANE = 40  # columns of the figures
 
 
-class ChatScreen(Turns):
-    """Home. What has come from the engine is taken here, twenty times a second, while a job runs."""
+def in_turn(action: Callable[[ChatScreen], object]) -> Callable[[ChatScreen], None]:
+    """Let an action wait its turn among the screen's messages: a key's is run by the app, beside whatever they do."""
+
+    @wraps(action)
+    def hand_over(chat: ChatScreen) -> None:
+        chat.call_later(action, chat)
+
+    return hand_over
+
+
+class ChatScreen(Screen[None]):
+    """Home. `turns` does what is asked of the conversation, `news` brings what has come from the engine."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "stop", show=True),
@@ -58,17 +63,16 @@ class ChatScreen(Turns):
         Binding("home", "top", "first message", show=False),
     ]
 
-    def __init__(self, chat_state: ChatState, *, has_tokens: bool = False, has_figures: bool = True) -> None:
-        super().__init__(chat_state)
+    def __init__(self, host: Host, engine: ChatEngine, *, has_tokens: bool = False, has_figures: bool = True) -> None:
+        super().__init__()
+        self.turns = Turns(host, engine, self)
+        self._host = host
+        self._engine = engine
+        self._news = News(host, engine, self, self.call_later)
         self._view = View.FULL if has_tokens else View.OFF
-        self._doing = ""
         self._pane = "full" if has_figures else "off"  # or strip: as F2 says
         self.set_class(not has_figures, "-figures-off")
         self._figures_at = 0.0
-        self._is_awake = False  # a tick is on its way
-        self._taken_at = 0.0
-        self._throttle = RedrawThrottle()
-        self._alarm: asyncio.TimerHandle | None = None  # for the next look at what has come
 
     def compose(self) -> ComposeResult:
         """Top line, transcript beside figures, strip, input, keys."""
@@ -91,21 +95,25 @@ class ChatScreen(Turns):
         """Begin with what was said, and the keyboard in the composer."""
         await self.renew()
         self.composer.focus()
-        self._wake()
+        self._news.look()
         # A timer calls back in a task of its own; what changes the screen waits its turn among the messages.
         self.set_interval(1.0, lambda: self.call_later(self._second))
-        self._show_figures()
+        self.show_figures()
 
     def on_unmount(self) -> None:
         """Look for news no more."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._news.close()
 
     def on_resize(self) -> None:
         """Other figures may have room now, and the composer, which loses the keyboard where it has none."""
-        self.call_after_refresh(self._show_figures)
+        self.call_after_refresh(self.show_figures)
         if self.focused is None:
             self.call_after_refresh(self.composer.focus)
+
+    @cached_property  # asked for twenty times a second
+    def composer(self) -> Composer:
+        """Where messages are written."""
+        return self.query_one(Composer)
 
     @property
     def transcript(self) -> Transcript:
@@ -114,14 +122,20 @@ class ChatScreen(Turns):
 
     async def renew(self) -> None:
         """Show the whole path anew: after a branch was switched, a conversation opened or begun."""
-        path = self.chat_state.messages.path()
-        self._doing = ""
+        path = self._engine.state.messages.path()
+        self._news.doing = ""
         with self.app.batch_update():
             await self.transcript.remove_children()
             await self.transcript.mount_all([self._widget(entry) for entry in path] or [Welcome()])
         self.transcript.follow()
         self.show_attached()
-        self._show_figures()
+        self.show_figures()
+
+    def focus_on(self, entry: Node) -> None:
+        """Give the keyboard to a message."""
+        for widget in self.transcript.query(Spoken):
+            if widget.entry is entry:
+                widget.focus()
 
     async def show(self, *entries: Node) -> None:
         """Add messages at the end."""
@@ -140,117 +154,46 @@ class ChatScreen(Turns):
 
     def show_attached(self) -> None:
         """Tell above the input what goes with the next message."""
-        names = ", ".join(sanitize(each.name) for each in self.chat_state.attached)
+        names = ", ".join(sanitize(each.name) for each in self._engine.state.attached)
         line = self.query_one("#attached", Static)
         line.display = bool(names)
         line.update(Content(f"+ {names}"))
 
     def _widget(self, entry: Node) -> Spoken:
-        siblings = self.chat_state.messages.siblings(entry)
+        state = self._engine.state
+        siblings = state.messages.siblings(entry)
         branch = siblings.index(entry) + 1, len(siblings)
         if entry.role == USER:
             return Asked(entry, branch)
-        if entry is self.chat_state.answering:
-            self.chat_state.unseen = ""  # the widget begins with all that has come
-        return Answered(entry, branch, self.chat_state.traces.get(entry.id), self._view)
+        if entry is state.answering:
+            self._engine.unseen = ""  # the widget begins with all that has come
+        return Answered(entry, branch, self._engine.traces.get(entry.id), self._view)
 
-    def _wake(self) -> None:
-        """Look whether something is to be done; not by a timer of Textual's, whose turns cost more than all of this."""
-        self._alarm = asyncio.get_running_loop().call_later(self._pause, self._wake)
-        chat_state = self.chat_state
-        self.composer.rest(chat_state.worker_thread.is_busy)
-        if not chat_state.worker_thread.is_busy:
-            self._throttle.wake()
-        is_late = self.app.clock() - self._taken_at >= KEEP
-        has_news = chat_state.worker_thread.has_news
-        is_wanted = (has_news or chat_state.unseen) if self._is_due else (has_news and is_late)
-        if is_wanted and not self._is_awake:
-            self._is_awake = True
-            self.call_later(self._tick)
-
-    @property
-    def _pause(self) -> float:
-        """Seconds to the next look: while the screen rests there is nothing to do but to keep what has come."""
-        until_kept = self._taken_at + KEEP - self.app.clock()
-        return min(max(min(self._throttle.left, until_kept), 1 / RATE), PAUSE)
-
-    @property
-    def _is_due(self) -> bool:
-        """Whether the screen may be drawn; when an answer has ended, the engine has nothing more to lose."""
-        return self._throttle.is_due or self.chat_state.worker_thread.has_ended
-
-    async def _tick(self) -> None:
-        """Take what has come, and keep it; show it if that is due: one append however many passes."""
-        self._is_awake = False
-        is_due, entry = self._is_due, self.chat_state.answering
-        if is_due:
-            self._throttle.begin()
-        items = self.chat_state.take()
-        self._taken_at = self.app.clock()
-        for item in items:
-            if isinstance(item, Arrived):
-                await self._tell_of(item)
-        ended = [item for item in items if isinstance(item, Ended)]
-        if not (is_due or ended) or not (items or self.chat_state.unseen):
-            return
-        text, widget = self.chat_state.unseen, self._answer_of(entry)
-        if widget is not None:
-            self.chat_state.unseen = ""
-            await widget.feed(text)
-        # While it is busy the next job goes on, as an answer that waited for its pair.
-        if ended and not self.chat_state.worker_thread.is_busy:
-            await self._end(widget, ended[-1])
-        self._show_figures(is_due=bool(text))
-
-    async def _tell_of(self, item: Arrived) -> None:
-        match item.event:
-            case Loaded(threads=threads):
-                self._throttle.budget = budget(threads)
-                self.call_after_refresh(prepare)  # nobody waits now, and an answer would
-            case Loading(what, fraction):
-                self._doing = f"loading the {what} {fraction:.0%}"
-            case Started(prompt_n=n):
-                self._doing = f"reading {n} tokens"
-                self._throttle.wake()  # the messages are drawn, and the first word of the answer must not wait for it
-            case Prefilled():
-                self._doing = "answering"
-            case Warned(message=message):
-                await self.tell(message)
-
-    async def _end(self, widget: Answered | None, item: Ended) -> None:
-        self._doing = ""
-        if widget is not None:
-            await widget.finish()
-            finished = None if widget.trace is None else widget.trace.stats.finished
-            if finished is not None and finished.reason == "context":
-                await self.tell("The context is full: the answer ends here. Ctrl+N begins a new conversation.")
-        if item.error is not None:
-            await self.fail(item.error)
-        self._show_figures()
-
-    def _answer_of(self, entry: Node | None) -> Answered | None:
+    def answer_of(self, entry: Node | None) -> Answered | None:
+        """Return the widget of an answer."""
         if entry is None:
             return None
         return next((each for each in self.transcript.query(Answered) if each.entry is entry), None)
 
     async def _second(self) -> None:
-        lost = self.chat_state.worker_thread.lost()
+        lost = self._engine.worker_thread.lost()
         if lost is not None:
             await self.fail(lost)
-        trouble = self.app.writer.trouble()
+        trouble = self._engine.state.writer.trouble()
         if trouble is not None:
             await self.fail(trouble)
         # While an answer comes, the text draws them: it all costs.
-        if self.chat_state.answering is None or self.chat_state.worker_thread.is_stopping:
-            self._show_figures()
+        if self._engine.state.answering is None or self._engine.worker_thread.is_stopping:
+            self.show_figures()
 
-    def _show_figures(self, *, is_due: bool = False) -> None:
+    def show_figures(self, *, is_due: bool = False) -> None:
         """Draw the figures; with `is_due` only if that is long enough ago."""
-        now = self.app.clock()
-        if is_due and now - self._figures_at < self._throttle.budget.figures:
+        now = self._host.clock()
+        if is_due and now - self._figures_at < self._news.throttle.budget.figures:
             return
         self._figures_at = now
-        trace, loaded = self.chat_state.trace_of_pair, self.chat_state.loaded
+        state, thread = self._engine.state, self._engine.worker_thread
+        trace, loaded = self._engine.trace_of_pair, state.loaded
         pane = self.query_one("#figures", Static)
         if pane.display:
             pane.update(figures.pane(trace, loaded, PANE - 4), layout=False)
@@ -260,14 +203,27 @@ class ChatScreen(Turns):
         cell = self.query_one("#cell", Static)
         if cell.display:
             cell.update(figures.cell(trace))
-        stopping = "stopping… Esc: by force" if self.chat_state.worker_thread.is_deaf else "stopping…"
-        state = stopping if self.chat_state.worker_thread.is_stopping else self._doing
+        stopping = "stopping… Esc: by force" if thread.is_deaf else "stopping…"
+        doing = stopping if thread.is_stopping else self._news.doing
         used = trace.stats.context_n if trace is not None else 0
-        memory = resident(self.chat_state.worker_thread.worker.pid)
-        name = self.chat_state.settings.name or self.chat_state.settings.target
-        self.query_one(TopBar).show(
-            Top(name, loaded, used, memory, state, "autosaved" if self.app.writer.is_saved else "not saved")
-        )
+        memory, name = resident(thread.worker.pid), state.settings.name or state.settings.target
+        saved = "autosaved" if state.writer.is_saved else "not saved"
+        self.query_one(TopBar).show(Top(name, loaded, used, memory, doing, saved))
+
+    @on(Composer.Sent)
+    async def send(self, sent: Composer.Sent) -> None:
+        """Send a message, or run a command."""
+        await self.turns.send(sent.text)
+
+    @on(Composer.Changed)
+    def emptied(self) -> None:
+        """Give an edit up of which nothing is left."""
+        self.turns.emptied()
+
+    @on(Spoken.Wanted)
+    async def act(self, wanted: Spoken.Wanted) -> None:
+        """Do what a key on a message asks for."""
+        await self.turns.act(wanted.what, wanted.entry)
 
     @on(Transcript.Follow)
     def chip(self, follow: Transcript.Follow) -> None:
@@ -279,16 +235,29 @@ class ChatScreen(Turns):
 
     def action_stop(self) -> None:
         """Stop the answer; without one, go back to the composer."""
-        if self.chat_state.worker_thread.is_busy:
-            self.app.stop_job()
-            self._show_figures()
-        elif not self.stop_editing():
+        if self._engine.worker_thread.is_busy:
+            self._host.stop_job()
+            self.show_figures()
+        elif not self.turns.stop_editing():
             self.composer.focus()
 
     @on(Answered.Copied)
     def copy_block(self, copied: Answered.Copied) -> None:
         """Copy a block of code."""
-        self.copy_text(copied.text, f"code block {copied.number} of {copied.of}")
+        self.turns.copy_text(copied.text, f"code block {copied.number} of {copied.of}")
+
+    @in_turn
+    async def action_regenerate(self) -> None:
+        """Answer the last message again, beside the answers it has."""
+        path = self._engine.state.messages.path()
+        if path:
+            await self.turns.again(path[-1])
+
+    def action_copy(self) -> None:
+        """Copy the last answer as it was written, not as it is shown."""
+        answer = self._engine.state.last_answer
+        if answer is not None:
+            self.turns.copy_text(answer.text, "the answer")
 
     @in_turn
     def action_thinking(self) -> None:
@@ -299,11 +268,11 @@ class ChatScreen(Turns):
     def action_speculation(self) -> None:
         """Turn drafting off or on for the answers to come."""
         try:
-            is_on = self.chat_state.switch_speculation()
+            is_on = self._engine.state.switch_speculation()
         except LocalspecError as error:
-            self.app.say(f"{error.message}; try: {error.hint}", is_wrong=True)
+            self._host.say(f"{error.message}; try: {error.hint}", is_wrong=True)
             return
-        self.app.say(f"speculation is {'on' if is_on else 'off'} from the next answer")
+        self._host.say(f"speculation is {'on' if is_on else 'off'} from the next answer")
 
     @in_turn
     async def action_origins(self) -> None:
@@ -318,7 +287,7 @@ class ChatScreen(Turns):
         self._pane = order[(order.index(self._pane) + 1) % 3]
         for name in order:
             self.set_class(name == self._pane, f"-figures-{name}")
-        self._show_figures()
+        self.show_figures()
 
     def action_message(self, by: int) -> None:
         """Go to the next or the message before; from elsewhere to the last one."""
@@ -335,7 +304,7 @@ class ChatScreen(Turns):
 
     def on_markdown_link_clicked(self, clicked: Markdown.LinkClicked) -> None:
         """Copy a link, and open nothing: what it leads to is the model's choice."""
-        self.copy_text(clicked.href, "the link")
+        self.turns.copy_text(clicked.href, "the link")
 
     def action_follow(self) -> None:
         """Go to the end."""

@@ -21,8 +21,8 @@ from localspec.conversations.records import ASSISTANT, Conversation
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
-from localspec.tui.face import Face
-from localspec.tui.widgets.line import Line
+from localspec.tui.host import Host
+from localspec.tui.widgets.composer import Line
 
 Result = TypeVar("Result")
 MOST = 500  # conversations that are listed
@@ -41,7 +41,6 @@ class Row:
 class Conversations(Screen[str | None]):
     """Gives the id of the conversation to go on with, None to stay."""
 
-    app: Face
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "back", show=True),
         Binding("slash", "search", "search", show=True),
@@ -52,8 +51,9 @@ class Conversations(Screen[str | None]):
         Binding("u", "undo", "undo", show=True),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__()
+        self._host = host
         self._rows: list[Row] = []
 
     def compose(self) -> ComposeResult:
@@ -75,9 +75,9 @@ class Conversations(Screen[str | None]):
     async def _ask(self, question: Callable[[Store], Result]) -> Result | None:
         """Ask the store; what goes wrong is said and is then no answer."""
         try:
-            return await asyncio.wrap_future(self.app.writer.ask(question))
+            return await asyncio.wrap_future(self._host.engine.state.writer.ask(question))
         except LocalspecError as error:
-            self.app.say(f"{error.message}; try: {error.hint}", is_wrong=True)
+            self._host.say(f"{error.message}; try: {error.hint}", is_wrong=True)
             return None
 
     async def _list(self, query: str = "") -> None:
@@ -152,12 +152,12 @@ class Conversations(Screen[str | None]):
         current = self._current
         if current is None:
             return
-        if current.id == self.app.chat_state.messages.key:
-            self.app.say("this conversation is open; Ctrl+N begins another first", is_wrong=True)
+        if current.id == self._host.engine.state.messages.key:
+            self._host.say("this conversation is open; Ctrl+N begins another first", is_wrong=True)
             return
         await self._ask(lambda store: store.delete(current.id))
         await self._list(self.query_one("#search", Input).value)
-        self.app.say("deleted; u brings it back")
+        self._host.say("deleted; u brings it back")
 
     async def action_undo(self) -> None:
         """Bring the one that was deleted last back."""
@@ -183,7 +183,7 @@ class Conversations(Screen[str | None]):
     def action_export(self) -> None:
         """Write the one under the cursor to a file."""
         if self._current is not None:
-            self.app.export(self._current.id)
+            self._host.export(self._current.id)
 
 
 def _when(at: float) -> str:

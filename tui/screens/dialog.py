@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from localspec.sanitize import sanitize
-from localspec.tui.widgets.line import Line
+from localspec.tui.widgets.composer import Line
 
 
 class Ask(ModalScreen[str | None]):

@@ -1,8 +1,8 @@
-"""Keys and commands, made from the bindings and the table of commands: nothing is listed that is not there."""
+"""Pages to read: keys and commands, made from the bindings and the table of commands; and the engine's log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -13,7 +13,8 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from localspec.tui.commands import COMMANDS
+from localspec.chat.commands import help_rows
+from localspec.sanitize import sanitize
 from localspec.tui.provenance import LEGEND
 
 MARKS = {
@@ -27,22 +28,21 @@ MARKS = {
 
 
 class Help(Screen[None]):
-    """One long page. `sections` are titles with the classes whose bindings belong there."""
+    """One long page. `sections` are titles, each with the class whose bindings belong there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1", "dismiss", "back", show=True)]
 
-    def __init__(self, sections: Sequence[tuple[str, Sequence[type[DOMNode]]]]) -> None:
+    def __init__(self, sections: Sequence[tuple[str, type[DOMNode]]]) -> None:
         super().__init__()
         self._sections = sections
 
     def compose(self) -> ComposeResult:
         """Keys, then commands, then what the colours mean."""
         with VerticalScroll():
-            for title, classes in self._sections:
-                rows = [(each.key_display or each.key, each.description) for each in _bindings(classes)]
+            for title, cls in self._sections:
+                rows = [(each.key_display or each.key, each.description) for each in _bindings(cls)]
                 yield Static(_table(title, rows), markup=False, classes="help")
-            rows = [(command.usage, command.help) for command in COMMANDS.values()]
-            yield Static(_table("Commands, typed as a message", rows), markup=False, classes="help")
+            yield Static(_table("Commands, typed as a message", help_rows()), markup=False, classes="help")
             yield Static(_marks(), markup=False, classes="help")
         yield Footer(compact=True, show_command_palette=False)
 
@@ -51,16 +51,38 @@ class Help(Screen[None]):
         self.query_one(VerticalScroll).focus()
 
 
-def _bindings(classes: Iterable[type[DOMNode]]) -> list[Binding]:
-    """Return the bindings of classes, those with several keys once."""
+class LogScreen(Screen[None]):
+    """The last lines of llama.cpp and the worker."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f12", "dismiss", "back", show=True)]
+
+    def __init__(self, log: str) -> None:
+        super().__init__()
+        self._log = log
+
+    def compose(self) -> ComposeResult:
+        """A title and the lines."""
+        yield Static(Content.styled(" The engine's log", "bold"), classes="title", markup=False)
+        with VerticalScroll():
+            yield Static(Content(sanitize(self._log) or "it has said nothing"), markup=False, classes="help")
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin at the end, which is what one looks for."""
+        scroll = self.query_one(VerticalScroll)
+        scroll.focus()
+        scroll.scroll_end(animate=False)
+
+
+def _bindings(cls: type[DOMNode]) -> list[Binding]:
+    """Return the bindings of a class, those with several keys once."""
     found: dict[tuple[str, str], Binding] = {}
-    for cls in classes:
-        for declared in cls.__dict__.get("BINDINGS", ()):
-            binding = declared if isinstance(declared, Binding) else Binding(*declared)
-            if binding.description:
-                keys = [each.key for each in Binding.make_bindings([binding])]
-                shown = Binding(keys[0], binding.action, binding.description, key_display=_shown(binding, keys))
-                found[binding.action, binding.description] = shown
+    for declared in cls.__dict__.get("BINDINGS", ()):
+        binding = declared if isinstance(declared, Binding) else Binding(*declared)
+        if binding.description:
+            keys = [each.key for each in Binding.make_bindings([binding])]
+            shown = Binding(keys[0], binding.action, binding.description, key_display=_shown(binding, keys))
+            found[binding.action, binding.description] = shown
     return list(found.values())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,13 +21,12 @@ from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
 from localspec.models.store import NotCachedError, PairRef
 from localspec.sanitize import sanitize
-from localspec.tui.chat_state import ChatState
 from localspec.tui.download_panel import drawn
 from localspec.tui.downloads import Download
+from localspec.tui.host import Host
 from localspec.tui.pair_fits import Memory, this_machine
 from localspec.tui.pair_rows import cells, columns_of, compared, described
-from localspec.tui.shared import Shared
-from localspec.tui.widgets.line import Line
+from localspec.tui.widgets.composer import Line
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
@@ -37,7 +35,6 @@ REST = 0.2  # seconds a row is looked at before its files are
 class PairsScreen(Screen[None]):
     """Typing filters; Enter uses what is chosen, or any pair that is written down whole."""
 
-    app: Shared
     CSS_PATH = "pairs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
@@ -49,11 +46,9 @@ class PairsScreen(Screen[None]):
         Binding("pagedown", "move(10)", "page down", show=False),
     ]
 
-    def __init__(
-        self, chat_state: ChatState, survey: Callable[[], Memory] = this_machine, folder: Path | None = None
-    ) -> None:
+    def __init__(self, host: Host, survey: Callable[[], Memory] = this_machine, folder: Path | None = None) -> None:
         super().__init__()
-        self.chat_state = chat_state
+        self._host = host
         self._survey = survey
         self._folder = folder
         self._memory = Memory()
@@ -142,7 +137,7 @@ class PairsScreen(Screen[None]):
 
     def action_use(self) -> None:
         """Use the row, or what is written; agree to the download that was asked about."""
-        download = self.app.download
+        download = self._host.download
         if download is not None and download.phase == "planned":
             download.begin()
             self._draw_download()
@@ -175,40 +170,39 @@ class PairsScreen(Screen[None]):
 
     def action_cancel(self) -> None:
         """Give up the download; what has come is kept."""
-        if self.app.download is not None:
-            self.app.download.cancel()
+        if self._host.download is not None:
+            self._host.download.cancel()
 
     def action_back(self) -> None:
         """Decline a download that was asked about; otherwise go back to the chat, whatever is on its way."""
-        download = self.app.download
+        download = self._host.download
         if download is not None and download.phase in ("asking", "planned"):
             download.cancel()
         else:
             self.dismiss()
 
     def _switch(self, pair: PairRef) -> None:
-        draft = None if pair.draft is None else str(pair.draft.absolute())
-        settings = replace(self.chat_state.settings, target=str(pair.target.absolute()), draft=draft, name=pair.name)
+        engine = self._host.engine
         try:
-            self.chat_state.switch_pair(settings)
+            engine.switch_pair(engine.settings_for(pair))
         except LocalspecError as error:
             self._fail(error)
             return
-        self.app.say(sanitize(f"loading {pair.name}"))
+        self._host.say(sanitize(f"loading {pair.name}"))
         self.dismiss()
 
     def _ask(self, ref: str, missing: NotCachedError) -> None:
         """Ask the hub what it would take, unless something is on its way or the network is not to be used."""
-        download = self.app.download
+        download = self._host.download
         if download is not None and not download.is_over:
             self._fail(NotFoundError(f"{missing.message}; one download at a time", hint="Ctrl+X cancels the other"))
-        elif must_stay_offline() or self.app.form.is_on("offline"):
+        elif must_stay_offline() or self._host.form.is_on("offline"):
             self._fail(NotFoundError(f"{missing.message}, and the network is not to be used", hint=missing.hint))
         else:
             self._error = None
-            self.app.download = Download(ref, missing.wanted)
-            self.app.download.start()
-            self.app.watch_download()
+            self._host.download = Download(ref, missing.wanted)
+            self._host.download.start()
+            self._host.watch_download()
             self._draw_download()
 
     def _fail(self, error: LocalspecError) -> None:
@@ -253,7 +247,7 @@ class PairsScreen(Screen[None]):
             about.update(described(self.chosen, self._memory, self._verdict))
 
     def _draw_download(self) -> None:
-        drawer, download = self.query_one("#drawer", Static), self.app.download
+        drawer, download = self.query_one("#drawer", Static), self._host.download
         drawer.display = download is not None
         if download is not None:
             drawer.update(drawn(download, self.size.width - 2))

@@ -13,13 +13,13 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
+from localspec.chat.message_tree import MessageTree
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.request import Message, Request
-from localspec.tui.chat_state import ChatState
+from localspec.tui.host import Host
 from localspec.tui.race import Running
-from localspec.tui.shared import Shared
 from localspec.tui.widgets.card import card
-from localspec.tui.widgets.line import Line
+from localspec.tui.widgets.composer import Line
 from localspec.tui.worker_thread import Ended
 from localspec.ui.summary import percent
 from localspec.worker.client import Worker
@@ -51,7 +51,6 @@ class Lane(Vertical):
 class RaceScreen(Screen[None]):
     """Runs a race when it is opened with a question, and whenever Enter is pressed."""
 
-    app: Shared
     CSS_PATH = "race.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "stop, back"),
@@ -59,10 +58,11 @@ class RaceScreen(Screen[None]):
         Binding("f5", "again(6)", "six rounds"),
     ]
 
-    def __init__(self, chat_state: ChatState, question: str, messages: tuple[Message, ...]) -> None:
+    def __init__(self, host: Host, question: str, messages: tuple[Message, ...]) -> None:
         """`messages` are what the chat would send for `question`; another question goes without them."""
         super().__init__()
-        self.chat_state = chat_state
+        self._host = host
+        self._engine = host.engine
         self._question = question
         self._messages = messages
         self.running: Running | None = None
@@ -100,12 +100,12 @@ class RaceScreen(Screen[None]):
         written = self.query_one(Line).value
         if not written.strip() or (self.running is not None and not self.running.is_over):
             return
-        worker_thread = self.chat_state.worker_thread
-        if worker_thread.is_stopping or self.chat_state.answering is not None:
-            self.app.say("the engine is busy")
+        worker_thread = self._engine.worker_thread
+        if worker_thread.is_stopping or self._engine.state.answering is not None:
+            self._host.say("the engine is busy")
             return
         if worker_thread.worker.pid is None and not worker_thread.is_busy:  # it died, or was never started
-            worker_thread.load(self.chat_state.settings)
+            worker_thread.load(self._engine.state.settings)
         self.running = running = Running(self._request(written), rounds)
         self._job = worker_thread.run(lambda: running.job(cast(Worker, worker_thread.worker)))
         self._draw()
@@ -116,7 +116,7 @@ class RaceScreen(Screen[None]):
             self.dismiss()
         else:
             self.running.is_stopped = True
-            self.app.stop_job()
+            self._host.stop_job()
             self._draw()
 
     def _request(self, written: str) -> Request:
@@ -124,9 +124,8 @@ class RaceScreen(Screen[None]):
         messages = self._messages if is_asked else ()
         if not messages:
             text = self._question if is_asked else written.strip()
-            system = [] if not self.chat_state.messages.system else [Message("system", self.chat_state.messages.system)]
-            messages = (*system, Message("user", text))
-        request = self.chat_state.request
+            messages = MessageTree(self._engine.state.messages.system).messages_with(text)
+        request = self._engine.state.request
         return replace(request, messages=messages, max_tokens=request.max_tokens or N, details=False, shorten=True)
 
     def _tick(self) -> None:
@@ -134,7 +133,7 @@ class RaceScreen(Screen[None]):
         running = self.running
         if running is None:
             return
-        for item in self.chat_state.worker_thread.take(self._job):
+        for item in self._engine.worker_thread.take(self._job):
             if isinstance(item, Ended):
                 running.end(item.error)
         state = f"{running.doing}{running.is_over}{running.is_stopped}" + "".join(

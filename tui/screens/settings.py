@@ -18,9 +18,9 @@ from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.settings.config_file import config_file
 from localspec.tui.form import THEME, Form
-from localspec.tui.shared import Shared
+from localspec.tui.host import Host
 from localspec.tui.themes import DARK, LIGHT
-from localspec.tui.widgets.line import Line
+from localspec.tui.widgets.composer import Line
 
 THEMES = {"dark": DARK, "light": LIGHT}
 
@@ -57,7 +57,6 @@ class Field(Horizontal):
 class SettingsScreen(Screen[None]):
     """Enter or leaving a field takes its value; Ctrl+S writes what is new into config.toml."""
 
-    app: Shared
     CSS_PATH = "settings.tcss"
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -68,8 +67,9 @@ class SettingsScreen(Screen[None]):
         Binding("ctrl+r", "reset", "default", priority=True),
     ]
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, host: Host, form: Form) -> None:
         super().__init__()
+        self._host = host
         self.form = form
 
     def compose(self) -> ComposeResult:
@@ -128,14 +128,14 @@ class SettingsScreen(Screen[None]):
         try:
             names = self.form.keep()
         except LocalspecError as error:
-            self.app.say(sanitize(f"{error.message}; try: {error.hint}"), is_wrong=True)
+            self._host.say(sanitize(f"{error.message}; try: {error.hint}"), is_wrong=True)
             return
         for field in self.query(Field):
             self._tell(field)
         kept = ", ".join(names) or "nothing new"
         over = self.form.overruled(names)
         more = f"; {', '.join(over)}: the environment or the command line still wins" if over else ""
-        self.app.say(sanitize(f"{kept}: kept in {config_file()}{more}"))
+        self._host.say(sanitize(f"{kept}: kept in {config_file()}{more}"))
 
     def action_reset(self) -> None:
         """Give the field that has the keyboard its default."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from textual.content import Content
@@ -76,3 +77,14 @@ def _right(top: Top) -> Content:
 
 def _size(n: int) -> str:
     return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.0f} MB"
+
+
+def resident(pid: int | None) -> int:
+    """Return the resident size of a process in bytes, 0 where the system does not say."""
+    if pid is None:
+        return 0
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

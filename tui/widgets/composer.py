@@ -1,4 +1,6 @@
-"""Where messages are written. Enter sends; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter.
+"""Where a person writes: messages, and lines of forms.
+
+Enter sends a message; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter.
 
 What is pasted never sends anything, and a large paste becomes a chip in the text: a text area of 200 KB takes most of
 a second for every key. So does what a small one has of characters that show nothing. A chip is sent as what it stands
@@ -14,7 +16,9 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import TextArea
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
+from textual.widgets.input import Selection
 from textual.widgets.text_area import Edit, EditResult
 
 from localspec.sanitize import sanitize
@@ -23,6 +27,26 @@ LONG = 2048  # characters of a paste that become a chip
 MANY = 12  # lines of it
 HISTORY = 500
 NEWLINES = ("shift+enter", "ctrl+j", "alt+enter")
+
+
+class Line(Input):
+    """An input of one line, whose text is safe to show, whoever wrote it."""
+
+    def validate_value(self, value: str) -> str:
+        """Return the text as it can be shown in one line."""
+        return sanitize(value).replace("\n", " ")
+
+
+def taken(widget: Widget | None) -> str:
+    """Return the selected text of a widget that is written in, and unselect it: the screen does not know of it."""
+    if not isinstance(widget, Input | TextArea):
+        return ""
+    text = widget.selected_text
+    if isinstance(widget, TextArea):
+        widget.move_cursor(widget.cursor_location)
+    else:
+        widget.selection = Selection.cursor(widget.cursor_position)
+    return text
 
 
 class Composer(TextArea):
@@ -40,7 +64,7 @@ class Composer(TextArea):
         Binding("end", "end", show=False),
         Binding("f6", "screen.speculation", show=False),
         Binding("f7", "screen.copy", show=False),
-        Binding("ctrl+f", "app.attach", show=False),
+        Binding("ctrl+f", "app.open('attach')", show=False),
     ]
 
     @dataclass
@@ -120,6 +144,7 @@ class Composer(TextArea):
         text = self.message
         if text.strip():
             self.post_message(self.Sent(text))
+            self.clear_sent()  # at once: the next key may be here before the message is dealt with
 
     def clear_sent(self) -> None:
         """Empty the area; Up brings back what stood there, sent or not."""
@@ -129,6 +154,10 @@ class Composer(TextArea):
         self._at, self._draft = len(self.sent), ""
         self._pasted.clear()
         self.text = ""
+
+    def put_back(self, text: str) -> None:
+        """Put a text back that was not sent, before what was written since."""
+        self.fill(f"{text}\n{self.message}" if text and self.text else text or self.message)
 
     def action_newline(self) -> None:
         """Begin a line."""

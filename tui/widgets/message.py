@@ -13,11 +13,10 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from localspec.conversations.records import USER
+from localspec.chat.message_tree import Node
+from localspec.conversations.records import INTERRUPTED, USER
 from localspec.sanitize import sanitize
-from localspec.tui.message_tree import Node
 from localspec.tui.provenance import View, legend, marked
-from localspec.tui.thinking import Thought, split
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import Reply
 from localspec.ui.summary import is_slower, stats_line
@@ -25,7 +24,31 @@ from localspec.ui.summary import is_slower, stats_line
 FOLDED = 16  # lines of a user's message that are shown
 LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes
 RARELY = 20  # pieces of a longer one between two drawings
-_STATES = {"interrupted": "stopped", "failed": "failed", "streaming": "…"}
+_ENDS = {INTERRUPTED: "stopped", "timeout": "stopped", "error": "failed", None: "…"}
+OPEN, CLOSE = "<think>", "</think>"  # around the reasoning
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """An answer in its two parts. `is_open` while the reasoning has not ended."""
+
+    reasoning: str
+    answer: str
+    is_open: bool = False
+
+
+def split(text: str) -> Thought:
+    """Separate reasoning and answer. Some templates open the thought themselves, so </think> may come alone."""
+    start = text.lstrip()
+    if start.startswith(OPEN):
+        inside, closed, after = start[len(OPEN) :].partition(CLOSE)
+        return Thought(inside.strip("\n"), after.lstrip("\n"), is_open=not closed)
+    before, closed, after = text.partition(CLOSE)
+    if closed and OPEN not in before:
+        return Thought(before.strip("\n"), after.lstrip("\n"))
+    if start and OPEN.startswith(start):  # the tag itself is still coming
+        return Thought("", "", is_open=True)
+    return Thought("", text)
 
 
 class Spoken(Vertical, can_focus=True):
@@ -37,7 +60,7 @@ class Spoken(Vertical, can_focus=True):
         Binding("r", "want('again')", "again"),
         Binding("enter", "want('inspect')", "passes"),
         Binding("f", "want('fork')", "fork", show=False),
-        Binding("x", "app.export", "export", show=False),
+        Binding("x", "app.open('export')", "export", show=False),
         Binding("left_square_bracket", "want('back')", "branch before", show=False),
         Binding("right_square_bracket", "want('on')", "next branch", show=False),
         Binding("c", "code", "copy the next code block", show=False),
@@ -70,8 +93,8 @@ class Spoken(Vertical, can_focus=True):
         n, count = self.branch
         if count > 1:
             parts.append((f"  ‹ {n}/{count} ›", "$accent"))
-        if self.entry.status in _STATES:
-            parts.append((f"  {_STATES[self.entry.status]}", "$warning" if self.entry.status != "streaming" else ""))
+        if self.entry.finish in _ENDS:
+            parts.append((f"  {_ENDS[self.entry.finish]}", "$warning" if self.entry.finish is not None else ""))
         return Content.assemble(*parts)
 
     def action_want(self, what: str) -> None:

@@ -1,4 +1,7 @@
-"""The files of /save and /load: the turns of a path as JSON, which other programs can read and write."""
+"""Files of a conversation: the one that /save writes and /load reads, and documents for people (/export).
+
+The first holds the turns of a path as JSON, which other programs can read and write.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.conversations.records import USER, Message
+from localspec.chat.message_tree import Node
+from localspec.conversations.export import FORMATS, markdown, page, to_wire
+from localspec.conversations.records import USER
+from localspec.conversations.store import Store
 from localspec.errors import IntegrityError, NotFoundError, UsageError
 from localspec.ui.files import write_whole
 
@@ -33,7 +39,7 @@ class Saved:
     turns: tuple[Turn, ...]
 
 
-def turns(path: Sequence[Message]) -> tuple[Turn, ...]:
+def turns(path: Sequence[Node]) -> tuple[Turn, ...]:
     """Return the turns of a path, in which a message may be without an answer."""
     made = []
     for i, message in enumerate(path):
@@ -61,6 +67,33 @@ def load(path: Path) -> Saved:
         return Saved(_text_or_none(made["system"]), said)
     except (KeyError, TypeError):
         raise IntegrityError(f"{path} is a damaged localspec chat", hint="/load another file") from None
+
+
+def exported(store: Store, conversation: str, leaf: int | None, form: str) -> str:
+    """Return a conversation as md, html or json: the path to `leaf`, in JSON the whole tree."""
+    found = store.get(conversation)
+    if form == "json":
+        return json.dumps(to_wire(found, store.messages(conversation)), indent=1) + "\n"
+    return (page if form == "html" else markdown)(found, store.path(leaf))
+
+
+def write_export(
+    store: Store, conversation: str, leaf: int | None, path: Path, form: str | None, *, hint: str, force: bool = False
+) -> None:
+    """Write a conversation to `path`, which must not exist unless `force`; `form` None is what its name ends in."""
+    form = form or form_of(path)
+    if os.path.exists(path) and not (force and path.is_file()):
+        raise UsageError(f"{path} exists", hint=hint)
+    write_whole(path, exported(store, conversation, leaf, form), hint=hint)
+
+
+def form_of(path: Path) -> str:
+    """Return the form that a file's name asks for, Markdown where it does not say."""
+    ending = path.suffix.lower().removeprefix(".")
+    ending = {"markdown": "md", "txt": "md", "htm": "html", "": "md"}.get(ending, ending)
+    if ending not in FORMATS:
+        raise UsageError(f"{path.name} ends in none of .md, .html and .json", hint="--format md, or another name")
+    return ending
 
 
 def _read(path: Path) -> dict[str, Any]:

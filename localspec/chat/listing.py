@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from localspec.chat.message_tree import Node
 from localspec.conversations.records import SENT, USER, Conversation, Hit, Message
 from localspec.sanitize import one_line, sanitize
 
@@ -36,7 +37,7 @@ def about(conversation: Conversation) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def said(path: Sequence[Message]) -> list[str]:
+def said(path: Sequence[Message | Node]) -> list[str]:
     """Return what was said, with labels; an answer that was cut short says so."""
     lines = []
     for message in path:
@@ -44,6 +45,12 @@ def said(path: Sequence[Message]) -> list[str]:
         if message.finish not in (SENT, "stop", "length"):
             lines.append(f"({one_line(message.finish or 'still being written')})")
     return lines
+
+
+def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a line for each pair of a name and a text, the texts in one column."""
+    width = max(len(name) for name, _ in rows)
+    return [f"  {name:<{width}}  {text}" for name, text in rows]
 
 
 def when(seconds: float) -> str:

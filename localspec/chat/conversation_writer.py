@@ -1,35 +1,52 @@
-"""The conversation on disk while it happens: every change goes to the store in a thread of its own, in order.
+"""The conversation on disk while it happens: every change goes to the store, in order.
 
-The store may wait for the disk or for another process, and the screen must not. Invariants: what is handed over is
-written in the order in which it happened, and a store that fails costs the saving and never the conversation.
+The store may wait for the disk or for another process. A screen must not, so for it a thread of its own writes; without
+a screen the caller writes. Invariants: changes are written in the order in which they happened, and a store that fails
+costs the saving and never the conversation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from localspec.chat.message_tree import MessageTree, Node
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
 from localspec.errors import InternalError, LocalspecError, NotFoundError
-from localspec.tui.message_tree import MessageTree, Node
 
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 RECENT = 20  # conversations whose messages Up brings back
-_REASONS = {"done": "stop", "interrupted": "interrupted", "failed": "error"}
+_IN_THE_MESSAGE = ("text", "session")  # of the figures of an answer: its message has them itself
+
+
+class _AtOnce(Executor):
+    """Runs a call before `submit` returns."""
+
+    def submit(
+        self, call: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        done: Future[Result] = Future()
+        try:
+            done.set_result(call(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
 
 class ConversationWriter:
-    """Writes what happens in a dialogue to `store`. A conversation is made with its first message."""
+    """Writes the changes of a conversation to `store`, which makes the conversation with its first message."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, in_background: bool = True) -> None:
         self.is_saved = store.is_saved
         self._store = store
-        self._thread = ThreadPoolExecutor(1, "conversation writer")
+        self._thread = ThreadPoolExecutor(1, "conversation writer") if in_background else _AtOnce()
         self._is_broken = False
-        self._troubles: list[LocalspecError] = []
+        trouble = store.trouble()  # of opening it
+        self._troubles: list[LocalspecError] = [] if trouble is None else [trouble]
 
     def say(self, messages: MessageTree, entry: Node, pair: str) -> None:
         """Keep a message: a user's is complete, an answer is open for `append`.
@@ -53,10 +70,12 @@ class ConversationWriter:
         if text:
             self._do(lambda: self._store.append_text(_key(entry), text))
 
-    def finish(self, entry: Node, reason: str | None, stats: dict[str, Any] | None) -> None:
-        """Keep that an answer has ended, why, and its figures."""
-        told = reason or _REASONS[entry.status]
-        self._do(lambda: self._store.finish(_key(entry), told, stats))
+    def finish(self, entry: Node, stats: dict[str, Any] | None) -> None:
+        """Keep that an answer has ended, why, and its figures: the object of --json."""
+        reason = entry.finish
+        assert reason is not None, "it has ended"
+        kept = stats and {name: value for name, value in stats.items() if name not in _IN_THE_MESSAGE}
+        self._do(lambda: self._store.finish(_key(entry), reason, kept))
 
     def look_at(self, messages: MessageTree) -> None:
         """Keep which path is looked at."""
@@ -81,7 +100,7 @@ class ConversationWriter:
         self._do(write)
 
     def ask(self, question: Callable[[Store], Result]) -> Future[Result]:
-        """Ask the store something, after all that was handed over before."""
+        """Ask the store something, after every change so far is written."""
         return self._thread.submit(question, self._store)
 
     def trouble(self) -> LocalspecError | None:
@@ -132,7 +151,7 @@ def _key(entry: Node) -> int:
 
 
 def sent_before(store: Store) -> list[str]:
-    """Return what a person said in the latest conversations, the latest last."""
+    """Return the messages of the user in the latest conversations, the latest last."""
     sent: list[str] = []
     for conversation in reversed(store.conversations(RECENT)):
         sent += [message.text for message in store.messages(conversation.id) if message.role == USER]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from localspec.chat.message_tree import MessageTree, Node
 from localspec.conversations.records import ASSISTANT, USER
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
-from localspec.tui.message_tree import MessageTree, Node
 from localspec.ui.editor import edited
 
 
@@ -49,7 +49,7 @@ def test_what_got_no_answer_is_not_sent() -> None:
 
 def test_a_hidden_message_stays_a_branch() -> None:
     messages = talked("a", "b", "c")
-    messages.hide(messages.path()[-1])
+    messages.go_to(messages.path()[1])
     assert said(messages) == ["a", "b"]
     messages.add(USER, "C", parent=messages.path()[-1])
     assert len(messages.siblings(messages.path()[-1])) == 2
@@ -64,10 +64,9 @@ def test_a_tree_comes_back_as_it_was_kept() -> None:
         store.append_text(answer.id, f"b{answer.id}")
         store.finish(answer.id, reason)
     store.set_leaf(kept.id, answers[0].id)
-    now = store.get(kept.id)
-    messages = MessageTree.restored(store.messages(kept.id), system=now.system, key=now.id, leaf=now.leaf)
+    messages = MessageTree.restored(store.get(kept.id), store.messages(kept.id))
     assert said(messages) == ["a", f"b{answers[0].id}"]
-    assert [each.status for each in messages.siblings(messages.path()[-1])] == ["done", "interrupted"]
+    assert [each.finish for each in messages.siblings(messages.path()[-1])] == ["stop", "interrupted"]
     assert messages.key == kept.id
 
 
@@ -79,7 +78,7 @@ def test_what_was_taken_back_stays_so(n_left: int) -> None:
         made = store.add_message(kept.id, line[-1] if line else None, ASSISTANT if n % 2 else USER, text)
         line.append(store.finish(made.id, "stop").id if n % 2 else made.id)
     store.set_leaf(kept.id, [None, *line][n_left])
-    messages = MessageTree.restored(store.messages(kept.id), system=None, key=kept.id, leaf=store.get(kept.id).leaf)
+    messages = MessageTree.restored(store.get(kept.id), store.messages(kept.id))
     assert said(messages) == ["a", "b", "c", "d"][:n_left]
     again = messages.add(USER, "new", parent=messages.path()[-1] if n_left else None)
     assert len(messages.siblings(again)) == (1 if n_left == 4 else 2), "nothing is lost"

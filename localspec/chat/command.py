@@ -1,0 +1,175 @@
+"""A command of a chat: how it is written down, what it may ask of the chat that shows it, and how a line is read.
+
+A command may wait for the store, so it is `async`. The line chat, which never waits, runs it in one step.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from localspec.chat.message_tree import Node
+from localspec.chat.state import ChatState
+from localspec.errors import UsageError
+from localspec.settings.request import LoadSettings
+from localspec.ui.stats import Stats
+
+Result = TypeVar("Result")
+
+
+class Chat(Protocol):
+    """A renderer of a chat, as the commands see it."""
+
+    @property
+    def state(self) -> ChatState:
+        """What the commands change."""
+
+    @property
+    def stats(self) -> Stats | None:
+        """The figures of the last answer."""
+
+    def is_answering(self) -> bool:
+        """Whether an answer is being written; the renderer then says so."""
+
+    async def open_screen(self, name: str) -> bool:
+        """Open the screen that a command without an argument has; False where there are no screens."""
+
+    async def tell(self, text: str) -> None:
+        """Say what a command has done."""
+
+    async def show(self, lines: Sequence[str]) -> None:
+        """Show a list."""
+
+    async def warn(self, text: str) -> None:
+        """Say what is wrong but stops nothing."""
+
+    async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
+        """The path is another one now: draw it, or say `text`. A composer gets the words of `unsaid`."""
+
+    async def show_path(self) -> None:
+        """Show what was said."""
+
+    async def answer(self, asked: Node) -> None:
+        """Answer a message."""
+
+    async def wait(self, answer: Future[Result]) -> Result:
+        """Wait for an answer of the store."""
+
+    async def rewrite(self, asked: Node) -> str | None:
+        """Let a person write a message anew; None if it is sent elsewhere."""
+
+    async def copy(self, text: str, what: str) -> None:
+        """Copy to the clipboard, and say how."""
+
+    async def find_pair(self, pair: str) -> LoadSettings:
+        """Return how to load a pair that is named."""
+
+    async def load(self, settings: LoadSettings) -> None:
+        """Let another pair answer, after the state was checked."""
+
+    async def restart(self) -> None:
+        """Start the engine anew."""
+
+    async def race(self) -> None:
+        """Answer the last message plainly and with speculation."""
+
+    async def toggle_tokens(self) -> None:
+        """Show where each token comes from, or do not."""
+
+    async def leave(self) -> None:
+        """End the chat."""
+
+
+Act = Callable[[Chat, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. `act` gets the chat and the argument, "" without one.
+
+    `screen` opens in a full-screen chat where no argument is given. `needs_rest`: not while an answer is being written.
+    """
+
+    name: str
+    argument: str  # as help shows it
+    help: str
+    act: Act
+    aliases: tuple[str, ...] = ()
+    screen: str = ""
+    needs_rest: bool = False
+
+    @property
+    def usage(self) -> str:
+        """How it is typed."""
+        return f"/{self.name} {self.argument}".rstrip()
+
+    @property
+    def description(self) -> str:
+        """Its help, with the other names that it has."""
+        also = ", ".join(f"/{alias}" for alias in self.aliases)
+        return f"{self.help} (also: {also})" if also else self.help
+
+
+class Table:
+    """Commands by name and alias, in the order of their registration."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Command] = {}
+        self.commands: list[Command] = []
+
+    def command(
+        self, usage: str, help: str, *, aliases: str = "", screen: str = "", needs_rest: bool = False
+    ) -> Callable[[Act], Act]:
+        """Register the function below as the command that `usage` shows: its name, and its argument if it has one."""
+        name, _, argument = usage.removeprefix("/").partition(" ")
+
+        def register(act: Act) -> Act:
+            made = Command(name, argument, help, act, tuple(aliases.split()), screen, needs_rest)
+            for each in (name, *made.aliases):
+                assert each not in self._named, f"/{each} is registered twice"
+                self._named[each] = made
+            self.commands.append(made)
+            return act
+
+        return register
+
+    def is_command(self, text: str) -> bool:
+        """Whether a message is a command: one line, or several that begin with the name of a command.
+
+        Source code begins with a slash as often as not.
+        """
+        return not text.startswith("//") and self._has_slash(text)
+
+    def literal(self, text: str) -> str:
+        """Return the words of a message that is no command: // is one slash where that would begin one."""
+        return text[1:] if text.startswith("//") and self._has_slash(text[1:]) else text
+
+    async def run(self, chat: Chat, line: str) -> None:
+        """Run the command that `line` holds; raises UsageError for one that does not exist."""
+        command, argument = self.find(line)
+        if command.needs_rest and chat.is_answering():
+            return
+        if command.screen and not argument and await chat.open_screen(command.screen):
+            return
+        await command.act(chat, argument)
+
+    def find(self, line: str) -> tuple[Command, str]:
+        """Return the command that `line` names and its argument; raises UsageError for one that does not exist."""
+        name, _, argument = line.strip()[1:].partition(" ")
+        command = self._named.get(name.lower())
+        if command is None:
+            near = difflib.get_close_matches(name.lower(), self._named, n=1)
+            hint = f"/{near[0]}" if near else "/help"
+            raise UsageError(f"there is no command /{name}", hint=f"{hint}, or // to send a slash")
+        return command, argument.strip()
+
+    def _has_slash(self, text: str) -> bool:
+        is_one_line = "\n" not in text.strip()
+        return text.startswith("/") and (is_one_line or text[1:].split(" ", 1)[0].lower() in self._named)
+
+
+TABLE = Table()
+command = TABLE.command

@@ -1,0 +1,75 @@
+"""The table of all commands, and those about the last answer and the engine.
+
+The `*_commands` modules register the others. A new command is one function in one of these files.
+"""
+
+from __future__ import annotations
+
+from localspec.chat import conversation_commands, message_commands, settings_commands
+from localspec.chat.command import TABLE, Chat, command
+from localspec.chat.listing import in_columns
+from localspec.errors import UsageError
+from localspec.ui.summary import table
+
+__all__ = ["FAMILIES", "TABLE", "help_rows"]
+
+FAMILIES = (settings_commands, message_commands, conversation_commands)
+OTHERS = (
+    ("\\ at the end", 'go on in the next line; in the line chat also """ before and after'),
+    ("//...", "send a message that begins with a slash"),
+)
+
+
+def help_rows() -> list[tuple[str, str]]:
+    """Return every command as it is typed, with its help."""
+    return [*((each.usage, each.description) for each in TABLE.commands), *OTHERS]
+
+
+@command("/stats", "every number of the last answer")
+async def show_stats(chat: Chat, _argument: str) -> None:
+    """Show the figures of the last answer."""
+    if chat.stats is None:
+        await chat.tell("nothing was answered yet")
+    else:
+        await chat.show(table(chat.stats).split("\n"))
+
+
+@command("/race", "answer the last message plainly, too: how much faster?", needs_rest=True)
+async def race(chat: Chat, _argument: str) -> None:
+    """Answer the last message plainly and with speculation."""
+    if chat.state.messages.question() is None:
+        raise UsageError("there is nothing to answer in a race", hint="send a message first")
+    await chat.race()
+
+
+@command("/tokens", "show where each token comes from")
+async def toggle_tokens(chat: Chat, _argument: str) -> None:
+    """Show where each token comes from, or do not."""
+    await chat.toggle_tokens()
+
+
+@command("/regen", "answer the last message again", needs_rest=True)
+async def regenerate(chat: Chat, _argument: str) -> None:
+    """Answer the last message again; the answer that it has stays, as another branch."""
+    question = chat.state.messages.question()
+    if question is None:
+        raise UsageError("there is nothing to answer again", hint="send a message first")
+    await chat.answer(chat.state.ask_again(question))
+
+
+@command("/restart", "start the engine anew", needs_rest=True)
+async def restart(chat: Chat, _argument: str) -> None:
+    """Start the engine anew."""
+    await chat.restart()
+
+
+@command("/help", "keys and commands", aliases="?", screen="help")
+async def show_help(chat: Chat, _argument: str) -> None:
+    """List the commands."""
+    await chat.show(in_columns(help_rows()))
+
+
+@command("/bye", "leave the chat", aliases="exit quit q")
+async def leave(chat: Chat, _argument: str) -> None:
+    """End the chat."""
+    await chat.leave()

@@ -1,0 +1,196 @@
+"""Commands about conversations: new, list, search, resume, fork, title, delete, and files of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from localspec.chat.command import Chat, command
+from localspec.chat.conversation_files import Saved, load, save, turns, write_export
+from localspec.chat.listing import about, count, hits, rows
+from localspec.chat.message_tree import MessageTree, Node
+from localspec.conversations.records import Conversation
+from localspec.conversations.store import Store
+from localspec.errors import UsageError
+from localspec.sanitize import one_line
+from localspec.settings.method_options import whole
+from localspec.settings.request import typed_path
+
+N = 20  # conversations of a list
+
+
+@command("/new", "begin a new conversation", aliases="clear", needs_rest=True)
+async def begin(chat: Chat, _argument: str) -> None:
+    """Begin a conversation under the same system message."""
+    chat.state.begin()
+    await chat.moved("a new conversation")
+
+
+@command("/list [N]", "the conversations used last", screen="conversations")
+async def show_list(chat: Chat, argument: str) -> None:
+    """List conversations with numbers for /resume; 0 is all, as for `localspec logs -n`."""
+    n = whole(argument) if argument else N
+    if n is None:
+        raise UsageError(f"{argument!r} is no number of conversations", hint="/list, /list 50, or /list 0 for all")
+    found = await chat.wait(chat.state.writer.ask(lambda store: store.conversations(n or -1)))
+    _remember(chat, found)
+    lines = rows(found, numbered=True, here=chat.state.messages.key)
+    await chat.show(lines or ["  there are no conversations yet"])
+
+
+@command("/search WORDS", "find messages in all conversations", screen="conversations")
+async def search(chat: Chat, argument: str) -> None:
+    """List the messages with all of these words, with numbers for /resume."""
+    if not argument:
+        raise UsageError("there is nothing to search for", hint="/search WORDS")
+    found = await chat.wait(chat.state.writer.ask(lambda store: store.search(argument, N)))
+    _remember(chat, [hit.conversation for hit in found])
+    await chat.show(hits(found, numbered=True) or ["  nothing was found"])
+
+
+@command("/resume [N|ID]", "go on with another conversation", screen="conversations", needs_rest=True)
+async def resume(chat: Chat, argument: str) -> None:
+    """Go on with another conversation; the pair stays."""
+    if not argument:
+        await show_list(chat, "")
+        if chat.state.listed:
+            await chat.tell("/resume NUMBER goes on with one of them")
+        return
+    found = await _named(chat, argument)
+    await open_conversation(chat, found.id)
+
+
+@command("/fork", "go on in a copy of this conversation", needs_rest=True)
+async def fork(chat: Chat, _argument: str) -> None:
+    """Go on in a copy; the conversation so far stays as it is."""
+    path = chat.state.messages.path()
+    if not path:
+        raise UsageError("there is nothing to fork yet", hint="send a message first")
+    await fork_from(chat, path[-1])
+
+
+async def fork_from(chat: Chat, entry: Node) -> None:
+    """Go on in a copy of the conversation up to a message. The attachments go with it: it is the same talk."""
+
+    def copied(store: Store) -> str:
+        if entry.key is None:
+            raise UsageError("this message is not saved, so it cannot be forked", hint="/save FILE keeps it")
+        return store.fork(entry.key).id
+
+    made, attached = await chat.wait(chat.state.writer.ask(copied)), chat.state.attached
+    await _restore(chat, made)
+    chat.state.attached = attached
+    await chat.moved("")
+    await chat.tell(f"a copy, {made}, goes on from here")
+
+
+async def open_conversation(chat: Chat, key: str) -> None:
+    """Go on with a conversation of the store."""
+    found = await _restore(chat, key)
+    await chat.moved(f"{about(found)} · {count(found.n_messages)}")
+
+
+@command("/title [TEXT]", "give this conversation a title, or show it", aliases="rename")
+async def rename(chat: Chat, argument: str) -> None:
+    """Give this conversation a title, or show it."""
+    key = chat.state.messages.key
+    if key is None:
+        raise UsageError("the conversation has no messages yet", hint="send a message first")
+
+    def renamed(store: Store) -> str:
+        if argument:
+            store.rename(key, argument)
+        return store.get(key).title
+
+    await chat.tell(f"title: {one_line(await chat.wait(chat.state.writer.ask(renamed)))}")
+
+
+@command("/delete [N|ID]", "delete this conversation, or another one", needs_rest=True)
+async def delete(chat: Chat, argument: str) -> None:
+    """Delete this conversation or another one; for a week it can be brought back."""
+    key = chat.state.messages.key
+    if not argument and key is None:
+        raise UsageError("there is nothing to delete yet", hint="/delete ID; /list shows the ids")
+    found = await _named(chat, argument or key or "")
+    await chat.wait(chat.state.writer.ask(lambda store: store.delete(found.id)))
+    if found.id == key:
+        chat.state.begin()
+        await chat.moved("")
+    await chat.tell(f"deleted {found.id}; /undelete brings it back")
+
+
+@command("/undelete", "bring back the conversation that was deleted last", needs_rest=True)
+async def undelete(chat: Chat, _argument: str) -> None:
+    """Bring back the last deleted conversation, and go there if nothing has been said since."""
+    found = await chat.wait(chat.state.writer.ask(lambda store: store.undelete()))
+    if chat.state.messages.key is None:
+        await _restore(chat, found.id)
+        await chat.moved("")
+    await chat.tell(f"{about(found)} is back")
+
+
+@command("/export FILE", "write this conversation for people: .md, .html, or .json with all branches", screen="export")
+async def export(chat: Chat, argument: str) -> None:
+    """Write this conversation to a file: .md, .html or .json."""
+    messages = chat.state.messages
+    if messages.key is None:
+        raise UsageError("there is nothing to export yet", hint="send a message first")
+    path, last = _path_of(argument, "/export FILE"), messages.path()[-1:]
+
+    def write(store: Store) -> None:
+        assert messages.key is not None
+        leaf = last[0].key if last else None
+        write_export(store, messages.key, leaf, path, None, hint="/export with another name")
+
+    await chat.wait(chat.state.writer.ask(write))
+    await chat.tell(f"wrote {one_line(str(path))}")
+
+
+@command("/save FILE", "write this conversation to a file that /load reads")
+async def save_file(chat: Chat, argument: str) -> None:
+    """Write the path to a file of JSON that /load reads."""
+    path, messages = _path_of(argument, "/save FILE"), chat.state.messages
+    said = turns(messages.path())
+    save(path, Saved(messages.system, said), chat.state.settings.name)
+    await chat.tell(f"saved {count(len(said))} to {one_line(str(path))}")
+
+
+@command("/load FILE", "go on with a conversation that /save wrote", needs_rest=True)
+async def load_file(chat: Chat, argument: str) -> None:
+    """Go on with the turns of a file, in a new conversation."""
+    path = _path_of(argument, "/load FILE, or /resume for a conversation that is kept")
+    saved, state = load(path), chat.state
+    state.begin()
+    state.messages.system = saved.system
+    for turn in saved.turns:
+        asked = state.say(turn.user)
+        if turn.assistant is not None:
+            state.writer.append(state.begin_answer(asked), turn.assistant)
+            state.end_answer(turn.assistant, "stop", None)
+    await chat.moved(f"loaded {count(len(saved.turns))} from {one_line(str(path))}")
+
+
+def _path_of(argument: str, usage: str) -> Path:
+    """Return the file that is named; raises UsageError if none is."""
+    if not argument:
+        raise UsageError(f"{usage.partition(' ')[0]} needs a file", hint=usage)
+    return typed_path(argument)
+
+
+async def _restore(chat: Chat, key: str) -> Conversation:
+    """Let the chat go on with a conversation of the store, and return it."""
+    found, messages = await chat.wait(chat.state.writer.ask(lambda store: (store.get(key), store.messages(key))))
+    chat.state.open(MessageTree.restored(found, messages))
+    return found
+
+
+def _remember(chat: Chat, found: Sequence[Conversation]) -> None:
+    chat.state.listed = [each.id for each in found]
+
+
+async def _named(chat: Chat, argument: str) -> Conversation:
+    """Return the conversation that a number of the last list means, or an id or a part of one."""
+    number = whole(argument) or 0
+    listed = chat.state.listed
+    typed = listed[number - 1] if 1 <= number <= len(listed) else argument
+    return await chat.wait(chat.state.writer.ask(lambda store: store.find(typed)))

@@ -1,0 +1,120 @@
+"""Commands about the messages of this conversation: edit, take back, other branches, show, copy, attach."""
+
+from __future__ import annotations
+
+import re
+
+from localspec.chat.command import Chat, command
+from localspec.chat.listing import count, said, short
+from localspec.chat.message_tree import Node
+from localspec.conversations.records import ASSISTANT
+from localspec.errors import UsageError
+from localspec.sanitize import one_line
+from localspec.settings.method_options import whole
+
+_BLOCK = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
+
+
+@command("/edit [TEXT]", "say the last message differently; alone, in an editor", needs_rest=True)
+async def edit(chat: Chat, argument: str) -> None:
+    """Say the last message differently; the old one stays, as another branch."""
+    question = chat.state.messages.question()
+    if question is None:
+        raise UsageError("there is nothing to edit", hint="send a message first")
+    text = argument or await chat.rewrite(question)
+    if text is None:
+        return
+    if text == question.text or not text.strip():
+        await chat.tell("nothing was changed")
+    else:
+        await chat.answer(chat.state.edit(question, text))
+
+
+@command("/undo", "take back the last message and its answer", needs_rest=True)
+async def undo(chat: Chat, _argument: str) -> None:
+    """Take back the last message and its answer; /branch brings them back."""
+    question = chat.state.undo()
+    if question is None:
+        await chat.tell("there is nothing to undo")
+        return
+    names = ", ".join(one_line(each.name) for each in question.attachments)
+    more = f"; {names} goes with your next message" if names else ""
+    await chat.moved(f"taken back: {short(question.text)} (/branch brings it back){more}", unsaid=question)
+
+
+@command("/branch [N]", "the ways this conversation took; go to one", needs_rest=True)
+async def branch(chat: Chat, argument: str) -> None:
+    """Show how this conversation went, each way it took, or go to one of them."""
+    messages = chat.state.messages
+    ends, path = messages.paths(), messages.path()
+    if not argument:
+        here = {entry.id for entry in path}
+        marks = ["*" if path and end is path[-1] else " " for end in ends]
+        lines = [
+            f"{mark}{number:>3}. {_way(messages.path_to(end), here)}"
+            for number, (mark, end) in enumerate(zip(marks, ends, strict=True), 1)
+        ]
+        await chat.show(lines or ["  nothing was said yet"])
+        return
+    number = whole(argument) or 0
+    if not 1 <= number <= len(ends):
+        raise UsageError(f"there is no branch {argument!r}", hint="/branch lists them")
+    chat.state.go_to(ends[number - 1])
+    await chat.moved("")
+    await chat.show_path()
+
+
+@command("/history", "show the conversation")
+async def history(chat: Chat, _argument: str) -> None:
+    """Show what was said up to here."""
+    await chat.show_path()
+
+
+@command("/copy [N|code|all]", "copy the last answer, the Nth from the end, or its last block of code")
+async def copy(chat: Chat, argument: str) -> None:
+    """Copy an answer as it was written, the last block of code in the last one, or the conversation."""
+    path = chat.state.messages.path()
+    answers = [entry.text for entry in path if entry.role == ASSISTANT]
+    if argument == "all":
+        await chat.copy("\n\n".join(said(path)), "the conversation")
+    elif not answers:
+        raise UsageError("there is nothing to copy", hint="send a message first")
+    elif argument == "code":
+        await chat.copy(_code(answers[-1]), "its code")
+    else:
+        number = whole(argument) or 0 if argument else 1
+        if not 1 <= number <= len(answers):
+            raise UsageError(f"there is no answer {argument!r} to copy", hint="/copy, /copy 2, /copy code or /copy all")
+        await chat.copy(answers[-number], "the answer")
+
+
+@command("/read FILE", "attach a text to the next message; none takes all back", screen="attach")
+async def read(chat: Chat, argument: str) -> None:
+    """Attach a text file to the next message, or take back all that were attached."""
+    if not argument:
+        raise UsageError("/read needs a file", hint="/read FILE")
+    if argument == "none":
+        await chat.tell(chat.state.detach())
+        return
+    attachment, warnings = chat.state.attach(argument)
+    lines, name = len(attachment.text.splitlines()), one_line(attachment.name)
+    await chat.tell(f"read {lines} line{'s' * (lines != 1)} of {name}; they go with your next message")
+    for warning in warnings:
+        await chat.warn(warning)
+
+
+def _way(path: list[Node], here: set[int]) -> str:
+    """Return how a path differs from the one that is looked at: its first message of its own, and its last."""
+    first = next((entry for entry in path if entry.id not in here), None)
+    if first is None:
+        return f"here, {count(len(path))}"
+    last = "" if path[-1] is first else f" … {short(path[-1].text)}"
+    return f"from message {path.index(first) + 1} of {len(path)}: {short(first.text)}{last}"
+
+
+def _code(answer: str) -> str:
+    """Return the last block of code in an answer; one that is not closed goes to the end."""
+    blocks = _BLOCK.findall(answer)
+    if not blocks:
+        raise UsageError("there is no code in the last answer", hint="/copy copies all of it")
+    return str(blocks[-1][1])

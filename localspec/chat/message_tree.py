@@ -1,0 +1,130 @@
+"""A conversation as a tree: every edit and every second answer is a branch, and nothing that was said is lost.
+
+Invariant: `path` follows, at each fork, the branch that was chosen last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from localspec.conversations.attachment import Attachment, with_attachments
+from localspec.conversations.records import INTERRUPTED, SENT, USER, Conversation
+from localspec.conversations.records import Message as Kept
+from localspec.conversations.sending import to_send
+from localspec.settings.request import Message
+
+
+@dataclass(slots=True)
+class Node:
+    """One message. `finish` is why it ended, as in the store; None while it is being written.
+
+    `key` is its name in the store, None until it is written there.
+    """
+
+    id: int
+    parent: int | None
+    role: str
+    text: str = ""
+    finish: str | None = SENT
+    at: float = 0.0  # seconds since the epoch
+    key: int | None = None
+    attachments: tuple[Attachment, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """The text that is sent: attachments in fences, and then the words."""
+        return with_attachments(self.text, self.attachments)
+
+
+@dataclass(slots=True)
+class MessageTree:
+    """Messages under an optional system message.
+
+    `key` is the conversation's name in the store, None until it is written there. `editing` is the user's message that
+    the next one takes the place of; going to another branch ends the edit.
+    """
+
+    system: str | None = None
+    key: str | None = None
+    now: Callable[[], float] = time.time
+    editing: Node | None = None
+    entries: dict[int, Node] = field(default_factory=dict)
+    _children: dict[int | None, list[int]] = field(default_factory=dict)
+    _chosen: dict[int | None, int] = field(default_factory=dict)
+
+    @classmethod
+    def restored(cls, conversation: Conversation, messages: Iterable[Kept]) -> MessageTree:
+        """Return a conversation from the store, on the path that ends in its leaf."""
+        made, by_key = cls(conversation.system, key=conversation.id), dict[int, Node]()
+        for kept in messages:
+            parent = None if kept.parent is None else by_key[kept.parent]
+            entry = made.add(kept.role, kept.text, parent=parent, finish=kept.finish or INTERRUPTED, at=kept.created)
+            entry.key, entry.attachments = kept.id, kept.attachments
+            by_key[kept.id] = entry
+        made.go_to(None if conversation.leaf is None else by_key.get(conversation.leaf))
+        return made
+
+    def add(
+        self, role: str, text: str = "", *, parent: Node | None, finish: str | None = SENT, at: float = 0.0
+    ) -> Node:
+        """Append a message below `parent` (None: at the root) and choose it."""
+        above = None if parent is None else parent.id
+        entry = Node(len(self.entries) + 1, above, role, text, finish, at or self.now())
+        self.entries[entry.id] = entry
+        self._children.setdefault(above, []).append(entry.id)
+        self._chosen[above] = entry.id
+        return entry
+
+    def path(self) -> list[Node]:
+        """Return the messages from the root along the chosen branches."""
+        found, at = [], self._chosen.get(None)
+        while at is not None:
+            found.append(self.entries[at])
+            at = self._chosen.get(at)
+        return found
+
+    def path_to(self, entry: Node | None) -> list[Node]:
+        """Return the messages from the root to `entry`."""
+        found = []
+        while entry is not None:
+            found.append(entry)
+            entry = self.parent(entry)
+        return found[::-1]
+
+    def paths(self) -> list[Node]:
+        """Return the last message of every path, the oldest first."""
+        return [entry for entry in self.entries.values() if not self._children.get(entry.id)]
+
+    def question(self) -> Node | None:
+        """Return the last message of the user on the path."""
+        return next((entry for entry in reversed(self.path()) if entry.role == USER), None)
+
+    def siblings(self, entry: Node) -> list[Node]:
+        """Return the branches that `entry` is one of, oldest first."""
+        return [self.entries[each] for each in self._children[entry.parent]]
+
+    def parent(self, entry: Node) -> Node | None:
+        """Return the message before `entry`."""
+        return None if entry.parent is None else self.entries[entry.parent]
+
+    def choose(self, entry: Node) -> None:
+        """Make `entry` the branch that the path follows; below it the path is as it was left."""
+        self._chosen[entry.parent] = entry.id
+        self.editing = None
+
+    def go_to(self, entry: Node | None) -> None:
+        """Let the path end with `entry`, with None before the first message; nothing is lost."""
+        self._chosen.pop(None if entry is None else entry.id, None)
+        for each in self.path_to(entry):
+            self.choose(each)
+        self.editing = None
+
+    def messages(self, last: Node) -> tuple[Message, ...]:
+        """Return the messages to send so that `last`, a message of the user, is answered."""
+        return to_send(self.path_to(self.parent(last)), self.system, last.content)
+
+    def messages_with(self, content: str) -> tuple[Message, ...]:
+        """Return the messages to send so that `content` would be answered after the path."""
+        return to_send(self.path(), self.system, content)

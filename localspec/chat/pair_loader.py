@@ -1,0 +1,99 @@
+"""Loading a pair when an answer needs it: at the start, for another pair, and after the engine has died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from localspec.engine.events import Event, Finished, Loaded, Warned
+from localspec.errors import WorkerDiedError
+from localspec.settings.request import LoadSettings, Request
+
+_INTERRUPTED = Finished("interrupted", "", 0.0, 0.0, 0)
+
+
+class Engine(Protocol):
+    """The methods of `localspec.worker.client.Worker` that a chat uses."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process that holds the models, None without one."""
+
+    def load(self, settings: LoadSettings) -> Iterator[Event]:
+        """Load a pair; ends after Loaded, or Finished where it was cancelled."""
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer; ends after Finished."""
+
+    def cancel(self) -> None:
+        """Ask the running request to stop."""
+
+    def close(self) -> None:
+        """End the process."""
+
+    def lost(self) -> WorkerDiedError | None:
+        """Return the death of a process that had nothing to do."""
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the last lines of its log."""
+
+
+class PairLoader:
+    """Knows what the engine's process holds. `starting` surrounds the start of a process.
+
+    Every method takes `is_stopped`: whether a stop was asked for. Nothing is generated then, and nothing stays loading.
+    """
+
+    def __init__(self, worker: Engine, starting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._worker = worker
+        self._starting = starting
+        self._loaded: tuple[int | None, LoadSettings] | None = None  # the process, and the pair that it holds
+
+    def has(self, settings: LoadSettings) -> bool:
+        """Whether this pair is loaded."""
+        return self._loaded is not None and self._loaded == (self._worker.pid, settings)
+
+    def load(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Iterator[Event]:
+        """Load a pair; the last event is Loaded, or Finished if it was stopped."""
+        if is_stopped():  # before its turn came
+            yield _INTERRUPTED
+            return
+        self._loaded = None
+        with self._starting():
+            events = self._worker.load(settings)
+        if is_stopped():
+            self._worker.cancel()
+        for event in events:
+            yield event
+            if isinstance(event, Loaded):
+                self._loaded = (self._worker.pid, settings)
+
+    def ready(self, settings: LoadSettings, is_stopped: Callable[[], bool]) -> Generator[Event, None, bool]:
+        """Load the pair unless it is loaded; the result is whether it is. If not, the last event was Finished."""
+        lost = self._worker.lost()
+        if lost is not None:
+            yield Warned("engine", f"{lost.message}; it loads again")
+        if self.has(settings):
+            return True
+        for event in self.load(settings, is_stopped):
+            yield event
+            if isinstance(event, Finished):
+                return False
+        if is_stopped():  # too late to stop the load itself
+            yield _INTERRUPTED
+            return False
+        return True
+
+    def answer(self, settings: LoadSettings, request: Request, is_stopped: Callable[[], bool]) -> Iterator[Event]:
+        """Answer a request, and load the pair before if that is necessary; the last event is Finished."""
+        if is_stopped():  # while another pair loaded
+            yield _INTERRUPTED
+            return
+        is_ready = yield from self.ready(settings, is_stopped)
+        if not is_ready:
+            return
+        events = self._worker.generate(request)
+        if is_stopped():  # between the last request and this one: cancelling is for the request that runs
+            self._worker.cancel()
+        yield from events

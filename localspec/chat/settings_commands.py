@@ -1,0 +1,81 @@
+"""Commands that change the settings of the next answer: sampling, speculation, system message, pair."""
+
+from __future__ import annotations
+
+from localspec.chat.command import Chat, command
+from localspec.chat.listing import in_columns
+from localspec.models.store import target_reference
+from localspec.sanitize import one_line
+from localspec.ui.inputs import text_or_file
+from localspec.ui.settings import SETTINGS, changed, check, shown
+
+
+@command("/set [NAME VALUE]", "change a setting; alone, list them")
+async def change(chat: Chat, argument: str) -> None:
+    """Change one setting, show it, or show all."""
+    name, _, value = argument.partition(" ")
+    request = chat.state.request
+    if not name:
+        await chat.show(in_columns([(each, one_line(shown(request, each))) for each in SETTINGS]))
+        return
+    if value:
+        chat.state.change(changed(request, name, value.strip()))
+    await chat.tell(f"{name} {one_line(shown(chat.state.request, name.lstrip('-')))}")
+
+
+@command("/temp F", "temperature")
+async def change_temperature(chat: Chat, argument: str) -> None:
+    """Change or show the temperature."""
+    await change(chat, f"temp {argument}".rstrip())
+
+
+@command("/seed N", "seed; none: a new one each time")
+async def change_seed(chat: Chat, argument: str) -> None:
+    """Change or show the seed."""
+    await change(chat, f"seed {argument}".rstrip())
+
+
+@command("/k N", "draft tokens per pass; 0: plain decoding")
+async def change_k(chat: Chat, argument: str) -> None:
+    """Change or show the draft length."""
+    await change(chat, f"k {argument}".rstrip())
+
+
+@command("/settings", "every setting, and where it comes from", screen="settings")
+async def show_settings(chat: Chat, _argument: str) -> None:
+    """Show all settings."""
+    await change(chat, "")
+    await chat.tell("localspec config show --origin says where each comes from")
+
+
+@command("/system [TEXT|@FILE]", "system message; none removes it", screen="system")
+async def change_system(chat: Chat, argument: str) -> None:
+    """Change or show the system message."""
+    if argument:
+        chat.state.set_system(None if argument == "none" else text_or_file("/system", argument))
+    await chat.tell(f"system: {one_line(chat.state.messages.system or 'none')}")
+
+
+@command("/model [PAIR]", "let another pair answer; alone, choose or show it", aliases="pair", screen="pairs",
+         needs_rest=True)  # fmt: skip
+async def change_model(chat: Chat, argument: str) -> None:
+    """Let another pair answer, or show the one that does."""
+    if argument:
+        await _switch(chat, argument)
+    settings = chat.state.settings
+    await chat.tell(f"pair: {one_line(settings.name)}{'' if settings.draft else ', without a draft model'}")
+
+
+@command("/draft [NAME]", "let another model draft; none: no draft model", screen="pairs", needs_rest=True)
+async def change_draft(chat: Chat, argument: str) -> None:
+    """Let another model draft for the same target, or show the one that does."""
+    if argument:
+        await _switch(chat, f"{target_reference(chat.state.settings)}+{argument}")
+    await chat.tell(f"draft: {one_line(chat.state.settings.draft or 'none')}")
+
+
+async def _switch(chat: Chat, pair: str) -> None:
+    """Find the pair and check that the settings go with it; only then give the old one up."""
+    settings = await chat.find_pair(pair)
+    check(chat.state.request, settings)
+    await chat.load(settings)

@@ -1,0 +1,202 @@
+"""The state of a chat: the pair, the settings of the next answer, the attachments, and the conversation.
+
+The commands and the renderers change it. Invariant: at most one answer is being written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from localspec.chat.conversation_writer import ConversationWriter
+from localspec.chat.message_tree import MessageTree, Node
+from localspec.conversations.attachment import Attachment
+from localspec.conversations.records import ASSISTANT, USER, Conversation
+from localspec.conversations.store import Store
+from localspec.engine.events import Loaded
+from localspec.models.store import reference
+from localspec.settings.request import LoadSettings, Request, Speculation, typed_path
+from localspec.ui.inputs import MAX_FILE, Inputs
+from localspec.ui.settings import check
+
+
+@dataclass(slots=True)
+class ChatState:
+    """The state of one chat. `request` has the settings of the next answer, without its messages."""
+
+    writer: ConversationWriter
+    settings: LoadSettings
+    request: Request
+    messages: MessageTree = field(default_factory=MessageTree)
+    loaded: Loaded | None = None
+    answering: Node | None = None
+    attached: list[Attachment] = field(default_factory=list)  # goes with the next message
+    listed: list[str] = field(default_factory=list)  # the conversations of the last list, by their numbers
+    switched_off: Speculation | None = None  # the setting before speculation was switched off
+
+    @classmethod
+    def opened(
+        cls,
+        store: Store,
+        settings: LoadSettings,
+        request: Request,
+        *,
+        system: str | None = None,
+        found: Conversation | None = None,
+        in_background: bool = False,
+    ) -> ChatState:
+        """Return the state of a chat that goes on with `found`, or begins a conversation.
+
+        A `system` message replaces the one of `found`. `in_background` says that a thread writes to the store.
+        """
+        writer = ConversationWriter(store, in_background=in_background)
+        if found is None:
+            return cls(writer, settings, request, MessageTree(system))
+        messages = MessageTree.restored(found, store.messages(found.id))
+        if system is not None:
+            messages.system = system
+        if (found.pair, found.system) != (reference(settings), messages.system):
+            writer.change(messages, pair=reference(settings))
+        return cls(writer, settings, request, messages)
+
+    @property
+    def session(self) -> str | None:
+        """The id of the conversation, None if it is not saved."""
+        return self.messages.key if self.writer.is_saved else None
+
+    @property
+    def last_answer(self) -> Node | None:
+        """The last answer on the path."""
+        return next((entry for entry in reversed(self.messages.path()) if entry.role == ASSISTANT), None)
+
+    def say(self, text: str, attachments: Iterable[Attachment] = ()) -> Node:
+        """Add a message of the user, at the end or as another branch of the one that is edited.
+
+        The attachments of the edited one, and those that were attached since, go with it.
+        """
+        path, edited = self.messages.path(), self.messages.editing
+        parent = self.messages.parent(edited) if edited else (path[-1] if path else None)
+        self.messages.editing = None
+        asked = self.messages.add(USER, text, parent=parent)
+        asked.attachments = (*(edited.attachments if edited else ()), *self.attached, *attachments)
+        self.attached = []
+        self.writer.say(self.messages, asked, reference(self.settings))
+        return asked
+
+    def edit(self, asked: Node, text: str) -> Node:
+        """Add `text` as another branch of a message of the user."""
+        self.messages.editing = asked
+        return self.say(text)
+
+    def request_for(self, asked: Node) -> Request:
+        """Return the request that answers a message."""
+        return replace(self.request, messages=self.messages.messages(asked), shorten=True)
+
+    def ask_again(self, entry: Node) -> Node:
+        """Return the message that `entry` is or answers, for another answer.
+
+        A fixed seed moves on by one: with the same seed the answer would be the same.
+        """
+        asked = entry if entry.role == USER else self.messages.parent(entry)
+        assert asked is not None, "an answer follows a message"
+        seed = self.request.sampling.seed
+        if seed is not None:
+            self.request = replace(self.request, sampling=replace(self.request.sampling, seed=(seed + 1) % 2**64))
+        return asked
+
+    def begin_answer(self, asked: Node) -> Node:
+        """Add an answer to a message, beside the answers that it has."""
+        self.answering = entry = self.messages.add(ASSISTANT, parent=asked, finish=None)
+        self.writer.say(self.messages, entry, reference(self.settings))
+        return entry
+
+    def end_answer(self, text: str, reason: str, stats: dict[str, Any] | None) -> None:
+        """End the answer; `stats` is the object of --json."""
+        entry, self.answering = self.answering, None
+        assert entry is not None, "an answer is being written"
+        entry.text, entry.finish = text, reason
+        self.writer.finish(entry, stats)
+
+    def change(self, request: Request) -> None:
+        """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong.
+
+        A change of the speculation switches it on again, if it was switched off.
+        """
+        off, speculation = self.switched_off, request.speculation
+        if off is not None and speculation != self.request.speculation:
+            k = off.k if speculation.k == 0 else speculation.k
+            self._set(replace(request, speculation=replace(speculation, k=k)))
+            self.switched_off = None
+        else:
+            self._set(request)
+
+    def switch_speculation(self) -> bool:
+        """Turn drafting off, or on again as it was; return whether it is on."""
+        if self.switched_off is not None:
+            self._set(replace(self.request, speculation=self.switched_off))
+            self.switched_off = None
+            return True
+        before = self.request.speculation
+        self._set(replace(self.request, speculation=replace(before, k=0)))
+        self.switched_off = before
+        return False
+
+    def _set(self, request: Request) -> None:
+        check(request, self.settings)
+        self.request = request
+
+    def switch_pair(self, settings: LoadSettings) -> None:
+        """Let another pair answer; raises UsageError and keeps the old one if the settings do not go with it."""
+        check(self.request, settings)
+        self.settings, self.loaded = settings, None
+        self.writer.change(self.messages, pair=reference(settings))
+
+    def set_system(self, text: str | None) -> None:
+        """Change the system message from the next answer on."""
+        self.messages.system = text or None
+        self.writer.change(self.messages)
+
+    def attach(self, name: str) -> tuple[Attachment, list[str]]:
+        """Attach a text file to the next message; return it, and warnings of wrong characters in it.
+
+        Raises NotFoundError or PromptTooLongError.
+        """
+        path, inputs = typed_path(name), Inputs(MAX_FILE)
+        attachment = Attachment(path.name, inputs.regular(str(path)))
+        self.attached.append(attachment)
+        return attachment, [warned.message for warned in inputs.warnings]
+
+    def detach(self) -> str:
+        """Take back the attachments of the next message; return what to say of it."""
+        self.attached = []
+        return "nothing goes with your next message but its words"
+
+    def go_to(self, entry: Node | None) -> None:
+        """Let the path end with `entry`, with None before the first message."""
+        self.messages.go_to(entry)
+        self.writer.look_at(self.messages)
+
+    def choose(self, entry: Node) -> None:
+        """Look at another branch, as it was left."""
+        self.messages.choose(entry)
+        self.writer.look_at(self.messages)
+
+    def undo(self) -> Node | None:
+        """Go to before the last message of the user, and return that; nothing is lost.
+
+        Its attachments go with the next message, which will be the same one in other words.
+        """
+        asked = self.messages.question()
+        if asked is not None:
+            self.go_to(self.messages.parent(asked))
+            self.attached = list(asked.attachments)
+        return asked
+
+    def open(self, messages: MessageTree) -> None:
+        """Go on with another conversation, without the attachments of this one."""
+        self.messages, self.attached = messages, []
+
+    def begin(self) -> None:
+        """Begin a new conversation under the same system message."""
+        self.open(MessageTree(self.messages.system, now=self.messages.now))

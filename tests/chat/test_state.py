@@ -1,0 +1,93 @@
+"""Going through a conversation in any order: what is sent alternates, what is looked at is a path, nothing is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec.chat.answer_writer import AnswerWriter
+from localspec.chat.message_tree import MessageTree
+from localspec.chat.state import ChatState
+from localspec.conversations.records import ASSISTANT, USER
+from localspec.conversations.store import Store
+from localspec.engine.events import Finished
+from localspec.settings.request import LoadSettings, Request
+from tests.cli.harness import ROOT
+
+MOVES = st.sampled_from(["ask", "answer", "silence", "undo", "again", "edit", "switch", "choose", "begin", "resume"])
+SETTINGS = LoadSettings("/t.gguf", name="p")
+
+
+def move(state: ChatState, store: Store, name: str, number: int) -> None:
+    """Make one step, as a renderer would; what is not possible here is left out."""
+    messages, path = state.messages, state.messages.path()
+    question = messages.question()
+    if name == "ask":
+        state.say(f"q{number}")
+    elif name in ("answer", "silence") and path and path[-1].role == USER:
+        writer = AnswerWriter(state, path[-1])
+        text = f"a{number}" if name == "answer" else ""
+        list(writer.recorded(iter([Finished("stop", text, 0.0, 0.0, 0)])))
+        writer.finish("stop", {})
+    elif name == "undo":
+        state.undo()
+    elif name == "again" and question is not None:
+        state.go_to(state.ask_again(question))
+    elif name == "edit" and question is not None:
+        state.edit(question, f"e{number}")
+    elif name == "switch" and messages.paths():
+        state.go_to(messages.paths()[number % len(messages.paths())])
+    elif name == "choose" and path:
+        siblings = messages.siblings(path[number % len(path)])
+        state.choose(siblings[number % len(siblings)])
+    elif name == "begin":
+        state.begin()
+    elif name == "resume" and store.conversations():
+        kept = store.conversations()
+        found = kept[number % len(kept)]
+        state.open(MessageTree.restored(found, store.messages(found.id)))
+
+
+@settings(max_examples=60)
+@given(st.lists(MOVES, max_size=25))
+def test_any_way_through(names: list[str]) -> None:
+    with Store.open(None) as store:
+        state, n_before = ChatState.opened(store, SETTINGS, Request(), system="S"), 0
+        for number, name in enumerate(names):
+            move(state, store, name, number)
+            path, key = state.messages.path(), state.messages.key
+            assert [entry.parent for entry in path] == [None, *[entry.id for entry in path]][: len(path)]
+            if key is not None:
+                kept = store.path(store.get(key).leaf)
+                assert [(message.id, message.text) for message in kept] == [(entry.key, entry.text) for entry in path]
+                again = MessageTree.restored(store.get(key), store.messages(key))
+                assert [entry.content for entry in again.path()] == [entry.content for entry in path]
+                assert len(again.paths()) == len(state.messages.paths())
+            sent = state.messages.messages_with("next")
+            roles = [message.role for message in sent]
+            assert roles[0] == "system"
+            assert roles[1:] == [USER, ASSISTANT] * ((len(roles) - 2) // 2) + [USER]
+            assert all(message.content for message in sent)
+            n = sum(each.n_messages for each in store.conversations())
+            assert n >= n_before, "nothing that was said is lost"
+            n_before = n
+
+
+def test_a_python_without_sqlite_is_told_of() -> None:
+    """One line and its exit code; what needs no conversations goes on working."""
+    code = """
+import importlib.util, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "_sqlite3" else find_spec(name, package)
+from localspec.cli.entry import outcome
+sys.exit(outcome(sys.argv[1:]))
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run([*run, "run", "hi"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr.startswith("localspec: this Python was built without SQLite")
+    assert done.stderr.count("\n") == 1
+    assert subprocess.run([*run, "methods"], cwd=ROOT, capture_output=True, timeout=60).returncode == 0

@@ -1,0 +1,139 @@
+"""The engine of a chat on a screen: its thread answers, and what has come is taken into the chat's state.
+
+Nothing of Textual is here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from localspec.chat.message_tree import Node
+from localspec.chat.state import ChatState
+from localspec.engine.events import Committed, Finished, Loaded
+from localspec.errors import LocalspecError
+from localspec.models.store import PairRef
+from localspec.settings.request import LoadSettings
+from localspec.tui.trace import Trace
+from localspec.tui.worker_thread import Arrived, Ended, WorkerThread
+from localspec.ui.result import result
+
+
+class ChatEngine:
+    """Asks the thread for answers to the messages of `state`, and keeps a trace of each."""
+
+    def __init__(
+        self, state: ChatState, worker_thread: WorkerThread, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.state = state
+        self.worker_thread = worker_thread
+        self.error: LocalspecError | None = None  # why the last job failed
+        self.unseen = ""  # of the answer that is being written: taken, safe to show, and not drawn yet
+        self._clock = clock
+        self._messages, self._traces = state.messages, dict[int, Trace]()
+        self._job = 0  # the thread's number of the answer
+        self._loading = 0  # its number of the load that was asked for last
+        self._unsaved = ""
+
+    @property
+    def traces(self) -> dict[int, Trace]:
+        """The traces of the answers of this conversation, by the numbers of their messages."""
+        if self._messages is not self.state.messages:
+            self._messages, self._traces = self.state.messages, {}
+        return self._traces
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of the answer that is being written, else of the last on the path."""
+        answering = self.state.answering
+        entries = [answering] if answering else reversed(self.state.messages.path())
+        return next((self.traces[entry.id] for entry in entries if entry.id in self.traces), None)
+
+    @property
+    def trace_of_pair(self) -> Trace | None:
+        """The same, if it is of the pair that answers now: figures of another one say nothing of this one."""
+        trace = self.trace
+        return trace if trace is not None and trace.settings == self.state.settings else None
+
+    def answer(self, asked: Node) -> Node:
+        """Begin an answer to a message, beside those it has."""
+        state = self.state
+        request = replace(state.request_for(asked), details=True)
+        entry = state.begin_answer(asked)
+        self.traces[entry.id] = Trace.begin(state.settings, state.request, state.loaded, self._clock)
+        self.error = None
+        self._job = self.worker_thread.answer(state.settings, request)
+        return entry
+
+    def load(self) -> None:
+        """Load the pair, unless a message that came first does."""
+        if not self.worker_thread.is_busy:
+            self.worker_thread.load(self.state.settings)
+
+    def restart(self) -> None:
+        """Start the engine anew."""
+        if not self.worker_thread.is_busy:
+            self.worker_thread.restart(self.state.settings)
+
+    def settings_for(self, pair: PairRef) -> LoadSettings:
+        """Return how to load another pair, with the other settings of this one."""
+        draft = None if pair.draft is None else str(pair.draft.absolute())
+        return replace(self.state.settings, target=str(pair.target.absolute()), draft=draft, name=pair.name)
+
+    def switch_pair(self, settings: LoadSettings) -> None:
+        """Load another pair; the conversation goes on. Raises UsageError if the settings do not go with it."""
+        self.state.switch_pair(settings)
+        self.error = None
+        self._loading = self.worker_thread.load(settings)
+
+    def take(self) -> list[Arrived | Ended]:
+        """Take what has come into account, keep it, and return it; `unseen` is then longer."""
+        items = self.worker_thread.take()
+        for item in items:
+            self.unseen += self._observe(item)
+        self._save()
+        return items
+
+    def close(self) -> None:
+        """End the engine, and keep what has come of an answer since the screen last looked."""
+        self.worker_thread.close()
+        try:
+            self.take()
+        finally:
+            self.state.writer.close()
+
+    def _observe(self, item: Arrived | Ended) -> str:
+        if isinstance(item, Ended):
+            self._end(item)
+            return ""
+        answering = self.state.answering
+        if isinstance(item.event, Loaded) and item.job >= self._loading:  # else of a pair that is no longer wanted
+            self.state.loaded = item.event
+            if answering is not None:  # it was asked for while the pair was loading
+                self.traces[answering.id].stats.loaded = item.event
+        if answering is None or item.job != self._job:
+            return ""
+        if isinstance(item.event, Committed):
+            self._unsaved += item.event.text
+        if isinstance(item.event, Finished):
+            self._unsaved += item.event.tail
+        return self.traces[answering.id].observe(item.at, item.event)
+
+    def _save(self) -> None:
+        if self.state.answering is not None:
+            self.state.writer.append(self.state.answering, self._unsaved)
+            self._unsaved = ""
+
+    def _end(self, item: Ended) -> None:
+        """End the answer."""
+        self.error = item.error
+        answering = self.state.answering
+        if answering is None or item.job != self._job:
+            return
+        self._save()
+        trace = self.traces[answering.id]
+        stats = trace.stats
+        # Without an end the process was ended on purpose.
+        reason = "error" if item.error else stats.finished.reason if stats.finished else "interrupted"
+        self.state.end_answer(stats.text, reason, result(stats, trace.settings, trace.request))

@@ -1,0 +1,94 @@
+"""The app and the screen of the chat, as the objects that they hold see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from textual.dom import DOMNode
+
+from localspec.chat.message_tree import Node
+from localspec.errors import LocalspecError
+from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.trace import Trace
+from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.message import Answered
+
+if TYPE_CHECKING:
+    from localspec.tui.downloads import Download
+    from localspec.tui.form import Form
+
+
+class Host(Protocol):
+    """The app, as its screens see it."""
+
+    engine: ChatEngine
+    clock: Callable[[], float]  # monotonic seconds
+    download: Download | None  # the one on its way, or the last
+
+    @property
+    def form(self) -> Form:
+        """The settings as a form."""
+
+    @property
+    def keys(self) -> list[tuple[str, type[DOMNode]]]:
+        """The classes whose keys the help lists, each with a title."""
+
+    def say(self, text: str, *, is_wrong: bool = False) -> None:
+        """Show a short notice; the text is never markup."""
+
+    def stop_job(self) -> None:
+        """Stop the engine's job, by force if it does not stop."""
+
+    def open(self, name: str) -> None:
+        """Open a screen beside the chat."""
+
+    def inspect(self, trace: Trace) -> None:
+        """Show the passes of an answer."""
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Ask the terminal to copy."""
+
+    def export(self, conversation: str) -> None:
+        """Ask for a file, and write a conversation there."""
+
+    def watch_download(self) -> None:
+        """Tell how the download ends, whatever is shown then."""
+
+
+class ChatView(Protocol):
+    """The screen of the chat, as the objects that it holds see it."""
+
+    @property
+    def composer(self) -> Composer:
+        """Where messages are written."""
+
+    async def renew(self) -> None:
+        """Draw the whole path anew."""
+
+    async def show(self, *entries: Node) -> None:
+        """Add messages at the end."""
+
+    def focus_on(self, entry: Node) -> None:
+        """Give the keyboard to a message."""
+
+    def show_attached(self) -> None:
+        """Show the attachments of the next message."""
+
+    def show_figures(self, *, is_due: bool = False) -> None:
+        """Draw the figures; with `is_due` only if the last drawing is long enough ago."""
+
+    async def tell(self, text: str) -> None:
+        """Add a line of the chat's own."""
+
+    async def fail(self, error: LocalspecError) -> None:
+        """Add a card that tells of an error."""
+
+    def answer_of(self, entry: Node | None) -> Answered | None:
+        """Return the widget of an answer."""
+
+    async def run_action(self, action: str) -> None:
+        """Do what a key does."""
+
+    def call_after_refresh(self, callback: Callable[[], None]) -> bool:
+        """Call something when the screen is drawn."""

@@ -1,0 +1,118 @@
+"""Taking what has come from the engine, twenty times a second while a job runs, and showing it when that is due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from localspec.engine.events import Loaded, Loading, Prefilled, Started, Warned
+from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.host import ChatView, Host
+from localspec.tui.redraw_throttle import RedrawThrottle, budget
+from localspec.tui.widgets.message import Answered
+from localspec.tui.widgets.reply import prepare
+from localspec.tui.worker_thread import Arrived, Ended
+
+KEEP = 0.7  # seconds after which what has come is kept, though it may not be drawn yet
+RATE = 20  # times a second that it is looked whether something has come
+PAUSE = 0.2  # seconds between two looks at most, while the screen rests anyway
+
+
+class News:
+    """Looks for news until it is closed. `in_turn` calls something when the screen has dealt with its messages."""
+
+    def __init__(
+        self,
+        host: Host,
+        engine: ChatEngine,
+        view: ChatView,
+        in_turn: Callable[[Callable[[], Awaitable[None]]], object],
+    ) -> None:
+        self.doing = ""  # the engine's job, in a word or two
+        self.throttle = RedrawThrottle()
+        self._host = host
+        self._engine = engine
+        self._view = view
+        self._in_turn = in_turn
+        self._is_awake = False  # a tick is on its way
+        self._taken_at = 0.0
+        self._alarm: asyncio.TimerHandle | None = None  # for the next look
+
+    def close(self) -> None:
+        """Look for news no more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def look(self) -> None:
+        """Look whether something is to be done; not by a timer of Textual's, whose turns cost more than all of this."""
+        self._alarm = asyncio.get_running_loop().call_later(self._pause, self.look)
+        thread = self._engine.worker_thread
+        self._view.composer.rest(thread.is_busy)
+        if not thread.is_busy:
+            self.throttle.wake()
+        is_late = self._host.clock() - self._taken_at >= KEEP
+        has_news = thread.has_news
+        is_wanted = (has_news or self._engine.unseen) if self._is_due else (has_news and is_late)
+        if is_wanted and not self._is_awake:
+            self._is_awake = True
+            self._in_turn(self._tick)
+
+    @property
+    def _pause(self) -> float:
+        """Seconds to the next look: while the screen rests there is nothing to do but to keep what has come."""
+        until_kept = self._taken_at + KEEP - self._host.clock()
+        return min(max(min(self.throttle.left, until_kept), 1 / RATE), PAUSE)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the screen may be drawn; when an answer has ended, the engine has nothing more to lose."""
+        return self.throttle.is_due or self._engine.worker_thread.has_ended
+
+    async def _tick(self) -> None:
+        """Take what has come, and keep it; show it if that is due: one append however many passes."""
+        self._is_awake = False
+        engine, is_due, entry = self._engine, self._is_due, self._engine.state.answering
+        if is_due:
+            self.throttle.begin()
+        items = engine.take()
+        self._taken_at = self._host.clock()
+        for item in items:
+            if isinstance(item, Arrived):
+                await self._tell_of(item)
+        ended = [item for item in items if isinstance(item, Ended)]
+        if not (is_due or ended) or not (items or engine.unseen):
+            return
+        text, widget = engine.unseen, self._view.answer_of(entry)
+        if widget is not None:
+            engine.unseen = ""
+            await widget.feed(text)
+        # While it is busy the next job goes on, as an answer that waited for its pair.
+        if ended and not engine.worker_thread.is_busy:
+            await self._end(widget, ended[-1])
+        self._view.show_figures(is_due=bool(text))
+
+    async def _tell_of(self, item: Arrived) -> None:
+        match item.event:
+            case Loaded(threads=threads):
+                self.throttle.budget = budget(threads)
+                self._view.call_after_refresh(prepare)  # nobody waits now, and an answer would
+            case Loading(what, fraction):
+                self.doing = f"loading the {what} {fraction:.0%}"
+            case Started(prompt_n=n):
+                self.doing = f"reading {n} tokens"
+                self.throttle.wake()  # the messages are drawn, and the first word of the answer must not wait for it
+            case Prefilled():
+                self.doing = "answering"
+            case Warned(message=message):
+                await self._view.tell(message)
+
+    async def _end(self, widget: Answered | None, item: Ended) -> None:
+        self.doing = ""
+        if widget is not None:
+            await widget.finish()
+            finished = None if widget.trace is None else widget.trace.stats.finished
+            if finished is not None and finished.reason == "context":
+                await self._view.tell("The context is full: the answer ends here. Ctrl+N begins a new conversation.")
+        if item.error is not None:
+            await self._view.fail(item.error)
+        self._view.show_figures()

@@ -1,0 +1,154 @@
+"""The screens beside the chat, by the names that keys and commands have for them; each is imported when it opens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from localspec.chat.conversation_files import write_export
+from localspec.conversations.store import Store
+from localspec.errors import LocalspecError
+from localspec.settings.request import typed_path
+from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.host import Host
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.dialog import Ask, AskText
+from localspec.tui.trace import Trace
+
+OF_THE_CHAT = frozenset(("pairs", "race", "settings", "conversations", "system", "attach"))  # opened from nowhere else
+LOG_LINES = 500
+
+
+class Places:
+    """Opens screens over the chat. `push` shows a screen, and calls back with what it gives."""
+
+    def __init__(self, host: Host, engine: ChatEngine, chat: ChatScreen, push: Callable[..., object]) -> None:
+        self._host = host
+        self._engine = engine
+        self._chat = chat
+        self._push = push
+        self._places: dict[str, Callable[[], None]] = {
+            "pairs": self._pairs,
+            "race": self._race,
+            "settings": self._settings,
+            "conversations": self._conversations,
+            "system": self._system,
+            "attach": self._attach,
+            "export": self._export,
+            "help": self._help,
+            "log": self._log,
+        }
+
+    def open(self, name: str) -> None:
+        """Open a screen."""
+        self._places[name]()
+
+    def inspect(self, trace: Trace) -> None:
+        """Show the passes of an answer."""
+        from localspec.tui.screens.inspector import Inspector
+
+        self._push(Inspector(trace))
+
+    def export(self, conversation: str) -> None:
+        """Ask for a file, and write a conversation there, of the kind that its name says."""
+
+        def write(name: str) -> Callable[[Store], None]:
+            path = typed_path(name)
+            return lambda store: write_export(
+                store, conversation, store.get(conversation).leaf, path, None, hint="another name"
+            )
+
+        async def take(name: str | None) -> None:
+            if not name:
+                return
+            try:
+                await asyncio.wrap_future(self._engine.state.writer.ask(write(name)))
+            except LocalspecError as error:
+                self._host.say(f"{error.message}; try: {error.hint}", is_wrong=True)
+                return
+            self._host.say(f"written to {typed_path(name)}")
+
+        hint = "Enter writes it; .md, .html or .json says how"
+        self._push(Ask("Export to", f"localspec-{conversation}.md", hint=hint), take)
+
+    def _pairs(self) -> None:
+        """Choose another pair, or download one."""
+        from localspec.tui.screens.pairs import PairsScreen
+
+        if self._chat.turns.is_answering():
+            return
+        try:
+            folder = Path.cwd()
+        except OSError:  # it was removed
+            folder = None
+        self._push(PairsScreen(self._host, folder=folder))
+
+    def _race(self) -> None:
+        """Race plain decoding against speculation, on the text in the composer or else on the last question."""
+        from localspec.tui.screens.race import RaceScreen
+
+        if self._chat.turns.is_answering():
+            return
+        messages, written = self._engine.state.messages, self._chat.composer.message.strip()
+        asked = messages.question()
+        if written or asked is None:
+            self._push(RaceScreen(self._host, written, ()))
+        else:
+            self._push(RaceScreen(self._host, asked.text, messages.messages(asked)))
+
+    def _settings(self) -> None:
+        """Show the settings of the next answers."""
+        from localspec.tui.screens.settings import SettingsScreen
+
+        self._push(SettingsScreen(self._host, self._host.form))
+
+    def _conversations(self) -> None:
+        """Choose a conversation to go on with."""
+        from localspec.tui.screens.conversations import Conversations
+
+        def take(conversation: str | None) -> None:
+            if conversation is not None:
+                self._chat.call_later(self._chat.turns.open, conversation)
+
+        if not self._chat.turns.is_answering():
+            self._push(Conversations(self._host), take)
+
+    def _system(self) -> None:
+        """Change the system message."""
+
+        def take(text: str | None) -> None:
+            if text is not None:
+                self._engine.state.set_system(text.strip())
+
+        system = self._engine.state.messages.system or ""
+        self._push(AskText("System message, from the next answer on", system), take)
+
+    def _attach(self) -> None:
+        """Attach a text file to the next message."""
+
+        async def take(name: str | None) -> None:
+            if name:
+                await self._chat.turns.run(f"/read {name}")
+
+        self._push(Ask("Attach a text file", hint="Enter attaches it to your next message"), take)
+
+    def _export(self) -> None:
+        """Write the conversation to a file."""
+        key = self._engine.state.messages.key
+        if key is None:
+            self._host.say("nothing was said yet", is_wrong=True)
+        else:
+            self.export(key)
+
+    def _help(self) -> None:
+        """Show keys and commands."""
+        from localspec.tui.screens.help import Help
+
+        self._push(Help(self._host.keys))
+
+    def _log(self) -> None:
+        """Show the end of the engine's log."""
+        from localspec.tui.screens.help import LogScreen
+
+        self._push(LogScreen(self._engine.worker_thread.worker.log_tail(LOG_LINES)))

@@ -1,0 +1,244 @@
+"""The full-screen chat as a renderer of the chat: what the commands and the keys do with its turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+from localspec.chat.commands import TABLE
+from localspec.chat.conversation_commands import begin, fork_from, open_conversation
+from localspec.chat.message_tree import MessageTree, Node
+from localspec.chat.state import ChatState
+from localspec.conversations.records import USER
+from localspec.errors import LocalspecError
+from localspec.sanitize import sanitize
+from localspec.settings.request import LoadSettings
+from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.host import ChatView, Host
+from localspec.ui import clipboard
+from localspec.ui.stats import Stats
+
+Result = TypeVar("Result")
+BUSY = "an answer is being written; Esc stops it"
+
+
+class Turns:
+    """Changes the chat, and has its screen draw it."""
+
+    def __init__(self, host: Host, engine: ChatEngine, view: ChatView) -> None:
+        self._host = host
+        self._engine = engine
+        self._view = view
+        self._edited_in: MessageTree | None = None  # the conversation in which a message is written anew
+        self._unsent = ""  # what was being written before that
+
+    @property
+    def state(self) -> ChatState:
+        """What the commands change."""
+        return self._engine.state
+
+    @property
+    def stats(self) -> Stats | None:
+        """The figures of the last answer."""
+        trace = self._engine.trace
+        return None if trace is None else trace.stats
+
+    async def send(self, text: str) -> None:
+        """Send a message, or run a command; what cannot be sent is put back."""
+        composer = self._view.composer
+        if TABLE.is_command(text):
+            await self.run(text)
+            return
+        if self.is_answering():
+            composer.put_back(text)
+            return
+        is_edited = self.state.messages.editing is not None
+        asked = self.state.say(TABLE.literal(text))
+        answer = self._engine.answer(asked)
+        if is_edited:
+            composer.put_back(self._unsent)
+            await self._view.renew()
+        else:
+            await self._view.show(asked, answer)
+
+    async def run(self, line: str) -> None:
+        """Run a command; an error becomes a card."""
+        try:
+            await TABLE.run(self, line)
+        except LocalspecError as error:
+            await self._view.fail(error)
+        self._view.show_attached()
+
+    def is_answering(self) -> bool:
+        """Whether an answer is being written, which is then said."""
+        if self.state.answering is not None:  # while a pair loads, a message may wait for it
+            self._host.say(BUSY)
+        return self.state.answering is not None
+
+    async def open_screen(self, name: str) -> bool:
+        """Open the screen of a command."""
+        self._host.open(name)
+        return True
+
+    async def tell(self, text: str) -> None:
+        """Add a line of the chat's own."""
+        await self._view.tell(text)
+
+    async def show(self, lines: Sequence[str]) -> None:
+        """Add a list."""
+        await self._view.tell("\n".join(lines))
+
+    async def warn(self, text: str) -> None:
+        """Add what is wrong but stops nothing."""
+        await self._view.tell(text)
+
+    async def moved(self, text: str, *, unsaid: Node | None = None) -> None:
+        """Draw the path that the chat has gone to; a message that was taken back can be written anew."""
+        self.stop_editing()
+        await self._view.renew()
+        if unsaid is not None:
+            self._view.composer.fill(unsaid.text)
+
+    async def show_path(self) -> None:
+        """Go to the first message: all of them are on the screen."""
+        await self._view.run_action("top")
+
+    async def wait(self, answer: Future[Result]) -> Result:
+        """Wait for the store, while the screen goes on."""
+        return await asyncio.wrap_future(answer)
+
+    async def rewrite(self, asked: Node) -> str | None:
+        """Let a message be written anew in the composer, which sends it."""
+        self.edit(asked)
+        return None
+
+    async def copy(self, text: str, what: str) -> None:
+        """Copy to the clipboard, and say how."""
+        self.copy_text(text, what)
+
+    def copy_text(self, text: str, what: str) -> None:
+        """Copy to the clipboard, and say how."""
+        self._host.say(f"{what}: {clipboard.copy(text, lambda _data: self._host.copy_to_clipboard(text))}")
+
+    async def find_pair(self, pair: str) -> LoadSettings:
+        """Return how to load a pair that is named, if its files are here."""
+        from localspec.models.available import find  # late: the first screen is waited for
+
+        return self._engine.settings_for(await asyncio.to_thread(find, pair))
+
+    async def load(self, settings: LoadSettings) -> None:
+        """Load another pair."""
+        self._engine.switch_pair(settings)
+        self._host.say(sanitize(f"loading {settings.name}"))
+
+    async def restart(self) -> None:
+        """Start the engine anew."""
+        await self._view.run_action("app.restart")
+
+    async def race(self) -> None:
+        """Race on the screen for it."""
+        self._host.open("race")
+
+    async def toggle_tokens(self) -> None:
+        """Show where each token comes from: off, marks, full."""
+        await self._view.run_action("origins")
+
+    async def leave(self) -> None:
+        """Quit."""
+        await self._view.run_action("app.quit")
+
+    async def answer(self, asked: Node) -> None:
+        """Begin an answer."""
+        self._engine.answer(asked)
+        await self._view.renew()
+
+    async def again(self, entry: Node) -> None:
+        """Answer anew: what `entry` says, or what it answers."""
+        if not self.is_answering():
+            await self.answer(self.state.ask_again(entry))
+
+    def edit(self, entry: Node) -> None:
+        """Let a message be written anew; it then stands beside the old one, with all that followed."""
+        messages, composer = self.state.messages, self._view.composer
+        asked = entry if entry.role == USER else messages.parent(entry)
+        if messages.editing is None:
+            self._unsent = composer.message
+        messages.editing, self._edited_in = asked, messages
+        composer.clear_sent()
+        composer.fill("" if asked is None else asked.text)
+        composer.focus()
+        self._host.say("Enter sends it as another branch; Esc keeps the old one")
+
+    def stop_editing(self) -> bool:
+        """Go on with what was being written before a message was to be written anew; whether one was."""
+        edited_in, self._edited_in = self._edited_in, None
+        if edited_in is None or edited_in.editing is None:
+            return False
+        edited_in.editing = None
+        self._view.composer.clear_sent()
+        self._view.composer.fill(self._unsent)
+        return True
+
+    def emptied(self) -> None:
+        """Give an edit up of which nothing is left: what is written next may be another question."""
+        if not self._view.composer.text and self.stop_editing():
+            self._host.say("the old message stays; what you write now is a new one")
+
+    async def step(self, entry: Node, by: int) -> None:
+        """Go to a branch beside this one."""
+        siblings = self.state.messages.siblings(entry)
+        at = siblings.index(entry) + by
+        if 0 <= at < len(siblings) and not self.is_answering():
+            self.state.choose(siblings[at])
+            await self._view.renew()
+            self._view.focus_on(siblings[at])  # the next key goes to the next branch
+
+    def inspect(self, entry: Node) -> None:
+        """Show the passes of an answer."""
+        trace = self._engine.traces.get(entry.id)
+        if trace is not None and trace.passes:
+            self._host.inspect(trace)
+        else:
+            self._host.say("the passes of this answer were not kept: only its text was")
+
+    async def fork(self, entry: Node) -> None:
+        """Go on in a copy of the conversation up to a message."""
+        if not self.is_answering():
+            try:
+                await fork_from(self, entry)
+            except LocalspecError as error:
+                await self._view.fail(error)
+
+    async def begin(self) -> None:
+        """Begin a new conversation."""
+        if not self.is_answering():
+            await begin(self, "")
+            self._view.composer.focus()
+
+    async def open(self, conversation: str) -> None:
+        """Go on with a conversation that was kept."""
+        if not self.is_answering():
+            try:
+                await open_conversation(self, conversation)
+            except LocalspecError as error:
+                await self._view.fail(error)
+
+    async def act(self, what: str, entry: Node) -> None:
+        """Do what a key on a message asks for."""
+        match what:
+            case "copy":
+                self.copy_text(entry.text, "the message")
+            case "edit" if not self.is_answering():
+                self.edit(entry)
+            case "again":
+                await self.again(entry)
+            case "inspect":
+                self.inspect(entry)
+            case "fork":
+                await self.fork(entry)
+            case "back":
+                await self.step(entry, -1)
+            case "on":
+                await self.step(entry, 1)
