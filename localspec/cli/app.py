@@ -41,7 +41,7 @@ COMMANDS = {
     "verify": ("localspec.cli.verify:verify", "Check on your own pair that speculation changes nothing."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best for it: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
-    "explain": ("localspec.cli.explain:explain", "Explain one of them: idea, formula, when it helps, when it hurts."),
+    "explain": ("localspec.cli.explain:explain", "Explain a method, a rule or a term, such as acceptance."),
     "config": ("localspec.cli.config:config", "Settings in config.toml: show, get, set, unset, edit, path."),
     "completions": ("localspec.cli.completions:completions", "Print what makes bash, zsh or fish complete localspec."),
 }

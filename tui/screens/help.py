@@ -1,4 +1,4 @@
-"""Keys and commands, made from the bindings and the table of commands: nothing is listed that is not there."""
+"""Keys, figures and commands, made from the bindings, the glossary and the table of commands."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from textual.widgets import Footer, Static
 
 from localspec.tui.commands import COMMANDS
 from localspec.tui.provenance import LEGEND
+from localspec.ui.glossary import FIGURES, TERMS
 
+FIGURES_TITLE = "The figures (localspec explain TERM says more)"
 MARKS = {
     "draft": "guessed by the draft model, accepted by the target",
-    "copied": "copied from what the text said before, accepted",
-    "early": "guessed by the target itself: early exit, lookahead; accepted",
-    "corrected": "the target's own, in place of a guess it refused",
-    "bonus": "the target's own, after a guess that was right to the end",
-    "plain": "the target's own, where nothing was drafted",
+    "copied": "copied from earlier text, accepted by the target",
+    "early": "guessed by the target itself (early exit, lookahead), accepted",
+    "corrected": TERMS["corrected"].short,
+    "bonus": TERMS["bonus"].short,
+    "plain": TERMS["plain"].short,
 }
 
 
@@ -36,14 +38,21 @@ class Help(Screen[None]):
         self._sections = sections
 
     def compose(self) -> ComposeResult:
-        """Keys, then commands, then what the colours mean."""
+        """Show the keys that work everywhere, the figures and colours, the other keys, and the commands."""
+        tables = []
+        for title, classes in self._sections:
+            rows = [(each.key_display or each.key, each.description) for each in _bindings(classes)]
+            tables.append(_table(title, rows))
+        commands = [(command.usage, command.help) for command in COMMANDS.values()]
         with VerticalScroll():
-            for title, classes in self._sections:
-                rows = [(each.key_display or each.key, each.description) for each in _bindings(classes)]
-                yield Static(_table(title, rows), markup=False, classes="help")
-            rows = [(command.usage, command.help) for command in COMMANDS.values()]
-            yield Static(_table("Commands, typed as a message", rows), markup=False, classes="help")
-            yield Static(_marks(), markup=False, classes="help")
+            for content in (
+                *tables[:1],
+                _table(FIGURES_TITLE, [(name, TERMS[name].short) for name in FIGURES]),
+                _marks(),
+                *tables[1:],
+                _table("Commands, typed as a message", commands),
+            ):
+                yield Static(content, markup=False, classes="help")
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -101,5 +110,5 @@ def _marks() -> Content:
     for source, mark in LEGEND:
         parts += [(f"  {mark:<14}", f"$origin-{source}"), (f"{MARKS[source]}\n", "")]
     parts += [("  ", ""), ("refused", "$origin-rejected strike")]
-    parts.append(("       guessed and refused (d on an answer, in the colours)\n", ""))
+    parts.append(("       a guess that the target refused (d on an answer shows them)\n", ""))
     return Content.assemble(*parts)
