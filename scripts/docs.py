@@ -1,7 +1,8 @@
 """Write the generated pages from the program itself; with --check, say whether what is there is up to date.
 
 docs/cli.md holds the help texts, docs/methods.md the methods with their measurements, and docs/glossary.md the terms.
-localspec/ui/pages/bias.json holds the bias of lossy rules as tests/exact pins it. `scripts/check` runs this with --check.
+localspec/ui/pages/bias.json holds the bias of lossy rules as tests/exact pins it. `scripts/check` runs this with
+--check.
 """
 
 from __future__ import annotations

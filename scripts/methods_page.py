@@ -14,7 +14,9 @@ from typing import Any
 from localspec.ui.explain import AXES, Facts, Page, pages, spelled
 
 TABLE = Path(__file__).parent.parent / "docs" / "methods-table.json"
-MADE = "Made by `scripts/docs.py` from the program; do not edit. `localspec explain NAME` prints a page in the terminal."
+MADE = (
+    "Made by `scripts/docs.py` from the program; do not edit. `localspec explain NAME` prints a page in the terminal."
+)
 BIAS = (
     "Measured bias: total variation of the distribution of four tokens, enumerated on the worst of five toy models "
     "(`tests/exact/test_approximate.py`)."
@@ -23,11 +25,11 @@ TITLES = {"method": "Drafting methods", "tree": "Tree policies", "length": "Leng
 LEADS = {
     "method": "A drafting method guesses tokens: `--method NAME`, with `-o OPTION=VALUE`.",
     "tree": "A tree policy shapes the draft of a method that has distributions: `--tree NAME:NODES,OPTION=VALUE`. "
-    "Without a number of nodes it takes `-k`, and 16 without `-k`. Every policy is exact under every lossless verifier.",
+    "Without a number of nodes it takes `-k`, else 16. Every policy is exact under every lossless verifier.",
     "length": "A length rule ends a draft early, within `-k` or the tree: `--length NAME:LIMIT`. All are exact.",
     "verify": "A verifier accepts or refuses drafted tokens: `--verify NAME:OPTION=VALUE`. `auto` takes `block` for "
-    "chains and `traversal` for trees of drawn tokens. It takes `coupled` for trees of chosen tokens and with `--seed`, "
-    "and `match` for trees at `--temp 0`.",
+    "chains and `traversal` for drawn trees. It takes `coupled` for chosen trees and with `--seed`, and `match` for "
+    "trees at `--temp 0`.",
 }
 
 
@@ -89,7 +91,7 @@ def measured(table: dict[str, Any]) -> Iterator[str]:
     yield (
         f"Measured by `{made['command']}` on {made['date']}: {sizes}; {versions}; {made['options']['threads']} thread, "
         f"{made['options']['openings']} openings of {made['options']['tokens']} tokens, default filters. Of every "
-        "two passes that measure plain decoding, one is left out. No counted pass is cut short by the end of an answer.\n"
+        "two passes that measure plain decoding, one is left out. No counted pass is cut short by an answer's end.\n"
     )
     if made.get("note"):
         yield f"{made['note']}\n"

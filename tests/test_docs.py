@@ -107,6 +107,10 @@ def test_paths_in_backticks_are_there(path: Path) -> None:
 
 def test_nothing_cites_what_is_not_here() -> None:
     """Codes of documents outside the repository cannot be looked up."""
-    files = (path for folder in ("localspec", "models", "tui", "scripts", "tests", "docs") for path in ROOT.glob(f"{folder}/**/*.*"))
+    files = (
+        path
+        for folder in ("localspec", "models", "tui", "scripts", "tests", "docs")
+        for path in ROOT.glob(f"{folder}/**/*.*")
+    )
     text = {path: path.read_text(encoding="utf-8") for path in files if path.suffix in (".py", ".md")}
     assert not [name(path) for path, each in text.items() if re.search(r"\b(?:ALG|UX)\s+[M\d]", each)]

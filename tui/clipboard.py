@@ -18,7 +18,7 @@ def copy(app: App[Any], text: str) -> str:
     done = by_program(data)
     if done is None:
         app.copy_to_clipboard(text)
-        done = f"sent {len(data)} bytes to the terminal, which may put them into the clipboard"
+        done = f"copied {len(data)} bytes, if your terminal allows it"
     return done
 
 

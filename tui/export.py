@@ -26,7 +26,7 @@ def exported(store: Store, conversation: str, path: Path) -> None:
     be written.
     """
     if path.suffix.lower() not in KINDS:
-        raise UsageError(f"{path} does not say which kind: .md, .html or .json", hint=f"{path.stem or 'chat'}.md")
+        raise UsageError(f"{path} needs one of the endings .md, .html and .json", hint=f"{path.stem or 'chat'}.md")
     if os.path.exists(path):
         raise UsageError(f"{path} exists already", hint="another name")
     kept = store.get(conversation)

@@ -44,7 +44,7 @@ BOTH = "localspec calibrate PAIR, or localspec calibrate --machine"
 @report_options
 @click.pass_context
 def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
-    """Measure once what predictions rest on, and keep it. Nothing else should run meanwhile.
+    """Measure the cost of passes once, and keep it. Nothing else should run meanwhile.
 
     PAIR: what a pass of the target costs by its rows, and one of the draft, at an empty context and deep in one. The
     automatic controller starts from these costs in every later run with the same models, devices, threads and cache.
@@ -59,7 +59,7 @@ def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> i
         _check_machine(ctx, words, values)
         return measure_machine(console, servers(values["rpc"]), as_json=values["as_json"])
     if not words:
-        raise UsageError("there is nothing to calibrate: no pair is named", hint=BOTH)
+        raise UsageError("name a pair to calibrate", hint=BOTH)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec calibrate TARGET+DRAFT")
     return _pair(console, present_settings(promised_settings(with_pair(values, words[0])), values, console), values)
@@ -99,7 +99,7 @@ def _pair(console: Console, settings: LoadSettings, values: dict[str, Any]) -> i
 def _tell(found: Surveyed, asked: Survey, settings: LoadSettings, console: Console, *, as_json: bool) -> None:
     profile = found.content["profile"]
     if not profile["is_kept"]:
-        console.warn(f"{Path(profile['file']).parent} cannot be written: these costs are not kept")
+        console.warn(f"{Path(profile['file']).parent} cannot be written, so these costs are not kept")
     if as_json:
         write_json({"schema": SCHEMA, "pair": settings.name, **found.content})
         return

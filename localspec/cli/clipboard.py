@@ -23,9 +23,9 @@ def copy(text: str) -> str:
     if done is not None:
         return done
     if not is_terminal(sys.stdout) or is_dumb() or len(data) > LONGEST:
-        raise NotFoundError("there is no clipboard to be reached from here", hint="/export FILE")
+        raise NotFoundError("no clipboard can be reached from here", hint="/export FILE")
     sequence = f"\x1b]52;c;{base64.b64encode(data).decode('ascii')}\x07"
     if os.environ.get("TMUX"):  # which passes on what is wrapped, if it is allowed to
         sequence = "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
     write_out(sequence)
-    return f"sent {len(data)} bytes to the terminal, which may put them into the clipboard"
+    return f"copied {len(data)} bytes, if your terminal allows it"

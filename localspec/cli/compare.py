@@ -117,7 +117,7 @@ def _resolved(ref: str, as_draft: bool) -> ModelName:
         return expand(str(typed)).target
     draft = expand(None, str(typed)).draft
     if isinstance(draft, DraftChoice):
-        raise UsageError(f"'{draft.value}' is no model that could be compared", hint="localspec pairs suggest TARGET")
+        raise UsageError(f"'{draft.value}' is not a model that can be compared", hint="localspec pairs suggest TARGET")
     return draft
 
 
@@ -247,7 +247,7 @@ def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
     share = 100 * small.bytes / big.bytes
     lines = [
         f"target {big.name} · {big.info.n_vocab} tokens, {gigabytes(big.bytes)}",
-        f"draft {small.name} · {small.info.n_vocab} tokens, {gigabytes(small.bytes)} ({share:.0f} % of it)",
+        f"draft {small.name} · {small.info.n_vocab} tokens, {gigabytes(small.bytes)} ({share:.0f} % of the target)",
         "fits: the same vocabulary" if report.fits else "does not fit",
         *(f"  because {reason}" for reason in report.reasons),
         *(f"  {one}" for one in report.differences),

@@ -190,7 +190,9 @@ class Bench:
                 acceptances.append(ours.acceptance or 0.0)
                 per_pass.append(ours.tokens_per_pass or 1.0)
         if not ratios:
-            raise IncompatibleError("the model ends every answer at once: nothing to measure", hint="--prompts FILE")
+            raise IncompatibleError(
+                "the model ends every answer at once, so nothing can be measured", hint="--prompts FILE"
+            )
         return Measured(layers, median(acceptances), median(per_pass), median(ratios), n_bytes)
 
     def _run(self, prompt: str, speculation: Speculation, seed: int) -> Stats:
@@ -237,7 +239,7 @@ def _read_prompts(name: str) -> tuple[str, ...]:
         raise NotFoundError(reason, hint="a text file with a prompt a line") from None
     prompts = tuple(line for line in text.splitlines() if line.strip())
     if not prompts:
-        raise UsageError(f"--prompts {name}: there is no prompt in it", hint="a text file with a prompt a line")
+        raise UsageError(f"--prompts {name}: the file has no prompt", hint="a text file with a prompt a line")
     return prompts
 
 

@@ -44,7 +44,7 @@ N = 128  # tokens, without -n
 @click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
-        help="Rounds, each with a seed of its own, in turned order; six give an interval.  [default: 1]")  # fmt: skip
+        help="Rounds, each with its own seed, in alternating order; six give an interval.  [default: 1]")  # fmt: skip
 @pair_options
 @short_reply_options(N)
 @prompt_options
@@ -91,7 +91,7 @@ def _request(words: tuple[str, ...], values: dict[str, Any], request: Request, c
     if not values["raw"]:
         return replace(request, messages=(*system, Message("user", text)))
     if system:
-        raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")
+        raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
     return replace(request, prompt=text)
 
 

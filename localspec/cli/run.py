@@ -63,7 +63,7 @@ class Job:
 
 @click.command(
     cls=Command,
-    epilog="Every option can be set in the environment too, LOCALSPEC_TEMP=0, or for good: localspec config --help.",
+    epilog="Every option can be set in the environment too, as LOCALSPEC_TEMP=0, or for good: localspec config --help.",
 )
 @click.argument("prompt", nargs=-1)
 @model_options
@@ -78,12 +78,12 @@ class Job:
 def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     """Answer PROMPT and print the answer.
 
-    The words of PROMPT are joined by spaces. What is piped in is the prompt if there are no words, and otherwise data
-    that the words are about:  git diff | localspec run "Write a commit message"
+    The words of PROMPT are joined by spaces. Piped text is the prompt if there are no words. Otherwise it is data that
+    the words refer to:  git diff | localspec run "Write a commit message"
 
-    Prompt and answer are kept, but those of --raw: `localspec run -c` goes on with them, `localspec logs` lists them.
+    Prompt and answer are kept, except with --raw: `localspec run -c` continues, `localspec logs` lists them.
 
-    A loop that reads standard input itself, as `while read`, has to keep it to itself:  localspec run ... </dev/null
+    In a loop such as `while read`, keep standard input for the loop:  localspec run ... </dev/null
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     with _store(values, console) as store:
@@ -109,7 +109,7 @@ def _store(values: dict[str, Any], console: Console) -> Store:
     if not values["raw"]:
         return store_for_talking(values, console)
     if is_going_on(values):
-        raise UsageError("--raw goes on with no conversation", hint="leave --raw out")
+        raise UsageError("--raw cannot continue a conversation", hint="leave out --raw")
     return Store.open(None)
 
 
@@ -122,14 +122,14 @@ def _warn_of_trouble(store: Store, console: Console) -> None:
 def plan(words: tuple[str, ...], values: dict[str, Any], console: Console, store: Store) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if values["as_json"] and values["as_events"]:
-        raise UsageError("--json and --events are two forms of one output", hint="leave one of them out")
+        raise UsageError("--json and --events exclude each other", hint="leave one of them out")
     _refuse_model(words)
     found = wanted(store, values)
     promised = promised_settings(values)
     request = request_settings(values, promised[0])
     system = system_message(values)
     if values["raw"] and system:
-        raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")
+        raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
     inputs = Inputs(stdin_limit(values), lambda: _tell_wait(console))
     spoken, data = read_parts(words, values["file"], inputs)
     text = prompt_of(spoken, data, is_raw=values["raw"], is_given=bool(words))

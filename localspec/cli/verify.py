@@ -50,7 +50,7 @@ CHECKED, OUTPUT = "Check", "Output"
 @report_options
 @click.pass_obj
 def verify(console: Console, /, pair: str | None, **values: Any) -> int:
-    """Check that speculation changes nothing on PAIR, or --model's: exit code 10 if it does, 2 if a check cannot run.
+    """Check that speculation changes nothing on PAIR; exit code 10 if it does, 2 if a check cannot run.
 
     Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
     accepted only where the two tokens' scores are within four times of what rounding was seen to move them on that
@@ -66,7 +66,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     asked = _drafting(speculation(values), has_draft=promised[0].draft is not None)
     request = Request(max_tokens=values["max_tokens"], sampling=sampling(values), speculation=asked)
     if request.sampling.temperature == 0.0:
-        raise UsageError("--temp 0 leaves no law to test: greedy texts are compared anyway", hint="--temp 0.8")
+        raise UsageError("--temp 0 leaves no distribution to test: greedy texts are compared anyway", hint="--temp 0.8")
     check(request, promised[0])
     check(replace(request, speculation=replace(request.speculation, verify="coupled")), promised[0])
     prompts = choose(load_suite(values["suite"], values["column"]), values["prompts"]).prompts
@@ -97,7 +97,7 @@ def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:
     Raises UsageError where nothing drafts: plain decoding is what all else is compared with.
     """
     if asked.method == "plain" or asked.k == 0:
-        raise UsageError("nothing drafts: there is nothing to verify", hint="leave out --method and -k")
+        raise UsageError("no method drafts, so there is nothing to verify", hint="leave out --method and -k")
     if asked.method != "auto":
         return asked
     return replace(asked, method="draft-model" if has_draft else "suffix")
@@ -164,6 +164,7 @@ def _told(one: Check) -> str:
 def _verdict(request: Request, pair: str, is_passed: bool) -> str:
     rule = request.speculation.verify
     if is_passed:
-        return f"lossless here with --method {request.speculation.method}: what comes out of {pair} is the target's\n"
+        method = request.speculation.method
+        return f"lossless here with --method {method}: the output of {pair} has the target's distribution\n"
     lossy = " by design: see localspec explain" if request.speculation.approximate else ", which is a bug: report it"
     return f"NOT lossless: --verify {rule} changed the output of {pair}{lossy}\n"

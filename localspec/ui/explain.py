@@ -133,10 +133,13 @@ def explain(name: str) -> Explanation:
     term = glossary.find(name)
     found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
     if not found and term is None:
-        known = list(dict.fromkeys([*(name for register, _ in _AXES.values() for name in register()), *glossary.names()]))
+        known = list(
+            dict.fromkeys([*(name for register, _ in _AXES.values() for name in register()), *glossary.names()])
+        )
         near = difflib.get_close_matches(glossary.key(name), known, n=1)
         raise UsageError(
-            f"there is no method, tree, rule or term called {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+            f"there is no method, tree, rule or term called {name!r}"
+            + (f"; did you mean {near[0]!r}?" if near else ""),
             hint=f"localspec explain {near[0]}" if near else "localspec methods",
         )
     return Explanation(term, tuple(found))

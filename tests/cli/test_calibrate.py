@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
 
 
 BAD = {
-    "nothing": (("calibrate",), 2, "no pair is named"),
+    "nothing": (("calibrate",), 2, "name a pair to calibrate"),
     "both": (("calibrate", "storyteller", "--machine"), 2, "--machine measures the machine"),
     "two pairs": (("calibrate", "a", "b"), 2, "one pair at a time"),
     "the machine's context": (("calibrate", "--machine", "--ctx", "64"), 2, "--machine has no --ctx"),

@@ -74,7 +74,9 @@ def test_explain_tells_the_bias() -> None:
 def test_explain_a_term() -> None:
     """A term has one line, a few sentences and related names; words may be written apart."""
     text = output("explain", "time", "to", "first", "token")
-    assert text.startswith("time to first token: the wait from Enter to the first token\n  The time to first token, ttft")
+    assert text.startswith(
+        "time to first token: the wait from Enter to the first token\n  The time to first token, ttft"
+    )
     assert "See also: prefill" in text
     assert text == output("explain", "ttft")
     wire = json.loads(output("explain", "acceptance", "--json"))

@@ -135,11 +135,11 @@ def test_an_answer_that_is_no_model(machine: Machine, prepare: Prepare, code: in
 @pytest.mark.parametrize(
     ("env", "code", "words"),
     [
-        ({"HF_ENDPOINT": "garbage"}, 2, ["HF_ENDPOINT", "no address"]),
+        ({"HF_ENDPOINT": "garbage"}, 2, ["HF_ENDPOINT", "not an address"]),
         ({"HF_ENDPOINT": "http://["}, 2, ["HF_ENDPOINT", "no valid value"]),
         ({"HF_ENDPOINT": "http://\x1b]0;x\x07"}, 2, ["HF_ENDPOINT"]),
         ({"HF_ENDPOINT": "https://u:secret@{host}"}, 4, ["not trusted", "https://…@127.0.0.1"]),
-        ({"HF_ENDPOINT": "https://hub.invalid", "HTTPS_PROXY": "http://{host}"}, 4, ["proxy wants a login"]),
+        ({"HF_ENDPOINT": "https://hub.invalid", "HTTPS_PROXY": "http://{host}"}, 4, ["proxy needs a login"]),
         ({"HF_HUB_DOWNLOAD_TIMEOUT": "soon\x1b"}, 2, ["HF_HUB_DOWNLOAD_TIMEOUT"]),
         ({"HF_TOKEN": "hf_wrong"}, 4, ["does not accept the token"]),
         ({"HF_TOKEN": "hf_one\nX-Evil: two"}, 4, []),

@@ -240,7 +240,7 @@ def test_malformed_references(files: Path, ref: str) -> None:
 @pytest.mark.parametrize(
     ("ref", "text", "hint"),
     [
-        ("storyteler", "no pair called 'storyteler'", "did you mean 'storyteller'?"),
+        ("storyteler", "no pair called 'storyteler'", "Did you mean 'storyteller'?"),
         ("xyzzy", "no pair called 'xyzzy'", "known names: localspec pairs list"),
         ("plain", "no pair called 'plain'", "./plain"),
         ("none", "no pair called 'none'", "known names"),

@@ -67,7 +67,9 @@ def test_a_name_on_two_axes_has_two_pages() -> None:
     assert [page.facts.axis for page in explain("spectr").pages] == ["tree", "verify"]
 
 
-@pytest.mark.parametrize(("name", "meant"), [("sufix", "suffix"), ("eagle", "eagle2"), ("blok", "block"), ("acceptence", "acceptance")])
+@pytest.mark.parametrize(
+    ("name", "meant"), [("sufix", "suffix"), ("eagle", "eagle2"), ("blok", "block"), ("acceptence", "acceptance")]
+)
 def test_a_misspelt_name(name: str, meant: str) -> None:
     """The nearest name is offered."""
     with pytest.raises(UsageError, match=f"did you mean '{meant}'") as caught:
@@ -76,7 +78,7 @@ def test_a_misspelt_name(name: str, meant: str) -> None:
 
 
 def test_nothing_like_it() -> None:
-    with pytest.raises(UsageError, match="there is no method, tree, rule or term called 'zzzzzz'$") as caught:
+    with pytest.raises(UsageError, match=r"there is no method, tree, rule or term called 'zzzzzz'$") as caught:
         explain("zzzzzz")
     assert caught.value.hint == "localspec methods"
 

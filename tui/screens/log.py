@@ -29,7 +29,7 @@ class LogScreen(Screen[None]):
         """A title and the lines."""
         yield Static(Content.styled(" The engine's log", "bold"), classes="title", markup=False)
         with VerticalScroll():
-            yield Static(Content(sanitize(self._log) or "it has said nothing"), markup=False, classes="help")
+            yield Static(Content(sanitize(self._log) or "the log is empty"), markup=False, classes="help")
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
