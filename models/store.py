@@ -92,7 +92,7 @@ def expand(ref: str | None = None, draft: str | None = None) -> PairName:
     pair = parse(DEFAULT if ref is None else ref)
     if draft is not None:
         if pair.draft is not DraftChoice.UNSET:
-            raise UsageError("-m and --draft both name a draft", hint="leave one of the two out")
+            raise UsageError("the draft is given twice: in -m and in --draft", hint="leave one of the two out")
         pair = PairName(pair.target, parse_draft(draft))
     target, own = _target(pair.target)
     chosen = pair.draft

@@ -19,6 +19,14 @@ from localspec.models.names import parse
 from localspec.models.store import BUNDLED, expand
 from localspec.sanitize import one_line
 
+LABELS = {
+    "params_billions": "billion weights",
+    "about_gb": "GB, about",
+    "draft_about_gb": "draft GB, about",
+    "draft_ratio": "draft / target",
+    "builtin_drafting": "drafts by itself",
+    "is_here": "on this machine",
+}
 BUNDLED_NOTE = "Comes with localspec: target of 4.7 and draft of 1.1 million weights; it continues stories."
 
 
@@ -66,7 +74,11 @@ def show(console: Console, /, name: str, as_json: bool) -> int:
     if as_json:
         write_json(entry)
     else:
-        rows = [(key.replace("_", " "), _value(value)) for key, value in entry.items() if value not in (None, "", [])]
+        rows = [
+            (LABELS.get(key, key.replace("_", " ")), _value(value))
+            for key, value in entry.items()
+            if value not in (None, "", [])
+        ]
         write_out("".join(f"{key:<16} {value}\n" for key, value in rows))
     return 0
 

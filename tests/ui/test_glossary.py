@@ -11,7 +11,7 @@ from tests.test_docs import LONGEST_PARAGRAPH, LONGEST_SENTENCE, sentences, word
 AXIS_NAMES = {entry.name for axis in AXES for entry in facts(axis)}
 
 
-@pytest.mark.parametrize("term", TERMS.values(), ids=lambda term: term.key)
+@pytest.mark.parametrize("term", TERMS.values(), ids=lambda term: term.name)
 def test_a_term_is_short_and_leads_on(term: Term) -> None:
     """One line for a list, a few sentences, and related names that exist."""
     assert term.short[0].islower()
