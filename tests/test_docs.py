@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.cli.harness import localspec, needs_pair
+from tests.test_architecture import ROOMS
 
 ROOT = Path(__file__).parents[1]
 GENERATED = {"cli.md", "methods.md", "glossary.md"}
@@ -71,6 +75,15 @@ def test_the_architecture_is_read_in_one_sitting() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_ARCHITECTURE
 
 
+def test_the_architecture_names_every_room() -> None:
+    """The tree at its beginning has the rooms in the order in which they may import each other."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    tree = re.search(r"```text\n(errors .*?)```", text, flags=re.DOTALL)
+    assert tree is not None
+    named = [line.split()[0] for line in tree[1].splitlines()]
+    assert [room for room in named if room in ROOMS] == [room for room in ROOMS if room != "__main__"]
+
+
 def anchors(path: Path) -> set[str]:
     """Return the places in a page that a link can name, as GitHub makes them from headings."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -103,6 +116,20 @@ def test_paths_in_backticks_are_there(path: Path) -> None:
         if is_path and not any((base / found[1]).exists() for base in (ROOT, ROOT / "localspec")):
             missing.append(code)
     assert not missing
+
+
+@needs_pair
+def test_the_example_of_the_readme_is_true() -> None:
+    """The command prints the text below it, and plain decoding with its seed writes the same story."""
+    found = re.search(
+        r"^\$ localspec (run --method draft-model .*)\n(.*\n)```", (ROOT / "README.md").read_text("utf-8"), re.M
+    )
+    assert found is not None
+    args = shlex.split(found[1])
+    assert localspec(*args).stdout.decode() == found[2]
+    plain = ["run", "--method", "plain", *args[args.index("--seed") :]]
+    plain.remove("--tokens")
+    assert localspec(*plain).stdout.decode() == re.sub("[⟦⟧⁺]", "", found[2])
 
 
 def test_nothing_cites_what_is_not_here() -> None:

@@ -69,7 +69,8 @@ class Console:
     def fail(self, error: LocalspecError) -> None:
         """Write an error as the one line that people see."""
         message = self.paint(one_line(error.message), "red", sys.stderr)
-        self.say(f"localspec: {message}{one_line(error.advice)}")
+        gap = " " if error.advice.startswith(" ") else ""  # one_line strips it
+        self.say(f"localspec: {message}{gap}{one_line(error.advice)}")
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
