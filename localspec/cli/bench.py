@@ -71,12 +71,12 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     """Measure the gain of speculation on PAIR, against plain decoding of the same prompts.
 
-    Methods answer each prompt in turn, there and back, each from an empty cache; figures are medians over prompts with
-    bootstrap 95 % intervals, prefill apart from decoding. An answer that stops before its last token counts with the
-    tokens it has. Ctrl-C keeps what was measured, and --resume goes on.
+    Methods answer each prompt in turn, there and back, each from an empty cache. Figures are medians over prompts with
+    bootstrap 95 % intervals; prefill is apart from decoding. An answer that stops early counts with the tokens it has.
+    Ctrl-C keeps the measurements, and --resume continues.
 
-    localspec bench compare A.json B.json says what changed between two results; results of different models are
-    refused (exit code 6).
+    localspec bench compare A.json B.json shows the changes between two results. It refuses results of different models
+    (exit code 6).
     """
     console: Console = ctx.obj
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]

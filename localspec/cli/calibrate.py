@@ -46,12 +46,12 @@ BOTH = "localspec calibrate PAIR, or localspec calibrate --machine"
 def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     """Measure the cost of passes once, and keep it. Nothing else should run meanwhile.
 
-    PAIR: what a pass of the target costs by its rows, and one of the draft, at an empty context and deep in one. The
-    automatic controller starts from these costs in every later run with the same models, devices, threads and cache.
-    More rows may be nearly free, or one row a cliff: the table shows where.
+    PAIR: passes of the target by their rows, and passes of the draft, at an empty context and deep in one. --method
+    auto starts from these costs in later runs with the same models, devices, threads and cache. The table shows free
+    rows and cliffs.
 
-    --machine: every device multiplies matrices of several types by 1 to 16 columns, larger together than its caches,
-    which takes about a minute. localspec plan and --gpu auto read it.
+    --machine: every device multiplies matrices of several types by 1 to 16 columns, which takes about a minute.
+    localspec plan and --gpu auto use the result.
     """
     console: Console = ctx.obj
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]

@@ -45,9 +45,9 @@ def chat(console: Console, /, **values: Any) -> int:
 
     Conversations are kept while they are written: `localspec chat -c` continues, `localspec logs` lists them.
 
-    With --plain or -q, and where there is no terminal to fill, line by line: /help lists what can be done on the way.
-    Ctrl-C stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe:
-    Ctrl-C ends it all then, and the exit code is that of the last error, 0 without one.
+    With --plain or -q, and without a terminal, the chat is line by line; /help lists its commands. Ctrl-C stops an
+    answer and keeps the text so far. Ctrl-D leaves. Lines may also come from a file or a pipe. Then Ctrl-C ends the
+    chat, and the exit code is that of the last error, or 0.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     with store_for_talking(values, console) as store:

@@ -50,9 +50,10 @@ class Seen:
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline: bool) -> int:
-    """Find models that could draft for TARGET: on this machine, in the catalogue, on the hub.
+    """Find models that could draft for TARGET.
 
-    Each is compared by its header, token by token; of a model on the hub only the header is downloaded, some megabytes.
+    They are looked for on this machine, in the catalogue and on the hub. Each is compared by its header, token by
+    token. Of a model on the hub only the header is downloaded, some megabytes.
     """
     live, is_off = Live(console), is_offline({"offline": offline})
     try:
@@ -77,7 +78,10 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def explain(console: Console, /, target: str, draft: str, as_json: bool, offline: bool) -> int:
-    """Say whether DRAFT fits TARGET, and if not why, with the first tokens that differ. Exit code 6 if it does not."""
+    """Say whether DRAFT fits TARGET, and if not, why.
+
+    The first tokens that differ are listed. The exit code is 6 if the draft does not fit.
+    """
     is_off = is_offline({"offline": offline})
     big, small = _seen(target, is_off), _seen(draft, is_off, as_draft=True)
     report = check_pair(big.info, small.info)

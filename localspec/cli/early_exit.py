@@ -87,11 +87,11 @@ class Measured:
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def tune(console: Console, /, model: str, as_json: bool, **values: Any) -> int:
-    """Measure which layers of MODEL draft fastest, and keep the choice for --method early-exit.
+    """Measure which layers of MODEL draft fastest, and keep the choice.
 
-    MODEL is a pair's name, a GGUF file or hf:ORG/REPO:QUANT; a draft model plays no part. The best is kept even if
-    plain decoding is faster, which the last line then says. If it is not, --method auto drafts with it where MODEL has
-    no draft model.
+    MODEL is a pair's name, a GGUF file or hf:ORG/REPO:QUANT. A draft model is not used. The best choice is kept for
+    --method early-exit even if plain decoding is faster; the last line says so. If it is faster than plain decoding,
+    --method auto drafts with it where MODEL has no draft model.
     """
     path = find_model(model).absolute()
     header = read_model(path)

@@ -48,9 +48,8 @@ _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N",
 def logs(ctx: click.Context, /, **values: Any) -> int:
     """Kept conversations: list, show, search, export, rm, undo, path.
 
-    Without a command they are listed, those used last first. Nothing is kept of what runs with --no-save, or with
-    LOCALSPEC_SAVE=0 in the environment. An ID may be cut to its beginning or its end, where only one conversation has
-    that.
+    Without a command they are listed, the last used first. Runs with --no-save, or with LOCALSPEC_SAVE=0 in the
+    environment, keep nothing. An ID may be shortened to its beginning or its end, where it stays unique.
     """
     if ctx.invoked_subcommand is not None:
         given = [name for name in ("is_latest", "session", "search") if values[name]]

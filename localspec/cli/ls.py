@@ -81,9 +81,9 @@ def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str
 def remove_models(console: Console, /, names: tuple[str, ...], as_json: bool, **values: Any) -> int:
     """Remove models from the Hugging Face cache.
 
-    NAME is what `localspec ls` prints, or a pair's name, of which the target goes: other pairs may share its draft.
-    TARGET+DRAFT removes both, hf:ORG/REPO everything of that repository. Files that localspec did not pull stay
-    unless --force.
+    NAME is a name from `localspec ls`, or a pair's name. A pair's name removes the target only, since other pairs may
+    share its draft. TARGET+DRAFT removes both, and hf:ORG/REPO the whole repository. Files that localspec did not pull
+    stay unless --force.
     """
     cache, receipts = Cache(), Receipts()
     removal = plan_removal(_wanted(names), cache, receipts)

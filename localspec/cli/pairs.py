@@ -45,7 +45,7 @@ def pairs(ctx: click.Context) -> int:
 def list_pairs(console: Console, /, as_json: bool) -> int:
     """List the catalogue: names for -m, with sizes, the draft, and the licence.
 
-    Sizes are approximate (the hub's are told by: localspec pull NAME --dry-run). Your own names come first.
+    Sizes are approximate; localspec pull NAME --dry-run asks the hub for them. Your own names come first.
     """
     return _tell(load_catalog(), "", as_json)
 
@@ -109,7 +109,7 @@ def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def rm(console: Console, /, name: str, as_json: bool) -> int:
-    """Forget NAME, one of your own. No file of a model is removed: that is localspec rm."""
+    """Remove NAME, one of your own names. Files of models stay: localspec rm removes those."""
     from localspec.models.user_catalog import remove
 
     path = remove(name)

@@ -67,11 +67,12 @@ _PLAN, _MACHINE = "Plan", "Machine (this one, unless these options describe anot
 def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
     """Show where the parts of PAIR would be placed, with memory and predicted speed.
 
-    The first line is the fastest, the others what it was compared with. Where a GPU or an RPC server is there, --gpu
-    auto loads by it, but never without a draft that was named: then it says what would be faster. Speeds follow from
-    bandwidths that localspec calibrate --machine has measured, or that --bandwidth gives, and from the assumed
-    acceptance; only the reading of weights and cache is counted. Without these figures there is an order
-    and no number.
+    The first line is the fastest; the others are the alternatives. With a GPU or an RPC server, --gpu auto loads by
+    this plan. It never leaves out a draft that was named, but says if that would be faster.
+
+    Speeds follow from bandwidths, measured by localspec calibrate --machine or given by --bandwidth, and from the
+    assumed acceptance. Only the reading of weights and cache is counted. Without bandwidths there is an order and no
+    number.
     """
     found = parse_pair(*model_and_draft(with_pair(values, pair)))
     target, target_info = _look_at(str(found.target))

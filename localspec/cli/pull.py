@@ -32,12 +32,13 @@ from localspec.ui.pulling import gigabytes
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def pull(console: Console, /, names: tuple[str, ...], as_json: bool, **values: Any) -> int:
-    """Download the models that NAME stands for: a pair's name, or hf:ORG/REPO[@REV][:QUANT] of one or TARGET+DRAFT.
+    """Download the models of NAME: a pair's name, hf:ORG/REPO[@REV][:QUANT], or TARGET+DRAFT.
 
     They go into the Hugging Face cache, which other programs share, and are checked against the hub's SHA-256. An
-    interrupted download goes on from what has come. Then target and draft are compared.
+    interrupted download continues where it stopped. Then target and draft are compared.
 
-    HF_TOKEN is sent to the hub for gated and private models; HF_ENDPOINT, HF_HUB_CACHE, HF_HUB_OFFLINE are respected.
+    HF_TOKEN is sent to the hub for gated and private models. HF_ENDPOINT, HF_HUB_CACHE and HF_HUB_OFFLINE are
+    respected.
     """
     console.quiet = values["quiet"]
     if not names:

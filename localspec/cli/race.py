@@ -54,11 +54,11 @@ N = 128  # tokens, without -n
 @report_options
 @click.pass_obj
 def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any) -> int:
-    """Answer PROMPT plainly and with speculation, and say how fast each was and whether it is the same text.
+    """Answer PROMPT plainly and with drafts, and compare speed and text.
 
-    Never both at once, and from empty caches. Both have the same seed, and coupled noise by default, so that the texts
-    are the same at any temperature; where they fork nevertheless, the two tokens' scores and what rounding does to
-    them are told. A --verify that draws in its own order keeps the distribution and not the text.
+    The two run one after the other, from empty caches, with the same seed and coupled noise. So the texts are the same
+    at any temperature, except at ties. A fork is explained by the scores of the two tokens and by the measured
+    rounding. Some --verify rules keep the distribution and not the text.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     promised = promised_settings(with_pair(values, pair))

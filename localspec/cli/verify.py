@@ -50,16 +50,19 @@ CHECKED, OUTPUT = "Check", "Output"
 @report_options
 @click.pass_obj
 def verify(console: Console, /, pair: str | None, **values: Any) -> int:
-    """Check that speculation changes nothing on PAIR; exit code 10 if it does, 2 if a check cannot run.
+    """Check that speculation changes nothing on PAIR.
 
-    Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
-    accepted only where the two tokens' scores are within four times of what rounding was seen to move them on that
-    text. And thousands of draws of the rule, on rows recorded from both models, have the target's distribution by a
-    chi-square test. For --method auto, which drafts where that pays, the draft model drafts in every pass, and without
-    one copies of the text do; beside a draft model --method suffix checks those.
+    There are three checks. At temperature 0, and with coupled noise at --temp, the text must be that of plain decoding.
+    A fork is accepted only if the two tokens' scores are within four times the measured rounding of that text. Third,
+    thousands of draws of the rule on recorded rows must have the target's distribution by a chi-square test.
+
+    In these checks --method auto drafts in every pass, with the draft model or with copies of the text. --method suffix
+    checks copies beside a draft model.
 
     With --reproducible one check replaces the first two. It compares the texts of the method, of auto and of suffix
-    with plain decoding's at both temperatures, and no fork is accepted.
+    with plain decoding at both temperatures, and accepts no fork.
+
+    The exit code is 10 if the output changes, 2 if a check cannot run.
     """
     console.color, console.quiet, console.log_file = values["color"], values["quiet"], values["log_file"]
     promised = promised_settings(with_pair(values, pair))
