@@ -13,7 +13,17 @@ import pytest
 
 from localspec.models.early_exit import Exits, Tuned
 from localspec.models.gguf.header import read_header
-from tests.cli.harness import PAIR, REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair
+from tests.cli.harness import (
+    PAIR,
+    REAL,
+    ROOT,
+    TIMEOUT,
+    assert_advice,
+    assert_one_line,
+    environment,
+    localspec,
+    needs_pair,
+)
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
 from tests.integration.test_split_model import split
 
@@ -148,7 +158,7 @@ def test_bad_input_is_one_line(tmp_path: Path, case: str) -> None:
     spelt = [arg.format(bad=bad) for arg in args]
     command = spelt if spelt[:1] == ["compare"] else [*SMALL, *spelt]
     line = assert_one_line(call(tmp_path, "bench", *command, HOME="/nobody"), code, words)
-    assert " — try: " in line
+    assert_advice(line)
 
 
 def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:

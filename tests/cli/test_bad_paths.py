@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError
-from localspec.session.loading import load_model, look_at
-from tests.cli.harness import REAL, TIMEOUT, assert_one_line, environment
+from localspec.session.loading import inspect_model, load_model
+from tests.cli.harness import REAL, TIMEOUT, assert_advice, assert_one_line, environment
 from tests.cli.sandbox import Sandbox
 from tests.integration.gguf_models import EXACT, random_gguf
 from tests.models.gguf_files import model
@@ -80,7 +80,7 @@ UNREADABLE: dict[str, tuple[Callable[[Path], str], str]] = {
 def test_what_cannot_be_read_is_not_found(sandbox: Sandbox, make: Callable[[Path], str], text: str) -> None:
     done = sandbox.run("show", make(sandbox.files))
     line = assert_one_line(done, 3, text)
-    assert " — try: " in line
+    assert_advice(line)
     assert line.rstrip("\n").isprintable()
     assert done.stdout == b""
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_read_is_not_found(sandbox: Sandbox, make: Callable[[Path
 @pytest.mark.parametrize("case", ["a pipe nobody writes to", "without permission"])
 def test_neither_can_it_be_loaded(sandbox: Sandbox, case: str) -> None:
     make, text = UNREADABLE[case]
-    assert " — try: " in assert_one_line(sandbox.run("run", "-m", make(sandbox.files), "hi"), 3, text)
+    assert_advice(assert_one_line(sandbox.run("run", "-m", make(sandbox.files), "hi"), 3, text))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_file_that_changes_between_the_look_and_the_load(
 ) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(random_gguf().read_bytes())
-    looked = look_at(str(path))
+    looked = inspect_model(str(path))
     change(path)
     with pytest.raises(error, match=r"m\.gguf") as caught:
         list(load_model(looked, EXACT, "target", lambda: False))

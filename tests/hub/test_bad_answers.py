@@ -169,7 +169,7 @@ def test_a_server_that_ignores_ranges_gives_the_whole_again(machine: Machine) ->
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("hf:many/files:Q3_K_S", ["has not the quantisation Q3_K_S: it has Q8_0"]),
+        ("hf:many/files:Q3_K_S", ["does not have the quantisation Q3_K_S; it has Q8_0"]),
         ("hf:many/files:Q8_0", ["7 models of the quantisation Q8_0", "m0-Q8_0.gguf", "m6-Q8_0.gguf"]),
         ("hf:many/files/none.gguf", ["has no file none.gguf"]),
     ],

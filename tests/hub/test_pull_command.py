@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import REAL, TIMEOUT, Terminal, assert_one_line, environment
+from tests.cli.harness import REAL, TIMEOUT, Terminal, assert_advice, assert_one_line, environment
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
@@ -360,7 +360,7 @@ def test_what_a_server_says_reaches_no_terminal(machine: Machine) -> None:
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
 def test_bad_names(machine: Machine, args: list[str], code: int, words: list[str]) -> None:
-    assert " — try: " in assert_one_line(machine.call(*args), code, *words)
+    assert_advice(assert_one_line(machine.call(*args), code, *words))
     assert not machine.server.requests
 
 
