@@ -36,6 +36,12 @@ class LocalspecError(Exception):
         self.hint = hint
         self.detail = detail or {}
 
+    @property
+    def advice(self) -> str:
+        """The hint as it follows the message: a sentence of its own, or a command or option to type."""
+        is_sentence = self.hint[:1].isupper() and self.hint.endswith((".", "?"))
+        return f". {self.hint}" if is_sentence else f" — try: {self.hint}" if self.hint else ""
+
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object of `--json` failures: code, kind, message, hint, detail."""
         return {

@@ -85,9 +85,11 @@ def read_tables(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise UsageError(f"cannot read the catalogue {shown(path)}: {error.strerror}", hint="mend or move it") from None
+        raise UsageError(
+            f"cannot read the catalogue {shown(path)}: {error.strerror}", hint="correct or move it"
+        ) from None
     except UnicodeDecodeError:
-        raise UsageError(f"the catalogue {shown(path)} is not a text of UTF-8", hint="mend or move it") from None
+        raise UsageError(f"the catalogue {shown(path)} is not a text of UTF-8", hint="correct or move it") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"the catalogue {shown(path)} is not TOML: {shown(str(error))}", hint="mend it") from None
 
@@ -205,4 +207,4 @@ def _name(path: Path, where: str, text: str, parse: Callable[[str], Name]) -> Na
 
 def mistake(path: Path, where: str, why: str) -> UsageError:
     """Return what to say of an entry that cannot be meant."""
-    return UsageError(f"{shown(path)}, [{shown(where)}]: {why}", hint=f"mend {shown(path)}, or move it away")
+    return UsageError(f"{shown(path)}, [{shown(where)}]: {why}", hint=f"correct {shown(path)}, or move it")

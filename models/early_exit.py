@@ -289,7 +289,7 @@ def _require_space(header: Header, dropped: Sequence[int], folder: Path) -> None
 def _failure(header: Header, dropped: Sequence[int], folder: Path, code: int) -> LocalspecError:
     """Return what to say when llama.cpp did not write the file: it says only that it did not."""
     if not os.access(header.path, os.R_OK):
-        return InternalError(f"{header.name} can no longer be read", hint="check the path")
+        return InternalError(f"{header.name} can no longer be read", hint="Check the path.")
     return ResourceError(
         f"llama.cpp could not write the early exit of {header.name} to {shown(folder)} (code {code})",
         hint="check the space that is left there and quotas, or LOCALSPEC_HOME=FOLDER",

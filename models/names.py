@@ -160,7 +160,7 @@ def _exists(path: str) -> bool:
 
 def _check_size(text: str) -> None:
     if len(text) > MAX_TEXT:
-        raise UsageError(f"a name of {len(text)} characters is no name of a model", hint=FORMS)
+        raise UsageError(f"a name of {len(text)} characters is not a name of a model", hint=FORMS)
 
 
 def _split(text: str, exists: Exists) -> tuple[str, str | None]:
@@ -203,7 +203,7 @@ def _model(text: str, exists: Exists) -> ModelName:
         return Alias(lower)
     raise UsageError(
         f"'{shown(text)}' is not a name: letters, digits, '.', '_' and '-', at most 64 of them",
-        hint=f"for the file of that name write: ./{shown(text)}" if exists(text) else FORMS,
+        hint=f"./{shown(text)} for the file of that name" if exists(text) else FORMS,
     )
 
 

@@ -98,7 +98,7 @@ def require_fit(target: ModelInfo, draft: ModelInfo) -> PairReport:
 def _why_idle(target: ModelInfo, draft: ModelInfo) -> str:
     """Say which of the two cannot forget a rejected token."""
     keeps = [what for what, info in (("target", target), ("draft", draft)) if info.is_recurrent]
-    return f"the {keeps[0]} keeps a state that cannot be rolled back, so nothing is drafted" if keeps else ""
+    return f"the {keeps[0]} keeps a state that cannot be rolled back, so decoding is plain" if keeps else ""
 
 
 def _type_reasons(target: ModelInfo, draft: ModelInfo) -> list[str]:
@@ -144,11 +144,9 @@ def _warnings(target: ModelInfo, draft: ModelInfo) -> list[str]:
     warnings = []
     if target.vocab.pre != draft.vocab.pre:
         pres = f"{shown(target.vocab.pre) or 'none'} and {shown(draft.vocab.pre) or 'none'}"
-        warnings.append(
-            f"their pre-tokenizers differ ({pres}), so the draft may see text cut differently than it learned"
-        )
+        warnings.append(f"their pre-tokenizers differ ({pres}), so fewer guesses may be accepted")
     if draft.chat_template is not None and target.chat_template != draft.chat_template:
-        warnings.append("their chat templates differ, so in a chat the draft sees a format it was not trained on")
+        warnings.append("target and draft use different chat templates: fewer guesses may be accepted in a chat")
     if draft.n_params >= target.n_params:
         warnings.append(
             f"the draft has as many parameters as the target or more ({draft.n_params} and {target.n_params}), "

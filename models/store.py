@@ -93,7 +93,7 @@ def expand(ref: str | None = None, draft: str | None = None) -> PairName:
     pair = parse(DEFAULT if ref is None else ref)
     if draft is not None:
         if pair.draft is not DraftChoice.UNSET:
-            raise UsageError("the draft is named twice, in -m and in --draft", hint="leave one of the two out")
+            raise UsageError("the draft is given twice: in -m and in --draft", hint="leave one of the two out")
         pair = PairName(pair.target, parse_draft(draft))
     target, own = _target(pair.target)
     chosen = pair.draft
@@ -176,7 +176,7 @@ def _cached(name: HubName) -> tuple[Path, HubName] | None:
     for file in files:
         if not receipts.is_unchanged(file.blob):
             raise IntegrityError(
-                f"{shown(file.name)} of {name.repo} has changed since it was pulled, and is not what it was",
+                f"{shown(file.name)} of {name.repo} has changed since it was pulled",
                 hint=f"localspec pull {name}",
             )
     quant = quant_of(files[0].name)
@@ -193,7 +193,7 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
     if isinstance(name, PathName):
         path = os.path.expanduser(name.path)
         if not os.path.lexists(path) or "\0" in path:
-            raise NotFoundError(f"{shown(name.path)} does not exist", hint="check the path, for instance with: ls")
+            raise NotFoundError(f"{shown(name.path)} does not exist", hint="Check the path.")
         return Path(path), shown(Path(name.path).name)
     files = BUNDLED.get(name.name)
     if files is None:
@@ -205,7 +205,7 @@ def _bundled(name: str) -> Path:
     path = Path(str(resources.files("localspec.models"))) / name
     if not path.is_file():
         raise NotFoundError(
-            f"the bundled model {name} is missing from this installation", hint="install localspec again"
+            f"the bundled model {name} is missing from this installation", hint="Install localspec again."
         )
     return path
 
@@ -213,10 +213,10 @@ def _bundled(name: str) -> Path:
 def _unknown(name: str, names: list[str]) -> NotFoundError:
     if os.path.isfile(name):
         return NotFoundError(
-            f"there is no pair called '{shown(name)}'", hint=f"for the file of that name write: ./{shown(name)}"
+            f"there is no pair called '{shown(name)}'", hint=f"./{shown(name)} for the file of that name"
         )
     close = difflib.get_close_matches(name, [*BUNDLED, *names], n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"{FORMS}; known names: localspec pairs list"
+    hint = f"Did you mean '{close[0]}'?" if close else f"{FORMS}; known names: localspec pairs list"
     return NotFoundError(f"there is no pair called '{shown(name)}'", hint=hint)
 
 

@@ -55,7 +55,7 @@ def remove(name: str) -> Path:
     is_built_in = name in BUNDLED or name in load_catalog().names()
     raise NotFoundError(
         f"'{shown(name)}' comes with localspec" if is_built_in else f"you have no pair called '{shown(name)}'",
-        hint="localspec pairs add gives the name another meaning" if is_built_in else "localspec pairs list",
+        hint="localspec pairs add replaces it" if is_built_in else "localspec pairs list",
     )
 
 

@@ -1,12 +1,14 @@
 """Write the generated pages from the program itself; with --check, say whether what is there is up to date.
 
-docs/cli.md are the help texts, docs/methods.md the methods with what was measured of them, localspec/ui/pages/bias.json
-the bias of lossy rules as tests/exact pins it. Nothing is typed twice: `scripts/check` runs this with --check.
+docs/cli.md holds the help texts, docs/methods.md the methods with their measurements, and docs/glossary.md the terms.
+localspec/ui/pages/bias.json holds the bias of lossy rules as tests/exact pins it. `scripts/check` runs this with
+--check.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -17,16 +19,18 @@ from localspec.cli.app import cli
 from localspec.errors import UsageError
 from localspec.settings.request import Speculation
 from localspec.speculation.resolve import resolve_axes
+from localspec.ui.glossary import TERMS
 from localspec.verify import VERIFIERS
 
 ROOT = Path(__file__).parent.parent
 WIDTH = 96
 SHAPES = ("chain", "static:3,2,1")
+MADE = "Made by `scripts/docs.py` from the program; do not edit."
 
 
 def page() -> str:
     """Return the whole page."""
-    parts = ["# The command line\n", "Made by `scripts/docs.py` from the program; do not edit.\n"]
+    parts = ["# The command line\n", f"{MADE}\n"]
     with click.Context(cli, info_name="localspec", max_content_width=WIDTH, terminal_width=WIDTH) as group:
         parts.append(fenced(cli.get_help(group)))
         for name in cli.list_commands(group):
@@ -37,7 +41,7 @@ def page() -> str:
                 for each, inner in getattr(command, "commands", {}).items():
                     with click.Context(inner, context, each, max_content_width=WIDTH, terminal_width=WIDTH) as deeper:
                         parts.append(f"### localspec {name} {each}\n\n{fenced(inner.get_help(deeper))}")
-    parts += ["## Which rule judges which draft\n", "[Methods](methods.md) says what they are.\n", combinations()]
+    parts += ["## Which rule judges which draft\n", "[Methods](methods.md) explains the rules.\n", combinations()]
     return "\n".join(parts)
 
 
@@ -62,6 +66,20 @@ def combinations() -> str:
     return "\n".join(rows) + "\n"
 
 
+def glossary() -> str:
+    """Return the terms in alphabetical order, each with its line, its sentences and links to related terms."""
+    parts = [f"# Glossary\n\n{MADE} `localspec explain TERM` prints an entry in the terminal.\n"]
+    for _, term in sorted(TERMS.items()):
+        see = ", ".join(f"[{TERMS[one].name}](#{anchor(TERMS[one].name)})" for one in term.see)
+        parts.append(f"## {term.name}\n\n*{term.short}*\n\n{term.text}" + (f" See also: {see}." if see else "") + "\n")
+    return "\n".join(parts)
+
+
+def anchor(heading: str) -> str:
+    """Return a heading's address as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def bias() -> str:
     """Return the stored bias of every lossy rule, which tests/exact/test_approximate.py measures and pins."""
     sys.path.insert(0, str(ROOT))
@@ -78,10 +96,11 @@ def bias() -> str:
 
 
 def main() -> None:
-    """Write the pages, or compare them. The bias goes first: methods.md tells it."""
+    """Write the pages, or compare them. The bias goes first: methods.md shows it."""
     for path, make in (
         ("localspec/ui/pages/bias.json", bias),
         ("docs/cli.md", page),
+        ("docs/glossary.md", glossary),
         ("docs/methods.md", methods_page.page),
     ):
         text, file = make(), ROOT / path

@@ -1,4 +1,4 @@
-"""docs/methods.md: every method, tree policy, length rule and verifier, and what scripts/methods_table measured.
+"""docs/methods.md: every method, tree policy, length rule and verifier, with the results of scripts/methods_table.
 
 Everything comes from the declarations, from localspec/ui/pages and from docs/methods-table.json. Nothing is measured
 here.
@@ -14,25 +14,28 @@ from typing import Any
 from localspec.ui.explain import AXES, Facts, Page, pages, spelled
 
 TABLE = Path(__file__).parent.parent / "docs" / "methods-table.json"
-MADE = "Made by `scripts/docs.py` from the program; do not edit. `localspec explain NAME` tells it in the terminal."
+MADE = (
+    "Made by `scripts/docs.py` from the program; do not edit. `localspec explain NAME` prints a page in the terminal."
+)
 BIAS = (
-    "Measured bias: total variation of the law of four tokens, enumerated on the worst of five toy models "
+    "Measured bias: total variation of the distribution of four tokens, enumerated on the worst of five toy models "
     "(`tests/exact/test_approximate.py`)."
 )
 TITLES = {"method": "Drafting methods", "tree": "Tree policies", "length": "Length rules", "verify": "Verifiers"}
 LEADS = {
-    "method": "Who drafts: `--method NAME`, with `-o OPTION=VALUE`.",
-    "tree": "In which shape a method that knows laws drafts: `--tree NAME:NODES,OPTION=VALUE`. Without a number "
-    "of nodes it is `-k`, and 16 without that. Every policy is exact under every lossless verifier.",
-    "length": "How long a draft may grow, within `-k` or the tree: `--length NAME:LIMIT`. All are exact.",
-    "verify": "Which drafted tokens stand: `--verify NAME:OPTION=VALUE`. `auto` takes `block` for chains, `traversal` "
-    "for trees of drawn tokens, `coupled` for trees of chosen ones and with `--seed`, `match` for trees at `--temp 0`.",
+    "method": "A drafting method guesses tokens: `--method NAME`, with `-o OPTION=VALUE`.",
+    "tree": "A tree policy shapes the draft of a method that has distributions: `--tree NAME:NODES,OPTION=VALUE`. "
+    "Without a number of nodes it takes `-k`, else 16. Every policy is exact under every lossless verifier.",
+    "length": "A length rule ends a draft early, within `-k` or the tree: `--length NAME:LIMIT`. All are exact.",
+    "verify": "A verifier accepts or refuses drafted tokens: `--verify NAME:OPTION=VALUE`. `auto` takes `block` for "
+    "chains and `traversal` for drawn trees. It takes `coupled` for chosen trees and with `--seed`, and `match` for "
+    "trees at `--temp 0`.",
 }
 
 
 def page() -> str:
     """Return the whole page."""
-    parts = [f"# Methods\n\n{MADE} What they accept is [measured](#measured) below.\n"]
+    parts = [f"# Methods\n\n{MADE} The last part has [measurements](#measured).\n"]
     for axis in AXES:
         found = pages(axis)
         parts += [f"## {TITLES[axis]}\n", f"{LEADS[axis]}\n", overview([one.facts for one in found])]
@@ -87,8 +90,8 @@ def measured(table: dict[str, Any]) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     yield (
         f"Measured by `{made['command']}` on {made['date']}: {sizes}; {versions}; {made['options']['threads']} thread, "
-        f"{made['options']['openings']} openings of {made['options']['tokens']} tokens, default filters. Of every two "
-        "passes made to measure plain decoding one is left out, and none is cut short by the end of the answer.\n"
+        f"{made['options']['openings']} openings of {made['options']['tokens']} tokens, default filters. Of every "
+        "two passes that measure plain decoding, one is left out. No counted pass is cut short by an answer's end.\n"
     )
     if made.get("note"):
         yield f"{made['note']}\n"

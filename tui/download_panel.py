@@ -18,17 +18,20 @@ def drawn(download: Download, width: int) -> Content:
     ref = sanitize(download.ref)
     match download.phase:
         case "asking":
-            return Content.assemble((ref, "bold"), ": asking the hub · Esc gives up")
+            return Content.assemble((ref, "bold"), ": asking the hub · Esc cancels")
         case "planned":
             return _asked(download, ref)
         case "running":
             return Content("\n").join([_going(download, ref), *_files(download, width)])
         case "done":
             return Content.assemble(
-                (ref, "bold"), (": here, hashes right", "$success"), " · Enter uses it", *_warnings(download)
+                (ref, "bold"),
+                (": on this machine, hashes correct", "$success"),
+                " · Enter uses it",
+                *_warnings(download),
             )
         case "cancelled":
-            return Content.assemble((ref, "bold"), ": given up; what has come is kept, Enter goes on from there")
+            return Content.assemble((ref, "bold"), ": cancelled; the downloaded part is kept, Enter continues")
         case "failed":
             assert download.error is not None
             hint = f"\nTry: {sanitize(download.error.hint)}" if download.error.hint else ""
@@ -40,7 +43,7 @@ def _asked(download: Download, ref: str) -> Content:
     assert plan is not None
     n = len(plan.items)
     what = f"{size(plan.missing)} to download in {n} file{'s' * (n != 1)}, {size(plan.free)} free"
-    return Content.assemble((ref, "bold"), f": {what}\n", ("Enter downloads, Esc does not", "$accent"))
+    return Content.assemble((ref, "bold"), f": {what}\n", ("Enter downloads · Esc cancels", "$accent"))
 
 
 def _going(download: Download, ref: str) -> Content:

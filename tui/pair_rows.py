@@ -49,7 +49,7 @@ def described(offer: AvailablePair, memory: Memory, verdict: str) -> Content:
         fit(offer.bytes, memory).words,
         f"{offer.context} tokens" if offer.context else "",
         offer.license,
-        "" if offer.is_tested else "not tested by localspec",
+        "" if offer.is_tested else "not tested",
     ]
     lines = [" · ".join(filter(None, first)), " · ".join(filter(None, second))]
     rest = " · ".join(filter(None, (verdict, offer.notes)))

@@ -15,7 +15,7 @@ from localspec.ui.summary import verdict as verdict_of
 
 Part = tuple[str, str]  # text and style
 POSITIONS = 8  # levels of the draft that get a bar
-SOURCES = (("accepted", "acc"), ("corrected", "cor"), ("bonus", "bon"), ("plain", "plain"))
+SOURCES = (("accepted", "corrected"), ("bonus", "plain"))  # two lines
 _SPLIT = (("draft", "▒", "$origin-draft"), ("verify", "█", "$primary"), ("host", "░", "$muted"))
 
 
@@ -63,7 +63,7 @@ def strip(trace: Trace | None, width: int) -> Content:
     first += [(" ", ""), *_speedup(stats)]
     first += [(f" {trace.meter.sparkline(max(0, min(16, width - 40)))}", "$primary")]
     time = split(stats)
-    second: list[Part] = [(f"acc {percent(stats.acceptance)}", "$origin-draft")]
+    second: list[Part] = [(f"accepted {percent(stats.acceptance)}", "$origin-draft")]
     rates = "·".join("-" if rate is None else f"{100 * rate:.0f}" for rate in stats.conditional[:5])
     second += [(f" {rates}" if rates else "", "$muted"), (f" │ {stats.tokens_per_pass or 0:.1f}/pass", "$muted")]
     if time is not None:
@@ -158,7 +158,7 @@ def _accepted(stats: Stats, width: int) -> list[list[Part]]:
         bar = [("━" * filled, "$origin-draft"), ("─" * (room - filled), "$muted")]
         lines.append([(f" {position} ", "$muted"), *bar, (f" {percent(rate):>5}", "")])
     if len(lines) > 1:
-        lines.append([(" by position, after the one before", "$muted")])
+        lines.append([(" chance of guess n, if n-1 was right", "$muted")])
     return lines
 
 
@@ -174,8 +174,8 @@ def _time(time: Split, width: int) -> list[list[Part]]:
 
 
 def _tokens(stats: Stats) -> list[list[Part]]:
-    counts = [(f" {short} {stats.by_source.get(name, 0)} ", "") for name, short in SOURCES]
-    return [[("TOKENS ", "bold $primary"), (f"{stats.emitted}", "bold")], counts]
+    counts = [[(f" {f'{name} {stats.by_source.get(name, 0)}':<16}", "") for name in names] for names in SOURCES]
+    return [[("TOKENS ", "bold $primary"), (f"{stats.emitted}", "bold")], *counts]
 
 
 def _verdict(trace: Trace, width: int) -> list[list[Part]]:

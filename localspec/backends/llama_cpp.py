@@ -289,7 +289,7 @@ class LlamaBackend:
         detail = {"code": code, "rows": n, "length": length, "log": LOG.tail()}
         if tells_out_of_memory(LOG.tail()):
             raise ResourceError(
-                f"memory does not suffice to evaluate {n} tokens: {LOG.reason()}",
+                f"there is not enough memory to evaluate {n} tokens: {LOG.reason()}",
                 hint="--gpu N with fewer layers, a smaller --ctx, or --draft none",
                 detail=detail,
             )

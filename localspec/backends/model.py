@@ -180,7 +180,7 @@ class Model:
 
     def _file_bytes(self) -> int:
         if not self.path.exists():
-            raise NotFoundError(f"there is no file {self.path}", hint="check the path")
+            raise NotFoundError(f"there is no file {self.path}", hint="Check the path.")
         if not self.path.is_file():
             raise NotFoundError(f"{self.path} is not a file", hint="name a .gguf file")
         if not os.access(self.path, os.R_OK):

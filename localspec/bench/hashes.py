@@ -34,7 +34,7 @@ class Hashes:
                     done += len(chunk)
                     on_progress(done / max(1, status.st_size))
         except OSError as error:
-            raise NotFoundError(f"cannot read {path}: {error.strerror}", hint="check the path") from None
+            raise NotFoundError(f"cannot read {path}: {error.strerror}", hint="Check the path.") from None
         self._keep({**kept, key: digest.hexdigest()})
         return digest.hexdigest()
 

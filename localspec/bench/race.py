@@ -131,7 +131,7 @@ def judged(ratio: Interval, ratios: Sequence[float]) -> str:
 
     Too few for an interval decide it where they do not contradict each other and differ clearly.
     """
-    undecided = "the rounds do not decide whether it pays"
+    undecided = "the rounds do not show whether speculation pays"
     low, high = ratio.low, ratio.high
     are_few = low is None or high is None
     if low is None or high is None:

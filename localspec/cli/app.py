@@ -19,31 +19,31 @@ from localspec.errors import UsageError
 
 COMMANDS = {
     "run": ("localspec.cli.run:run", "Answer one prompt and print the answer (also: generate)."),
-    "chat": ("localspec.cli.chat:chat", "Talk to a pair, full-screen; line by line with --plain."),
-    "logs": ("localspec.cli.logs:logs", "The conversations that are kept: list, show, search, export, delete."),
-    "pull": ("localspec.cli.pull:pull", "Download a pair from the hub, checked."),
+    "chat": ("localspec.cli.chat:chat", "Chat with a pair, full-screen; line by line with --plain."),
+    "logs": ("localspec.cli.logs:logs", "Kept conversations: list, show, search, export, delete."),
+    "pull": ("localspec.cli.pull:pull", "Download a pair from the hub and check it."),
     "ls": ("localspec.cli.ls:list_models", "List the models in the hub's cache."),
     "rm": ("localspec.cli.ls:remove_models", "Remove models from the hub's cache."),
-    "pairs": ("localspec.cli.pairs:pairs", "Names of pairs; which draft fits which target, and why not."),
-    "show": ("localspec.cli.show:show", "Show what a model's file says of itself."),
-    "plan": ("localspec.cli.plan:plan", "Show what of a pair would go where, and how fast that would be."),
+    "pairs": ("localspec.cli.pairs:pairs", "Names of pairs, and which drafts fit."),
+    "show": ("localspec.cli.show:show", "Show the facts in a model's file."),
+    "plan": ("localspec.cli.plan:plan", "Show where each model would be placed, and the predicted speed."),
     "calibrate": (
         "localspec.cli.calibrate:calibrate",
-        "Measure and keep what a pair's passes cost, or this machine.",
+        "Measure the cost of a pair's passes, or this machine, and keep it.",
     ),
     "rpc-serve": ("localspec.cli.rpc_serve:rpc_serve", "Lend this machine's devices to another one."),
     "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation, or why speculation is slow on a pair."),
     "bench": ("localspec.cli.bench:bench", "Measure methods against plain decoding, or compare two results."),
     "race": (
         "localspec.cli.race:race_command",
-        "Answer one prompt both ways: how much faster, and the same text?",
+        "Answer one prompt plainly and with drafts, and compare.",
     ),
-    "verify": ("localspec.cli.verify:verify", "Check on your own pair that speculation changes nothing."),
-    "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best for it: tune."),
+    "verify": ("localspec.cli.verify:verify", "Check that speculation changes nothing on your pair."),
+    "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
-    "explain": ("localspec.cli.explain:explain", "Explain one of them: idea, formula, when it helps, when it hurts."),
+    "explain": ("localspec.cli.explain:explain", "Explain a method, a rule or a term, such as acceptance."),
     "config": ("localspec.cli.config:config", "Settings in config.toml: show, get, set, unset, edit, path."),
-    "completions": ("localspec.cli.completions:completions", "Print what makes bash, zsh or fish complete localspec."),
+    "completions": ("localspec.cli.completions:completions", "Print the completion script for bash, zsh or fish."),
 }
 ALIASES = {"generate": "run", "completion": "completions"}
 
@@ -85,7 +85,7 @@ class Group(click.Group):
             near = difflib.get_close_matches(name, safe, n=1)
             guess = f" Did you mean {near[0]!r}?" if near else ""
             raise UsageError(
-                f"no such command {name!r}.{guess} To send it as a prompt: localspec run {_quoted(args)}",
+                f"there is no command {name!r}.{guess} To send it as a prompt: localspec run {_quoted(args)}",
                 hint="localspec --help",
             )
         return super().resolve_command(ctx, args)

@@ -62,23 +62,23 @@ class Options(ReportOptions):
 @click.argument("words", nargs=-1, metavar="[PAIR | compare A.json B.json]", shell_complete=pair_names)
 @option("--suite", default="stories", metavar="NAME|FILE", section=MEASURED,
         help=f"Prompts: {', '.join(SAMPLES)}, or a JSONL file (.gz too).  [default: stories]")  # fmt: skip
-@option("--column", metavar="NAME", section=MEASURED, help="The field of a line that holds the prompt.")
+@option("--column", metavar="NAME", section=MEASURED, help="The field with the prompt.")
 @option("--prompts", is_own=True, type=click.IntRange(1, 10**6), metavar="N", section=MEASURED,
-        help=f"How many, spread over the suite.  [default: {N_PROMPTS}]")  # fmt: skip
+        help=f"Number of prompts, spread over the suite.  [default: {N_PROMPTS}]")  # fmt: skip
 @option("--raw/--chat", "is_raw", default=None, section=MEASURED,
-        help="Continue the prompts, or ask them through the chat template.  [default: as the suite means]")  # fmt: skip
+        help="Continue the prompts, or use the chat template.  [default: as the suite is made]")  # fmt: skip
 @option("--methods", metavar="LIST", section=MEASURED,
         help="NAME[:ARGUMENT][:KEY=VALUE], separated by commas: plain, auto, draft-model:k=4, suffix, dyspec:16, "
              "static:3,2,1, draft-model:k=8:verify=coupled.  "
              "[default: plain, auto, and the draft at 4, or suffix]")  # fmt: skip
-@option("--budgets", metavar="LIST", section=MEASURED, help="Measure methods without a size of their own at each -k.")
+@option("--budgets", metavar="LIST", section=MEASURED, help="Values of -k for methods without a size of their own.")
 @option("--temps", metavar="LIST", section=MEASURED, help="Temperatures.  [default: 0,0.8]")
 @option("-n", "--max-tokens", type=click.IntRange(2, 2**31 - 1), metavar="N", section=MEASURED,
         help=f"Tokens of an answer, the same for all.  [default: {MAX_TOKENS}]")  # fmt: skip
 @option("--prompt-tokens", type=click.IntRange(1, 2**31 - 1), metavar="N", section=MEASURED,
         help="Cut prompts to their first N tokens.")  # fmt: skip
 @option("-r", "--repeats", type=click.IntRange(1, 1000), default=REPEATS, metavar="N", section=MEASURED,
-        help=f"Answers of each method to each prompt, there and back.  [default: {REPEATS}]")  # fmt: skip
+        help=f"Answers of each method to each prompt, in alternating order.  [default: {REPEATS}]")  # fmt: skip
 @option("--draft-temp", type=float, metavar="F", section=MEASURED, help="Temperature of the draft.")
 @option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", section=MEASURED,
         help="Repeatable answers; rules that are 'auto' are then coupled.  [default: random]")  # fmt: skip
@@ -89,18 +89,18 @@ class Options(ReportOptions):
 @option("--markdown", metavar="FILE", section=OUTPUT, help="The table with every column.")
 @option("--plots", metavar="FOLDER", section=OUTPUT, help="Figures as PNG and SVG; needs localspec[plots].")
 @option("--baseline", metavar="FILE", section=OUTPUT, help="A result of the same models to compare with.")
-@option("--resume", is_flag=True, section=OUTPUT, help="Go on where the same bench was interrupted.")
+@option("--resume", is_flag=True, section=OUTPUT, help="Continue the same bench after an interruption.")
 @report_options
 @click.pass_context
 def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
-    """Measure what speculation brings on PAIR, or --model's, against plain decoding of the same prompts.
+    """Measure the gain of speculation on PAIR, against plain decoding of the same prompts.
 
-    Methods answer each prompt in turn, there and back, each from an empty cache; figures are medians over prompts with
-    bootstrap 95 % intervals, prefill apart from decoding. An answer that stops before its last token counts with the
-    tokens it has. Ctrl-C keeps what was measured, and --resume goes on.
+    Methods answer each prompt in turn, there and back, each from an empty cache. Figures are medians over prompts with
+    bootstrap 95 % intervals; prefill is apart from decoding. An answer that stops early counts with the tokens it has.
+    Ctrl-C keeps the measurements, and --resume continues.
 
-    localspec bench compare A.json B.json says what changed between two results; results of different models are
-    refused (exit code 6).
+    localspec bench compare A.json B.json shows the changes between two results. It refuses results of different models
+    (exit code 6).
     """
     console: Console = ctx.obj
     options = picked(Options, values)
@@ -191,5 +191,5 @@ def _numbers(name: str, text: str, kind: Any) -> tuple[Any, ...]:
         found = ()
     if not found:
         example = "0,0.8" if kind is float else "4,8,16"
-        raise UsageError(f"{name} {text!r} is no list of numbers", hint=f"{name} {example}")
+        raise UsageError(f"{name} {text!r} is not a list of numbers", hint=f"{name} {example}")
     return found

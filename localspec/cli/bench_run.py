@@ -182,10 +182,12 @@ def _kept(state: State, console: Console, *, is_resumed: bool) -> list[Measureme
     """Return the answers to go on with, and make the state ready for more."""
     earlier = state.load()
     if is_resumed and not earlier:
-        console.warn("there is nothing to resume of this pair with these options: it starts from the beginning")
+        console.warn(
+            "no interrupted bench of this pair and these options was found, so this one starts from the beginning"
+        )
     elif earlier and not is_resumed:
         console.say(
-            f"{len(earlier)} answers of an earlier run of this bench are kept; --resume goes on with them", "dim"
+            f"{len(earlier)} answers of an earlier run of this bench are kept; --resume continues with them", "dim"
         )
     state.begin()
     if state.reason:
@@ -205,7 +207,7 @@ def _keep(state: State, one: Measurement, live: Live, console: Console) -> None:
 def _tell_kept(state: State, console: Console) -> None:
     n = len(state.load())
     if n:
-        console.say(f"{n} answers are kept; the same command with --resume goes on", "dim")
+        console.say(f"{n} answers are kept; the same command with --resume continues", "dim")
 
 
 def _row_costs(worker: Worker, console: Console) -> tuple[tuple[int, float], ...]:

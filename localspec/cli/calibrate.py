@@ -52,14 +52,14 @@ class Options(ReportOptions):
 @report_options
 @click.pass_context
 def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
-    """Measure once what predictions rest on, and keep it. Nothing else should run meanwhile.
+    """Measure the cost of passes once, and keep it. Nothing else should run meanwhile.
 
-    PAIR: what a pass of the target costs by its rows, and one of the draft, at an empty context and deep in one. The
-    automatic controller starts from these costs in every later run with the same models, devices, threads and cache.
-    More rows may be nearly free, or one row a cliff: the table shows where.
+    PAIR: passes of the target by their rows, and passes of the draft, at an empty context and deep in one. --method
+    auto starts from these costs in later runs with the same models, devices, threads and cache. The table shows free
+    rows and cliffs.
 
-    --machine: every device multiplies matrices of several types by 1 to 16 columns, larger together than its caches,
-    which takes about a minute. localspec plan and --gpu auto read it.
+    --machine: every device multiplies matrices of several types by 1 to 16 columns, which takes about a minute.
+    localspec plan and --gpu auto use the result.
     """
     console: Console = ctx.obj
     options = picked(Options, values)
@@ -68,7 +68,7 @@ def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> i
         _check_machine(ctx, words)
         return measure_machine(console, rpc_servers(values["rpc"]), as_json=options.as_json)
     if not words:
-        raise UsageError("there is nothing to calibrate: no pair is named", hint=BOTH)
+        raise UsageError("name a pair to calibrate", hint=BOTH)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec calibrate TARGET+DRAFT")
     return _pair(console, present_settings(promised_settings(PairOptions.of(values, words[0])), console), options)
@@ -110,7 +110,7 @@ def _tell(
 ) -> None:
     profile = found.content["profile"]
     if not profile["is_kept"]:
-        console.warn(f"{Path(profile['file']).parent} cannot be written: these costs are not kept")
+        console.warn(f"{Path(profile['file']).parent} cannot be written, so these costs are not kept")
     if as_json:
         write_json({"schema": SCHEMA, "pair": settings.name, **found.content})
         return

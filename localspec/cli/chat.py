@@ -61,13 +61,13 @@ class Options(ConversationOptions, ScreenOptions):
         help="Colours of the full screen.  [default: auto, as the terminal's background]")  # fmt: skip
 @click.pass_obj
 def chat(console: Console, /, **values: Any) -> int:
-    """Talk to a pair: full-screen, with live figures; F1 lists the keys.
+    """Chat with a pair: full-screen, with live figures; F1 lists the keys.
 
-    What is said is kept while it is said: `localspec chat -c` goes on with it, `localspec logs` lists it.
+    Conversations are kept while they are written: `localspec chat -c` continues, `localspec logs` lists them.
 
-    With --plain or -q, and where there is no terminal to fill, line by line: /help lists what can be done on the way.
-    Ctrl-C stops an answer and keeps what there is of it; Ctrl-D leaves. Lines may also come from a file or a pipe:
-    Ctrl-C ends it all then, and the exit code is that of the last error, 0 without one.
+    With --plain or -q, and without a terminal, the chat is line by line; /help lists its commands. Ctrl-C stops an
+    answer and keeps the text so far. Ctrl-D leaves. Lines may also come from a file or a pipe. Then Ctrl-C ends the
+    chat, and the exit code is that of the last error, or 0.
     """
     options = picked(Options, values)
     options.apply(console)

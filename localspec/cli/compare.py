@@ -49,9 +49,10 @@ class Seen:
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline: bool) -> int:
-    """Find models that could draft for TARGET: on this machine, in the catalogue, on the hub.
+    """Find models that could draft for TARGET.
 
-    Each is compared by its header, token by token; of a model on the hub only the header is downloaded, some megabytes.
+    They are looked for on this machine, in the catalogue and on the hub. Each is compared by its header, token by
+    token. Of a model on the hub only the header is downloaded, some megabytes.
     """
     live, is_off = Live(console), is_offline(offline)
     try:
@@ -76,7 +77,10 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def explain(console: Console, /, target: str, draft: str, as_json: bool, offline: bool) -> int:
-    """Say whether DRAFT fits TARGET, and if not why, with the first tokens that differ. Exit code 6 if it does not."""
+    """Say whether DRAFT fits TARGET, and if not, why.
+
+    The first tokens that differ are listed. The exit code is 6 if the draft does not fit.
+    """
     is_off = is_offline(offline)
     big, small = _seen(target, is_off), _seen(draft, is_off, as_draft=True)
     report = check_pair(big.info, small.info)
@@ -116,7 +120,7 @@ def _resolved(ref: str, as_draft: bool) -> ModelName:
         return expand(str(typed)).target
     draft = expand(None, str(typed)).draft
     if isinstance(draft, DraftChoice):
-        raise UsageError(f"'{draft.value}' is no model that could be compared", hint="localspec pairs suggest TARGET")
+        raise UsageError(f"'{draft.value}' is not a model that can be compared", hint="localspec pairs suggest TARGET")
     return draft
 
 
@@ -246,7 +250,7 @@ def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
     share = 100 * small.bytes / big.bytes
     lines = [
         f"target {big.name} · {big.info.n_vocab} tokens, {size(big.bytes)}",
-        f"draft {small.name} · {small.info.n_vocab} tokens, {size(small.bytes)} ({share:.0f} % of it)",
+        f"draft {small.name} · {small.info.n_vocab} tokens, {size(small.bytes)} ({share:.0f} % of the target)",
         "fits: the same vocabulary" if report.fits else "does not fit",
         *(f"  because {reason}" for reason in report.reasons),
         *(f"  {one}" for one in report.differences),

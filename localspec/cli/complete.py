@@ -28,12 +28,13 @@ def pair_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     return found or [CompletionItem(incomplete, type="file")]
 
 
-def axis_entries(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the names on all axes that begin with what was typed."""
+def explained_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names on all axes and the terms of the glossary that begin with what was typed."""
     from localspec.speculation import axis_names
+    from localspec.ui.glossary import TERMS
 
-    names = {name for axis in ("method", "tree", "length", "verify") for name in axis_names(axis)} - {"auto"}
-    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+    names = {name for axis in ("method", "tree", "length", "verify") for name in axis_names(axis)} | TERMS.keys()
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete.lower())]
 
 
 def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

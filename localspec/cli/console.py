@@ -68,8 +68,9 @@ class Console:
 
     def fail(self, error: LocalspecError) -> None:
         """Write an error as the one line that people see."""
-        hint = f" — try: {one_line(error.hint)}" if error.hint else ""
-        self.say(f"localspec: {self.paint(one_line(error.message), 'red', sys.stderr)}{hint}")
+        message = self.paint(one_line(error.message), "red", sys.stderr)
+        gap = " " if error.advice.startswith(" ") else ""  # one_line strips it
+        self.say(f"localspec: {message}{gap}{one_line(error.advice)}")
 
 
 def is_terminal(stream: IO[str] | None) -> bool:

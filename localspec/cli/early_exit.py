@@ -98,11 +98,11 @@ def tune(
     threads: int | None,
     gpu: str,
 ) -> int:
-    """Measure which layers of MODEL draft fastest, and keep the choice for --method early-exit.
+    """Measure which layers of MODEL draft fastest, and keep the choice.
 
-    MODEL is a pair's name, a GGUF file or hf:ORG/REPO:QUANT; a draft model plays no part. The best is kept even if
-    plain decoding is faster, which the last line then says. If it is not, --method auto drafts with it where MODEL has
-    no draft model.
+    MODEL is a pair's name, a GGUF file or hf:ORG/REPO:QUANT. A draft model is not used. The best choice is kept for
+    --method early-exit even if plain decoding is faster; the last line says so. If it is faster than plain decoding,
+    --method auto drafts with it where MODEL has no draft model.
     """
     path = find_model(model).absolute()
     header = read_model(path)
@@ -199,7 +199,9 @@ class Bench:
                 acceptances.append(ours.acceptance or 0.0)
                 per_pass.append(ours.tokens_per_pass or 1.0)
         if not ratios:
-            raise IncompatibleError("the model ends every answer at once: nothing to measure", hint="--prompts FILE")
+            raise IncompatibleError(
+                "the model ends every answer at once, so nothing can be measured", hint="--prompts FILE"
+            )
         return Measured(layers, median(acceptances), median(per_pass), median(ratios), n_bytes)
 
     def _run(self, prompt: str, speculation: Speculation, seed: int) -> Stats:
@@ -246,7 +248,7 @@ def _read_prompts(name: str) -> tuple[str, ...]:
         raise NotFoundError(reason, hint="a text file with a prompt a line") from None
     prompts = tuple(line for line in text.splitlines() if line.strip())
     if not prompts:
-        raise UsageError(f"--prompts {name}: there is no prompt in it", hint="a text file with a prompt a line")
+        raise UsageError(f"--prompts {name}: the file has no prompt", hint="a text file with a prompt a line")
     return prompts
 
 

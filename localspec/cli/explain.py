@@ -1,4 +1,4 @@
-"""`localspec explain NAME`: one method, tree, length rule or verifier on a page."""
+"""`localspec explain NAME`: a method, tree, length rule or verifier on a page, or a term in a few sentences."""
 
 from __future__ import annotations
 
@@ -7,33 +7,45 @@ from collections.abc import Iterator
 
 import click
 
-from localspec.cli.complete import axis_entries
+from localspec.cli.complete import explained_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.ui.explain import Facts, Page, spelled
-from localspec.ui.explain import explain as pages_of
+from localspec.ui.explain import explain as explanation_of
+from localspec.ui.glossary import Term
 
 WIDTH = 88
 KINDS = {"method": "drafting method", "tree": "tree policy", "length": "length rule", "verify": "verifier"}
 
 
 @click.command(cls=Command)
-@click.argument("name", shell_complete=axis_entries)
+@click.argument("name", nargs=-1, required=True, shell_complete=explained_names)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
-def explain(console: Console, /, name: str, as_json: bool) -> int:
-    """Explain a drafting method, tree policy, length rule or verifier by its name.
+def explain(console: Console, /, name: tuple[str, ...], as_json: bool) -> int:
+    """Explain a drafting method, tree policy, length rule, verifier or term by its name.
 
-    The idea, the formula, when it helps and when it hurts, its options, where it comes from, and whether the output
-    keeps the target's distribution. localspec methods lists the names.
+    A page has the idea, the formula, when it helps and when it hurts, the options, the source, and whether the output
+    keeps the target's distribution. localspec methods lists these names.
+
+    Terms such as acceptance, pass, verdict or ttft are explained in a few sentences.
     """
-    found = pages_of(name)
+    found = explanation_of(" ".join(name))
     if as_json:
-        write_json({"pages": [page.to_wire() for page in found]})
+        write_json(found.to_wire())
     else:
-        write_out("\n\n".join("\n".join(lines(page)) for page in found) + "\n")
+        parts = [] if found.term is None else [term_lines(found.term)]
+        write_out("\n\n".join("\n".join(each) for each in [*parts, *map(lines, found.pages)]) + "\n")
     return 0
+
+
+def term_lines(term: Term) -> Iterator[str]:
+    """Yield a term for a terminal."""
+    yield f"{term.name}: {term.short}"
+    yield from _wrapped(term.text, "  ")
+    if term.see:
+        yield from ("", f"  See also: {', '.join(term.see)}")
 
 
 def lines(page: Page) -> Iterator[str]:
@@ -63,7 +75,7 @@ def lines(page: Page) -> Iterator[str]:
 def lossless(entry: Facts) -> str:
     """Return in words whether the output keeps the target's distribution."""
     if not entry.is_lossless:
-        return "NO: it changes the distribution of the output, so it wants --approximate"
+        return "NO: it changes the distribution of the output, so it needs --approximate"
     return "yes" if entry.axis in ("method", "verify") else "yes, under every lossless verifier"
 
 
@@ -83,8 +95,8 @@ def _bias(page: Page) -> Iterator[str]:
         return
     yield from ("", "Measured bias")
     told = (
-        "Total variation between the law of four tokens under the rule and the target's own, in the worst of five toy "
-        "models, enumerated and not sampled: the chance by which some event can tell the two apart."
+        "Total variation between the distribution of four tokens under the rule and the target's own, in the worst of "
+        "five toy models. It is enumerated, not sampled."
     )
     yield from _wrapped(told, "  ")
     yield ""

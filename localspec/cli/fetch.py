@@ -41,7 +41,7 @@ def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> 
     """Pull what a pair lacks, once that is agreed to, and return its files."""
     if is_offline(options.offline):
         raise NotFoundError(
-            f"{missing.message}, and the network is not to be used", hint=online(missing.hint), detail=missing.detail
+            f"{missing.message}, and downloads are switched off", hint=online(missing.hint), detail=missing.detail
         )
     plan = make_plan_here(missing.wanted, console)
     plan.require_space()
@@ -96,7 +96,7 @@ def carry_out(plan: PullPlan, console: Console) -> list[str]:
         with shown_progress(console) as show:
             pull_all(pull, show)
     except KeyboardInterrupt:
-        console.say("what has come is kept: the same command goes on from there")
+        console.say("the downloaded part is kept; the same command continues")
         raise
     for warning in pull.warnings:
         console.warn(warning)
@@ -112,7 +112,7 @@ def ask(plan: PullPlan, hint: str) -> None:
     names = " + ".join(one_line(str(name)) for name in plan.names)
     what = f"{size(plan.missing)} for {names}"
     if not confirmed(f"Download {what}? [Y/n] "):
-        raise DeclinedError(f"{what} would have to be downloaded first", hint=hint)
+        raise DeclinedError(f"{what} must be downloaded first", hint=hint)
 
 
 def is_attended() -> bool:

@@ -236,7 +236,7 @@ def _finish(command: Coroutine[Any, Any, None]) -> None:
 def _send_to_terminal(data: bytes) -> None:
     """Let the terminal copy `data`. Raises NotFoundError where there is none that could."""
     if not is_terminal(sys.stdout) or is_dumb() or len(data) > LONGEST_COPY:
-        raise NotFoundError("there is no clipboard to be reached from here", hint="/export FILE")
+        raise NotFoundError("no clipboard can be reached from here", hint="/export FILE")
     write_out(clipboard.sequence(data))
 
 

@@ -26,12 +26,21 @@ N = 20
 _OUTPUT = "Output"
 _json = option("--json", "as_json", is_flag=True, section=_OUTPUT, help="One JSON object.")
 _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N", section=_OUTPUT,
-                help=f"At most so many; 0: all.  [default: {N}]")  # fmt: skip
+                help=f"List at most N; 0: all.  [default: {N}]")  # fmt: skip
 
 
 @click.group(invoke_without_command=True, no_args_is_help=False)
-@option("-c", "--continue", "is_latest", is_flag=True, is_own=True, section=_OUTPUT, help="Show the one used last.")
-@option("--session", metavar="ID", shell_complete=conversation_ids, is_own=True, section=_OUTPUT, help="Show this one.")
+@option(
+    "-c", "--continue", "is_latest", is_flag=True, is_own=True, section=_OUTPUT, help="Show the conversation used last."
+)
+@option(
+    "--session",
+    metavar="ID",
+    shell_complete=conversation_ids,
+    is_own=True,
+    section=_OUTPUT,
+    help="Show this conversation.",
+)
 @option("--search", metavar="WORDS", is_own=True, section=_OUTPUT, help="The messages with all of these words.")
 @_count
 @_json
@@ -39,11 +48,10 @@ _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N",
 def logs(
     ctx: click.Context, /, is_latest: bool, session: str | None, search: str | None, count: int, as_json: bool
 ) -> int:
-    """The conversations that are kept: list, show, search, export, rm, undo, path.
+    """Kept conversations: list, show, search, export, rm, undo, path.
 
-    Without a command they are listed, those used last first. Nothing is kept of what runs with --no-save, or with
-    LOCALSPEC_SAVE=0 in the environment. An ID may be cut to its beginning or its end, where only one conversation has
-    that.
+    Without a command they are listed, the last used first. Runs with --no-save, or with LOCALSPEC_SAVE=0 in the
+    environment, keep nothing. An ID may be shortened to its beginning or its end, where it stays unique.
     """
     if ctx.invoked_subcommand is not None:
         if is_latest or session or search:
@@ -61,7 +69,7 @@ def logs(
 @_count
 @_json
 def list_command(count: int, as_json: bool) -> int:
-    """List the conversations, those used last first."""
+    """List the conversations, the last used first."""
     return _list(count, as_json)
 
 
@@ -69,7 +77,7 @@ def list_command(count: int, as_json: bool) -> int:
 @click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
 @_json
 def show_command(conversation: str | None, as_json: bool) -> int:
-    """Show what was said in a conversation; without ID in the one used last. --json has every branch of it."""
+    """Show a conversation, by default the last one. --json has every branch."""
     return _show(conversation, as_json)
 
 
@@ -78,7 +86,7 @@ def show_command(conversation: str | None, as_json: bool) -> int:
 @_count
 @_json
 def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
-    """List the messages in which all of WORDS occur, the latest first."""
+    """List the messages with all of WORDS, the latest first."""
     return _search(" ".join(words), count, as_json)
 
 
@@ -87,11 +95,11 @@ def search_command(words: tuple[str, ...], count: int, as_json: bool) -> int:
 @option("--format", "form", type=click.Choice(FORMATS), section=_OUTPUT,
         help="Markdown, HTML or JSON.  [default: what FILE ends in, else md]")  # fmt: skip
 @option("-o", "--output", metavar="FILE", section=_OUTPUT, help="Write it there.  [default: standard output]")
-@option("--force", is_flag=True, section=_OUTPUT, help="Also where FILE exists.")
+@option("--force", is_flag=True, section=_OUTPUT, help="Replace FILE if it exists.")
 def export_command(conversation: str | None, form: str | None, output: str | None, force: bool) -> int:
-    """Write a conversation for other programs and people; without ID the one used last.
+    """Write a conversation to a file, by default the last one.
 
-    Markdown and HTML hold what was said last, without control characters; JSON has every branch, and the exact texts.
+    Markdown and HTML hold the current branch, without control characters. JSON has every branch, and the exact texts.
     """
     with kept_store() as store:
         found = _named(store, conversation)
@@ -106,11 +114,11 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
 
 @logs.command("rm", cls=Command)
 @click.argument("conversations", nargs=-1, required=True, metavar="ID...", shell_complete=conversation_ids)
-@option("--now", "is_for_good", is_flag=True, section="Removal", help="For good, at once.")
+@option("--now", "is_for_good", is_flag=True, section="Removal", help="Delete for good, at once.")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
 @_json
 def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool, as_json: bool) -> int:
-    """Delete conversations. For a week `localspec logs undo` brings them back, but for those deleted with --now."""
+    """Delete conversations. For a week `localspec logs undo` restores them, except with --now."""
     with kept_store(is_changed=True) as store:
         found = [store.find(typed) for typed in conversations]  # all of them are there before the first one goes
         names = " and ".join(each.id for each in found)
@@ -121,7 +129,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
     if as_json:
         write_json({"deleted": [each.id for each in found], "for_good": is_for_good})
     else:
-        write_out(f"deleted {names}{'' if is_for_good else '; localspec logs undo brings it back'}\n")
+        write_out(f"deleted {names}{'' if is_for_good else '; localspec logs undo restores it'}\n")
     return 0
 
 
@@ -129,13 +137,13 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
 @click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
 @_json
 def undo_command(conversation: str | None, as_json: bool) -> int:
-    """Bring back the conversation that was deleted last, or the one with this whole ID."""
+    """Restore the conversation deleted last, or the one with this whole ID."""
     with kept_store(is_changed=True) as store:
         found = store.undelete(conversation)
     if as_json:
         write_json({"restored": found.id})
     else:
-        write_out(f"{about(found)} is back\n")
+        write_out(f"{about(found)} is restored\n")
     return 0
 
 
@@ -187,7 +195,7 @@ def _search(words: str, count: int, as_json: bool) -> int:
         write_json({"search": words, "hits": hits_found})
         return 0
     if not found:
-        raise NotFoundError(f"nobody said '{one_line(words)}' in any conversation", hint="localspec logs")
+        raise NotFoundError(f"no message contains '{one_line(words)}'", hint="localspec logs")
     write_out("".join(f"{line}\n" for line in hits(found)))
     return 0
 

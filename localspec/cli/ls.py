@@ -28,7 +28,7 @@ from localspec.settings.sizes import size
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def list_models(console: Console, /, as_json: bool) -> int:
-    """List the GGUF models in the Hugging Face cache, whoever downloaded them."""
+    """List the GGUF models in the Hugging Face cache, from localspec and other programs."""
     cache, receipts = Cache(), Receipts()
     rows = [_row(name, files, receipts) for name, files in whole_models(cache)]
     left = [(path, path.stat().st_size) for path in cache.partials() if path.is_file()]
@@ -41,7 +41,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
     widest = max(map(len, names), default=0)
     lines = [
         f"{name.ljust(widest)}  {size(row['bytes']):>9}  "
-        f"{'pulled' if row['pulled'] else 'from elsewhere'}{', hash right' if row['verified'] else ''}"
+        f"{'pulled' if row['pulled'] else 'from elsewhere'}{', hash correct' if row['verified'] else ''}"
         for name, row in zip(names, rows, strict=True)
     ]
     if ours:
@@ -73,8 +73,8 @@ def _row(name: HubName, files: list[CachedFile], receipts: Receipts) -> dict[str
 
 @click.command("rm", cls=Command)
 @click.argument("names", nargs=-1, metavar="NAME...", shell_complete=pair_names)
-@option("--dry-run", is_flag=True, section="Removal", help="Say what would be removed, and stop.")
-@option("--force", is_flag=True, section="Removal", help="Also what other programs downloaded.")
+@option("--dry-run", is_flag=True, section="Removal", help="Show the files that would be removed, and stop.")
+@option("--force", is_flag=True, section="Removal", help="Also remove files that other programs downloaded.")
 @option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
@@ -83,9 +83,9 @@ def remove_models(
 ) -> int:
     """Remove models from the Hugging Face cache.
 
-    NAME is what `localspec ls` prints, or a pair's name, of which the target goes: other pairs may share its draft.
-    TARGET+DRAFT removes both, hf:ORG/REPO everything of that repository. Files that localspec did not pull stay
-    unless --force.
+    NAME is a name from `localspec ls`, or a pair's name. A pair's name removes the target only, since other pairs may
+    share its draft. TARGET+DRAFT removes both, and hf:ORG/REPO the whole repository. Files that localspec did not pull
+    stay unless --force.
     """
     cache, receipts = Cache(), Receipts()
     removal = plan_removal(_wanted(names), cache, receipts)
@@ -93,8 +93,8 @@ def remove_models(
         raise NotFoundError(f"{one_line(' '.join(names))} is not in the cache", hint="localspec ls")
     if removal.foreign and not force:
         raise DeclinedError(
-            f"{one_line(removal.foreign[0].name)} was not pulled by localspec: other programs may want it",
-            hint="--force removes it all the same",
+            f"{one_line(removal.foreign[0].name)} was not pulled by localspec; other programs may need it",
+            hint="--force removes it anyway",
             detail={"files": [str(file.link) for file in removal.foreign]},
         )
     what, freed = _what(removal), removal.bytes
@@ -114,7 +114,7 @@ def remove_models(
 def _wanted(names: tuple[str, ...]) -> list[HubName]:
     """Return the models of the hub that are to go."""
     if not names:
-        raise UsageError("there is no name of a model", hint="localspec rm NAME; names: localspec ls")
+        raise UsageError("name a model", hint="localspec rm NAME; names: localspec ls")
     wanted = []
     for ref in names:
         is_pair = not isinstance(parse(ref).draft, DraftChoice)
@@ -122,7 +122,7 @@ def _wanted(names: tuple[str, ...]) -> list[HubName]:
         for name in (pair.target, pair.draft) if is_pair else (pair.target,):
             if not isinstance(name, HubName):
                 raise UsageError(
-                    f"'{one_line(ref)}' is not in the Hugging Face cache, and nothing else is removed",
+                    f"'{one_line(ref)}' is not in the Hugging Face cache, and rm removes only files there",
                     hint="names: localspec ls",
                 )
             wanted.append(name)

@@ -1,4 +1,4 @@
-"""`localspec methods`: what can draft, in which shape, how long, and who judges. Read from the registers."""
+"""`localspec methods`: the methods, tree shapes, length rules and verifiers, read from the registers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from localspec.ui.explain import AXES, Facts, facts, spelled
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def methods(console: Console, /, as_json: bool) -> int:
-    """List what can draft, in which shape, how long, and by which rule it is judged.
+    """List drafting methods, tree shapes, length rules and verifiers.
 
-    The four are independent; localspec run refuses what does not go together and names what does. More on each:
-    localspec explain NAME.
+    The four are independent. localspec run refuses a combination that does not work and names one that does. localspec
+    explain NAME tells more about each.
     """
     if as_json:
         listed = {axis: [entry.to_wire() for entry in facts(axis)] for axis in AXES}

@@ -19,13 +19,21 @@ from localspec.models.names import parse
 from localspec.models.store import BUNDLED, expand
 from localspec.sanitize import one_line
 
-BUNDLED_NOTE = "Comes with localspec: a target of 4.7 and a draft of 1.1 million weights, for stories."
+LABELS = {
+    "params_billions": "billion weights",
+    "about_gb": "GB, about",
+    "draft_about_gb": "draft GB, about",
+    "draft_ratio": "draft / target",
+    "builtin_drafting": "drafts by itself",
+    "is_here": "on this machine",
+}
+BUNDLED_NOTE = "Comes with localspec: target of 4.7 and draft of 1.1 million weights; it continues stories."
 
 
 @click.group(no_args_is_help=False, invoke_without_command=True)
 @click.pass_context
 def pairs(ctx: click.Context) -> int:
-    """Names of pairs, and which models draft for which: list, search, show, add, rm, suggest, explain."""
+    """Names of pairs, and which drafts fit: list, search, show, add, rm, suggest, explain."""
     if ctx.invoked_subcommand is None:
         return _tell(load_catalog(), "", False)
     return 0
@@ -37,7 +45,7 @@ def pairs(ctx: click.Context) -> int:
 def list_pairs(console: Console, /, as_json: bool) -> int:
     """List the catalogue: names for -m, with sizes, the draft, and the licence.
 
-    Sizes are approximate (the hub's are told by: localspec pull NAME --dry-run). Your own names come first.
+    Sizes are approximate; localspec pull NAME --dry-run asks the hub for them. Your own names come first.
     """
     return _tell(load_catalog(), "", as_json)
 
@@ -47,7 +55,7 @@ def list_pairs(console: Console, /, as_json: bool) -> int:
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def search(console: Console, /, term: str, as_json: bool) -> int:
-    """List the entries whose name, family, repository or note has TERM in it."""
+    """List the entries that contain TERM in name, family, repository or note."""
     return _tell(load_catalog(), term, as_json)
 
 
@@ -56,17 +64,21 @@ def search(console: Console, /, term: str, as_json: bool) -> int:
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def show(console: Console, /, name: str, as_json: bool) -> int:
-    """Show all that the catalogue knows of NAME, and whether its files are here."""
+    """Show the catalogue's entry of NAME, and whether its files are here."""
     catalog = load_catalog()
     entry = next((one for one in _entries(catalog) if one["name"] == name.lower()), None)
     if entry is None:
         expand(name)  # says what was probably meant, for what can be no name at all as well
-        raise NotFoundError(f"'{one_line(name)}' is no name of the catalogue", hint="localspec pairs list")
+        raise NotFoundError(f"'{one_line(name)}' is not in the catalogue", hint="localspec pairs list")
     entry = {**entry, "is_here": is_here(expand(name))}
     if as_json:
         write_json(entry)
     else:
-        rows = [(key.replace("_", " "), _value(value)) for key, value in entry.items() if value not in (None, "", [])]
+        rows = [
+            (LABELS.get(key, key.replace("_", " ")), _value(value))
+            for key, value in entry.items()
+            if value not in (None, "", [])
+        ]
         write_out("".join(f"{key:<16} {value}\n" for key, value in rows))
     return 0
 
@@ -74,12 +86,12 @@ def show(console: Console, /, name: str, as_json: bool) -> int:
 @pairs.command(cls=Command)
 @click.argument("name", shell_complete=pair_names)
 @click.argument("pair", shell_complete=pair_names)
-@option("--notes", default="", metavar="TEXT", section="Entry", help="A line of your own.")
-@option("--replace", is_flag=True, section="Entry", help="Give a name that is taken another meaning.")
+@option("--notes", default="", metavar="TEXT", section="Entry", help="A note of your own.")
+@option("--replace", is_flag=True, section="Entry", help="Replace an existing name.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as_json: bool) -> int:
-    """Give PAIR, as it is written after -m, the name NAME."""
+    """Give PAIR the name NAME; PAIR is written as after -m."""
     from localspec.models.user_catalog import add as add_entry
 
     parsed = parse(pair)
@@ -97,14 +109,14 @@ def add(console: Console, /, name: str, pair: str, notes: str, replace: bool, as
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def rm(console: Console, /, name: str, as_json: bool) -> int:
-    """Forget NAME, one of your own. No file of a model is removed: that is localspec rm."""
+    """Remove NAME, one of your own names. Files of models stay: localspec rm removes those."""
     from localspec.models.user_catalog import remove
 
     path = remove(name)
     if as_json:
         write_json({"name": name, "path": str(path)})
     else:
-        write_out(f"{one_line(name)} is forgotten (in {one_line(str(path))})\n")
+        write_out(f"{one_line(name)} is removed (from {one_line(str(path))})\n")
     return 0
 
 
@@ -119,7 +131,7 @@ def _tell(catalog: Catalog, term: str, as_json: bool) -> int:
         write_json({"user_catalog": str(user_path()), "pairs": rows})
         return 0
     if not rows:
-        raise NotFoundError(f"nothing in the catalogue has '{one_line(term)}' in it", hint="localspec pairs list")
+        raise NotFoundError(f"no entry of the catalogue contains '{one_line(term)}'", hint="localspec pairs list")
     names = max(len(row["name"]) for row in rows)
     write_out("".join(f"{row['name']:<{names}}  {_line(row)}\n" for row in rows))
     return 0
@@ -174,8 +186,12 @@ def _line(row: dict[str, Any]) -> str:
         return one_line(f"{row['pair']} · {row['notes']}" if row["notes"] else row["pair"])
     size = next(iter(row["about_gb"].values()))
     quant = next(iter(row["about_gb"]))
-    draft = f"+ {row['drafts'][0]} ({100 * row['draft_ratio']:.0f} % of it)" if row["drafts"] else "no draft"
-    tested = "" if row["tested"] else ", untested here"
+    draft = (
+        f"draft {row['drafts'][0]} ({100 * row['draft_ratio']:.0f} % of the target's size)"
+        if row["drafts"]
+        else "no draft"
+    )
+    tested = "" if row["tested"] else ", not tested"
     return one_line(f"about {size:g} GB {quant} · {draft} · {row['license']}{tested}")
 
 

@@ -30,7 +30,7 @@ from localspec.settings.sizes import read_size, size
 from localspec.ui.ask import ask
 
 IMPORTS = "from localspec.backends.build import survey"
-_PLAN, _MACHINE = "Plan", "Machine (the one it runs on, unless some of these describe another)"
+_PLAN, _MACHINE = "Plan", "Machine (this one, unless these options describe another)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ class Options:
     type=click.Choice(["auto", "f32", "f16", "q8_0", "q4_0"]),
     default="f16",
     section=_PLAN,
-    help="Type of the attention cache; auto may take q8_0, which changes the output's distribution a little.  "
-    "[default: f16]",
+    help="Type of the attention cache; auto may take q8_0, which changes the distribution a little.  [default: f16]",
 )
 @option(
     "--acceptance",
@@ -67,7 +66,7 @@ class Options:
     default=ACCEPTANCE,
     metavar="P",
     section=_PLAN,
-    help=f"Assumed probability that a draft token stands.  [default: {ACCEPTANCE}]",
+    help=f"Assumed probability that a draft token is accepted.  [default: {ACCEPTANCE}]",
 )
 @option("--vram", metavar="SIZE,...", section=_MACHINE, help="Free memory of each GPU: 24G or 24G,8G; 0 for none.")
 @option("--ram", metavar="SIZE", section=_MACHINE, help="Free main memory: 64G.")
@@ -83,13 +82,14 @@ class Options:
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
-    """Show how PAIR would be placed: layers, experts, cache and draft, with memory and predicted speed.
+    """Show where the parts of PAIR would be placed, with memory and predicted speed.
 
-    The first line is the fastest, the others what it was compared with. Where a GPU or an RPC server is there, --gpu
-    auto loads by it, but never without a draft that was named: then it says what would be faster. Speeds follow from
-    bandwidths that localspec calibrate --machine has measured, or that --bandwidth gives, and from the assumed
-    acceptance; what a pass does beside reading weights and cache is left out. Without these figures there is an order
-    and no number.
+    The first line is the fastest; the others are the alternatives. With a GPU or an RPC server, --gpu auto loads by
+    this plan. It never leaves out a draft that was named, but says if that would be faster.
+
+    Speeds follow from bandwidths, measured by localspec calibrate --machine or given by --bandwidth, and from the
+    assumed acceptance. Only the reading of weights and cache is counted. Without bandwidths there is an order and no
+    number.
     """
     options = picked(Options, values)
     found = parse_pair(*model_and_draft(named_pair(None, pair), options.draft))
@@ -161,7 +161,8 @@ def _with_figures(machine: Machine, figures: dict[str, float]) -> Machine:
     unknown = sorted(set(figures) - known)
     if unknown:
         raise UsageError(
-            f"--bandwidth names {unknown[0]!r}, which is not there", hint=f"--bandwidth {','.join(sorted(known))}"
+            f"--bandwidth names {unknown[0]!r}, which this machine does not have",
+            hint=f"--bandwidth {','.join(sorted(known))}",
         )
     devices = tuple(
         MachineDevice(
@@ -244,4 +245,4 @@ def _notes(chosen: PlacementPlan, request: PlacementRequest) -> list[str]:
         return [*notes, "the order rests on typical bandwidths"]
     if chosen.draft is not None:
         notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {request.acceptance:g}: assumed")
-    return [*notes, f"bandwidths: {chosen.basis}; what a pass does beside reading weights and cache is left out"]
+    return [*notes, f"bandwidths: {chosen.basis}; only the reading of weights and cache is counted"]

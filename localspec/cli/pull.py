@@ -25,25 +25,26 @@ from localspec.settings.sizes import size
 
 @click.command(cls=Command)
 @click.argument("names", nargs=-1, metavar="NAME...", shell_complete=pair_names)
-@option("--dry-run", is_flag=True, section="Download", help="Say what would be downloaded, and stop.")
+@option("--dry-run", is_flag=True, section="Download", help="Show the files and sizes, and stop.")
 @option("-y", "--yes", is_flag=True, section="Download", help="Do not ask.")
-@option("--offline", is_flag=True, section="Download", help="Only say whether everything is here.")
+@option("--offline", is_flag=True, section="Download", help="Only check whether everything is on this machine.")
 @option("-q", "--quiet", is_flag=True, section="Output", help="No progress.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def pull(
     console: Console, /, names: tuple[str, ...], as_json: bool, quiet: bool, offline: bool, dry_run: bool, yes: bool
 ) -> int:
-    """Download the models that NAME stands for: a pair's name, or hf:ORG/REPO[@REV][:QUANT] of one or TARGET+DRAFT.
+    """Download the models of NAME: a pair's name, hf:ORG/REPO[@REV][:QUANT], or TARGET+DRAFT.
 
     They go into the Hugging Face cache, which other programs share, and are checked against the hub's SHA-256. An
-    interrupted download goes on from what has come. Then target and draft are compared.
+    interrupted download continues where it stopped. Then target and draft are compared.
 
-    HF_TOKEN is sent to the hub for gated and private models; HF_ENDPOINT, HF_HUB_CACHE, HF_HUB_OFFLINE are minded.
+    HF_TOKEN is sent to the hub for gated and private models. HF_ENDPOINT, HF_HUB_CACHE and HF_HUB_OFFLINE are
+    respected.
     """
     console.quiet = quiet
     if not names:
-        raise UsageError("there is no name of a model", hint="localspec pull NAME; names: localspec pairs list")
+        raise UsageError("name a model", hint="localspec pull NAME; names: localspec pairs list")
     wanted = tuple(dict.fromkeys(name for ref in names for name in hub_names(ref)))
     if not wanted:
         _tell_nothing(names, as_json)
@@ -97,7 +98,7 @@ def _fit(ref: str) -> list[str]:
             return []
         target, draft = look(pair.target), look(pair.draft)
     except LocalspecError as error:
-        return [f"the pair is not compared: {error.message}{f' — try: {error.hint}' if error.hint else ''}"]
+        return [f"the pair is not compared: {error.message}{error.advice}"]
     return list(require_fit(target, draft).warnings)
 
 
@@ -107,7 +108,7 @@ def _tell_nothing(names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         write_json({"dry_run": False, "names": [], "files": [], "download_bytes": 0})
     else:
-        write_out("nothing to download: these are files on this machine\n")
+        write_out("nothing to download: the files are on this machine\n")
 
 
 def _tell_cached(wanted: tuple[HubName, ...], as_json: bool) -> int:
@@ -115,7 +116,7 @@ def _tell_cached(wanted: tuple[HubName, ...], as_json: bool) -> int:
     missing = [name for name in wanted if cache.find(name) is None]
     if missing:
         raise NotFoundError(
-            f"{one_line(str(missing[0]))} is not on this machine, and the network is not to be used",
+            f"{one_line(str(missing[0]))} is not on this machine, and downloads are switched off",
             hint=online(f"localspec pull {one_line(str(missing[0]))}"),
             detail={"missing": [str(name) for name in missing]},
         )
@@ -147,7 +148,7 @@ def _summary(plan: PullPlan, name: HubName) -> str:
         item for item in plan.items if item.listing.repo == name.repo and item.listing.commit.startswith(name.revision)
     ]
     came = "already here" if all(item.is_cached for item in items) else "pulled"
-    return f"{one_line(str(name))}: {came}, hash right"
+    return f"{one_line(str(name))}: {came}, hash correct"
 
 
 def _wire(plan: PullPlan) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Options(PromptOptions, ReportOptions):
 @click.argument("pair", shell_complete=pair_names)
 @click.argument("prompt", nargs=-1)
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
-        help="Rounds, each with a seed of its own, in turned order; six give an interval.  [default: 1]")  # fmt: skip
+        help="Rounds, each with its own seed, in alternating order; six give an interval.  [default: 1]")  # fmt: skip
 @pair_options
 @short_reply_options(N)
 @prompt_options
@@ -65,11 +65,11 @@ class Options(PromptOptions, ReportOptions):
 @report_options
 @click.pass_obj
 def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **values: Any) -> int:
-    """Answer PROMPT plainly and with speculation, and say how fast each was and whether it is the same text.
+    """Answer PROMPT plainly and with drafts, and compare speed and text.
 
-    Never both at once, and from empty caches. Both have the same seed, and coupled noise by default, so that the texts
-    are the same at any temperature; where they fork nevertheless, the two tokens' scores and what rounding does to
-    them are told. A --verify that draws in its own order keeps the distribution and not the text.
+    The two run one after the other, from empty caches, with the same seed and coupled noise. So the texts are the same
+    at any temperature, except at ties. A fork is explained by the scores of the two tokens and by the measured
+    rounding. Some --verify rules keep the distribution and not the text.
     """
     options = picked(Options, values)
     options.apply(console)
@@ -103,7 +103,7 @@ def _request(words: tuple[str, ...], options: Options, request: Request, console
     if not options.raw:
         return replace(request, messages=(*system, Message("user", text)))
     if system:
-        raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")
+        raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
     return replace(request, prompt=text)
 
 

@@ -31,10 +31,10 @@ _IMPORTS = "from localspec.backends.rpc import serving"
 def rpc_serve(
     console: Console, /, host: str, port: int, device: tuple[str, ...], threads: int | None, as_json: bool
 ) -> int:
-    """Serve this machine's devices until Ctrl-C, for localspec run --rpc HOST:PORT on another machine.
+    """Lend this machine's devices to localspec run --rpc HOST:PORT on another machine, until Ctrl-C.
 
-    The protocol has no authentication and no encryption: who reaches the port can read and write this process's memory,
-    and what is computed. Listen beyond this machine on a trusted network only. One client is served at a time.
+    The protocol has no authentication and no encryption. Anyone who reaches the port can read and write this process's
+    memory. Listen beyond this machine on a trusted network only. One client is served at a time.
     """
     endpoint = f"{host}:{port}"
     console.warn(

@@ -68,7 +68,7 @@ class Job:
 
 @click.command(
     cls=Command,
-    epilog="Every option can be set in the environment too, LOCALSPEC_TEMP=0, or for good: localspec config --help.",
+    epilog="Every option can be set in the environment too, as LOCALSPEC_TEMP=0, or for good: localspec config --help.",
 )
 @click.argument("prompt", nargs=-1)
 @model_options
@@ -83,12 +83,12 @@ class Job:
 def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     """Answer PROMPT and print the answer.
 
-    The words of PROMPT are joined by spaces. What is piped in is the prompt if there are no words, and otherwise data
-    that the words are about:  git diff | localspec run "Write a commit message"
+    The words of PROMPT are joined by spaces. Piped text is the prompt if there are no words. Otherwise it is data that
+    the words refer to:  git diff | localspec run "Write a commit message"
 
-    Prompt and answer are kept, but those of --raw: `localspec run -c` goes on with them, `localspec logs` lists them.
+    Prompt and answer are kept, except with --raw: `localspec run -c` continues, `localspec logs` lists them.
 
-    A loop that reads standard input itself, as `while read`, has to keep it to itself:  localspec run ... </dev/null
+    In a loop such as `while read`, keep standard input for the loop:  localspec run ... </dev/null
     """
     options = picked(Options, values)
     options.apply(console)
@@ -115,7 +115,7 @@ def _store(options: Options, console: Console) -> Store:
     if not options.raw:
         return store_for_talking(options, console)
     if is_going_on(options):
-        raise UsageError("--raw goes on with no conversation", hint="leave --raw out")
+        raise UsageError("--raw cannot continue a conversation", hint="leave out --raw")
     return Store.open(None)
 
 
@@ -128,7 +128,7 @@ def _warn_of_trouble(state: ChatState, console: Console) -> None:
 def plan(words: tuple[str, ...], options: Options, values: Values, console: Console, store: Store) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if options.as_json and options.as_events:
-        raise UsageError("--json and --events are two forms of one output", hint="leave one of them out")
+        raise UsageError("--json and --events exclude each other", hint="leave one of them out")
     _refuse_model(words)
     found = wanted(store, options)
     pair = PairOptions.of(values)
@@ -136,7 +136,7 @@ def plan(words: tuple[str, ...], options: Options, values: Values, console: Cons
     request = request_settings(values, promised.settings)
     system = system_message(values["system"], options.stdin_limit)
     if options.raw and system:
-        raise UsageError("--raw has no place for --system", hint="put the text at the start of the prompt")
+        raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
     inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
     spoken, data = read_parts(words, options.file, inputs)
     text = prompt_of(spoken, data, is_raw=options.raw, is_given=bool(words))

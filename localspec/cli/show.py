@@ -28,9 +28,9 @@ WIDE = 100
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def show(console: Console, /, model: str, has_hash: bool, has_template: bool, as_json: bool) -> int:
-    """Show what the file of MODEL says: architecture, sizes, cache, experts, tokenizer, chat template.
+    """Show the facts in a model's file: architecture, sizes, cache, experts, tokenizer, chat template.
 
-    MODEL is a pair's name, whose target is shown, or a GGUF file. The header is checked as before a load; the weights
+    MODEL is a GGUF file or a pair's name, whose target is shown. The header is checked as before a load; the weights
     are not read.
     """
     shown = describe(find_model(model).absolute())

@@ -25,7 +25,7 @@ def kept_store(*, is_changed: bool = False) -> Iterator[Store]:
         yield store
         trouble = store.trouble()
         if trouble is not None and is_changed:
-            raise ResourceError(trouble.message, hint="free some space there, or look who may write: ls -l")
+            raise ResourceError(trouble.message, hint="free some space there, or check who may write: ls -l")
 
 
 def store_for_talking(options: ConversationOptions, console: Console) -> Store:
@@ -42,14 +42,14 @@ def store_for_talking(options: ConversationOptions, console: Console) -> Store:
     except (IntegrityError, IncompatibleError) as error:
         if is_going_on(options):
             raise
-        console.warn(f"nothing is saved: {error.message} — try: {error.hint}")
+        console.warn(f"nothing is saved: {error.message}{error.advice}")
         return Store.open(None)
 
 
 def is_going_on(options: ConversationOptions) -> bool:
     """Whether the options ask for a conversation that exists; raises UsageError where they ask for two."""
     if options.is_continued and options.session:
-        raise UsageError("--continue and --session both say which conversation", hint="leave one of the two out")
+        raise UsageError("--continue and --session both choose a conversation", hint="leave one of the two out")
     return bool(options.is_continued or options.session)
 
 

@@ -69,16 +69,19 @@ class Options(ReportOptions):
 @report_options
 @click.pass_obj
 def verify(console: Console, /, pair: str | None, **values: Any) -> int:
-    """Check that speculation changes nothing on PAIR, or --model's: exit code 10 if it does, 2 if a check cannot run.
+    """Check that speculation changes nothing on PAIR.
 
-    Three checks. At temperature 0, and with coupled noise at --temp, the text is that of plain decoding; a fork is
-    accepted only where the two tokens' scores are within four times of what rounding was seen to move them on that
-    text. And thousands of draws of the rule, on rows recorded from both models, have the target's distribution by a
-    chi-square test. For --method auto, which drafts where that pays, the draft model drafts in every pass, and without
-    one copies of the text do; beside a draft model --method suffix checks those.
+    There are three checks. At temperature 0, and with coupled noise at --temp, the text must be that of plain decoding.
+    A fork is accepted only if the two tokens' scores are within four times the measured rounding of that text. Third,
+    thousands of draws of the rule on recorded rows must have the target's distribution by a chi-square test.
+
+    In these checks --method auto drafts in every pass, with the draft model or with copies of the text. --method suffix
+    checks copies beside a draft model.
 
     With --reproducible one check replaces the first two. It compares the texts of the method, of auto and of suffix
-    with plain decoding's at both temperatures, and no fork is accepted.
+    with plain decoding at both temperatures, and accepts no fork.
+
+    The exit code is 10 if the output changes, 2 if a check cannot run.
     """
     options = picked(Options, values)
     options.apply(console)
@@ -86,7 +89,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     asked = _drafting(collected(Speculation, values), has_draft=promised.settings.draft is not None)
     request = Request(max_tokens=options.max_tokens, sampling=collected(Sampling, values), speculation=asked)
     if request.sampling.temperature == 0.0:
-        raise UsageError("--temp 0 leaves no law to test: greedy texts are compared anyway", hint="--temp 0.8")
+        raise UsageError("--temp 0 leaves no distribution to test: greedy texts are compared anyway", hint="--temp 0.8")
     check(request, promised.settings)
     check(replace(request, speculation=replace(request.speculation, verify="coupled")), promised.settings)
     prompts = choose(load_suite(options.suite, options.column), options.prompts).prompts
@@ -117,7 +120,7 @@ def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:
     Raises UsageError where nothing drafts: plain decoding is what all else is compared with.
     """
     if asked.method == "plain" or asked.k == 0:
-        raise UsageError("nothing drafts: there is nothing to verify", hint="leave out --method and -k")
+        raise UsageError("no method drafts, so there is nothing to verify", hint="leave out --method and -k")
     if asked.method != "auto":
         return asked
     return replace(asked, method="draft-model" if has_draft else "suffix")
@@ -184,6 +187,7 @@ def _told(one: Check) -> str:
 def _verdict(request: Request, pair: str, is_passed: bool) -> str:
     rule = request.speculation.verify
     if is_passed:
-        return f"lossless here with --method {request.speculation.method}: what comes out of {pair} is the target's\n"
+        method = request.speculation.method
+        return f"lossless here with --method {method}: the output of {pair} has the target's distribution\n"
     lossy = " by design: see localspec explain" if request.speculation.approximate else ", which is a bug: report it"
     return f"NOT lossless: --verify {rule} changed the output of {pair}{lossy}\n"

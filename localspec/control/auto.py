@@ -254,7 +254,7 @@ class Auto:
             self.account.reading, self._read = READING * self._read / price, 0.0
         may_lose = self.account.remaining * price
         if may_lose <= 0.0:
-            return self._plain("drafting has lost what it may lose")
+            return self._plain("drafting has used up the time that it may lose")
         value = max(self._tokens / self._seconds, 1.0 / price) if self._seconds else 1.0 / price
         now = Now(
             history,
@@ -272,7 +272,7 @@ class Auto:
             lent = replace(now, may_lose=min(may_lose, self.account.stake * price))
             source, best = next(((one, draft) for one in self._sources if (draft := one.explored(lent))), (None, None))
         if source is None or best is None:
-            return self._plain("no draft would pay")
+            return self._plain("no draft would pay off here")
         if isinstance(source, Chains):
             source.take(best.stop)
         return replace(best.plan, widths=self._widths(best.plan.max_nodes, budget.nodes))

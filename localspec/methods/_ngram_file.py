@@ -58,7 +58,7 @@ class NgramFile:
     def _read(self) -> NDArray[np.int32]:
         """Return the tokens on disk."""
         if not self._path.is_file():
-            raise self._broken("is no file")
+            raise self._broken("is not a file")
         with self._path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
                 raise self._broken("is not an n-gram cache of localspec")

@@ -43,7 +43,7 @@ class Copy(LookupDrafter):
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="copy",
-        summary="copies the longest passage that the text repeats, and goes on with it after an edit",
+        summary="copies the longest passage that the text repeats, and continues it after an edit",
         needs="nothing",
         paper="2304.04487",
         is_lossless=True,

@@ -60,7 +60,7 @@ class EarlyExit(ModelDrafter):
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="early-exit",
-        summary="the model's own first layers draft, or all but some",
+        summary="some of the model's own layers draft",
         needs="nothing",
         paper="2404.16710",
         is_lossless=True,
@@ -85,7 +85,7 @@ class EarlyExit(ModelDrafter):
         skipped = set() if skip == "none" else {whole(part) or 0 for part in skip.split(",")}
         if end >= n_layers and leave != "auto":
             raise UsageError(
-                f"-o exit={leave} is no early exit: the model has {n_layers} layers",
+                f"-o exit={leave} is not an early exit: the model has {n_layers} layers",
                 hint=f"-o exit={max(1, round(n_layers / SHARE))}",
             )
         if skipped and max(skipped) >= n_layers:

@@ -24,7 +24,7 @@ class NgramCache(LookupDrafter):
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="ngram-cache",
-        summary="says what most often followed the last tokens, in prompt, answers and earlier runs",
+        summary="drafts the tokens that most often followed the last ones, in prompt, answers and earlier runs",
         needs="nothing",
         paper="2404.08698",
         is_lossless=True,
@@ -32,7 +32,7 @@ class NgramCache(LookupDrafter):
         options=(
             Option("n", 3, "tokens of the longest context that is counted", low=1, high=8),
             Option("stop_if_unknown", True, "end the draft at an unknown context; else guess the most frequent token"),
-            Option("file", "", "keep what was generated in this file, for later runs; bench and race do without"),
+            Option("file", "", "keep generated text in this file, for later runs; bench and race ignore it"),
         ),
         has_own_shape=True,
     )

@@ -22,7 +22,7 @@ class PromptLookup(LookupDrafter):
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="prompt-lookup",
-        summary="copies what followed the last tokens where they stood before, in prompt or answer",
+        summary="copies the tokens that followed an earlier occurrence of the last ones, in prompt or answer",
         needs="nothing",
         paper="2304.04487",
         is_lossless=True,

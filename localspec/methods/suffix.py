@@ -35,7 +35,7 @@ class Suffix(LookupDrafter):
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="suffix",
-        summary="goes on as the text most often did after its longest repeated suffix, branching where it differed",
+        summary="continues the longest repeated suffix as the text most often did, with branches where it differed",
         needs="nothing",
         paper="2411.04975",
         is_lossless=True,

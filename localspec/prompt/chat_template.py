@@ -194,7 +194,7 @@ def _render(messages: Sequence[Message], template: str, around: _Surroundings) -
         if not any(message.role == "system" for message in messages):
             raise
     merged = _merge_system(messages)
-    said = "The chat template knows no system message; it was put before the first message"
+    said = "The chat template has no system message, so it was put before the first message"
     return Rendered(_segments(merged, template, program, around), (said,))
 
 

@@ -132,4 +132,4 @@ def _clamped(axes: Axes, asked: Speculation, info: MethodInfo, capabilities: Cap
         if capabilities.max_rows < capabilities.n_ctx
         else f"a context of {capabilities.n_ctx} tokens holds"
     )
-    return Fitted(replace(axes, shape=shape), (f"{what} is clamped to {size}, which is what {why}",))
+    return Fitted(replace(axes, shape=shape), (f"{what} is limited to {size}, which is what {why}",))

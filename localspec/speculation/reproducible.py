@@ -24,7 +24,9 @@ BRANCH = "branch"  # the option of a method that turns its branches off
 def require_reproducible(asked: Speculation, sampling: Sampling) -> None:
     """Raise UsageError for what gives another text than plain decoding."""
     if asked.approximate:
-        raise UsageError("--approximate changes the text, and --reproducible keeps it", hint="leave out --approximate")
+        raise UsageError(
+            "--approximate changes the text, so --reproducible excludes it", hint="leave out --approximate"
+        )
     if asked.tree != "chain":
         raise UsageError(f"--tree {asked.tree} has branches, and --reproducible takes chains only", hint="--tree chain")
     rule = asked.verify.rstrip(":")

@@ -142,17 +142,19 @@ def _shaped(
     if method == "plain":
         if asked.k:
             raise UsageError(
-                f"-k {asked.k} needs something that drafts, and there is nothing",
+                f"-k {asked.k} has no effect with --method plain",
                 hint=f"--method draft-model -k {asked.k}",
             )
         k = 0
     if k == 0:
         if asked.tree != "chain":
-            raise UsageError(f"--tree {asked.tree} needs drafts, and there are none", hint="--tree chain")
+            raise UsageError(f"--tree {asked.tree} needs a method that drafts", hint="--tree chain")
         return policy, Shape(0, 0, 1)
     if info.has_own_shape:
         if asked.tree != "chain":
-            raise UsageError(f"--method {method} has a shape of its own, and no --tree", hint="leave out --tree")
+            raise UsageError(
+                f"--method {method} chooses its own tree shape, so --tree does not apply", hint="leave out --tree"
+            )
         cls = resolve(registered()[method])
         shape: Shape = cls.shape(k, options)
         is_sized = cls.shape(1, options) == cls.shape(2, options)
@@ -166,9 +168,9 @@ def _shaped(
         what, fitting = f"--tree {asked.tree}", f"--tree {asked.tree.partition(':')[0]}:4,2,2"
         by_k = f"--tree chain -k {asked.k}"
     if asked.k is not None and is_sized:
-        raise UsageError(f"{what} has a size of its own, and no -k", hint=by_k)
+        raise UsageError(f"{what} sets its own size, so -k does not apply", hint=by_k)
     if shape.leaves > MAX_LEAVES:
-        raise UsageError(f"{what} has {shape.leaves} leaves, and at most {MAX_LEAVES} fit", hint=fitting)
+        raise UsageError(f"{what} has {shape.leaves} leaves, and the most is {MAX_LEAVES}", hint=fitting)
     if is_sized and shape.nodes > MAX_NODES:
         raise UsageError(f"{what} has {shape.nodes} nodes, and a pass takes at most {MAX_NODES}", hint=fitting)
     return policy, shape
@@ -228,7 +230,7 @@ def _verify(asked: Speculation, usual: str, *, is_chain: bool) -> str:
     verify = asked.verify.rstrip(":")
     rule = build_verifier(verify)
     if not is_chain and not rule.trees:
-        raise UsageError(f"--verify {verify} judges chains, not trees", hint="--verify tree")
+        raise UsageError(f"--verify {verify} takes chains only, not trees", hint="--verify tree")
     if not rule.is_lossless and not asked.approximate:
         raise UsageError(
             f"--verify {verify} changes the distribution of the output", hint=f"--approximate --verify {verify}"

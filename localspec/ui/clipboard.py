@@ -29,7 +29,7 @@ def copy(text: str, send: Callable[[bytes], None]) -> str:
             if (not variable or os.environ.get(variable)) and shutil.which(words[0]) and _piped(words, data):
                 return f"copied {len(data)} bytes with {words[0]}"
     send(data)
-    return f"sent {len(data)} bytes to the terminal, which may put them into the clipboard"
+    return f"copied {len(data)} bytes, if your terminal allows it"
 
 
 def sequence(data: bytes) -> str:

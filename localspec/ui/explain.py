@@ -26,6 +26,8 @@ from localspec.methods import MethodInfo, registered, resolve
 from localspec.settings.method_options import Option
 from localspec.speculation.resolve import build_tree
 from localspec.trees import TREES
+from localspec.ui import glossary
+from localspec.ui.glossary import Term
 from localspec.verify import VERIFIERS
 
 PAGES = files("localspec.ui") / "pages"
@@ -85,6 +87,18 @@ class Page:
         return {**self.facts.to_wire(), **texts, "bias": bias}
 
 
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything of one name: the term of the glossary, if it is one, and every page. `spectr` has two pages."""
+
+    term: Term | None
+    pages: tuple[Page, ...]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {"pages": [page.to_wire() for page in self.pages], "term": self.term and self.term.to_wire()}
+
+
 def spelled(option: Option) -> str:
     """Return an option as people type it, with its default."""
     return f"{option.name}={option.spelling}"
@@ -115,17 +129,21 @@ def pages(axis: str) -> tuple[Page, ...]:
     return tuple(_page(entry) for entry in facts(axis))
 
 
-def explain(name: str) -> tuple[Page, ...]:
-    """Return every page of that name: one, as a rule. Raises UsageError with the nearest name."""
-    found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name == name]
-    if not found:
-        known = list(dict.fromkeys(name for register, _ in _AXES.values() for name in register()))
-        near = difflib.get_close_matches(name, known, n=1)
+def explain(name: str) -> Explanation:
+    """Return everything of that name. Raises UsageError with the nearest name."""
+    term = glossary.find(name)
+    found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
+    if not found and term is None:
+        known = list(
+            dict.fromkeys([*(name for register, _ in _AXES.values() for name in register()), *glossary.names()])
+        )
+        near = difflib.get_close_matches(glossary.key(name), known, n=1)
         raise UsageError(
-            f"nothing is called {name!r}" + (f": did you mean {near[0]!r}?" if near else ""),
+            f"there is no method, tree, rule or term called {name!r}"
+            + (f"; did you mean {near[0]!r}?" if near else ""),
             hint=f"localspec explain {near[0]}" if near else "localspec methods",
         )
-    return tuple(found)
+    return Explanation(term, tuple(found))
 
 
 def _method(name: str, cls: Any) -> Facts:
@@ -152,7 +170,7 @@ def _tree(name: str, cls: Any) -> Facts:
         name=name,
         summary=_summary(cls),
         usage=usage,
-        needs=f"laws to draw from: --method {' or '.join(drafters)}",
+        needs=f"distributions to draw from: --method {' or '.join(drafters)}",
         papers=() if name in WITHOUT_PAPER else _papers(cls),
         is_lossless=True,  # under every lossless rule: a plan draws only in a way that both are right for
         options=getattr(cls, "options", ()),
@@ -169,7 +187,7 @@ def _length(name: str, cls: Any) -> Facts:
         name=name,
         summary=_summary(cls),
         usage=refusal.hint,
-        needs="a draft model's laws" if allowed else "nothing",
+        needs="a draft model's distributions" if allowed else "nothing",
         papers=_papers(cls),
         is_lossless=True,  # decided before the draw it is about
         argument=f"{allowed} (default {refusal.hint.partition(':')[2]})" if allowed else "",

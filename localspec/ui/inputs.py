@@ -148,7 +148,7 @@ def prompt_of(spoken: str, data: list[Attachment], *, is_raw: bool, is_given: bo
     """Return one prompt. Raises UsageError if there is none; a raw one that `is_given` may be empty."""
     prompt = compose(spoken, data, is_raw=is_raw)
     if not prompt.strip() and not (is_raw and is_given):
-        raise UsageError("there is no prompt", hint='localspec run "Once upon a time", or pipe one in')
+        raise UsageError("there is no prompt", hint='localspec run "Once upon a time", or pipe a prompt in')
     return prompt
 
 

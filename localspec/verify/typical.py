@@ -25,8 +25,8 @@ class TypicalVerifier:
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
-        Option("epsilon", 0.09, "a token at least this probable is plausible, whatever the law", 0.0, 1.0),
-        Option("delta", 0.3, "share of exp(-entropy) that is plausible where the law is wide", 0.0, 1.0),
+        Option("epsilon", 0.09, "a token at least this probable is plausible, whatever the distribution", 0.0, 1.0),
+        Option("delta", 0.3, "share of exp(-entropy) that is plausible where the distribution is wide", 0.0, 1.0),
     )
 
     def __init__(self, epsilon: float = 0.09, delta: float = 0.3) -> None:

@@ -47,13 +47,13 @@ REPORT = "--log-file FILE, and report what the file says"
 # How many lines of its log an error brings along.
 LOG_LINES = 20
 _EXIT_REASONS = {
-    "SIGKILL": ("was killed (SIGKILL), probably out of memory", "--ctx 2048, which takes less memory"),
+    "SIGKILL": ("was killed (SIGKILL), often because memory ran out", "a smaller --ctx, which takes less memory"),
     "SIGSEGV": ("crashed (SIGSEGV)", REPORT),
     "SIGBUS": ("crashed (SIGBUS): the model file may have changed or its disk failed", REPORT),
     "SIGABRT": ("aborted (SIGABRT)", REPORT),
     "SIGILL": (
         "met an instruction this processor lacks (SIGILL): llama.cpp was built for another one",
-        "localspec doctor, which says the line that builds it for this one",
+        "localspec doctor, which prints the command that builds it for this one",
     ),
 }
 _SMALLER = "--draft none, or a smaller quantisation of the model"  # of what is killed while it loads
@@ -241,7 +241,7 @@ class Worker:
             try:
                 wire = child.read(timeout=0.1, pause=pause)
             except ProtocolError as garbage:
-                raise self._died(child, f"spoke nonsense ({garbage}) and was ended", REPORT) from None
+                raise self._died(child, f"sent a malformed line ({garbage}) and was ended", REPORT) from None
             except EOFError:
                 if self._child is not child:
                     return  # closed by another thread
@@ -254,7 +254,7 @@ class Worker:
                 return
             now = time.monotonic()
             if not child.is_ready and now - started > self._timeouts.start:
-                reason = f"said nothing for {self._timeouts.start:g} s and was ended"
+                reason = f"did not answer for {self._timeouts.start:g} s and was ended"
                 raise self._died(child, reason, "localspec --version, which shows whether llama.cpp can be loaded")
             if wire is not None:
                 heard = now

@@ -138,7 +138,7 @@ class Server:
         with contextlib.suppress(OSError):  # the log's disk may be full
             traceback.print_exception(error)
         if isinstance(error, MemoryError):
-            full = ResourceError("Memory does not suffice", hint="--ctx 2048, which takes less")
+            full = ResourceError("There is not enough memory", hint="a smaller --ctx, which takes less")
             return Failed(full.to_wire())
         message = f"The engine failed unexpectedly: {type(error).__name__}: {error}"
         return Failed(InternalError(message, hint="--log-file FILE, and report what the file says").to_wire())
@@ -192,7 +192,7 @@ def _load_function() -> Callable[[LoadSettings, Cancel], EventsThen[LoadedPair]]
     except (ImportError, OSError, RuntimeError) as error:
         if isinstance(error, ImportError) and str(error.name).startswith("localspec"):
             raise  # our own mistake
-        hint = "localspec doctor, which says the line that installs it anew"
+        hint = "localspec doctor, which prints the command that installs it again"
         raise NotFoundError(f"llama.cpp cannot be loaded: {error}", hint=hint) from error
     _echo_log()
     return load

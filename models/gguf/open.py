@@ -75,14 +75,14 @@ def _check_regular(path: Path, mode: int) -> None:
 def _unreadable(path: Path, error: OSError | ValueError) -> NotFoundError:
     name = shown(path)
     if isinstance(error, FileNotFoundError):
-        hint = "the link points nowhere" if path.is_symlink() else "check the path, for instance with: ls"
+        hint = "the link points nowhere" if path.is_symlink() else "Check the path."
         return NotFoundError(f"{name} does not exist", hint=hint)
     if isinstance(error, PermissionError):
         return NotFoundError(
             f"{name} may not be read by this user", hint="give yourself the right with: chmod u+r FILE"
         )
     reason = (error.strerror or "it cannot be opened") if isinstance(error, OSError) else "it is not a possible path"
-    return NotFoundError(f"{name} cannot be opened: {reason}", hint="check the path, for instance with: ls")
+    return NotFoundError(f"{name} cannot be opened: {reason}", hint="Check the path.")
 
 
 def check_magic(cursor: HeaderCursor) -> int:

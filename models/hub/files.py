@@ -150,7 +150,7 @@ def _no_quant(groups: dict[str, list[str]], found: list[str], wanted: HubName) -
     has = _some(quants) if quants else _some(list(groups))
     what = f"the quantisation {wanted.quant}" if wanted.quant else f"{DEFAULT_QUANT}, and several others"
     example = f":{quants[0]}" if quants else "/FILE.gguf"
-    return UsageError(f"{wanted.repo} has not {what}: it has {has}", hint=f"hf:{wanted.repo}{example}")
+    return UsageError(f"{wanted.repo} does not have {what}; it has {has}", hint=f"hf:{wanted.repo}{example}")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -65,7 +65,7 @@ def _mapped(error: Exception, repo: str, endpoint: str) -> LocalspecError | None
         return NotFoundError(f"{repo} is not on this machine, and {which} is set", hint=f"unset {which}")
     if isinstance(error, hub.GatedRepoError):
         return NetworkError(
-            f"{repo} is gated: its owner wants you to agree to terms first",
+            f"{repo} is gated: its owner requires you to accept terms first",
             hint=f"open {page}, agree, and set HF_TOKEN to a token of that account",
             detail={"page": page, "reason": "gated"},
         )
@@ -85,7 +85,7 @@ def _mapped(error: Exception, repo: str, endpoint: str) -> LocalspecError | None
     if isinstance(error, json.JSONDecodeError | KeyError | TypeError | ValueError | AttributeError):
         return NetworkError(
             f"{endpoint} does not answer as the hub does ({_said(error)})",
-            hint="check HF_ENDPOINT and whether this network wants a login in a browser first",
+            hint="check HF_ENDPOINT and whether this network needs a login in a browser first",
         )
     return None
 
@@ -93,7 +93,7 @@ def _mapped(error: Exception, repo: str, endpoint: str) -> LocalspecError | None
 def _of_status(status: int, error: Exception, repo: str, page: str) -> NetworkError:
     detail: dict[str, Any] = {"status": status}
     if status == 401:
-        return NetworkError("the hub does not accept the token", hint="set HF_TOKEN anew, or unset it", detail=detail)
+        return NetworkError("the hub does not accept the token", hint="set HF_TOKEN again, or unset it", detail=detail)
     if status == 403:
         return NetworkError(f"the hub refuses access to {repo}", hint=f"see {page}, and check HF_TOKEN", detail=detail)
     if status == 407:
@@ -104,11 +104,11 @@ def _of_status(status: int, error: Exception, repo: str, page: str) -> NetworkEr
         seconds = wait_wanted(error)
         when = f" for {seconds:.0f} s" if seconds else ""
         return NetworkError(
-            f"the hub wants fewer requests{when}", hint="wait, or set HF_TOKEN: it allows more", detail=detail
+            f"the hub asks for fewer requests{when}", hint="wait, or set HF_TOKEN: it allows more", detail=detail
         )
     if status >= 500:
         return NetworkError(
-            f"the hub fails (status {status})", hint="try again later; what has come is kept", detail=detail
+            f"the hub fails (status {status})", hint="try again later; the downloaded part is kept", detail=detail
         )
     return NetworkError(f"the hub refuses the request for {repo} (status {status})", hint=f"see {page}", detail=detail)
 
@@ -131,7 +131,7 @@ def _of_connection(error: Exception, endpoint: str) -> NetworkError:
 
 
 def _wants_login(detail: dict[str, Any]) -> NetworkError:
-    return NetworkError("the proxy wants a login", hint="set HTTPS_PROXY with user and password", detail=detail)
+    return NetworkError("the proxy needs a login", hint="set HTTPS_PROXY with user and password", detail=detail)
 
 
 def _is_distrust(said: str) -> bool:

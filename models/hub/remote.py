@@ -57,7 +57,7 @@ class Hub:
             is_address = False
         if not is_address:
             raise UsageError(
-                f"HF_ENDPOINT is '{shown(self.endpoint)}', which is no address",
+                f"HF_ENDPOINT is '{shown(self.endpoint)}', which is not an address",
                 hint="unset it, or HF_ENDPOINT=https://HOST",
             )
 

@@ -193,7 +193,7 @@ class Transfer:
                 if fruitless >= FRUITLESS:
                     raise NetworkError(
                         f"the hub ends {shown(self.file.name)} after {part.size} bytes of {self.file.size}",
-                        hint="run the same command again; it goes on from there",
+                        hint="run the same command again; it continues there",
                     )
 
     def _stream(self, part: Partial) -> None:

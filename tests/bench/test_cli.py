@@ -13,7 +13,17 @@ import pytest
 
 from localspec.models.early_exit import Exits, Tuned
 from localspec.models.gguf.header import read_header
-from tests.cli.harness import PAIR, REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair
+from tests.cli.harness import (
+    PAIR,
+    REAL,
+    ROOT,
+    TIMEOUT,
+    assert_advice,
+    assert_one_line,
+    environment,
+    localspec,
+    needs_pair,
+)
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
 from tests.integration.test_split_model import split
 
@@ -117,12 +127,12 @@ BAD = {
     "not JSONL": (("--suite", "{bad}"), 2, "the file is not JSONL"),
     "unknown column": (("--column", "text"), 3, "has no column 'text'"),
     "no prompts": (("--prompts", "0"), 2, "--prompts"),
-    "no temperature": (("--temps", "warm"), 2, "no list of numbers"),
+    "no temperature": (("--temps", "warm"), 2, "not a list of numbers"),
     "a negative one": (("--temps=-1",), 2, "out of range"),
     "not a number": (("--temps", "nan"), 2, "out of range"),
     "a model for its JSON": (("--json", "{bad}.gguf"), 2, "is named like a model"),
     "budgets for nobody": (("--methods", "auto", "--budgets", "4"), 2, "--budgets reaches no method"),
-    "no budget": (("--budgets", "four"), 2, "no list of numbers"),
+    "no budget": (("--budgets", "four"), 2, "not a list of numbers"),
     "unknown method": (("--methods", "magic"), 2, "no method or tree 'magic'"),
     "unknown preset": (("--preset", "papper"), 2, "no preset 'papper'"),
     "no such pair": (("nothere",), 3, "nothere"),
@@ -148,7 +158,7 @@ def test_bad_input_is_one_line(tmp_path: Path, case: str) -> None:
     spelt = [arg.format(bad=bad) for arg in args]
     command = spelt if spelt[:1] == ["compare"] else [*SMALL, *spelt]
     line = assert_one_line(call(tmp_path, "bench", *command, HOME="/nobody"), code, words)
-    assert " — try: " in line
+    assert_advice(line)
 
 
 def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:
@@ -212,7 +222,7 @@ def test_an_interrupted_bench_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130, err
-    assert b"--resume goes on" in err
+    assert b"--resume continues" in err
     assert b"interrupted: this is what was measured until then" in out
     kept = [json.loads(line) for path in state.glob("*.jsonl") for line in path.read_text().splitlines()]
     assert 1 <= len(kept) < 12
@@ -227,7 +237,7 @@ def test_an_interrupted_bench_goes_on(tmp_path: Path) -> None:
     assert made["is_complete"]
     assert made["measurements"][: len(kept)] == kept
     assert len(made["measurements"]) == 12
-    again = stopped_at_its_first_answer([*REAL, *args, "--resume"], tmp_path, b"nothing to resume")
+    again = stopped_at_its_first_answer([*REAL, *args, "--resume"], tmp_path, b"no interrupted bench")
     assert again.returncode == 130
 
 
@@ -312,7 +322,7 @@ def test_without_a_pair_the_one_that_is_set_is_taken(tmp_path: Path) -> None:
     (tmp_path / "config" / "config.toml").write_text(f"model = '{target}+storyteller'\n")
     small = ("--prompts", "1", "-n", "8", "--draws", "100")
     done = call(tmp_path, "verify", *small)
-    assert done.stdout.endswith(b"what comes out of mine.gguf+storyteller is the target's\n"), done
+    assert done.stdout.endswith(b"the output of mine.gguf+storyteller has the target's distribution\n"), done
     bench = ("bench", *SMALL, "--methods", "plain", "--json", "-")
     made = json.loads(call(tmp_path, *bench).stdout)
     assert made["provenance"]["pair"]["target"]["path"] == str(target)
@@ -336,9 +346,9 @@ def test_verify_catches_a_lossy_rule(tmp_path: Path, rule: str) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (("--temp", "0"), 2, "leaves no law to test"),
-        (("--method", "plain"), 2, "nothing drafts"),
-        (("-k", "0"), 2, "nothing drafts"),
+        (("--temp", "0"), 2, "leaves no distribution to test"),
+        (("--method", "plain"), 2, "no method drafts"),
+        (("-k", "0"), 2, "no method drafts"),
         (("--suite", "nope"), 2, "no suite 'nope'"),
         (("--verify", "nope"), 2, "does not exist"),
         (("--draws", "1"), 2, "--draws"),
@@ -394,7 +404,7 @@ def test_a_page_that_cannot_be_written_is_no_second_object(tmp_path: Path) -> No
     done = call(tmp_path, "bench", *SMALL, "--json", "-", "--markdown", "/dev/full")
     assert done.returncode == 7
     kept, error = done.stderr.decode().splitlines()
-    assert kept == "4 answers are kept; the same command with --resume goes on"
+    assert kept == "4 answers are kept; the same command with --resume continues"
     assert error.startswith("localspec: cannot write /dev/full")
     assert json.loads(done.stdout)["is_complete"]
 

@@ -50,7 +50,7 @@ def test_files_are_written_where_nobody_reads(
         publish(Done(result(), 0, state), outputs, Console())
     assert json.loads((tmp_path / "r.json").read_text())["is_complete"]
     assert "`it`" in (tmp_path / "r.md").read_text()
-    assert "12 answers are kept; the same command with --resume goes on" in capsys.readouterr().err
+    assert "12 answers are kept; the same command with --resume continues" in capsys.readouterr().err
     assert len(state.load()) == 12
 
 
@@ -144,7 +144,7 @@ def test_what_ended_a_bench_comes_after_what_was_measured(
     assert len(json.loads((tmp_path / "r.json").read_text())["measurements"]) == 4
     written = capsys.readouterr()
     assert "interrupted: this is what was measured until then" in written.out
-    assert "4 answers are kept; the same command with --resume goes on" in written.err
+    assert "4 answers are kept; the same command with --resume continues" in written.err
     assert len(state.load()) == 4
 
 

@@ -211,7 +211,7 @@ def test_contenders_of_one_name_differ_in_size_only(name: str, like: str) -> Non
         ("draft-model:verify=nothing", "does not exist"),
         ("draft-model:verify=typical", "changes the distribution"),
         ("draft-model:colour=red", "colour"),
-        ("plain:k=4", "needs something that drafts"),
+        ("plain:k=4", "has no effect with --method plain"),
     ],
 )
 def test_methods_that_are_none(text: str, words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -60,6 +61,11 @@ def assert_one_line(done: subprocess.CompletedProcess[bytes], code: int, *words:
     for word in words:
         assert word in line, line
     return line
+
+
+def assert_advice(line: str) -> None:
+    """Check that an error's line ends with a command or option to try, or with a sentence that says what to do."""
+    assert re.search(r" — try: .|\. [A-Z][^.]*[.?]$", line.rstrip("\n")), line
 
 
 @dataclass

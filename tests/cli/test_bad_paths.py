@@ -11,7 +11,7 @@ import pytest
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError
 from localspec.session.loaded_model import inspect_model, load_model
-from tests.cli.harness import REAL, TIMEOUT, assert_one_line, environment
+from tests.cli.harness import REAL, TIMEOUT, assert_advice, assert_one_line, environment
 from tests.cli.sandbox import Sandbox
 from tests.integration.gguf_models import EXACT, random_gguf
 from tests.models.gguf_files import model
@@ -80,7 +80,7 @@ UNREADABLE: dict[str, tuple[Callable[[Path], str], str]] = {
 def test_what_cannot_be_read_is_not_found(sandbox: Sandbox, make: Callable[[Path], str], text: str) -> None:
     done = sandbox.run("show", make(sandbox.files))
     line = assert_one_line(done, 3, text)
-    assert " — try: " in line
+    assert_advice(line)
     assert line.rstrip("\n").isprintable()
     assert done.stdout == b""
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_read_is_not_found(sandbox: Sandbox, make: Callable[[Path
 @pytest.mark.parametrize("case", ["a pipe nobody writes to", "without permission"])
 def test_neither_can_it_be_loaded(sandbox: Sandbox, case: str) -> None:
     make, text = UNREADABLE[case]
-    assert " — try: " in assert_one_line(sandbox.run("run", "-m", make(sandbox.files), "hi"), 3, text)
+    assert_advice(assert_one_line(sandbox.run("run", "-m", make(sandbox.files), "hi"), 3, text))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,17 @@ from localspec.cli.staircase import staircase
 from localspec.control.prices import SIZES
 from localspec.control.timing import SurveyRequest
 from scripts.make_random_gguf import Shape, write_random_gguf
-from tests.cli.harness import REAL, ROOT, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair
+from tests.cli.harness import (
+    REAL,
+    ROOT,
+    TIMEOUT,
+    Terminal,
+    assert_advice,
+    assert_one_line,
+    environment,
+    localspec,
+    needs_pair,
+)
 
 MAMBA = Shape(arch="mamba", vocab=512, width=64, layers=2, ctx=1024, quant="F32")
 CAUSES = ("devices", "rows", "draft", "accepted", "sampling", "template", "quants", "experts", "replays", "host",
@@ -82,7 +92,7 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
 
 
 BAD = {
-    "nothing": (("calibrate",), 2, "no pair is named"),
+    "nothing": (("calibrate",), 2, "name a pair to calibrate"),
     "both": (("calibrate", "storyteller", "--machine"), 2, "--machine measures the machine"),
     "two pairs": (("calibrate", "a", "b"), 2, "one pair at a time"),
     "the machine's context": (("calibrate", "--machine", "--ctx", "64"), 2, "--machine has no --ctx"),
@@ -110,7 +120,7 @@ def test_bad_input_is_one_line(tmp_path: Path, case: str) -> None:
     text.write_text("Once upon a time\n" * 100)
     args, code, words = BAD[case]
     line = assert_one_line(call(tmp_path, *[arg.format(text=text) for arg in args]), code, words)
-    assert " — try: " in line
+    assert_advice(line)
     assert not profiles(tmp_path) or case == "a context too small"
 
 

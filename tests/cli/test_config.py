@@ -120,9 +120,9 @@ def test_a_draft_that_is_typed_twice_is_refused() -> None:
     write("model = 'storyteller+none'\ndraft = 'none'\n")
     own = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]}
     twice = ("run", "-m", "storyteller+none", "-d", "none", "hi")
-    assert_one_line(localspec(*twice, program=FAKE, env=own), 2, "the draft is named twice")
+    assert_one_line(localspec(*twice, program=FAKE, env=own), 2, "the draft is given twice")
     both = localspec("run", "hi", program=FAKE, env=own)
-    assert_one_line(both, 2, "the draft is named twice", "config.toml:2")
+    assert_one_line(both, 2, "the draft is given twice", "config.toml:2")
 
 
 @pytest.mark.parametrize(

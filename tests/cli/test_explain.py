@@ -71,9 +71,28 @@ def test_explain_tells_the_bias() -> None:
     assert not page["is_lossless"]
 
 
+def test_explain_a_term() -> None:
+    """A term has one line, a few sentences and related names; words may be written apart."""
+    text = output("explain", "time", "to", "first", "token")
+    assert text.startswith(
+        "time to first token: the wait from Enter to the first token\n  The time to first token, ttft"
+    )
+    assert "See also: prefill" in text
+    assert text == output("explain", "ttft")
+    wire = json.loads(output("explain", "acceptance", "--json"))
+    assert wire["pages"] == []
+    assert wire["term"]["term"] == "acceptance"
+
+
 def test_explain_misspelt() -> None:
     """One line, exit code 2, the nearest name."""
     assert_one_line(localspec("explain", "sequoa"), 2, "did you mean 'sequoia'", "localspec explain sequoia")
+    assert_one_line(
+        localspec("explain", "acceptence"),
+        2,
+        "there is no method, tree, rule or term called 'acceptence'; did you mean 'acceptance'?",
+        "localspec explain acceptance",
+    )
     assert_one_line(localspec("explain"), 2)
 
 

@@ -153,7 +153,7 @@ def test_going_on_without_saving_changes_nothing(home: Home) -> None:
         (["run", "--session", "zzzzzzzz", "x"], 3, ["there is no conversation 'zzzzzzzz'", "localspec logs"]),
         (["run", "--session", "\x1b[31m", "x"], 3, ["there is no conversation", "x1b[31m"]),
         (["chat", "-c", "--session", "abc"], 2, ["--continue and --session both"]),
-        (["run", "--raw", "-c", "x"], 2, ["--raw goes on with no conversation"]),
+        (["run", "--raw", "-c", "x"], 2, ["--raw cannot continue a conversation"]),
     ],
 )
 def test_what_cannot_be_gone_on_with(home: Home, args: list[str], code: int, words: list[str]) -> None:

@@ -114,13 +114,13 @@ def test_search(store: Store, logs: Logs) -> None:
     assert logs("search", "haystack", "-n", "99999999999999999999") == logs("--search", "haystack")
     (hit,) = json.loads(logs("search", "haystack", "--json"))["hits"]
     assert (hit["conversation"], hit["role"]) == (home, "assistant")
-    with pytest.raises(NotFoundError, match="nobody said 'hay fork'"):
+    with pytest.raises(NotFoundError, match="no message contains 'hay fork'"):
         logs("search", "hay", "fork")
 
 
 def test_deleting_and_bringing_back(store: Store, logs: Logs) -> None:
     one, two, three = (keep(store, f"{i}", "x") for i in range(3))
-    assert logs("rm", one, two[-5:]) == f"deleted {one} and {two}; localspec logs undo brings it back\n"
+    assert logs("rm", one, two[-5:]) == f"deleted {one} and {two}; localspec logs undo restores it\n"
     assert [line[:8] for line in logs().splitlines()] == [three]
     assert logs("undo").startswith(two)
     assert json.loads(logs("undo", one, "--json")) == {"restored": one}

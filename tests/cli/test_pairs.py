@@ -44,7 +44,7 @@ def test_list_search_and_show(tmp_path: Path) -> None:
     lines = call(tmp_path).stdout.decode().splitlines()
     assert len(lines) == len(names)
     (line,) = (line for line in lines if line.startswith("qwen3-8b "))
-    assert "about 5 GB Q4_K_M · + qwen3-0.6b (13 % of it) · apache-2.0, untested here" in line
+    assert "about 5 GB Q4_K_M · draft qwen3-0.6b (13 % of the target's size) · apache-2.0, not tested" in line
     found = [one["name"] for one in answer(tmp_path, "search", "CODER")["pairs"]]
     assert "qwen2.5-coder-32b" in found
     assert "llama-3.3-70b" not in found

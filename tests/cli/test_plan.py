@@ -83,7 +83,7 @@ def test_this_machine() -> None:
         (("--vram", "8G", "--ram", "16G", "--bandwidth", "gpu"), 2, ("is not NAME=GB/S",)),
         (("--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=0"), 2, ("is not NAME=GB/S",)),
         (("--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=nan"), 2, ("is not NAME=GB/S",)),
-        (("--vram", "8G", "--ram", "16G", "--bandwidth", "npu=5"), 2, ("'npu', which is not there",)),
+        (("--vram", "8G", "--ram", "16G", "--bandwidth", "npu=5"), 2, ("'npu', which this machine does not have",)),
         (("--vram", "8G", "--ram", "16G", "--acceptance", "2"), 2, ("acceptance",)),
         (("--vram", "0", "--ram", "1G", "--ctx", "100000"), 7, ("GB are missing",)),
         (("--rpc", "nowhere"), 2, ("is not HOST:PORT",)),
@@ -108,4 +108,4 @@ def test_what_is_no_size(text: str) -> None:
 
 
 def test_calibrate_needs_to_know_what() -> None:
-    assert_one_line(localspec("calibrate"), 2, "nothing to calibrate", "--machine")
+    assert_one_line(localspec("calibrate"), 2, "name a pair to calibrate", "--machine")

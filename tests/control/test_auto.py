@@ -180,7 +180,7 @@ def test_where_no_acceptance_would_do_nothing_is_explored(monkeypatch: pytest.Mo
     machine = MACHINES["dear rows"]
     plans = plans_of(machine, World(0.85, 7), controller(machine), monkeypatch)
     assert {one.max_nodes for one in plans} == {0}
-    assert {one.why for one in plans} == {"no draft would pay"}
+    assert {one.why for one in plans} == {"no draft would pay off here"}
 
 
 class Runs(World):
@@ -273,7 +273,7 @@ def test_where_nothing_can_be_afforded_nobody_is_asked() -> None:
     while auto.account.remaining <= 0.0:
         plan = auto.plan(Text(), DraftBudget(8, 64))
         assert (plan.max_nodes, copier.asked) == (0, 1)
-        assert plan.why == "drafting has lost what it may lose"
+        assert plan.why == "drafting has used up the time that it may lose"
         passed(auto, plan, 0, prices.plain, 3 + passes)
         passes += 1
     assert passes > 5
@@ -365,7 +365,7 @@ def test_the_verdict_says_who_drafted_and_how_much_of_it_was_right() -> None:
     assert auto.overdrawn_ms < 0.0
     idle, _ = copying(lambda rows: 1.0, Copier())
     idle.plan(Text(), DraftBudget(8, 64))
-    assert idle.verdict() == "nothing was drafted: no draft would pay"
+    assert idle.verdict() == "nothing was drafted: no draft would pay off here"
 
 
 def test_passes_are_padded_where_more_rows_cost_less_and_fit() -> None:

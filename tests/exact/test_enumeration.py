@@ -1,5 +1,4 @@
-"""The shipped loop gives the target's distribution: every rule, shape, way of drawing and filter, by enumeration (ALG
-5.1).
+"""The shipped loop gives the target's distribution: every rule, shape, way of drawing and filter, by enumeration.
 
 Each test replays every branch of chance through Engine, DraftModel, tree policy and verifier and compares with the
 product of the target's distributions, computed by the slow reference, to 1e-9. Whole generations include the first

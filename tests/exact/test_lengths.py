@@ -1,5 +1,4 @@
-"""Draft-length rules keep the target's distribution: what decides whether a token is drawn never depends on it (ALG
-3.7).
+"""Draft-length rules keep the target's distribution: what decides whether a token is drawn never depends on it.
 
 Each rule runs in the shipped loop over whole generations, so that its memory of past passes matters; the answers'
 distribution equals the target's to 1e-9. The same threshold applied *after* the draw is the control that must be

@@ -1,5 +1,4 @@
-"""Every expansion policy gives the target's distribution under every rule that takes its drafts, by enumeration (ALG
-5.1).
+"""Every expansion policy gives the target's distribution under every rule that takes its drafts, by enumeration.
 
 The policies decide as they draw, or choose among candidates; what each may look at is what these tests hold them to.
 Wrong forms of the same policies stand beside them and are caught.

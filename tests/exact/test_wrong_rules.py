@@ -103,9 +103,7 @@ def test_a_wrong_rule_is_flagged(control: Control) -> None:
 
 
 def test_penalties_must_see_the_drafted_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distributions with the committed text as every node's history are flagged: each node needs its own path (ALG
-    3.2).
-    """
+    """Distributions with the committed text as every node's history are flagged: each node needs its own path."""
 
     class Forgetful(TargetDistributions):
         def __init__(self, sampler: Sampler, rows: Rows, draft: Draft, tokens: Sequence[int]) -> None:

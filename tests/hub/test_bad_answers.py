@@ -135,11 +135,11 @@ def test_an_answer_that_is_no_model(machine: Machine, prepare: Prepare, code: in
 @pytest.mark.parametrize(
     ("env", "code", "words"),
     [
-        ({"HF_ENDPOINT": "garbage"}, 2, ["HF_ENDPOINT", "no address"]),
+        ({"HF_ENDPOINT": "garbage"}, 2, ["HF_ENDPOINT", "not an address"]),
         ({"HF_ENDPOINT": "http://["}, 2, ["HF_ENDPOINT", "no valid value"]),
         ({"HF_ENDPOINT": "http://\x1b]0;x\x07"}, 2, ["HF_ENDPOINT"]),
         ({"HF_ENDPOINT": "https://u:secret@{host}"}, 4, ["not trusted", "https://…@127.0.0.1"]),
-        ({"HF_ENDPOINT": "https://hub.invalid", "HTTPS_PROXY": "http://{host}"}, 4, ["proxy wants a login"]),
+        ({"HF_ENDPOINT": "https://hub.invalid", "HTTPS_PROXY": "http://{host}"}, 4, ["proxy needs a login"]),
         ({"HF_HUB_DOWNLOAD_TIMEOUT": "soon\x1b"}, 2, ["HF_HUB_DOWNLOAD_TIMEOUT"]),
         ({"HF_TOKEN": "hf_wrong"}, 4, ["does not accept the token"]),
         ({"HF_TOKEN": "hf_one\nX-Evil: two"}, 4, []),
@@ -169,7 +169,7 @@ def test_a_server_that_ignores_ranges_gives_the_whole_again(machine: Machine) ->
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("hf:many/files:Q3_K_S", ["has not the quantisation Q3_K_S: it has Q8_0"]),
+        ("hf:many/files:Q3_K_S", ["does not have the quantisation Q3_K_S; it has Q8_0"]),
         ("hf:many/files:Q8_0", ["7 models of the quantisation Q8_0", "m0-Q8_0.gguf", "m6-Q8_0.gguf"]),
         ("hf:many/files/none.gguf", ["has no file none.gguf"]),
     ],

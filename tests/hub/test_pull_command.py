@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import REAL, TIMEOUT, Terminal, assert_one_line, environment
+from tests.cli.harness import REAL, TIMEOUT, Terminal, assert_advice, assert_one_line, environment
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
@@ -79,7 +79,7 @@ def test_pull_says_what_it_did(machine: Machine) -> None:
     assert machine.server.sent == len(TARGET_BYTES) + len(DRAFT_BYTES)
     said = machine.call("pull", TARGET).stdout.decode()
     assert said.count("\n") == 1
-    assert "already here, hash right" in said
+    assert "already here, hash correct" in said
 
 
 def test_progress_is_sparse_lines_in_a_pipe_and_bars_on_a_terminal(machine: Machine) -> None:
@@ -93,7 +93,7 @@ def test_progress_is_sparse_lines_in_a_pipe_and_bars_on_a_terminal(machine: Mach
     assert terminal.wait() == 0
     frames = "\n".join("\n".join(frame) for frame in terminal.frames)
     assert "draft.Q8_0.gguf" in frames
-    assert terminal.lines[-1].endswith("pulled, hash right")
+    assert terminal.lines[-1].endswith("pulled, hash correct")
     assert not any("draft.Q8_0.gguf " in line for line in terminal.lines), "the bars are gone"
     terminal.assert_clean()
 
@@ -169,13 +169,13 @@ def test_other_options_are_judged_before_anything_is_downloaded(machine: Machine
     assert_one_line(machine.call("chat", "-y", "-m", PAIR, "--top-p", "3"), 2)
     for command, code, words in (
         ("race PAIR", 2, "there is no prompt"),
-        ("race PAIR hi --raw --system x", 2, "--raw has no place for --system"),
+        ("race PAIR hi --raw --system x", 2, "--raw takes no --system"),
         ("race PAIR hi --verify bloc", 2, "--verify block"),
         ("bench PAIR --suite nope", 2, "no suite 'nope'"),
         ("bench PAIR --methods magic", 2, "magic"),
         ("bench PAIR --markdown /", 3, "cannot write --markdown"),
         ("bench PAIR --baseline none.json", 3, "cannot read none.json"),
-        ("verify PAIR --temp 0", 2, "leaves no law to test"),
+        ("verify PAIR --temp 0", 2, "leaves no distribution to test"),
         ("verify PAIR --suite nope", 2, "no suite 'nope'"),
         ("calibrate PAIR --gpu some", 2, "--gpu 'some'"),
         ("doctor PAIR --rpc there", 2, "HOST:PORT"),
@@ -218,7 +218,7 @@ def test_interrupted(machine: Machine, number: signal.Signals, code: int) -> Non
     assert process.returncode == code
     assert b"Traceback" not in said
     if number is signal.SIGINT:
-        assert b"goes on from there" in said
+        assert b"continues" in said
     assert machine.links() == []
     assert machine.partials()
 
@@ -229,7 +229,7 @@ def test_control_c_on_a_terminal_leaves_it_clean(machine: Machine) -> None:
     terminal.wait_for(lambda: machine.server.sent > 300_000)
     terminal.type("\x03")
     assert terminal.wait() == 130
-    assert "goes on from there" in terminal.text
+    assert "continues" in terminal.text
     terminal.assert_clean()
 
 
@@ -360,7 +360,7 @@ def test_what_a_server_says_reaches_no_terminal(machine: Machine) -> None:
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
 def test_bad_names(machine: Machine, args: list[str], code: int, words: list[str]) -> None:
-    assert " — try: " in assert_one_line(machine.call(*args), code, *words)
+    assert_advice(assert_one_line(machine.call(*args), code, *words))
     assert not machine.server.requests
 
 

@@ -12,7 +12,7 @@ from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
 from tests.hub.server import Repo
 
-PULLED = "pulled, hash right"
+PULLED = "pulled, hash correct"
 
 
 def shows(terminal: Terminal, text: str) -> bool:
@@ -33,7 +33,7 @@ def test_a_person_is_asked_whatever_is_shown(machine: Machine, args: list[str], 
     terminal.wait_for(partial(shows, terminal, "Download 5.2 MB for "))
     terminal.type("n\n")
     assert terminal.wait() == 11
-    assert "would have to be downloaded first — try: -y downloads without asking" in terminal.text
+    assert "must be downloaded first — try: -y downloads without asking" in terminal.text
     assert not machine.server.downloads()
 
 

@@ -278,7 +278,7 @@ def test_a_pass_that_there_is_no_memory_for_is_no_bug(model: Model, monkeypatch:
 
     with LlamaBackend(model, EXACT) as backend:
         monkeypatch.setattr(LlamaBackend, "_run", failing)
-        with pytest.raises(ResourceError, match=r"does not suffice to evaluate 2 tokens: .*Insufficient") as caught:
+        with pytest.raises(ResourceError, match=r"not enough memory to evaluate 2 tokens: .*Insufficient") as caught:
             backend.prefill([1, 2], never)
         assert "--gpu" in caught.value.hint
         with pytest.raises(ResourceError):

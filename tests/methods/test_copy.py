@@ -157,7 +157,7 @@ class TestCopy(LookupContract):
         """It drafts chains, so every rule may judge them; --tree does not apply."""
         axes = resolve_axes(Speculation(method="copy", verify="block", k=5), has_draft=False, is_seeded=False)
         assert (axes.shape.nodes, axes.shape.leaves) == (5, 1)
-        with pytest.raises(UsageError, match="shape of its own"):
+        with pytest.raises(UsageError, match="its own tree shape"):
             resolve_axes(Speculation(method="copy", tree="static:2,1"), has_draft=False, is_seeded=False)
 
 

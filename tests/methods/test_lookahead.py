@@ -228,5 +228,5 @@ def test_the_axes() -> None:
     axes = resolve_axes(Speculation(method="lookahead"), has_draft=False, is_seeded=False)
     assert (axes.verify, axes.shape) == ("coupled", Shape(nodes=15, depth=2, leaves=8))
     for verify in ("block", "token"):
-        with pytest.raises(UsageError, match="judges chains"):
+        with pytest.raises(UsageError, match="takes chains only"):
             resolve_axes(Speculation(method="lookahead", verify=verify), has_draft=False, is_seeded=False)

@@ -151,7 +151,7 @@ def test_a_foreign_file_is_refused_and_left_alone(
 
 def test_places_that_cannot_hold_a_file(tmp_path: Path) -> None:
     """A folder, and a folder that does not exist: told before anything is generated."""
-    with pytest.raises(IntegrityError, match="is no file"):
+    with pytest.raises(IntegrityError, match="is not a file"):
         NgramFile(tmp_path, V)
     with pytest.raises(UsageError, match="No such file or directory"):
         NgramFile(tmp_path / "missing" / "cache", V)

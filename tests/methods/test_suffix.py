@@ -136,7 +136,7 @@ class TestSuffix(LookupContract):
             resolve_axes(Speculation(method="suffix", verify="block"), has_draft=False, is_seeded=False)
         chain = Speculation(method="suffix", verify="block", options=(("branch", "off"),), k=5)
         assert resolve_axes(chain, has_draft=False, is_seeded=False).shape.leaves == 1
-        with pytest.raises(UsageError, match="shape of its own"):
+        with pytest.raises(UsageError, match="its own tree shape"):
             resolve_axes(Speculation(method="suffix", tree="static:2,1"), has_draft=False, is_seeded=False)
         with pytest.raises(UsageError, match="min_prob"):
             resolve_axes(Speculation(method="suffix", options=(("min_prob", "2"),)), has_draft=False, is_seeded=False)

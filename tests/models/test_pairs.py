@@ -240,19 +240,19 @@ def test_malformed_references(files: Path, ref: str) -> None:
 @pytest.mark.parametrize(
     ("ref", "text", "hint"),
     [
-        ("storyteler", "no pair called 'storyteler'", "did you mean 'storyteller'?"),
+        ("storyteler", "no pair called 'storyteler'", "Did you mean 'storyteller'?"),
         ("xyzzy", "no pair called 'xyzzy'", "known names: localspec pairs list"),
         ("plain", "no pair called 'plain'", "./plain"),
         ("none", "no pair called 'none'", "known names"),
         ("t.gguf+xyzzy", "no pair called 'xyzzy'", "known names"),
-        ("no.gguf", "no.gguf does not exist", "ls"),
-        ("./no", "./no does not exist", "ls"),
-        ("~nobody_here/no", "does not exist", "ls"),
-        ("C:\\models\\m.gguf", "does not exist", "ls"),
-        ("\\\\host\\m.gguf", "does not exist", "ls"),
-        ("t.gguf+no.gguf", "no.gguf does not exist", "ls"),
-        ("./" + "n" * 5000, "does not exist", "ls"),
-        ("./a\0b", "does not exist", "ls"),
+        ("no.gguf", "no.gguf does not exist", "Check the path."),
+        ("./no", "./no does not exist", "Check the path."),
+        ("~nobody_here/no", "does not exist", "Check the path."),
+        ("C:\\models\\m.gguf", "does not exist", "Check the path."),
+        ("\\\\host\\m.gguf", "does not exist", "Check the path."),
+        ("t.gguf+no.gguf", "no.gguf does not exist", "Check the path."),
+        ("./" + "n" * 5000, "does not exist", "Check the path."),
+        ("./a\0b", "does not exist", "Check the path."),
     ],
 )
 def test_what_is_not_there(files: Path, ref: str, text: str, hint: str) -> None:

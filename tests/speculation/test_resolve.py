@@ -214,7 +214,7 @@ def test_a_method_without_its_model() -> None:
 
 def test_too_many_leaves() -> None:
     """A tree that needs more sequences than a context is given is refused with the numbers."""
-    with pytest.raises(UsageError, match=f"81 leaves, and at most {MAX_LEAVES}"):
+    with pytest.raises(UsageError, match=f"81 leaves, and the most is {MAX_LEAVES}"):
         axes(tree="static:9,9")
     assert axes(tree=f"static:{MAX_LEAVES}").shape.leaves == MAX_LEAVES
 
@@ -310,6 +310,6 @@ def test_sizes_nobody_asked_for() -> None:
 
 def test_a_method_that_k_does_not_size() -> None:
     """An option that would do nothing is refused."""
-    with pytest.raises(UsageError, match="has a size of its own, and no -k"):
+    with pytest.raises(UsageError, match="sets its own size, so -k does not apply"):
         axes(method="lookahead", k=9)
     assert axes(method="lookahead", k=0).shape.nodes == 0

@@ -70,7 +70,7 @@ async def test_copying_says_what_was_done(monkeypatch: pytest.MonkeyPatch) -> No
         await settled(pilot)
         whole = "".join(passes)
         assert copied == [whole, "y\n", whole, "x = 1\n", "y\n", "x = 1\n"]
-        assert any("bytes to the terminal" in str(each.message) for each in app._notifications)
+        assert any("if your terminal allows it" in str(each.message) for each in app._notifications)
 
 
 async def test_edit_title_and_fork() -> None:

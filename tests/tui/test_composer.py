@@ -74,7 +74,7 @@ async def test_a_paste_cannot_steer_the_terminal() -> None:
 async def test_long_pastes_become_chips_that_are_sent_whole() -> None:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
-        text = "\n".join(f"line {n}" for n in range(143))
+        text = "\n".join(f"line {n}" for n in range(143)) + "\n"  # a last line end begins no line
         await paste(app.chat.composer, text)
         assert app.chat.composer.text == "[Pasted 143 lines]"
         await paste(app.chat.composer, text + "!")
@@ -87,7 +87,7 @@ async def test_long_pastes_become_chips_that_are_sent_whole() -> None:
 
 async def test_what_was_pasted_may_hold_the_name_of_a_chip() -> None:
     async with opened() as (_pilot, app):
-        log, other = "see [Pasted 13 lines]\n" * 12, "\n".join("B" * 13)
+        log, other = "see [Pasted 13 lines]\n" * 13, "\n".join("B" * 13)
         for text in ("see [Pasted 13 lines, 2]: ", log, " and ", other, "[Pasted 13 lines]"):
             await paste(app.chat.composer, text)
         assert app.chat.composer.message == f"see [Pasted 13 lines, 2]: {log} and {other}[Pasted 13 lines]"

@@ -141,7 +141,7 @@ async def test_the_list_is_searched(store: Store) -> None:
         assert "wolf ran" in titles(app)[0]
         app.screen.query_one(Input).value = "nothing like this"
         await until(pilot, lambda: titles(app) == [])
-        assert "nothing was kept" in str(app.screen.query_one("#preview Static").render())
+        assert "No conversations yet" in str(app.screen.query_one("#preview Static").render())
 
 
 async def test_delete_and_undo(store: Store) -> None:

@@ -177,8 +177,8 @@ async def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> No
         await until(pilot, lambda: app.chat_state.loaded is not None)
         name = app.chat_state.settings.name
     assert "tales: 6.5 MB to download in 2 files" in asked
-    assert "Enter downloads, Esc does not" in asked
-    assert "tales: here, hashes right" in done
+    assert "Enter downloads · Esc cancels" in asked
+    assert "tales: on this machine, hashes correct" in done
     assert sorted(file.link.read_bytes() == TARGET for file in Cache().all()) == [False, True]
     assert name.startswith("hf:tales/storyteller-GGUF@")
     assert Path(engine.loads[-1].target).read_bytes() == TARGET
@@ -194,7 +194,7 @@ async def test_a_download_can_be_declined(hub: Server) -> None:
         await pilot.press("escape")
         await wait_for(pilot, "cancelled")
         said, is_open = drawer(app), app.screen is screen
-    assert "given up" in said
+    assert "cancelled" in said
     assert is_open
     assert hub.sent == 0
 
@@ -224,7 +224,7 @@ async def test_a_download_goes_on_in_the_chat_and_is_cancelled_later(hub: Server
     assert "tales: " in going
     assert "MB of 6.5 MB" in going
     assert "storyteller-Q8_0.gguf" in going
-    assert "what has come is kept" in given_up
+    assert "the downloaded part is kept" in given_up
     assert kept > 200_000
 
 

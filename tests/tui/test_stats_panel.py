@@ -38,7 +38,7 @@ def test_the_pane_tells_what_stats_counted() -> None:
     assert f"{stats.speedup:.2f}× plain" in text
     assert "plain 33.3 tok/s, 2 passes, now" in text
     assert "TIME/PASS 11.0 ms" in text
-    assert f"acc {stats.by_source['accepted']}" in text
+    assert f"accepted {stats.by_source['accepted']}" in text
     assert all(len(line) <= 36 for line in text.split("\n"))
 
 

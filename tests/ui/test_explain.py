@@ -64,10 +64,12 @@ def test_papers() -> None:
 
 def test_a_name_on_two_axes_has_two_pages() -> None:
     """spectr is a shape and a rule."""
-    assert [page.facts.axis for page in explain("spectr")] == ["tree", "verify"]
+    assert [page.facts.axis for page in explain("spectr").pages] == ["tree", "verify"]
 
 
-@pytest.mark.parametrize(("name", "meant"), [("sufix", "suffix"), ("eagle", "eagle2"), ("blok", "block")])
+@pytest.mark.parametrize(
+    ("name", "meant"), [("sufix", "suffix"), ("eagle", "eagle2"), ("blok", "block"), ("acceptence", "acceptance")]
+)
 def test_a_misspelt_name(name: str, meant: str) -> None:
     """The nearest name is offered."""
     with pytest.raises(UsageError, match=f"did you mean '{meant}'") as caught:
@@ -76,7 +78,7 @@ def test_a_misspelt_name(name: str, meant: str) -> None:
 
 
 def test_nothing_like_it() -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=r"there is no method, tree, rule or term called 'zzzzzz'$") as caught:
         explain("zzzzzz")
     assert caught.value.hint == "localspec methods"
 
@@ -84,7 +86,7 @@ def test_nothing_like_it() -> None:
 def test_a_plug_in_without_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else's method is explained by its docstring."""
     monkeypatch.setitem(METHODS, "mine", METHODS["suffix"])
-    (page,) = explain("mine")
+    (page,) = explain("mine").pages
     assert "Suffix decoding" in page.idea
     assert page.formula
 

@@ -117,12 +117,12 @@ def test_a_death_is_one_line_with_the_signal_the_place_and_the_log(where: str, n
     assert error.hint
     assert error.detail["signal"] == name
     assert f"about to end by {name}␛[31m" in error.detail["log"]
-    assert ("probably out of memory" in error.message) == (name == "SIGKILL")
+    assert ("memory ran out" in error.message) == (name == "SIGKILL")
     assert worker.pid is None
     assert "about to end" in worker.log_tail()
 
 
-@pytest.mark.parametrize(("where", "hint"), [("load", "--draft none"), ("generate", "--ctx 2048")])
+@pytest.mark.parametrize(("where", "hint"), [("load", "--draft none"), ("generate", "a smaller --ctx")])
 def test_what_is_killed_while_it_loads_needs_smaller_weights(where: str, hint: str) -> None:
     _, error = drain(stub(f"{where}:SIGKILL"))
     assert error.hint.startswith(hint)
@@ -164,10 +164,10 @@ def test_of_a_long_crash_report_the_part_that_names_the_crash_is_kept() -> None:
         ("prefill:exit0", "left with status 0"),
         ("load:exit7", "left with status 7"),
         ("prefill:exit7", "left with status 7"),
-        ("load:garbage", "nonsense"),
-        ("prefill:garbage", "nonsense"),
-        ("load:number", "nonsense"),
-        ("prefill:number", "nonsense"),
+        ("load:garbage", "malformed line"),
+        ("prefill:garbage", "malformed line"),
+        ("load:number", "malformed line"),
+        ("prefill:number", "malformed line"),
         ("load:partial", "left with status 3"),
         ("prefill:partial", "left with status 3"),
         ("load:half", "malformed event"),
@@ -175,7 +175,7 @@ def test_of_a_long_crash_report_the_part_that_names_the_crash_is_kept() -> None:
         ("load:failure", "malformed event"),
     ],
 )
-def test_nonsense_and_early_exits_are_clear_errors(when: str, said: str) -> None:
+def test_malformed_lines_and_early_exits_are_clear_errors(when: str, said: str) -> None:
     _, error = drain(stub(when))
     assert said in error.message
     assert error.detail["signal"] is None or "exit" not in when
@@ -221,7 +221,7 @@ def test_a_line_without_end_does_not_fill_memory(monkeypatch: pytest.MonkeyPatch
 def test_a_child_that_never_speaks_is_ended() -> None:
     worker = stub("mute")
     _, error = drain(worker)
-    assert "said nothing for 1 s" in error.message
+    assert "did not answer for 1 s" in error.message
 
 
 def test_an_answer_that_ignores_cancel_is_ended() -> None:

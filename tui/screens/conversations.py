@@ -59,7 +59,7 @@ class Conversations(Screen[str | None]):
     def compose(self) -> ComposeResult:
         """A line to search in, the list, and beside it the one under the cursor."""
         yield Static(Content.styled(" Conversations", "bold"), classes="title", markup=False)
-        yield Line(placeholder="search what was said", compact=True, id="search")
+        yield Line(placeholder="search messages", compact=True, id="search")
         with Horizontal():
             yield DataTable(cursor_type="row", show_header=False)
             with VerticalScroll(id="preview", can_focus=False):
@@ -77,7 +77,7 @@ class Conversations(Screen[str | None]):
         try:
             return await asyncio.wrap_future(self._host.engine.state.writer.ask(question))
         except LocalspecError as error:
-            self._host.say(f"{error.message}; try: {error.hint}", is_wrong=True)
+            self._host.say(f"{error.message}{error.advice}", is_wrong=True)
             return None
 
     async def _list(self, query: str = "") -> None:
@@ -107,7 +107,7 @@ class Conversations(Screen[str | None]):
     async def _preview(self) -> None:
         preview, current = self.query_one("#preview Static", Static), self._current
         if current is None:
-            preview.update(Content.styled("nothing was kept yet, or nothing has these words", "$muted"))
+            preview.update(Content.styled("No conversations yet, or none contains these words", "$muted"))
             return
         path = await self._ask(lambda store: store.path(current.leaf)) or []
         parts = [(f"{sanitize(current.title)}\n", "bold"), (f"{sanitize(current.pair)} · {current.id}\n", "$muted")]
@@ -153,11 +153,11 @@ class Conversations(Screen[str | None]):
         if current is None:
             return
         if current.id == self._host.engine.state.messages.key:
-            self._host.say("this conversation is open; Ctrl+N begins another first", is_wrong=True)
+            self._host.say("this conversation is open; begin a new one with Ctrl+N first", is_wrong=True)
             return
         await self._ask(lambda store: store.delete(current.id))
         await self._list(self.query_one("#search", Input).value)
-        self._host.say("deleted; u brings it back")
+        self._host.say("Deleted · u restores it")
 
     async def action_undo(self) -> None:
         """Bring the one that was deleted last back."""

@@ -30,7 +30,7 @@ class Ask(ModalScreen[str | None]):
         with Vertical(classes="box"):
             yield Static(Content.styled(self._title, "bold $primary"), markup=False)
             yield Line(self._text, compact=True)
-            yield Static(Content.styled(self._hint or "Enter takes it, Esc does not", "$muted"), markup=False)
+            yield Static(Content.styled(self._hint or "Enter accepts · Esc cancels", "$muted"), markup=False)
 
     @on(Input.Submitted)
     def take(self, submitted: Input.Submitted) -> None:
@@ -55,7 +55,7 @@ class AskText(ModalScreen[str | None]):
         with Vertical(classes="box -text"):
             yield Static(Content.styled(self._title, "bold $primary"), markup=False)
             yield TextArea(self._text, compact=True, highlight_cursor_line=False)
-            yield Static(Content.styled("Ctrl+S takes it, Esc does not; an empty one is none", "$muted"), markup=False)
+            yield Static(Content.styled("Ctrl+S saves · Esc cancels · leave empty for none", "$muted"), markup=False)
 
     def action_take(self) -> None:
         """Give the text."""

@@ -1,4 +1,4 @@
-"""Pages to read: keys and commands, made from the bindings and the table of commands; and the engine's log."""
+"""Pages to read: keys, figures and commands, made from their declarations; and the end of the engine's log."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from textual.widgets import Footer, Static
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
 from localspec.tui.provenance import LEGEND
+from localspec.ui.glossary import FIGURES, TERMS
 
+FIGURES_TITLE = "The figures (localspec explain TERM says more)"
 MARKS = {
     "draft": "guessed by the draft model, accepted by the target",
-    "copied": "copied from what the text said before, accepted",
-    "early": "guessed by the target itself: early exit, lookahead; accepted",
-    "corrected": "the target's own, in place of a guess it refused",
-    "bonus": "the target's own, after a guess that was right to the end",
-    "plain": "the target's own, where nothing was drafted",
+    "copied": "copied from earlier text, accepted by the target",
+    "early": "guessed by the target itself (early exit, lookahead), accepted",
+    "corrected": TERMS["corrected"].short,
+    "bonus": TERMS["bonus"].short,
+    "plain": TERMS["plain"].short,
 }
 
 
@@ -37,13 +39,20 @@ class Help(Screen[None]):
         self._sections = sections
 
     def compose(self) -> ComposeResult:
-        """Keys, then commands, then what the colours mean."""
+        """Show the keys that work everywhere, the figures and colours, the other keys, and the commands."""
+        tables = []
+        for title, cls in self._sections:
+            rows = [(each.key_display or each.key, each.description) for each in _bindings(cls)]
+            tables.append(_table(title, rows))
         with VerticalScroll():
-            for title, cls in self._sections:
-                rows = [(each.key_display or each.key, each.description) for each in _bindings(cls)]
-                yield Static(_table(title, rows), markup=False, classes="help")
-            yield Static(_table("Commands, typed as a message", help_rows()), markup=False, classes="help")
-            yield Static(_marks(), markup=False, classes="help")
+            for content in (
+                *tables[:1],
+                _table(FIGURES_TITLE, [(name, TERMS[name].short) for name in FIGURES]),
+                _marks(),
+                *tables[1:],
+                _table("Commands, typed as a message", help_rows()),
+            ):
+                yield Static(content, markup=False, classes="help")
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -64,7 +73,7 @@ class LogScreen(Screen[None]):
         """A title and the lines."""
         yield Static(Content.styled(" The engine's log", "bold"), classes="title", markup=False)
         with VerticalScroll():
-            yield Static(Content(sanitize(self._log) or "it has said nothing"), markup=False, classes="help")
+            yield Static(Content(sanitize(self._log) or "the log is empty"), markup=False, classes="help")
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -123,5 +132,5 @@ def _marks() -> Content:
     for source, mark in LEGEND:
         parts += [(f"  {mark:<14}", f"$origin-{source}"), (f"{MARKS[source]}\n", "")]
     parts += [("  ", ""), ("refused", "$origin-rejected strike")]
-    parts.append(("       guessed and refused (d on an answer, in the colours)\n", ""))
+    parts.append(("       a guess that the target refused (d on an answer shows them)\n", ""))
     return Content.assemble(*parts)

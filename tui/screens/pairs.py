@@ -197,7 +197,7 @@ class PairsScreen(Screen[None]):
         if download is not None and not download.is_over:
             self._fail(NotFoundError(f"{missing.message}; one download at a time", hint="Ctrl+X cancels the other"))
         elif must_stay_offline() or self._host.form.is_on("offline"):
-            self._fail(NotFoundError(f"{missing.message}, and the network is not to be used", hint=missing.hint))
+            self._fail(NotFoundError(f"{missing.message}, and downloads are switched off", hint=missing.hint))
         else:
             self._error = None
             self._host.download = Download(ref, missing.wanted)
@@ -242,7 +242,7 @@ class PairsScreen(Screen[None]):
             hint = f"\nTry: {self._error.hint}" if self._error.hint else ""
             about.update(Content.assemble((sanitize(self._error.message), "$error"), sanitize(hint)))
         elif self.chosen is None:
-            about.update(Content("Nothing has these words; Enter takes them for a path or a name of the hub."))
+            about.update(Content("No match. Enter opens it as a path or hub name."))
         else:
             about.update(described(self.chosen, self._memory, self._verdict))
 

@@ -75,7 +75,7 @@ class RaceScreen(Screen[None]):
         yield Static(id="said", markup=False)
         with Horizontal(id="prompt-line"):
             yield Static("question", markup=False)
-            yield Line(shown, placeholder="what both are to answer", compact=True, select_on_focus=False)
+            yield Line(shown, placeholder="the question for both", compact=True, select_on_focus=False)
         with Horizontal(id="lanes"):
             yield Lane(id="plain")
             yield Lane(id="other")
@@ -166,13 +166,17 @@ def head(running: Running | None, side: bool) -> Content:
     """Return the name of a side and its figures."""
     name = Content.styled(NAMES[side], "bold $primary" if not side else "bold")
     if running is None or side not in running.lanes:
-        why = "" if running is None or running.is_over else "waits: one at a time, or they would slow each other down"
+        why = (
+            ""
+            if running is None or running.is_over
+            else "waits: one at a time, so that they do not slow each other down"
+        )
         return Content.assemble(name, "\n", (why, "$muted"))
     lane, seen = running.lanes[side], running.seen(side)
     is_ghost = lane.is_over and running.live is not None and running.live != side
     speed = lane.answer.stats.tok_per_s
     rate = "" if speed is None else f" {speed:.1f} tok/s"
-    kind = " (ghost: what it had at this moment)" if is_ghost else ""
+    kind = " (ghost: its text at this moment)" if is_ghost else ""
     limit = running.request.max_tokens or N
     filled = round(BAR * min(1.0, seen.tokens / limit))
     bar = "━" * filled + "─" * (BAR - filled)

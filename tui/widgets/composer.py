@@ -222,7 +222,7 @@ class Composer(TextArea):
         return shown
 
     def _chip(self, text: str, beside: str = "") -> str:
-        lines = text.count("\n") + 1
+        lines = text.count("\n") + (not text.endswith("\n"))
         what = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
         chip = f"[Pasted {what}]"
         n = 1

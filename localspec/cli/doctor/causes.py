@@ -72,7 +72,7 @@ def rows(case: Case) -> Finding:
         text += f"; {worst.rows} rows cost {worst.ratio:.2f}x of {worst.before}"
         is_bad = worst.rows <= SHORT and worst.ratio >= TIGHT
         state = "bad" if is_bad else "note"
-        hint = f"{f'-k {worst.before - 1}' if worst.before > 1 else COPIES} (auto minds it)"
+        hint = f"{f'-k {worst.before - 1}' if worst.before > 1 else COPIES} (auto takes it into account)"
     else:
         text += f"; no width is a cliff (up to {max(costs)} rows)"
         state = "note" if is_steeper else "ok"

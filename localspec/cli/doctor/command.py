@@ -43,13 +43,13 @@ class Options(ReportOptions):
 def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     """Check this installation, or find out why speculation is slow on PAIR.
 
-    Without PAIR: llama.cpp's build, GPUs it could use, RPC servers, memory, disk, terminal. What could be better comes
-    with the line to type. The exit code is 0 unless something is broken: 2 where config.toml is, 3 where llama.cpp
-    does not load, 4 where a server does not answer.
+    Without PAIR: llama.cpp's build, GPUs, RPC servers, memory, disk and terminal. Each problem comes with the command
+    to type. The exit code is 0 unless something is broken: 2 for config.toml, 3 if llama.cpp does not load, 4 if a
+    server does not answer.
 
-    With PAIR: passes of both models are timed, acceptance is measured at temperature 0 and 0.8, with the chat template
-    and without (± is two standard errors), and auto races plain decoding, without a seed. Each possible cause is one
-    line with its number; what could not be measured is said. The exit code is 0 whatever is found.
+    With PAIR: passes of both models are timed. Acceptance is measured at temperature 0 and 0.8, with the chat template
+    and without (± is two standard errors). Then auto races plain decoding, without a seed. Each possible cause is one
+    line with its number. The exit code is 0 whatever is found.
     """
     console: Console = ctx.obj
     options = picked(Options, values)

@@ -1,0 +1,66 @@
+"""The words that localspec uses, read from pages/glossary.md.
+
+`localspec explain TERM`, its completion, the help screen of the full-screen chat and docs/glossary.md show them. A
+section of the page is a term: one line, a paragraph, other spellings (`- also:`) and related names (`- see:`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+FIGURES = ("pass", "drafted", "accepted", "corrected", "bonus", "plain", "probe", "verdict")  # explained by F1
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word with one line (`short`), a few sentences (`text`), other spellings and related names."""
+
+    name: str
+    short: str
+    text: str
+    aliases: tuple[str, ...] = ()
+    see: tuple[str, ...] = ()
+
+    def to_wire(self) -> dict[str, object]:
+        """Return the term as a JSON object."""
+        return {"term": self.name, "short": self.short, "text": self.text, "see": list(self.see)}
+
+
+def key(name: str) -> str:
+    """Return a name as it is typed and compared: "KV cache" is kv-cache."""
+    return "-".join(name.lower().replace("-", " ").replace("_", " ").split())
+
+
+def _read(page: str) -> list[Term]:
+    """Return the terms of the page, in its order."""
+    parts = re.split(r"^## (.+)$", page, flags=re.MULTILINE)[1:]
+    return [_term(name, body.strip()) for name, body in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def _term(name: str, body: str) -> Term:
+    short, text, *rest = body.split("\n\n")
+    lists = {"also": "", "see": ""}
+    for line in "\n".join(rest).splitlines():
+        kind, _, names = line.removeprefix("- ").partition(": ")
+        lists[kind] = names
+    also, see = (tuple(filter(None, names.split(", "))) for names in lists.values())
+    return Term(name, short, " ".join(text.split()), also, see)
+
+
+TERMS = {
+    key(term.name): term
+    for term in _read((files("localspec.ui") / "pages" / "glossary.md").read_text(encoding="utf-8"))
+}
+_ALIASES = {key(alias): term for term in TERMS.values() for alias in term.aliases}
+
+
+def find(name: str) -> Term | None:
+    """Return the term of that name or alias, None if there is none."""
+    return TERMS.get(key(name)) or _ALIASES.get(key(name))
+
+
+def names() -> list[str]:
+    """Return every name and alias as it is typed."""
+    return [*TERMS, *_ALIASES]

@@ -1,0 +1,143 @@
+"""The written pages: sentences and paragraphs stay short, and every link and path in them leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import localspec, needs_pair
+from tests.test_architecture import ROOMS
+
+ROOT = Path(__file__).parents[1]
+GENERATED = {"cli.md", "methods.md", "glossary.md"}
+WRITTEN = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+    *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED),
+]
+PAGES = sorted((ROOT / "localspec" / "ui" / "pages").rglob("*.md"))
+EVERY = [*WRITTEN, *(ROOT / "docs" / name for name in sorted(GENERATED)), ROOT / "CHANGELOG.md"]
+LONGEST_SENTENCE = 25  # words
+LONGEST_PARAGRAPH = 90  # words
+LONGEST_ARCHITECTURE = 220  # lines
+PLACES = {path.name for path in (*ROOT.iterdir(), *(ROOT / "localspec").iterdir())}
+_WORD = re.compile(r"\w")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Yield the prose of a page: no code, formulas, tables, headings or pictures; an item of a list is a paragraph."""
+    text = re.sub(r"^## Formula\n.*?(?=^## )", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^(?: *\||#|!\[).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "code", text)
+    for block in re.split(r"\n\s*\n|\n(?= *(?:[-*]|\d+\.) )", text):
+        if block.strip():
+            yield " ".join(block.split())
+
+
+def words(text: str) -> int:
+    return sum(_WORD.search(word) is not None for word in text.split())
+
+
+def sentences(paragraph: str) -> list[str]:
+    return re.split(r"(?:(?<=[.!?])|(?<=[.!?][*)\"])|(?<=[.!?]\*\*))\s+(?=[*\"(]*[A-Z\d]|code\b)", paragraph)
+
+
+def test_sentences_are_told_apart() -> None:
+    """What the check below rests on."""
+    text = "One, e.g. this. Two `a b. C`\nis a sentence: yes.\n\n- Three.\n- Four **bold.** Five.\n\n| a. | B. |\n"
+    assert [sentences(each) for each in paragraphs(text)] == [
+        ["One, e.g. this.", "Two code is a sentence: yes."],
+        ["- Three."],
+        ["- Four **bold.**", "Five."],
+    ]
+
+
+@pytest.mark.parametrize("path", [*WRITTEN, *PAGES], ids=name)
+def test_sentences_and_paragraphs_are_short(path: Path) -> None:
+    long = []
+    for paragraph in paragraphs(path.read_text(encoding="utf-8")):
+        long += [(words(each), each) for each in sentences(paragraph) if words(each) > LONGEST_SENTENCE]
+        if words(paragraph) > LONGEST_PARAGRAPH:
+            long.append((words(paragraph), paragraph))
+    assert not long
+
+
+def test_the_architecture_is_read_in_one_sitting() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_ARCHITECTURE
+
+
+def test_the_architecture_names_every_room() -> None:
+    """The tree at its beginning has the rooms in the order in which they may import each other."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    tree = re.search(r"```text\n(errors .*?)```", text, flags=re.DOTALL)
+    assert tree is not None
+    named = [line.split()[0] for line in tree[1].splitlines()]
+    assert [room for room in named if room in ROOMS] == [room for room in ROOMS if room != "__main__"]
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the places in a page that a link can name, as GitHub makes them from headings."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if re.match(r"\w+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = path.parent / file if file else path
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            broken.append(target)
+    assert not broken
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name)
+def test_paths_in_backticks_are_there(path: Path) -> None:
+    """A path that begins with a folder of the repository exists; so does a lone name of a Python file or a page."""
+    missing = []
+    for code in re.findall(r"`([^`\n]+)`", path.read_text(encoding="utf-8")):
+        found = re.fullmatch(r"(?:\./)?([\w.-]+(?:/[\w.-]+)*)(/?)(?: .*)?", code)
+        if found is None:
+            continue
+        first, rest = found[1].partition("/")[::2]
+        is_path = first in PLACES if rest or found[2] else found[1].endswith((".py", ".md")) and " " not in code
+        if is_path and not any((base / found[1]).exists() for base in (ROOT, ROOT / "localspec")):
+            missing.append(code)
+    assert not missing
+
+
+@needs_pair
+def test_the_example_of_the_readme_is_true() -> None:
+    """The command prints the text below it, and plain decoding with its seed writes the same story."""
+    found = re.search(
+        r"^\$ localspec (run --method draft-model .*)\n(.*\n)```", (ROOT / "README.md").read_text("utf-8"), re.M
+    )
+    assert found is not None
+    args = shlex.split(found[1])
+    assert localspec(*args).stdout.decode() == found[2]
+    plain = ["run", "--method", "plain", *args[args.index("--seed") :]]
+    plain.remove("--tokens")
+    assert localspec(*plain).stdout.decode() == re.sub("[⟦⟧⁺]", "", found[2])
+
+
+def test_nothing_cites_what_is_not_here() -> None:
+    """Codes of documents outside the repository cannot be looked up."""
+    files = (
+        path
+        for folder in ("localspec", "models", "tui", "scripts", "tests", "docs")
+        for path in ROOT.glob(f"{folder}/**/*.*")
+    )
+    text = {path: path.read_text(encoding="utf-8") for path in files if path.suffix in (".py", ".md")}
+    assert not [name(path) for path, each in text.items() if re.search(r"\b(?:ALG|UX)\s+[M\d]", each)]
