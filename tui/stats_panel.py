@@ -158,7 +158,7 @@ def _accepted(stats: Stats, width: int) -> list[list[Part]]:
         bar = [("━" * filled, "$origin-draft"), ("─" * (room - filled), "$muted")]
         lines.append([(f" {position} ", "$muted"), *bar, (f" {percent(rate):>5}", "")])
     if len(lines) > 1:
-        lines.append([(" chance of guess n, if n-1 was right", "$muted")])
+        lines.append([(" chance of guess n if n-1 was right", "$muted")])
     return lines
 
 
