@@ -39,8 +39,8 @@ async def take(settings: LoadSettings, request: Request, kept: Path) -> str:
             await pilot.press("enter")
             while len(engine.traces) < n or engine.worker_thread.is_busy:
                 await pilot.pause(0.05)
-        await app.chat.action_origins()
-        await app.chat.action_origins()
+        app.chat.action_origins()
+        app.chat.action_origins()
         await pilot.pause(0.5)
         picture = app.export_screenshot(title="localspec chat")
     engine.close()

@@ -70,7 +70,7 @@ async def test_text_of_a_model_is_text(evils: list[str]) -> None:
                 assert not CONTROL.search(rows(app)), ascii(evil)
                 app.chat.action_origins()
                 await pilot.pause()
-            app.chat.inspect(app.chat_state.messages.path()[-1])
+            app.chat.turns.inspect(app.chat_state.messages.path()[-1])
             await pilot.pause()
             assert not CONTROL.search(rows(app)), ascii(evil)
             await app.pop_screen()
