@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError
-from localspec.session.loading import load_model, look_at
+from localspec.session.loading import inspect_model, load_model
 from tests.cli.harness import REAL, TIMEOUT, assert_one_line, environment
 from tests.cli.sandbox import Sandbox
 from tests.integration.gguf_models import EXACT, random_gguf
@@ -146,7 +146,7 @@ def test_a_file_that_changes_between_the_look_and_the_load(
 ) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(random_gguf().read_bytes())
-    looked = look_at(str(path))
+    looked = inspect_model(str(path))
     change(path)
     with pytest.raises(error, match=r"m\.gguf") as caught:
         list(load_model(looked, EXACT, "target", lambda: False))

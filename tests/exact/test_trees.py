@@ -26,7 +26,7 @@ from localspec.trees.opt_tree import OptTree
 from localspec.trees.p_split import PSplit
 from localspec.trees.sequoia import Sequoia
 from localspec.trees.specinfer import SpecInfer
-from localspec.trees.spectr import SpecTrVerifier as Drafts
+from localspec.trees.spectr import SpecTr as Drafts
 from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
 from localspec.verify.spectr import SpecTrVerifier
@@ -104,6 +104,7 @@ def cases(*rules: str) -> list[Case]:
     return found
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", cases(), ids=str)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 def test_one_pass_has_the_target_dist(case: Case, temperature: float) -> None:
@@ -112,6 +113,7 @@ def test_one_pass_has_the_target_dist(case: Case, temperature: float) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", cases(), ids=str)
 @pytest.mark.parametrize("filters", SAMPLINGS)
 def test_filters(case: Case, filters: str) -> None:
@@ -124,6 +126,7 @@ def test_filters(case: Case, filters: str) -> None:
 LEARNERS = ("sequoia that learns", "dyspec", "dyspec-layered", "eagle2")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", [case for case in cases() if case.policy in LEARNERS], ids=str)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 def test_what_passes_teach_keeps_the_dist(case: Case, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +169,7 @@ def test_a_rule_that_ends_drafts_by_their_dists(case: Case) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", cases("tree", "traversal", "spectr"), ids=str)
 @pytest.mark.parametrize("seed", range(2))

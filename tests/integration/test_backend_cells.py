@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.backends.cells import Cells, Copy, DraftState, Remove
+from localspec.backends.cells import Cells, Copy, Growth, Remove
 
 N_SEQUENCES = 6
 
@@ -41,7 +41,7 @@ class Cache:
     def end(self, sequence: int) -> int:
         return max((cell.position + 1 for cell in self.cells if sequence in cell.sequences), default=0)
 
-    def decode(self, state: DraftState) -> list[tuple[int, ...]]:
+    def decode(self, state: Growth) -> list[tuple[int, ...]]:
         """Add the nodes; return for each the names of the cells it sees, itself last."""
         owners = [set(own) for own in state.sequences] or [{0} for _ in state.positions]
         ends = {s: self.end(s) for own in owners for s in own}

@@ -14,8 +14,8 @@ from localspec.backends.devices import Device, offloading
 from localspec.backends.options import LoadOptions
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
-from localspec.session.loading import look_at
-from localspec.session.placement import Looked, first_step
+from localspec.session.loading import inspect_model
+from localspec.session.placement import InspectedModel, first_step
 from localspec.settings.request import LoadSettings
 from tests.integration import pair
 from tests.machine.servers import ROOT
@@ -83,7 +83,7 @@ def test_without_devices_nothing_is_planned() -> None:
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
     header = read_model(pair.TARGET)
-    step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), Looked(header, model_info(header)), None)
+    step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), InspectedModel(header, model_info(header)), None)
     assert step.plan is None
     assert step.target == LoadOptions(gpu="off", max_leaves=step.target.max_leaves)
 
@@ -95,18 +95,18 @@ def test_a_model_larger_than_the_memory_stays_in_its_file(
     """Rearranged weights are a copy, which the kernel cannot drop and read again."""
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: available)
     header = read_model(pair.TARGET)
-    step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), Looked(header, model_info(header)), None)
+    step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), InspectedModel(header, model_info(header)), None)
     assert step.target.repack is repack
     assert ("read from the disk" in str(step.warnings)) is (repack is False)
 
 
 @pytest.fixture(scope="module")
-def hollow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Looked, Looked]:
+def hollow(tmp_path_factory: pytest.TempPathFactory) -> tuple[InspectedModel, InspectedModel]:
     """Files of 3.95 and 0.55 GB; contexts of 4096 tokens take 0.81 and up to 0.41 GB beside them."""
     folder = tmp_path_factory.mktemp("hollow")
     target = write(folder / "t.gguf", Hollow(32, 4096, 32, 8, 14336, 4096))
     draft = write(folder / "d.gguf", Hollow(16, 2048, 32, 8, 8192, 4096, is_tied=True, ctx=2048))
-    return look_at(str(target)), look_at(str(draft))
+    return inspect_model(str(target)), inspect_model(str(draft))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,11 @@ def hollow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Looked, Looked]:
     [(False, 4.9e9, True), (False, 5.2e9, False), (True, 5.2e9, True), (True, 5.6e9, True), (True, 6.2e9, False)],
 )
 def test_what_is_kept_beside_the_weights_counts_too(
-    monkeypatch: pytest.MonkeyPatch, hollow: tuple[Looked, Looked], has_draft: bool, available: float, is_paged: bool
+    monkeypatch: pytest.MonkeyPatch,
+    hollow: tuple[InspectedModel, InspectedModel],
+    has_draft: bool,
+    available: float,
+    is_paged: bool,
 ) -> None:
     """Each file fits; what nothing is left for is copied all the same, and the system ends the process."""
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: int(available))
@@ -128,7 +132,7 @@ def test_what_is_kept_beside_the_weights_counts_too(
 
 @pytest.mark.parametrize(("asked", "given"), [(8192, 2048), (1024, 1024), (None, None)])
 def test_a_draft_gets_no_context_that_it_was_not_trained_for(
-    hollow: tuple[Looked, Looked], asked: int | None, given: int | None
+    hollow: tuple[InspectedModel, InspectedModel], asked: int | None, given: int | None
 ) -> None:
     """Without a plan as with one; beyond it decoding is plain, which the session tells."""
     target, draft = hollow
@@ -140,7 +144,7 @@ def test_a_draft_gets_no_context_that_it_was_not_trained_for(
 
 @pytest.mark.parametrize(("asked", "counts"), [("all", (17,)), ("3", (3,)), ("off", ())])
 def test_a_draft_with_a_place_of_its_own_is_planned_with_the_target(
-    monkeypatch: pytest.MonkeyPatch, hollow: tuple[Looked, Looked], asked: str, counts: tuple[int, ...]
+    monkeypatch: pytest.MonkeyPatch, hollow: tuple[InspectedModel, InspectedModel], asked: str, counts: tuple[int, ...]
 ) -> None:
     """On a device that has no room for both, the target takes what the draft leaves."""
     found = (Device("CUDA0", "", True, 3 * 10**9), Device("CPU", "", False, 0))
@@ -159,7 +163,7 @@ def test_a_draft_with_a_place_of_its_own_is_planned_with_the_target(
 
 
 def test_a_draft_whose_place_has_no_room_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, hollow: tuple[Looked, Looked]
+    monkeypatch: pytest.MonkeyPatch, hollow: tuple[InspectedModel, InspectedModel]
 ) -> None:
     monkeypatch.setattr("localspec.session.placement.devices", lambda: (Device("CUDA0", "", True, 3 * 10**8),))
     monkeypatch.setattr("localspec.session.placement.available_memory", lambda: 64 * 10**9)

@@ -13,7 +13,7 @@ from localspec.backends.log import LOG
 from localspec.models.describe import describe
 from localspec.models.plan.layout import ON_CPU, Layout
 from localspec.models.plan.memory import ContextPlan, Use, compute_bytes
-from localspec.models.plan.memory_use import Ledger
+from localspec.models.plan.memory_use import MemoryUse
 from tests.integration import pair
 from tests.machine.placed import place
 from tests.models import hollow
@@ -29,7 +29,7 @@ SHOWN = {
 
 
 def told(path: Path, context: ContextPlan, layout: Layout = ON_CPU) -> Use:
-    return Ledger(describe(path).anatomy, context).use(layout)["CPU"]
+    return MemoryUse(describe(path).anatomy, context).use(layout)["CPU"]
 
 
 def dry_run(path: Path, context: ContextPlan) -> tuple[float, float]:
