@@ -104,6 +104,7 @@ def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, seede
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("spelling", SHAPES)
 @pytest.mark.parametrize("draw", [Draw.WITHOUT_REPLACEMENT, Draw.COUPLED])
 def test_every_row_sees_its_own_path(target: LlamaBackend, draft: LlamaBackend, spelling: str, draw: Draw) -> None:
