@@ -13,7 +13,7 @@ import pytest
 
 from localspec.models.early_exit import Exits, Tuned
 from localspec.models.gguf.header import read_header
-from tests.cli.harness import PAIR, REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair
+from tests.cli.harness import PAIR, REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec, needs_pair, run
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
 from tests.integration.test_split_model import split
 
@@ -147,7 +147,8 @@ def test_bad_input_is_one_line(tmp_path: Path, case: str) -> None:
     args, code, words = BAD[case]
     spelt = [arg.format(bad=bad) for arg in args]
     command = spelt if spelt[:1] == ["compare"] else [*SMALL, *spelt]
-    line = assert_one_line(call(tmp_path, "bench", *command, HOME="/nobody"), code, words)
+    done = run("bench", *command, env={"LOCALSPEC_HOME": str(tmp_path), "HOME": "/nobody"})
+    line = assert_one_line(done, code, words)
     assert " — try: " in line
 
 
