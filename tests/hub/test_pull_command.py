@@ -352,7 +352,7 @@ def test_what_a_server_says_reaches_no_terminal(machine: Machine) -> None:
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
 def test_bad_names(machine: Machine, args: list[str], code: int, words: list[str]) -> None:
-    assert " — try: " in assert_one_line(machine.call(*args), code, *words)
+    assert " — try: " in assert_one_line(machine.call_here(*args), code, *words)
     assert not machine.server.requests
 
 
