@@ -25,7 +25,7 @@ def bash(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[s
     recorder.chmod(0o755)
     lines = f"set -euo pipefail\nsource {ROOT}/scripts/environment.sh\nvenv={folder}\npython={recorder}\n{script}"
     return subprocess.run(
-        ["bash", "-c", lines], capture_output=True, text=True, timeout=30,
+        ["bash", "-c", lines], capture_output=True, text=True, timeout=120,
         env={"PATH": "/usr/bin:/bin", "RECORD": str(folder / "record"), **env},
     )  # fmt: skip
 
@@ -40,7 +40,9 @@ def test_names_become_flags(tmp_path: Path, names: str, flags: str) -> None:
 
 @pytest.mark.parametrize("names", ["", "metal", "rpc,nonsense", ","])
 def test_unknown_names_stop_before_anything_is_installed(tmp_path: Path, names: str) -> None:
-    done = subprocess.run([ROOT / "scripts" / "localspec", "--with", names], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [ROOT / "scripts" / "localspec", "--with", names], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 1
     assert "--with takes rpc, cuda and vulkan" in done.stderr
 

@@ -23,6 +23,7 @@ from tests.cli.harness import (
     environment,
     localspec,
     needs_pair,
+    run,
 )
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
 from tests.integration.test_split_model import split
@@ -157,8 +158,8 @@ def test_bad_input_is_one_line(tmp_path: Path, case: str) -> None:
     args, code, words = BAD[case]
     spelt = [arg.format(bad=bad) for arg in args]
     command = spelt if spelt[:1] == ["compare"] else [*SMALL, *spelt]
-    line = assert_one_line(call(tmp_path, "bench", *command, HOME="/nobody"), code, words)
-    assert_advice(line)
+    done = run("bench", *command, env={"LOCALSPEC_HOME": str(tmp_path), "HOME": "/nobody"})
+    assert_advice(assert_one_line(done, code, words))
 
 
 def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:

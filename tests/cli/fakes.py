@@ -69,6 +69,8 @@ class FakeWorker:
         """Load in three steps."""
         self.pid, self.is_cancelled = 4711 + len(self.loads), False
         self.loads.append(settings)
+        if "FAKE_LOADS" in os.environ:
+            Path(os.environ["FAKE_LOADS"]).touch()
         for step in range(3):
             yield Loading("target", step / 2)
             self._wait(self.load_pause)
@@ -142,7 +144,8 @@ class FakeWorker:
 def from_environment() -> FakeWorker:
     """FAKE_PASSES (a JSON list), FAKE_PAUSE, FAKE_LOAD_PAUSE (seconds), FAKE_DIES (at a pass), FAKE_DEAF.
 
-    FAKE_REASON is why the answer ends. FAKE_PASSES may be @ and a file's name.
+    FAKE_REASON is why the answer ends. FAKE_PASSES may be @ and a file's name. FAKE_LOADS is a file that is made when a
+    load begins.
     """
     worker = FakeWorker()
     if "FAKE_PASSES" in os.environ:

@@ -1,7 +1,12 @@
-"""Running the program as people do: in a pipe, or in a terminal of a given size whose screen can be read."""
+"""Running the program as people do: in a pipe, or in a terminal of a given size whose screen can be read.
+
+`run` takes this process instead of a new one: the same result in a fraction of the time, for commands that need no
+terminal, no signal and no engine.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -11,20 +16,26 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyte
 import pytest
+
+from localspec.cli.entry import outcome
+from tests.cli.fakes import from_environment
 
 ROOT = Path(__file__).parents[2]
 PAIR = ROOT / "models" / "storyteller"
 REAL = [sys.executable, "-m", "localspec"]
 FAKE = [sys.executable, "-m", "tests.cli.fakes"]
+PIPE = 1 << 16  # bytes that a pipe holds
 TIMEOUT = 120  # seconds; far more than anything takes, so that a hang fails instead of hanging
 
 needs_pair = pytest.mark.skipif(not list(PAIR.glob("draft*.gguf")), reason="the bundled pair is not there")
@@ -49,6 +60,53 @@ def localspec(
     return subprocess.run(
         [*program, *args], capture_output=True, timeout=TIMEOUT, env=environment(env), cwd=cwd or ROOT, **source
     )
+
+
+def run(
+    *args: str, stdin: bytes | None = b"", env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the command line in this process, with the scripted worker for an engine; `stdin` None is /dev/null."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.dict(os.environ, environment(env), clear=True))
+        stack.enter_context(contextlib.chdir(cwd or ROOT))
+        for module in ("run", "chat"):
+            opened = patch(f"localspec.cli.{module}.open_worker", lambda values: from_environment())
+            stack.enter_context(opened)
+        stack.enter_context(patch.object(sys, "stdin", stack.enter_context(_source(stdin))))
+        written = []
+        for name in ("stdout", "stderr"):
+            stream = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+            stack.enter_context(patch.object(sys, name, stream))
+            written.append(stream)
+        code = outcome(list(args))
+        for stream in written:
+            stream.flush()
+            stream.seek(0)
+        out, errors = (stream.buffer.read() for stream in written)
+    return subprocess.CompletedProcess(args, code, out, errors)
+
+
+@contextlib.contextmanager
+def _source(content: bytes | None) -> Iterator[Any]:
+    """Open a pipe that holds `content` and was closed behind it; /dev/null for None."""
+    if content is None:
+        with open(os.devnull, encoding="utf-8") as null:
+            yield null
+        return
+    assert len(content) <= PIPE, "longer than a pipe holds: run the program in a process of its own"
+    read, write = os.pipe()
+    os.write(write, content)
+    os.close(write)
+    with open(read, encoding="utf-8") as source:
+        yield source
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until `condition` holds."""
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def assert_one_line(done: subprocess.CompletedProcess[bytes], code: int, *words: str) -> str:

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import FAKE, REAL, assert_one_line, localspec, needs_pair
+from tests.cli import harness
+from tests.cli.harness import assert_one_line, localspec, needs_pair
 from tests.integration.gguf_models import JAMBA, MAMBA, TINY, random_gguf
 
 SHORT = ("run", "--raw", "--json", "-n", "6", "--temp", "0")
 STATE = "cannot be rolled back"
 
 
-def run(home: Path, *args: str, program: list[str] = REAL):
-    return localspec(*SHORT, *args, "abc", program=program, env={"LOCALSPEC_HOME": str(home)})
+def run(home: Path, *args: str, has_engine: bool = True):
+    runs = localspec if has_engine else harness.run
+    return runs(*SHORT, *args, "abc", env={"LOCALSPEC_HOME": str(home)})
 
 
 def error(done) -> dict[str, object]:
@@ -68,7 +70,7 @@ EXIT = ["--method", "early-exit"]
 def test_sizes_and_parameters(tmp_path: Path, args: list[str], words: list[str]) -> None:
     """Told before anything loads, but for how many layers a model has."""
     needs_model = EXIT[1] in args and not any(word in ("exit=0", "exit=-1") for word in args)
-    done = run(tmp_path, *args, program=REAL if needs_model else FAKE)
+    done = run(tmp_path, *args, has_engine=needs_model)
     assert_one_line(done, 2, *words)
     assert error(done)["kind"] == "usage"
     assert error(done)["hint"]
@@ -110,6 +112,7 @@ ASKED = (
 )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", STATEFUL)
 @pytest.mark.parametrize("args", ASKED, ids=" ".join)
 def test_a_target_that_keeps_a_state(tmp_path: Path, kind: str, args: list[str]) -> None:

@@ -15,95 +15,119 @@ import pytest
 
 from localspec.backends.build import build_info
 from localspec.models.store import parse_pair
-from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, assert_one_line, environment, localspec, needs_pair
+from tests.cli.harness import (
+    FAKE,
+    PAIR,
+    REAL,
+    TIMEOUT,
+    Terminal,
+    assert_one_line,
+    environment,
+    localspec,
+    needs_pair,
+    run,
+)
 
 TARGET = PAIR / "target-q8_0.gguf"
 DRAFT = PAIR / "draft-q8_0.gguf"
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--temp", "-1"], ["--temp", "-1"]),
-        (["--temp", "nan"], ["--temp", "nan"]),
-        (["--temp", "inf"], ["--temp", "inf"]),
-        (["--temp", "warm"], ["--temp", "'warm'"]),
-        (["--temp="], ["--temp"]),
-        (["--top-p", "0"], ["--top-p"]),
-        (["--top-p", "1.5"], ["--top-p"]),
-        (["--min-p", "2"], ["--min-p"]),
-        (["--min-p", "-0.1"], ["--min-p"]),
-        (["--top-k", "-3"], ["--top-k"]),
-        (["--top-k", "1.5"], ["--top-k"]),
-        (["--typical-p", "nan"], ["--typical-p"]),
-        (["--repeat-penalty", "0"], ["--repeat-penalty"]),
-        (["--presence-penalty", "inf"], ["--presence-penalty"]),
-        (["--frequency-penalty", "-1e9"], ["--frequency-penalty"]),
-        (["--penalty-last-n", "-2"], ["--penalty-last-n"]),
-        (["--draft-temp", "-1"], ["--draft-temp"]),
-        (["--logit-bias", "x"], ["--logit-bias", "ID=BIAS"]),
-        (["--logit-bias", "1=nan"], ["--logit-bias"]),
-        (["--logit-bias", "-1=1"], ["--logit-bias"]),
-        (["--seed", "-1"], ["--seed"]),
-        (["--seed", str(2**64)], ["--seed"]),
-        (["-k", "-1"], ["-k"]),
-        (["-k", "some"], ["-k", "'some'"]),
-        (["-n", "0"], ["--max-tokens"]),
-        (["-n", "-1"], ["--max-tokens"]),
-        (["--ctx", "0"], ["--ctx"]),
-        (["--ctx", str(2**31)], ["--ctx"]),
-        (["--threads", "0"], ["--threads"]),
-        (["--gpu", "some"], ["--gpu"]),
-        (["--kv", "f64"], ["--kv"]),
-        (["--stop", ""], ["--stop"]),
-        (["--timeout", "0"], ["--timeout"]),
-        (["--timeout", "nan"], ["--timeout"]),
-        (["--max-stdin", "-1"], ["--max-stdin"]),
-        (["--max-stdin", "inf"], ["--max-stdin"]),
-        (["--max-stdin", "nan"], ["--max-stdin"]),
-        (["--method", "draft-modle"], ["draft-modle", "--method draft-model"]),
-        (["--tree", "bush"], ["bush"]),
-        (["--tree", "static:0"], ["static:0"]),
-        (["--length", "long"], ["long"]),
-        (["--verify", "bloc"], ["--verify block"]),
-        (["--tree", "static:3,2", "--verify", "token"], ["--verify tree"]),
-        (["--method", "plain", "--tree", "static:3,2"], ["--tree chain"]),
-        (["--draft", "none", "--method", "draft-model"], ["--draft FILE.gguf"]),
-        (["--reproducible", "--tree", "static:2,2"], ["--tree static:2,2", "--tree chain"]),
-        (["--reproducible", "--verify", "block"], ["--verify block", "--verify coupled"]),
-        (["--reproducible", "--approximate", "--verify", "typical"], ["--approximate", "leave out"]),
-        (["-o", "colour"], ["-o 'colour'", "KEY=VALUE"]),
-        (["--method", "draft-model", "-o", "colour=red"], ["colour", "draft-model"]),
-        (["--draft", ""], ["--draft"]),
-        (["-m", ""], ["empty"]),
-        (["-m", "a.gguf+"], ["a.gguf+"]),
-        (["--json", "--events"], []),
-        (["--raw", "-s", "x"], ["--raw", "--system"]),
-        (["--bogus"], ["--bogus"]),
-        (["--temp"], ["--temp"]),
-        (["--color", "maybe"], ["--color"]),
-    ],
-    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
-)
+OPTIONS: list[tuple[list[str], list[str]]] = [
+    (["--temp", "-1"], ["--temp", "-1"]),
+    (["--temp", "nan"], ["--temp", "nan"]),
+    (["--temp", "inf"], ["--temp", "inf"]),
+    (["--temp", "warm"], ["--temp", "'warm'"]),
+    (["--temp="], ["--temp"]),
+    (["--top-p", "0"], ["--top-p"]),
+    (["--top-p", "1.5"], ["--top-p"]),
+    (["--min-p", "2"], ["--min-p"]),
+    (["--min-p", "-0.1"], ["--min-p"]),
+    (["--top-k", "-3"], ["--top-k"]),
+    (["--top-k", "1.5"], ["--top-k"]),
+    (["--typical-p", "nan"], ["--typical-p"]),
+    (["--repeat-penalty", "0"], ["--repeat-penalty"]),
+    (["--presence-penalty", "inf"], ["--presence-penalty"]),
+    (["--frequency-penalty", "-1e9"], ["--frequency-penalty"]),
+    (["--penalty-last-n", "-2"], ["--penalty-last-n"]),
+    (["--draft-temp", "-1"], ["--draft-temp"]),
+    (["--logit-bias", "x"], ["--logit-bias", "ID=BIAS"]),
+    (["--logit-bias", "1=nan"], ["--logit-bias"]),
+    (["--logit-bias", "-1=1"], ["--logit-bias"]),
+    (["--seed", "-1"], ["--seed"]),
+    (["--seed", str(2**64)], ["--seed"]),
+    (["-k", "-1"], ["-k"]),
+    (["-k", "some"], ["-k", "'some'"]),
+    (["-n", "0"], ["--max-tokens"]),
+    (["-n", "-1"], ["--max-tokens"]),
+    (["--ctx", "0"], ["--ctx"]),
+    (["--ctx", str(2**31)], ["--ctx"]),
+    (["--threads", "0"], ["--threads"]),
+    (["--gpu", "some"], ["--gpu"]),
+    (["--kv", "f64"], ["--kv"]),
+    (["--stop", ""], ["--stop"]),
+    (["--timeout", "0"], ["--timeout"]),
+    (["--timeout", "nan"], ["--timeout"]),
+    (["--max-stdin", "-1"], ["--max-stdin"]),
+    (["--max-stdin", "inf"], ["--max-stdin"]),
+    (["--max-stdin", "nan"], ["--max-stdin"]),
+    (["--method", "draft-modle"], ["draft-modle", "--method draft-model"]),
+    (["--tree", "bush"], ["bush"]),
+    (["--tree", "static:0"], ["static:0"]),
+    (["--length", "long"], ["long"]),
+    (["--verify", "bloc"], ["--verify block"]),
+    (["--tree", "static:3,2", "--verify", "token"], ["--verify tree"]),
+    (["--method", "plain", "--tree", "static:3,2"], ["--tree chain"]),
+    (["--draft", "none", "--method", "draft-model"], ["--draft FILE.gguf"]),
+    (["--reproducible", "--tree", "static:2,2"], ["--tree static:2,2", "--tree chain"]),
+    (["--reproducible", "--verify", "block"], ["--verify block", "--verify coupled"]),
+    (["--reproducible", "--approximate", "--verify", "typical"], ["--approximate", "leave out"]),
+    (["-o", "colour"], ["-o 'colour'", "KEY=VALUE"]),
+    (["--method", "draft-model", "-o", "colour=red"], ["colour", "draft-model"]),
+    (["--draft", ""], ["--draft"]),
+    (["-m", ""], ["empty"]),
+    (["-m", "a.gguf+"], ["a.gguf+"]),
+    (["--json", "--events"], []),
+    (["--raw", "-s", "x"], ["--raw", "--system"]),
+    (["--bogus"], ["--bogus"]),
+    (["--temp"], ["--temp"]),
+    (["--color", "maybe"], ["--color"]),
+]
+
+
+def options(found: list[tuple[list[str], list[str]]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("args", "words"), found, ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None
+    )
+
+
+@options(OPTIONS)
 def test_options(args: list[str], words: list[str]) -> None:
     prompt = [] if args == ["--temp"] else ["hi"]
-    done = localspec("run", *prompt, *args, program=FAKE)
+    done = run("run", *prompt, *args)
     if "--json" in args:
         assert json.loads(done.stdout)["error"]["code"] == 2
     assert_one_line(done, 2, *words)
 
 
+@options(OPTIONS[::6])
+def test_options_of_a_process(args: list[str], words: list[str]) -> None:
+    """A process of its own says the same."""
+    done, own = localspec("run", "hi", *args, program=FAKE), run("run", "hi", *args)
+    assert (done.returncode, done.stdout, done.stderr) == (own.returncode, own.stdout, own.stderr)
+    assert_one_line(done, 2, *words)
+
+
 def test_unknown_command_is_no_prompt() -> None:
-    line = assert_one_line(localspec("rum", "hi", program=FAKE), 2, "'rum'", "'run'")
+    line = assert_one_line(run("rum", "hi"), 2, "'rum'", "'run'")
     assert 'To send it as a prompt: localspec run "rum hi"' in line
 
 
 def test_unknown_pair_has_a_suggestion() -> None:
-    assert_one_line(localspec("run", "-m", "storytelller", "hi", program=FAKE), 3, "storyteller")
+    assert_one_line(run("run", "-m", "storytelller", "hi"), 3, "storyteller")
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    assert_one_line(localspec("run", "-m", str(tmp_path / "no.gguf"), "hi", program=FAKE), 3, "no.gguf")
+    assert_one_line(run("run", "-m", str(tmp_path / "no.gguf"), "hi"), 3, "no.gguf")
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -199,7 +223,7 @@ def test_a_gpu_that_is_not_there_is_warned_of() -> None:
 
 def test_a_thousand_stop_strings() -> None:
     stops = [part for i in range(1000) for part in ("--stop", f"<{i}>")]
-    assert localspec("run", "hi", *stops, program=FAKE).returncode == 0
+    assert run("run", "hi", *stops).returncode == 0
 
 
 @needs_pair
@@ -225,17 +249,17 @@ def test_no_prompt_on_a_terminal() -> None:
 
 @pytest.mark.parametrize("words", [[], [""], ["  "]])
 def test_an_empty_prompt(words: list[str]) -> None:
-    assert_one_line(localspec("run", *words, program=FAKE), 2, "no prompt")
+    assert_one_line(run("run", *words), 2, "no prompt")
 
 
 @needs_pair
 @pytest.mark.parametrize("name", [str(TARGET), f"{TARGET}+{DRAFT}"])
 def test_a_model_where_the_prompt_begins(name: str) -> None:
-    assert_one_line(localspec("run", name, "hi", program=FAKE), 2, f"-m {name}")
+    assert_one_line(run("run", name, "hi"), 2, f"-m {name}")
 
 
 def test_the_name_of_a_model_that_is_nowhere_is_a_prompt() -> None:
-    assert localspec("run", "--no-save", "nowhere.gguf", program=FAKE).returncode == 0
+    assert run("run", "--no-save", "nowhere.gguf").returncode == 0
 
 
 def test_bare_in_a_pipe_is_help_and_2() -> None:
@@ -246,7 +270,7 @@ def test_bare_in_a_pipe_is_help_and_2() -> None:
 
 
 def test_stdin_that_is_no_text_is_replaced_and_counted() -> None:
-    done = localspec("run", program=FAKE, stdin=b"a\0b\xff")
+    done = run("run", stdin=b"a\0b\xff")
     assert done.returncode == 0
     assert done.stderr.decode() == (
         "localspec: warning: standard input: 1 invalid UTF-8 and 1 NUL replaced by \ufffd\n"
@@ -371,12 +395,12 @@ def test_folders_of_the_environment_that_are_relative_do_not_count(tmp_path: Pat
     ("name", "value"), [("LOCALSPEC_TEMP", "nan"), ("LOCALSPEC_CTX", "x"), ("LOCALSPEC_JSON", "?")]
 )
 def test_bad_values_from_the_environment(name: str, value: str) -> None:
-    assert_one_line(localspec("run", "hi", program=FAKE, env={name: value}), 2)
+    assert_one_line(run("run", "hi", env={name: value}), 2)
 
 
 def test_values_from_the_environment() -> None:
     env = {"LOCALSPEC_TEMP": "0", "LOCALSPEC_JSON": "1", "LOCALSPEC_DRAFT_TOKENS": "2"}
-    made = json.loads(localspec("run", "hi", program=FAKE, env=env).stdout)
+    made = json.loads(run("run", "hi", env=env).stdout)
     assert made["params"]["temperature"] == 0.0
 
 
@@ -386,9 +410,9 @@ def test_the_bundled_pair_is_the_default() -> None:
 
 def test_an_unexpected_error_is_one_line_unless_debugging(tmp_path: Path) -> None:
     crash = {"FAKE_PASSES": "{"}
-    assert_one_line(localspec("run", "hi", program=FAKE, env=crash), 1, "unexpected", "LOCALSPEC_DEBUG=1")
-    assert b"Traceback" in localspec("run", "hi", program=FAKE, env={**crash, "LOCALSPEC_DEBUG": "1"}).stderr
-    localspec("run", "hi", "--log-file", str(tmp_path / "log"), program=FAKE, env=crash)
+    assert_one_line(run("run", "hi", env=crash), 1, "unexpected", "LOCALSPEC_DEBUG=1")
+    assert b"Traceback" in run("run", "hi", env={**crash, "LOCALSPEC_DEBUG": "1"}).stderr
+    run("run", "hi", "--log-file", str(tmp_path / "log"), env=crash)
     assert "Traceback" in (tmp_path / "log").read_text()
 
 
@@ -396,7 +420,7 @@ def test_an_unexpected_error_is_one_line_unless_debugging(tmp_path: Path) -> Non
     "args", [["-s", "@none"], ["--template", "none.jinja"], ["-f", "none"], ["-f", "."], ["--template", "."]]
 )
 def test_files_of_options(args: list[str]) -> None:
-    assert_one_line(localspec("run", "hi", *args, program=FAKE), 3)
+    assert_one_line(run("run", "hi", *args), 3)
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/stdin", "FIFO"])
@@ -415,24 +439,24 @@ def test_files_without_an_end(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["~nosuchuser/x.md", "x" * 300 + ".md"])
 def test_names_that_no_file_can_have(name: str) -> None:
     """None of them ends a chat."""
-    assert_one_line(localspec("run", "hi", "-f", name, program=FAKE), 3, "cannot read")
+    assert_one_line(run("run", "hi", "-f", name), 3, "cannot read")
     script = f"hello\n/read {name}\n/load {name}\n/save {name}\n/export {name}\nhello\n".encode()
-    done = localspec("chat", "-q", program=FAKE, stdin=script)
+    done = run("chat", "-q", stdin=script)
     assert done.stdout.count(b"Once upon") == 2, "what comes after is answered"
     assert done.stderr.decode().count("cannot") == 4
     assert "unexpected" not in done.stderr.decode()
 
 
 def test_the_null_device_is_an_empty_file() -> None:
-    assert localspec("run", "hi", "-s", "@/dev/null", program=FAKE).returncode == 0
+    assert run("run", "hi", "-s", "@/dev/null").returncode == 0
 
 
 def test_a_system_message_that_is_too_long(tmp_path: Path) -> None:
     path = write(tmp_path / "long", b"x" * 600_000)
-    done = localspec("run", "hi", "--max-stdin", "0.5", "-s", f"@{path}", program=FAKE)
+    done = run("run", "hi", "--max-stdin", "0.5", "-s", f"@{path}")
     assert_one_line(done, 8, "0.5 MiB")
     path = write(tmp_path / "longer", b"x" * (16 * 2**20 + 1))
-    done = localspec("chat", "-q", program=FAKE, stdin=f"/system @{path}\n/read {path}\n".encode())
+    done = run("chat", "-q", stdin=f"/system @{path}\n/read {path}\n".encode())
     assert done.stderr.decode().count("is longer than 16 MiB") == 2
 
 

@@ -23,7 +23,7 @@ from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.settings.config_file import config_file
 from localspec.settings.request import conversations_file
-from tests.cli.harness import FAKE, ROOT, assert_one_line, environment, localspec
+from tests.cli.harness import ROOT, assert_one_line, environment, localspec, run
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_a_race_is_short_unless_told() -> None:
     assert seen(("run",), "max-tokens") == (None, "default")
     write("max-tokens = 9\n")
     assert seen(("race",), "max-tokens") == (9, "config.toml:1")
-    shown = localspec("race", "--help").stdout.decode()
+    shown = run("race", "--help").stdout.decode()
     assert "Stop after N tokens.  [default: 128]" in shown
 
 
@@ -88,7 +88,7 @@ def test_the_program_obeys_in_the_same_order() -> None:
     own = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]}
 
     def seed(*args: str, **env: str) -> int:
-        done = localspec("run", "--json", "hi", *args, program=FAKE, env={**own, **env})
+        done = run("run", "--json", "hi", *args, env={**own, **env})
         return int(json.loads(done.stdout)["seed"])
 
     assert seed() == 2
@@ -109,10 +109,10 @@ def test_a_draft_that_is_typed_wins(text: str, args: list[str], name: str) -> No
     """Also where one of the two names it together with its target."""
     write(f"{text}\n")
     own = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]}
-    done = localspec("run", "--json", "hi", *args, program=FAKE, env=own)
+    done = run("run", "--json", "hi", *args, env=own)
     assert json.loads(done.stdout)["pair"]["name"] == name
     if args[0] == "-m":  # where the pair is an argument it is as much a word of the command line
-        planned = localspec("plan", args[1], "--vram", "0", "--ram", "8G", "--json", env=own)
+        planned = run("plan", args[1], "--vram", "0", "--ram", "8G", "--json", env=own)
         assert json.loads(planned.stdout)["pair"] == name
 
 
@@ -120,8 +120,8 @@ def test_a_draft_that_is_typed_twice_is_refused() -> None:
     write("model = 'storyteller+none'\ndraft = 'none'\n")
     own = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"]}
     twice = ("run", "-m", "storyteller+none", "-d", "none", "hi")
-    assert_one_line(localspec(*twice, program=FAKE, env=own), 2, "the draft is given twice")
-    both = localspec("run", "hi", program=FAKE, env=own)
+    assert_one_line(run(*twice, env=own), 2, "the draft is given twice")
+    both = run("run", "hi", env=own)
     assert_one_line(both, 2, "the draft is given twice", "config.toml:2")
 
 

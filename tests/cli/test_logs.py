@@ -19,7 +19,7 @@ from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
 from localspec.settings.request import conversations_file
-from tests.cli.harness import FAKE, assert_one_line, localspec
+from tests.cli.harness import assert_one_line, run
 
 # What a model may say to the terminal or the browser of whoever reads it later.
 HOSTILE = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31m\u202eevil\u200b</div><script>alert(1)</script>[x](javascript:alert(1))&lt;"
@@ -214,7 +214,7 @@ def test_a_damaged_file_is_one_line_and_stays(home: Path, args: list[str]) -> No
     path = conversations_file()
     damage(path)
     before = path.read_bytes()
-    done = localspec("logs", *args, program=FAKE, env={"LOCALSPEC_HOME": str(home / "home")})
+    done = run("logs", *args, env={"LOCALSPEC_HOME": str(home / "home")})
     assert_one_line(done, 5, str(path), "try: mv ")
     assert path.read_bytes() == before
 
@@ -222,11 +222,11 @@ def test_a_damaged_file_is_one_line_and_stays(home: Path, args: list[str]) -> No
 def test_nobody_is_kept_from_talking_by_a_damaged_file(home: Path) -> None:
     damage(conversations_file())
     env = {"LOCALSPEC_HOME": str(home / "home")}
-    done = localspec("run", "hi", program=FAKE, env=env)
+    done = run("run", "hi", env=env)
     assert (done.returncode, done.stdout) == (0, b"Once upon a time there was a king.\n")
     assert done.stderr.decode().count("nothing is saved") == 1
-    assert localspec("run", "--no-save", "hi", program=FAKE, env=env).stderr == b""
-    assert_one_line(localspec("run", "-c", "hi", program=FAKE, env=env), 5, "cannot be read")
+    assert run("run", "--no-save", "hi", env=env).stderr == b""
+    assert_one_line(run("run", "-c", "hi", env=env), 5, "cannot be read")
 
 
 def test_what_cannot_be_changed_is_an_error(store: Store, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:

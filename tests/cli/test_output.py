@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,13 +25,14 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.sanitize import sanitize
-from tests.cli.harness import FAKE, REAL, environment, localspec, needs_pair
+from tests.cli import harness
+from tests.cli.harness import FAKE, REAL, TIMEOUT, environment, localspec, needs_pair, wait_for
 
 ANSWER = "Once upon a time there was a king."
 
 
 def run(*args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-    return localspec("run", "hi", *args, program=FAKE, env=env)
+    return harness.run("run", "hi", *args, env=env)
 
 
 def events(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
@@ -98,13 +100,13 @@ def test_a_banned_token_is_valid_json(form: str) -> None:
 def test_aliases_of_other_programs() -> None:
     made = json.loads(run("--json", "--temperature", "0", "--predict", "7", "--num-draft-tokens", "3").stdout)
     assert (made["params"]["temperature"], made["params"]["max_tokens"]) == (0.0, 7)
-    help_text = localspec("run", "--help", program=FAKE).stdout.decode()
+    help_text = harness.run("run", "--help").stdout.decode()
     assert "--num-draft-tokens" not in help_text
     assert "--draft-tokens" in help_text
 
 
 def test_generate_is_run() -> None:
-    assert localspec("generate", "hi", program=FAKE).stdout.decode() == f"{ANSWER}\n"
+    assert harness.run("generate", "hi").stdout.decode() == f"{ANSWER}\n"
 
 
 def check_result(made: dict[str, Any]) -> None:
@@ -263,14 +265,14 @@ def test_events_of_a_dead_engine(at: str) -> None:
 def test_events_end_whatever_the_signal(number: str, code: int) -> None:
     process = subprocess.Popen(
         [*FAKE, "run", "--events", "hi"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-        env=environment({"FAKE_PAUSE": "5"}), text=True,
+        env=environment({"FAKE_PAUSE": "300"}), text=True,
     )  # fmt: skip
     assert process.stdout is not None
     lines = []
     while not lines or '"step"' not in lines[-1]:
         lines.append(process.stdout.readline())
     process.send_signal(getattr(signal, f"SIG{number}"))
-    rest, errors = process.communicate(timeout=30)
+    rest, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == code
     stream = [json.loads(line) for line in [*lines, *rest.splitlines()]]
     check_stream(stream, "end")
@@ -279,7 +281,7 @@ def test_events_end_whatever_the_signal(number: str, code: int) -> None:
 
 
 def test_events_before_anything_started() -> None:
-    stream = events(localspec("run", "--events", "--temp", "nan", "hi", program=FAKE))
+    stream = events(harness.run("run", "--events", "--temp", "nan", "hi"))
     check_stream(stream, "error")
     check_lines(stream)
     assert [line["type"] for line in stream] == ["start", "error"]
@@ -288,7 +290,7 @@ def test_events_before_anything_started() -> None:
 @pytest.mark.parametrize(("name", "kinds"), [("JSON", [None]), ("EVENTS", ["start", "error"])])
 @pytest.mark.parametrize("args", [["--temp", "nan"], ["--bogus"]])
 def test_usage_errors_in_a_form_from_the_environment(name: str, kinds: list[str | None], args: list[str]) -> None:
-    done = localspec("run", *args, "hi", program=FAKE, env={f"LOCALSPEC_{name}": "1"})
+    done = harness.run("run", *args, "hi", env={f"LOCALSPEC_{name}": "1"})
     assert done.returncode == 2
     lines = events(done)
     assert [line.get("type") for line in lines] == kinds
@@ -296,7 +298,7 @@ def test_usage_errors_in_a_form_from_the_environment(name: str, kinds: list[str 
 
 
 def test_a_chat_has_no_form_to_keep() -> None:
-    done = localspec("chat", "--bogus", program=FAKE, env={"LOCALSPEC_JSON": "1"})
+    done = harness.run("chat", "--bogus", env={"LOCALSPEC_JSON": "1"})
     assert (done.returncode, done.stdout) == (2, b"")
 
 
@@ -310,14 +312,15 @@ def test_a_full_context_is_told_to_people(args: list[str]) -> None:
     assert run("-q", FAKE_REASON="context").stderr == b""
 
 
-def test_a_load_that_was_stopped_has_no_numbers() -> None:
+def test_a_load_that_was_stopped_has_no_numbers(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*FAKE, "run", "--json", "--stats", "hi"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL, env=environment({"FAKE_LOAD_PAUSE": "30"}), text=True,
+        stdin=subprocess.DEVNULL, env=environment({"FAKE_LOAD_PAUSE": "300", "FAKE_LOADS": str(tmp_path / "loads")}),
+        text=True,
     )  # fmt: skip
-    time.sleep(1.0)
+    wait_for((tmp_path / "loads").exists)
     process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130
     made = json.loads(out)
     check_result(made)
@@ -351,7 +354,7 @@ def test_what_goes_wrong_after_the_end_adds_nothing_to_it(form: str) -> None:
     while os.read(read, 1 << 16):
         pass
     os.close(read)
-    assert (process.communicate(timeout=30)[0], process.returncode) == ("", 130)
+    assert (process.communicate(timeout=TIMEOUT)[0], process.returncode) == ("", 130)
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["methods"], ["methods", "--json"], ["--version"]])
@@ -393,9 +396,9 @@ def test_version_names_every_part() -> None:
 
 
 def test_methods() -> None:
-    made = json.loads(localspec("methods", "--json").stdout)
+    made = json.loads(harness.run("methods", "--json").stdout)
     assert {"plain", "draft-model"} <= {method["name"] for method in made["methods"]}
-    listing = localspec("methods").stdout.decode()
+    listing = harness.run("methods").stdout.decode()
     for axis in ("tree", "length", "verify"):
         for entry in made[axis]:
             assert entry["summary"]

@@ -8,7 +8,7 @@ import pytest
 
 from localspec.errors import UsageError
 from localspec.settings.sizes import read_size
-from tests.cli.harness import assert_one_line, localspec, needs_pair
+from tests.cli.harness import assert_one_line, needs_pair, run
 from tests.models.hollow import LLAMA_1B, LLAMA_8B, write
 
 GIB = 2**30
@@ -22,7 +22,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_machine_one_does_not_have(pair: str) -> None:
-    done = localspec("plan", pair, "--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=448,cpu=50")
+    done = run("plan", pair, "--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=448,cpu=50")
     assert done.returncode == 0, done.stderr.decode()
     lines = done.stdout.decode().splitlines()
     assert lines[0].startswith("big.gguf+small.gguf, context 4096 tokens in f16; free: 17.2 GB RAM, 8.6 GB GPU0")
@@ -35,10 +35,10 @@ def test_a_machine_one_does_not_have(pair: str) -> None:
 
 
 def test_no_number_without_a_figure(pair: str) -> None:
-    text = localspec("plan", pair, "--vram", "8G", "--ram", "16G").stdout.decode()
+    text = run("plan", pair, "--vram", "8G", "--ram", "16G").stdout.decode()
     assert "not measured" in text
     assert "calibrate --machine" in text
-    wire = json.loads(localspec("plan", pair, "--vram", "8G", "--ram", "16G", "--json").stdout)
+    wire = json.loads(run("plan", pair, "--vram", "8G", "--ram", "16G", "--json").stdout)
     assert [one["tokens_per_s"] for one in (wire["chosen"], *wire["alternatives"])] == [None] * 4
 
 
@@ -54,7 +54,7 @@ def test_json(pair: str) -> None:
         "0.5",
         "--json",
     )
-    wire = json.loads(localspec("plan", pair, "--ctx", "2048", *args).stdout)
+    wire = json.loads(run("plan", pair, "--ctx", "2048", *args).stdout)
     assert [one["memory"] for one in wire["machine"]["devices"]] == [6 * GIB, 2 * GIB]
     assert wire["acceptance"] == {"value": 0.5, "basis": "assumed"}
     chosen = wire["chosen"]
@@ -69,7 +69,7 @@ def test_json(pair: str) -> None:
 
 @needs_pair
 def test_this_machine() -> None:
-    wire = json.loads(localspec("plan", "storyteller", "--json").stdout)
+    wire = json.loads(run("plan", "storyteller", "--json").stdout)
     assert wire["machine"]["ram"] > 0
     assert wire["chosen"]["threads"] >= 1
     assert wire["chosen"]["memory"]["CPU"]["total"] < 50e6
@@ -90,7 +90,7 @@ def test_this_machine() -> None:
     ],
 )
 def test_what_cannot_be_planned(pair: str, args: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
-    assert_one_line(localspec("plan", pair, *args), code, *words)
+    assert_one_line(run("plan", pair, *args), code, *words)
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_what_is_no_size(text: str) -> None:
 
 
 def test_calibrate_needs_to_know_what() -> None:
-    assert_one_line(localspec("calibrate"), 2, "name a pair to calibrate", "--machine")
+    assert_one_line(run("calibrate"), 2, "name a pair to calibrate", "--machine")

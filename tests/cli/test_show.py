@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair
+from tests.cli.harness import PAIR, assert_one_line, needs_pair, run
 from tests.models.gguf_files import model
 from tests.models.test_shards import parts, write
 
 
 @needs_pair
 def test_the_bundled_target() -> None:
-    done = localspec("show", "storyteller")
+    done = run("show", "storyteller")
     assert done.returncode == 0, done.stderr.decode()
     text = done.stdout.decode()
     for words in ("storyteller", "llama", "Q8_0", "8, ", "4096 tokens", "bos 0 '<|endoftext|>'", "chat template"):
@@ -25,7 +25,7 @@ def test_the_bundled_target() -> None:
 
 @needs_pair
 def test_json_with_hash() -> None:
-    shown = json.loads(localspec("show", "storyteller", "--json", "--sha256").stdout)
+    shown = json.loads(run("show", "storyteller", "--json", "--sha256").stdout)
     path = PAIR / "target-q8_0.gguf"
     assert shown["bytes"] == path.stat().st_size
     assert shown["sha256"] == {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
@@ -40,26 +40,26 @@ def test_nothing_from_the_file_reaches_the_terminal_raw(tmp_path: Path) -> None:
     file = model([evil, *(f"w{i}" for i in range(15))]).set("general.name", "str", evil)
     path = file.set("tokenizer.chat_template", "str", evil * 9).write(tmp_path / "m.gguf")
     for args in ([], ["--template"]):
-        text = localspec("show", str(path), *args).stdout.decode()
+        text = run("show", str(path), *args).stdout.decode()
         assert not [c for c in text if not c.isprintable() and c != "\n"]
         assert "\u202e" not in text
-    assert json.loads(localspec("show", str(path), "--json").stdout)["chat_template"] == evil * 9
+    assert json.loads(run("show", str(path), "--json").stdout)["chat_template"] == evil * 9
 
 
 def test_a_split_model(tmp_path: Path) -> None:
     first = write(tmp_path, parts())
-    shown = json.loads(localspec("show", str(first.with_name("m-00002-of-00003.gguf")), "--json").stdout)
+    shown = json.loads(run("show", str(first.with_name("m-00002-of-00003.gguf")), "--json").stdout)
     assert shown["path"] == str(first)
     assert len(shown["files"]) == 3
     first.with_name("m-00003-of-00003.gguf").unlink()
-    assert_one_line(localspec("show", str(first)), 3, "m-00003-of-00003.gguf is missing", "download")
+    assert_one_line(run("show", str(first)), 3, "m-00003-of-00003.gguf is missing", "download")
 
 
 @needs_pair
 def test_of_a_pair_the_target_alone_is_looked_for(tmp_path: Path) -> None:
     """The draft may lie on another machine."""
     target = PAIR / "target-q8_0.gguf"
-    done = localspec("show", f"{target}+{tmp_path}/gone.gguf", "--json")
+    done = run("show", f"{target}+{tmp_path}/gone.gguf", "--json")
     assert (done.returncode, json.loads(done.stdout)["path"]) == (0, str(target))
 
 
@@ -68,6 +68,6 @@ def test_what_cannot_be_shown(tmp_path: Path, content: bytes | None, code: int) 
     path = tmp_path / "m.gguf"
     if content is not None:
         path.write_bytes(content)
-    done = localspec("show", str(path), "--json")
+    done = run("show", str(path), "--json")
     assert done.returncode == code
     assert json.loads(done.stdout)["error"]["code"] == code

@@ -100,6 +100,7 @@ def controller(machine: Machine, known: Sequence[int] = SIZES) -> Auto:
     return Auto(prices, [Chains("draft-model", prices, Acceptance(Draw.IID), shape, Draw.IID)], "draft-model")
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("mean", TEXTS)
 @pytest.mark.parametrize("name", MACHINES)
 def test_it_is_as_fast_as_the_best_fixed_length_and_as_plain_decoding(name: str, mean: str) -> None:
@@ -114,6 +115,7 @@ def test_it_is_as_fast_as_the_best_fixed_length_and_as_plain_decoding(name: str,
     assert median(shares) >= 0.98
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("mean", TEXTS)
 @pytest.mark.parametrize("name", MACHINES)
 def test_of_a_slow_machine_two_widths_are_known_and_the_others_learned(name: str, mean: str) -> None:
@@ -125,6 +127,7 @@ def test_of_a_slow_machine_two_widths_are_known_and_the_others_learned(name: str
     assert tokens / seconds >= 0.98 / machine.target(1)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("mean", TEXTS)
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_account_holds_after_every_pass(name: str, mean: str) -> None:

@@ -266,6 +266,7 @@ def test_rows_that_are_not_numbers_are_failures(row: np.ndarray, sampling: Sampl
         Sampler(sampling).dist(row, (0,))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 31, 32, 33, 639, 640, 641, 1279, 1280, 4096, 5000])
 @pytest.mark.parametrize("k", [1, 2, 3, 31, 32, 40, 128, 5000])
 def test_the_grouped_maxima_keep_the_greatest(size: int, k: int) -> None:

@@ -72,6 +72,7 @@ def steered(row: float, token: float, seen: set[tuple[str, int]]) -> Callable[[d
     return steer
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize("costs", [CHEAP, DEAR], ids=["cheap", "dear"])

@@ -45,6 +45,7 @@ RESIDUAL = [name for name in SETUPS if name != "match"]
 all_rules = pytest.mark.parametrize("rule", SETUPS)
 
 
+@pytest.mark.thinned(2)
 @all_rules
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("target_temperature", [0.0, 1.0])
@@ -55,6 +56,7 @@ def test_the_draft_has_its_own_temperature(rule: str, temperature: float, target
     assert_exact(answers(setup), target_answers(setup))
 
 
+@pytest.mark.thinned(2)
 @all_rules
 @pytest.mark.parametrize(
     "draft_sampling",
@@ -166,6 +168,7 @@ def one_child_when_sure(state: DraftState) -> bool:
     return state.dist.top < 0.6 or state.n_nodes % 2 == 0
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rule", [*SETUPS])
 @pytest.mark.parametrize("go_on", [stops_when_unsure, one_child_when_sure], ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("seed", range(3))
@@ -186,6 +189,7 @@ def deep_if_both_branches_grew(state: DraftState) -> bool:
     return state.depth == 0 or state.n_nodes == 4
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "rule", [TreeVerifier(), TraversalVerifier(), MatchVerifier()], ids=lambda rule: type(rule).__name__
 )

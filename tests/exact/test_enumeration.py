@@ -88,6 +88,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("rule", "form"), SMALL, ids=lambda value: value if isinstance(value, str) else value.name)
 @pytest.mark.parametrize("filters", FILTERS)
 @pytest.mark.parametrize("temperature", [0.0, *TEMPERATURES])
@@ -100,6 +101,7 @@ def test_whole_generations_have_the_target_dist(rule: str, form: Form, filters: 
     assert_exact(answers(setup), truth)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 @forms(chain(1, IID), chain(2, IID), chain(3, IID), chain(2, WOR), chain(3, FIXED))
 @pytest.mark.parametrize("seed", range(3))
@@ -109,6 +111,7 @@ def test_whole_generations_on_chains(rule: str, form: Form, seed: int) -> None:
     assert_exact(answers(setup), target_answers(setup))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", TREE_RULES)
 @forms(tree(2, draw=IID), tree(3, draw=WOR), tree(2, 1, draw=IID), tree(1, 2, draw=WOR), tree(2, 2, draw=FIXED))
@@ -120,6 +123,7 @@ def test_whole_generations_on_trees(rule: str, form: Form, seed: int) -> None:
     assert_exact(answers(setup), target_answers(setup))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 @forms(*(chain(k, draw) for k in range(4) for draw in (IID, FIXED)), chain(4, FIXED), chain(2, WOR))
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -130,6 +134,7 @@ def test_one_pass_on_a_chain(rule: str, form: Form, temperature: float) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 @pytest.mark.parametrize("seed", range(2))
 def test_one_pass_on_a_long_chain(rule: str, seed: int) -> None:
@@ -138,6 +143,7 @@ def test_one_pass_on_a_long_chain(rule: str, seed: int) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rule", TREE_RULES)
 @forms(
     *(tree(width, draw=draw) for width in (2, 3) for draw in (IID, WOR, FIXED)),
@@ -164,6 +170,7 @@ def test_one_pass_on_a_wide_tree(rule: str, form: Form) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 @pytest.mark.parametrize("filters", FILTERS)
 @pytest.mark.parametrize("seed", range(3))
@@ -174,6 +181,7 @@ def test_four_tokens_of_vocabulary(rule: str, filters: str, seed: int) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 @pytest.mark.parametrize("seed", range(20))
 def test_twenty_random_pairs(rule: str, seed: int) -> None:
@@ -183,6 +191,7 @@ def test_twenty_random_pairs(rule: str, seed: int) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "form"), SMALL, ids=lambda value: value if isinstance(value, str) else value.name)
 @pytest.mark.parametrize("filters", FILTERS)

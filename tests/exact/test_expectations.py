@@ -5,7 +5,7 @@ Every expectation is the exact one over all branches of one pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -27,7 +27,13 @@ DISTS = {
     "filtered": replace(OPEN, temperature=0.7, top_k=2, repeat_penalty=1.25),
     "hot": replace(OPEN, temperature=2.0, min_p=0.05),
 }
-everywhere = pytest.mark.parametrize(("dists", "seed"), [(dists, seed) for dists in DISTS for seed in SEEDS])
+
+
+def everywhere(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test under every filter on several pairs of models."""
+    for mark in (pytest.mark.parametrize("seed", SEEDS), pytest.mark.parametrize("dists", DISTS)):
+        test = mark(test)
+    return pytest.mark.thinned(3)(test)
 
 
 def committed(setup: Setup) -> float:

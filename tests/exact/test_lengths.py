@@ -63,6 +63,7 @@ def spelled(spelling: str) -> Callable[[Shape, Draw], Controller]:
     return lambda shape, draw: resolve(LENGTHS[name]).build(argument, "d", shape, draw)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
@@ -82,6 +83,7 @@ def test_longer_generations(form: str, spelling: str) -> None:
     assert_exact(answers(setup), target_answers(setup))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("draft_temperature", [0.0, 0.3, 2.0])

@@ -57,6 +57,7 @@ def setup_of(rule: str, shape: tuple[int, int, int], kind: type[Lookahead] = Loo
     return replace(setup, **settings)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])

@@ -124,6 +124,7 @@ def n_vocab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return size
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("method", "rule"), PAIRS)
 @pytest.mark.parametrize("filters", SAMPLINGS)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
@@ -139,6 +140,7 @@ def test_whole_generations_have_the_target_dist(
     assert (tally.branching > 0) == (method == "suffix")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("method", "rule"), PAIRS)
 @pytest.mark.parametrize("filters", SAMPLINGS)
 def test_temperature_zero_is_the_argmax_text(method: str, rule: str, filters: str, n_vocab: int) -> None:
@@ -152,6 +154,7 @@ def test_temperature_zero_is_the_argmax_text(method: str, rule: str, filters: st
     assert tally.seen & {"some", "all"}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("method", METHOD_OPTIONS)
 @pytest.mark.parametrize("nodes", range(1, 7))
 def test_any_size_of_draft(method: str, nodes: int, n_vocab: int) -> None:

@@ -35,6 +35,7 @@ SAMPLINGS = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("drafts", "length"), [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (4, 1)])
 @pytest.mark.parametrize("filters", SAMPLINGS)
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
@@ -49,6 +50,7 @@ def test_one_pass(drafts: int, length: int, filters: str, temperature: float) ->
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("drafts", "length"), [(3, 2), (2, 3)])
 @pytest.mark.parametrize("seed", range(2))
@@ -60,6 +62,7 @@ def test_long_and_many_drafts(drafts: int, length: int, seed: int) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("rho", [1.2, 1.7, 3.0, 40.0])
 @pytest.mark.parametrize("filters", SAMPLINGS)
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
@@ -114,6 +117,7 @@ def test_one_draft_is_the_token_rule(filters: str, seed: int) -> None:
     assert all(abs(mine.get(key, 0.0) - its.get(key, 0.0)) < EXACT for key in mine.keys() | its.keys())
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("seed", range(4))
 def test_acceptance_is_that_of_the_formula(k: int, seed: int) -> None:

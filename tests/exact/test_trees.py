@@ -103,6 +103,7 @@ def cases(*rules: str) -> list[Case]:
     return found
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", cases(), ids=str)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 def test_one_pass_has_the_target_dist(case: Case, temperature: float) -> None:
@@ -111,6 +112,7 @@ def test_one_pass_has_the_target_dist(case: Case, temperature: float) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", cases(), ids=str)
 @pytest.mark.parametrize("filters", SAMPLINGS)
 def test_filters(case: Case, filters: str) -> None:
@@ -123,6 +125,7 @@ def test_filters(case: Case, filters: str) -> None:
 LEARNERS = ("sequoia that learns", "dyspec", "dyspec-layered", "eagle2")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", [case for case in cases() if case.policy in LEARNERS], ids=str)
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 def test_what_passes_teach_keeps_the_dist(case: Case, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +168,7 @@ def test_a_rule_that_ends_drafts_by_their_dists(case: Case) -> None:
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", cases("tree", "traversal", "spectr"), ids=str)
 @pytest.mark.parametrize("seed", range(2))

@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from huggingface_hub import constants
 
 from localspec.models.hub.cache import Cache
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName, parse_model
 from localspec.models.pull import Pull, PullPlan, make_plan, pull_all
-from tests.cli.harness import REAL, environment, localspec
+from tests.cli.harness import REAL, environment, localspec, run
 from tests.hub.server import Server
 
 TARGET = "hf:tales/storyteller-GGUF:Q8_0"
@@ -52,6 +55,12 @@ class Machine:
     def call(self, *args: str, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.CompletedProcess[bytes]:
         """Run localspec to its end."""
         return localspec(*args, env={**self.env, **(env or {})}, **more)
+
+    def call_here(self, *args: str) -> subprocess.CompletedProcess[bytes]:
+        """Run localspec to its end in this process."""
+        places = patch.multiple(constants, ENDPOINT=self.server.endpoint, HF_HUB_CACHE=str(self.folder / "hf" / "hub"))
+        with places:
+            return run(*args, env=self.env)
 
     def json(self, *args: str, code: int = 0, **more: Any) -> dict[str, Any]:
         """Run localspec with --json; return the object."""

@@ -8,26 +8,18 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import REAL, TIMEOUT, Terminal, assert_advice, assert_one_line, environment
+from tests.cli.harness import REAL, TIMEOUT, Terminal, assert_advice, assert_one_line, environment, wait_for
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
 from tests.hub.models import parts
 
 STORY = ["-n", "24", "--seed", "3", "-q", "Once upon a time"]
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_from_nothing_to_a_story_in_one_command(machine: Machine) -> None:
@@ -242,7 +234,7 @@ def test_a_silent_server_does_not_hold_control_c(machine: Machine) -> None:
     began = time.monotonic()
     process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 25  # the server is silent for 30
 
 
 def test_two_pulls_at_once(machine: Machine) -> None:
@@ -360,7 +352,7 @@ def test_what_a_server_says_reaches_no_terminal(machine: Machine) -> None:
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
 def test_bad_names(machine: Machine, args: list[str], code: int, words: list[str]) -> None:
-    assert_advice(assert_one_line(machine.call(*args), code, *words))
+    assert_advice(assert_one_line(machine.call_here(*args), code, *words))
     assert not machine.server.requests
 
 

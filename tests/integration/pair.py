@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
@@ -137,9 +138,16 @@ def generate(
     return Run(context.tokens[len(tokens) :], text, steps, context.finish.value)
 
 
+PLAIN: WeakKeyDictionary[LlamaBackend, dict[str, Run]] = WeakKeyDictionary()  # by target and settings
+
+
 def plain(target: LlamaBackend, verifier: Verifier | None = None, **settings: Any) -> Run:
-    """Decode plainly with the same engine."""
-    return generate(target, Plain(), verifier or MatchVerifier(), **settings)
+    """Decode plainly with the same engine, once for the same settings."""
+    rule, known = verifier or MatchVerifier(), PLAIN.setdefault(target, {})
+    key = f"{type(rule)} {settings}"
+    if key not in known:
+        known[key] = generate(target, Plain(), rule, **settings)
+    return known[key]
 
 
 def assert_same(target: LlamaBackend, prompt: str, expected: Run, got: Run, sampling: Sampling) -> None:

@@ -40,6 +40,7 @@ def parts_of(target: LlamaBackend, shape: tuple[int, int, int]) -> DrafterContex
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("prompt", OPENINGS[:2])
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["T=0", "T=0.8"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -41,6 +41,7 @@ def whole(rows: str, draft: float, who: str, temp: float, n: int) -> dict[str, f
     return {one: statistics.harmonic_mean(answers.speeds) for one, answers in compare(asked).items()}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("temp", [0.0, 0.8])
 def test_it_keeps_up_with_the_best_fixed_length(machine: str, temp: float) -> None:

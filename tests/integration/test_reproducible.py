@@ -1,5 +1,7 @@
 """`--reproducible` on real llama.cpp: whatever drafts, the text is that of plain decoding, token by token.
 
+One thread decodes, and two where their sharing of the work matters: two that spin on shared cores wait for each other.
+
 With LOCALSPEC_REAL, a folder of real models, these are compared, too.
 """
 
@@ -39,14 +41,23 @@ def never() -> bool:
     return False
 
 
-def opened(target: Path, draft: Path | None, **settings: Any) -> LoadedPair:
-    wanted = LoadSettings(str(target), None if draft is None else str(draft), threads=2, reproducible=True, **settings)
+def opened(target: Path, draft: Path | None, threads: int = 1, **settings: Any) -> LoadedPair:
+    wanted = LoadSettings(
+        str(target), None if draft is None else str(draft), threads=threads, reproducible=True, **settings
+    )
     return pair.load_pair(wanted, never)[0]
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[LoadedPair]:
     made = opened(pair.TARGET, pair.DRAFT)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def two_threads() -> Iterator[LoadedPair]:
+    made = opened(pair.TARGET, pair.DRAFT, threads=2)
     yield made
     made.close()
 
@@ -73,7 +84,21 @@ def plain(request: Request) -> Request:
 def test_the_text_is_that_of_plain_decoding(
     session: LoadedPair, prompt: str, temperature: float, widest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Past 256 tokens too, where llama.cpp attends to a row alone in another way than to several."""
+    check_texts(session, prompt, temperature, widest, monkeypatch)
+
+
+@pytest.mark.parametrize(("prompt", "widest"), [(PROMPTS[0], 16), (PROMPTS[-1], 3)])
+def test_two_threads_change_nothing(
+    two_threads: LoadedPair, prompt: str, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past 256 tokens too, where they attend to a row alone in another way than to several."""
+    check_texts(two_threads, prompt, 0.8, widest, monkeypatch)
+
+
+def check_texts(
+    session: LoadedPair, prompt: str, temperature: float, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compare the text of each method with that of plain decoding, in passes of at most `widest` rows."""
     widths = session.widths
     assert len(widths) >= widest, "what the kernels of this machine give"
     session = replace(session, widths=widths[:widest])

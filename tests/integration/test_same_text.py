@@ -34,6 +34,7 @@ def drafting(draft: LlamaBackend, policy: Chain | Static, sampling: Sampling) ->
     return DraftModel(draft, Sampler(sampling), policy, lambda: False)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("prompt", OPENINGS[:2])
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", VERIFIERS)
@@ -62,6 +63,7 @@ def test_padded_passes(target: LlamaBackend, draft: LlamaBackend, shape: Shape, 
     pair.assert_same(target, OPENINGS[0], expected, got, GREEDY)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("widths", TREES)
 @pytest.mark.parametrize(
     ("name", "draw"),

@@ -94,6 +94,7 @@ def test_greedy(target: LlamaBackend, draft: LlamaBackend, greedy: pair.Run, spe
     pair.assert_same(target, OPENINGS[0], greedy, got, GREEDY)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("spelling", SHAPES)
 def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, seeded: pair.Run, spelling: str) -> None:
     """With a seed, the text is plain decoding's with that seed."""
@@ -102,6 +103,7 @@ def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, seede
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("spelling", SHAPES)
 @pytest.mark.parametrize("draw", [Draw.WITHOUT_REPLACEMENT, Draw.COUPLED])
 def test_every_row_sees_its_own_path(target: LlamaBackend, draft: LlamaBackend, spelling: str, draw: Draw) -> None:

@@ -311,7 +311,7 @@ def test_a_hostile_template_gives_way_in_time(name: str, monkeypatch: pytest.Mon
         monkeypatch.setattr(f"localspec.{module}.MAX_SECONDS", 0.5)
     started = time.monotonic()
     rendered = run(HOSTILE[name])
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 30  # seconds; without a limit, for ever
     assert rendered.text == run(CHATML).text
     (warning,) = rendered.warnings
     assert "cannot be used" in warning

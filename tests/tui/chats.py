@@ -26,7 +26,7 @@ from localspec.tui.worker_thread import WorkerThread
 from tests.cli.fakes import FakeWorker, committed
 
 NOON = 1_700_049_600.0  # 15 November 2023, 12:00 UTC
-TIMEOUT = 60.0  # seconds; far more than anything takes
+TIMEOUT = 120.0  # seconds; far more than anything takes
 WORDS = [
     "Once",
     "upon",

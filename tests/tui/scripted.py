@@ -26,7 +26,7 @@ from localspec.tui.widgets.message import Answered, Asked, Spoken
 from localspec.tui.worker_thread import WorkerThread
 from tests.cli.fakes import FakeWorker
 
-PATIENCE = 20.0  # seconds
+PATIENCE = 120.0  # seconds; far more than anything takes
 NOON = 1_700_049_600.0  # 15 November 2023, 12:00 UTC
 SETTINGS = LoadSettings("/models/target.gguf", "/models/draft.gguf", name="storyteller")
 

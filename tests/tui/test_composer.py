@@ -142,7 +142,7 @@ async def test_200_kb_in_one_line_leave_the_keyboard_quick() -> None:
         await pilot.press(*"abcdefgh")
         assert app.chat.composer.text == "[Pasted 200000 characters]abcdefgh"
         assert len(app.chat.composer.message) == 200_008
-        assert time.monotonic() - began < 10  # a text area that held it all would take as long for a few keys
+        assert time.monotonic() - began < 60  # a text area that held it all would take as long for a few keys
         await pilot.press("enter")
         await until(pilot, lambda: bool(worker.requests) and app.chat_state.answering is None)
         assert len(worker.requests[0].messages[0].content) == 200_008

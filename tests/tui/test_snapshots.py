@@ -1,4 +1,6 @@
-"""Pictures of every screen in three sizes, dark and light, as they were looked at and found right; and their contrast.
+"""Pictures of the screens as they were looked at and found right, and the contrast of all of them in every size.
+
+Every scene has a picture of the largest and the smallest size in the dark theme, four have one in the light theme too.
 
 After a change that is meant: `pytest tests/tui/test_snapshots.py --snapshot-update`, and look at the pictures.
 """
@@ -19,6 +21,8 @@ from tests.tui.scenes import ANSWER, SCENES, store
 from tests.tui.scripted import ScriptedWorker, made, opened, settled
 
 SIZES = ((120, 40), (80, 24), (60, 20))
+PICTURED = {"dark": SIZES[::2], "light": SIZES[:2]}
+LIGHT = ("answered", "inspected", "tuned", "chosen")  # the scenes with pictures in the light theme
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -42,5 +46,7 @@ async def test_the_picture_is_the_one_that_was_found_right(
             app.chat.show_figures()  # as they are once a second, also behind a question
             await settled(pilot)
             assert not weak_texts(app)
+            if (columns, rows) not in PICTURED[theme] or (theme == "light" and name not in LIGHT):
+                continue
             picture = app.export_screenshot(title=f"{name} {columns}x{rows} {theme}")
             assert picture == snapshot(name=f"{columns}x{rows}", extension_class=SVGImageSnapshotExtension)
