@@ -63,9 +63,9 @@ class LocalspecApp(App[int]):
         Binding("ctrl+f", "open('attach')", "attach a text file", show=False),
         Binding("ctrl+g", "editor", "write in $EDITOR", show=False),
         Binding("f12", "open('log')", "the engine's log", show=False),
-        Binding("ctrl+l", "redraw", "draw the screen anew", show=False),
+        Binding("ctrl+l", "redraw", "redraw", show=False),
         Binding("ctrl+c", "interrupt", "copy selection, stop, clear, quit", show=False, priority=True),
-        Binding("ctrl+d", "quit_if_empty", "quit, if nothing is written", show=False),
+        Binding("ctrl+d", "quit_if_empty", "quit, if the composer is empty", show=False),
         Binding("ctrl+q", "quit", "quit", show=False, priority=True),
     ]
 
@@ -161,7 +161,7 @@ class LocalspecApp(App[int]):
     def stop_job(self) -> None:
         """Stop the engine's job; that the engine had to be ended for it is said."""
         if self.engine.worker_thread.stop():
-            self.say("the engine did not stop and was ended; it loads again when it is wanted", is_wrong=True)
+            self.say("the engine did not stop and was ended; your next message starts it", is_wrong=True)
 
     def open(self, name: str) -> None:
         """Open a screen beside the chat."""
@@ -185,7 +185,7 @@ class LocalspecApp(App[int]):
             if download is None or download.is_over:
                 timer.stop()
             if download is not None and download.phase == "done":
-                self.say(sanitize(f"{download.ref} is here; Ctrl+O uses it"))
+                self.say(sanitize(f"{download.ref} is downloaded; Ctrl+O opens it"))
             elif download is not None and download.error is not None:
                 self.say(sanitize(f"{download.ref}: {download.error.message}"), is_wrong=True)
 
@@ -236,7 +236,7 @@ class LocalspecApp(App[int]):
         elif composer.text:
             if not turns.stop_editing():
                 composer.clear_sent()
-                self.say("cleared; Up brings it back")
+                self.say("Cleared · Up restores it")
         elif self.chat_state.attached:
             self.say(self.chat_state.detach())
             self.chat.show_attached()

@@ -65,11 +65,11 @@ class Places:
             try:
                 await asyncio.wrap_future(self._engine.state.writer.ask(write(name)))
             except LocalspecError as error:
-                self._host.say(f"{error.message}; try: {error.hint}", is_wrong=True)
+                self._host.say(f"{error.message}{error.advice}", is_wrong=True)
                 return
-            self._host.say(f"written to {typed_path(name)}")
+            self._host.say(f"saved to {typed_path(name)}")
 
-        hint = "Enter writes it; .md, .html or .json says how"
+        hint = "Enter saves · the ending .md, .html or .json sets the format"
         self._push(Ask("Export to", f"localspec-{conversation}.md", hint=hint), take)
 
     def _pairs(self) -> None:
@@ -122,7 +122,7 @@ class Places:
                 self._engine.state.set_system(text.strip())
 
         system = self._engine.state.messages.system or ""
-        self._push(AskText("System message, from the next answer on", system), take)
+        self._push(AskText("System message, from the next answer", system), take)
 
     def _attach(self) -> None:
         """Attach a text file to the next message."""
@@ -137,7 +137,7 @@ class Places:
         """Write the conversation to a file."""
         key = self._engine.state.messages.key
         if key is None:
-            self._host.say("nothing was said yet", is_wrong=True)
+            self._host.say("no messages yet", is_wrong=True)
         else:
             self.export(key)
 

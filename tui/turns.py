@@ -21,7 +21,7 @@ from localspec.ui import clipboard
 from localspec.ui.stats import Stats
 
 Result = TypeVar("Result")
-BUSY = "an answer is being written; Esc stops it"
+BUSY = "Still answering · Esc stops"
 
 
 class Turns:
@@ -169,7 +169,7 @@ class Turns:
         composer.clear_sent()
         composer.fill("" if asked is None else asked.text)
         composer.focus()
-        self._host.say("Enter sends it as another branch; Esc keeps the old one")
+        self._host.say("Enter sends it as a new branch · Esc cancels")
 
     def stop_editing(self) -> bool:
         """Go on with what was being written before a message was to be written anew; whether one was."""
@@ -184,7 +184,7 @@ class Turns:
     def emptied(self) -> None:
         """Give an edit up of which nothing is left: what is written next may be another question."""
         if not self._view.composer.text and self.stop_editing():
-            self._host.say("the old message stays; what you write now is a new one")
+            self._host.say("Edit cancelled; your text is now a new message")
 
     async def step(self, entry: Node, by: int) -> None:
         """Go to a branch beside this one."""
@@ -201,7 +201,7 @@ class Turns:
         if trace is not None and trace.passes:
             self._host.inspect(trace)
         else:
-            self._host.say("the passes of this answer were not kept: only its text was")
+            self._host.say("only the text of this answer was kept, not its passes")
 
     async def fork(self, entry: Node) -> None:
         """Go on in a copy of the conversation up to a message."""

@@ -29,16 +29,16 @@ def help_rows() -> list[tuple[str, str]]:
 async def show_stats(chat: Chat, _argument: str) -> None:
     """Show the figures of the last answer."""
     if chat.stats is None:
-        await chat.tell("nothing was answered yet")
+        await chat.tell("there is no answer yet")
     else:
         await chat.show(table(chat.stats).split("\n"))
 
 
-@command("/race", "answer the last message plainly, too: how much faster?", needs_rest=True)
+@command("/race", "answer the last message plainly too, and compare", needs_rest=True)
 async def race(chat: Chat, _argument: str) -> None:
     """Answer the last message plainly and with speculation."""
     if chat.state.messages.question() is None:
-        raise UsageError("there is nothing to answer in a race", hint="send a message first")
+        raise UsageError("there is no message to race", hint="send a message first")
     await chat.race()
 
 
@@ -48,16 +48,16 @@ async def toggle_tokens(chat: Chat, _argument: str) -> None:
     await chat.toggle_tokens()
 
 
-@command("/regen", "answer the last message again", needs_rest=True)
+@command("/regen", "regenerate the last answer", needs_rest=True)
 async def regenerate(chat: Chat, _argument: str) -> None:
     """Answer the last message again; the answer that it has stays, as another branch."""
     question = chat.state.messages.question()
     if question is None:
-        raise UsageError("there is nothing to answer again", hint="send a message first")
+        raise UsageError("there is no answer to regenerate", hint="send a message first")
     await chat.answer(chat.state.ask_again(question))
 
 
-@command("/restart", "start the engine anew", needs_rest=True)
+@command("/restart", "restart the engine", needs_rest=True)
 async def restart(chat: Chat, _argument: str) -> None:
     """Start the engine anew."""
     await chat.restart()

@@ -31,7 +31,7 @@ async def show_list(chat: Chat, argument: str) -> None:
     """List conversations with numbers for /resume; 0 is all, as for `localspec logs -n`."""
     n = whole(argument) if argument else N
     if n is None:
-        raise UsageError(f"{argument!r} is no number of conversations", hint="/list, /list 50, or /list 0 for all")
+        raise UsageError(f"{argument!r} is not a number of conversations", hint="/list, /list 50, or /list 0 for all")
     found = await chat.wait(chat.state.writer.ask(lambda store: store.conversations(n or -1)))
     _remember(chat, found)
     lines = rows(found, numbered=True, here=chat.state.messages.key)
@@ -42,19 +42,19 @@ async def show_list(chat: Chat, argument: str) -> None:
 async def search(chat: Chat, argument: str) -> None:
     """List the messages with all of these words, with numbers for /resume."""
     if not argument:
-        raise UsageError("there is nothing to search for", hint="/search WORDS")
+        raise UsageError("name the words to search for", hint="/search WORDS")
     found = await chat.wait(chat.state.writer.ask(lambda store: store.search(argument, N)))
     _remember(chat, [hit.conversation for hit in found])
-    await chat.show(hits(found, numbered=True) or ["  nothing was found"])
+    await chat.show(hits(found, numbered=True) or ["  no match"])
 
 
-@command("/resume [N|ID]", "go on with another conversation", screen="conversations", needs_rest=True)
+@command("/resume [N|ID]", "open another conversation", screen="conversations", needs_rest=True)
 async def resume(chat: Chat, argument: str) -> None:
     """Go on with another conversation; the pair stays."""
     if not argument:
         await show_list(chat, "")
         if chat.state.listed:
-            await chat.tell("/resume NUMBER goes on with one of them")
+            await chat.tell("/resume NUMBER opens one")
         return
     found = await _named(chat, argument)
     await open_conversation(chat, found.id)
@@ -81,7 +81,7 @@ async def fork_from(chat: Chat, entry: Node) -> None:
     await _restore(chat, made)
     chat.state.attached = attached
     await chat.moved("")
-    await chat.tell(f"a copy, {made}, goes on from here")
+    await chat.tell(f"this is now a copy, {made}")
 
 
 async def open_conversation(chat: Chat, key: str) -> None:
@@ -116,7 +116,7 @@ async def delete(chat: Chat, argument: str) -> None:
     if found.id == key:
         chat.state.begin()
         await chat.moved("")
-    await chat.tell(f"deleted {found.id}; /undelete brings it back")
+    await chat.tell(f"deleted {found.id}; /undelete restores it")
 
 
 @command("/undelete", "bring back the conversation that was deleted last", needs_rest=True)
@@ -126,7 +126,7 @@ async def undelete(chat: Chat, _argument: str) -> None:
     if chat.state.messages.key is None:
         await _restore(chat, found.id)
         await chat.moved("")
-    await chat.tell(f"{about(found)} is back")
+    await chat.tell(f"{about(found)} is restored")
 
 
 @command("/export FILE", "write this conversation for people: .md, .html, or .json with all branches", screen="export")

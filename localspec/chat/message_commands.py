@@ -38,11 +38,11 @@ async def undo(chat: Chat, _argument: str) -> None:
         await chat.tell("there is nothing to undo")
         return
     names = ", ".join(one_line(each.name) for each in question.attachments)
-    more = f"; {names} goes with your next message" if names else ""
-    await chat.moved(f"taken back: {short(question.text)} (/branch brings it back){more}", unsaid=question)
+    more = f"; attached {names} to your next message" if names else ""
+    await chat.moved(f"undone: {short(question.text)} (/branch restores it){more}", unsaid=question)
 
 
-@command("/branch [N]", "the ways this conversation took; go to one", needs_rest=True)
+@command("/branch [N]", "list the branches; with N, open one", needs_rest=True)
 async def branch(chat: Chat, argument: str) -> None:
     """Show how this conversation went, each way it took, or go to one of them."""
     messages = chat.state.messages
@@ -54,7 +54,7 @@ async def branch(chat: Chat, argument: str) -> None:
             f"{mark}{number:>3}. {_way(messages.path_to(end), here)}"
             for number, (mark, end) in enumerate(zip(marks, ends, strict=True), 1)
         ]
-        await chat.show(lines or ["  nothing was said yet"])
+        await chat.show(lines or ["  no messages yet"])
         return
     number = whole(argument) or 0
     if not 1 <= number <= len(ends):
@@ -88,7 +88,7 @@ async def copy(chat: Chat, argument: str) -> None:
         await chat.copy(answers[-number], "the answer")
 
 
-@command("/read FILE", "attach a text to the next message; none takes all back", screen="attach")
+@command("/read FILE", "attach a text to the next message; none removes all", screen="attach")
 async def read(chat: Chat, argument: str) -> None:
     """Attach a text file to the next message, or take back all that were attached."""
     if not argument:

@@ -73,7 +73,7 @@ class PairLoader:
         """Load the pair unless it is loaded; the result is whether it is. If not, the last event was Finished."""
         lost = self._worker.lost()
         if lost is not None:
-            yield Warned("engine", f"{lost.message}; it loads again")
+            yield Warned("engine", f"{lost.message}; the engine starts again")
         if self.has(settings):
             return True
         for event in self.load(settings, is_stopped):

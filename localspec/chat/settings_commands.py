@@ -41,7 +41,7 @@ async def change_k(chat: Chat, argument: str) -> None:
     await change(chat, f"k {argument}".rstrip())
 
 
-@command("/settings", "every setting, and where it comes from", screen="settings")
+@command("/settings", "all settings, with their origin", screen="settings")
 async def show_settings(chat: Chat, _argument: str) -> None:
     """Show all settings."""
     await change(chat, "")
@@ -66,7 +66,7 @@ async def change_model(chat: Chat, argument: str) -> None:
     await chat.tell(f"pair: {one_line(settings.name)}{'' if settings.draft else ', without a draft model'}")
 
 
-@command("/draft [NAME]", "let another model draft; none: no draft model", screen="pairs", needs_rest=True)
+@command("/draft [NAME]", "change the draft model; none: no draft model", screen="pairs", needs_rest=True)
 async def change_draft(chat: Chat, argument: str) -> None:
     """Let another model draft for the same target, or show the one that does."""
     if argument:

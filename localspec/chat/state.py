@@ -170,7 +170,7 @@ class ChatState:
     def detach(self) -> str:
         """Take back the attachments of the next message; return what to say of it."""
         self.attached = []
-        return "nothing goes with your next message but its words"
+        return "nothing is attached to your next message"
 
     def go_to(self, entry: Node | None) -> None:
         """Let the path end with `entry`, with None before the first message."""

@@ -39,7 +39,7 @@ _JSON = option("--json", "as_json", is_flag=True, section="Output", help="One JS
 @click.group(no_args_is_help=False, invoke_without_command=True)
 @click.pass_context
 def config(ctx: click.Context) -> int:
-    """Settings that outlast a command line, in config.toml.
+    """Settings that are kept in config.toml.
 
     A key is the long name of an option: temp, top-k, model. At the top of the file it is for every command that has
     the option; in a table of a command's name, [run] or [early-exit.tune], for that one, and here its key is run.temp.
@@ -53,7 +53,7 @@ def config(ctx: click.Context) -> int:
 
 @config.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[COMMAND]")
-@option("--origin", "has_origin", is_flag=True, section="Output", help="Where each value comes from.")
+@option("--origin", "has_origin", is_flag=True, section="Output", help="Show the origin of each value.")
 @_JSON
 def show(words: tuple[str, ...], has_origin: bool, as_json: bool) -> int:
     """Show the values in force: for all commands, or as COMMAND sees them.
@@ -77,10 +77,10 @@ def show(words: tuple[str, ...], has_origin: bool, as_json: bool) -> int:
 
 @config.command(cls=Command)
 @click.argument("key", shell_complete=_keys)
-@option("--origin", "has_origin", is_flag=True, section="Output", help="Where it comes from.")
+@option("--origin", "has_origin", is_flag=True, section="Output", help="Show its origin.")
 @_JSON
 def get(key: str, has_origin: bool, as_json: bool) -> int:
-    """Print the value of KEY that is in force, an empty line if there is none."""
+    """Print the value of KEY in force, or an empty line."""
     path = tuple(key.split("."))
     (setting,) = settings_of(path[:-1], [option_at(path)])
     if as_json:
@@ -116,7 +116,7 @@ def set_value(key: str, values: tuple[str, ...], as_json: bool) -> int:
 @click.argument("key", shell_complete=_keys)
 @_JSON
 def unset(key: str, as_json: bool) -> int:
-    """Take KEY out of config.toml. One that localspec does not know can be taken out too."""
+    """Remove KEY from config.toml, also an unknown one."""
     path: Key = tuple(key.split("."))
     if read_configuration().get(path) is None:
         near = difflib.get_close_matches(key, [".".join(one.path) for one in read_configuration().entries], n=1)
@@ -145,7 +145,7 @@ def edit(console: Console, /, as_json: bool) -> int:
     if as_json:
         write_json({"file": str(file)})
     elif not console.quiet:
-        console.say(f"{one_line(str(file))} is right" if os.path.exists(file) else "nothing was written", "dim")
+        console.say(f"{one_line(str(file))} has no errors" if os.path.exists(file) else "nothing was written", "dim")
     return 0
 
 

@@ -107,7 +107,7 @@ class LineChat:
     async def rewrite(self, asked: Node) -> str | None:
         """Let a person write a message anew in the editor of their choice."""
         if not is_terminal(sys.stdin):
-            raise UsageError("/edit needs the new words: nobody is at a terminal", hint="/edit WORDS")
+            raise UsageError("/edit needs the new words, since there is no terminal", hint="/edit WORDS")
         with left_to_it():
             return edited(asked.text, hint="set EDITOR, or /edit WORDS")
 
@@ -181,7 +181,7 @@ class LineChat:
             self._worker.close()
             if self.is_script:
                 raise
-            self.console.say("the engine was ended; it loads again with your next message", "dim")
+            self.console.say("the engine was ended; your next message starts it again", "dim")
         finally:
             self.tell_trouble()
 
@@ -209,7 +209,7 @@ class LineChat:
             self.stats = stats
         sink.finish(stats)
         if not stats.text and reason == "stop":
-            self.console.warn("the model had nothing to say; /regen asks it again")
+            self.console.warn("the answer is empty; /regen tries again")
         warn_if_full(stats, self.console)
         if self.has_stats:
             tell(stats, self.console)

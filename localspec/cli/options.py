@@ -159,7 +159,7 @@ def _model() -> list[Any]:
             shell_complete=pair_names,
             help="The draft model; 'auto' finds one, 'none' is none.",
         ),
-        add("-y", "--yes", is_flag=True, help="Download a model that is not here without asking."),
+        add("-y", "--yes", is_flag=True, help="Download missing models without a question."),
         add("--offline", is_flag=True, help="Download nothing."),
         *declared_options(LoadSettings, MODEL),
     ]
@@ -194,9 +194,9 @@ def _prompt() -> list[Any]:
 def _conversation() -> list[Any]:
     add = partial(option, section="Conversation (see: localspec logs)")
     return [
-        add("-c", "--continue", "is_continued", is_flag=True, help="Go on with the conversation used last."),
-        add("--session", metavar="ID", shell_complete=conversation_ids, help="Go on with this one."),
-        add("--save/--no-save", default=True, help="Keep what is said, or write nothing of it.  [default: save]"),
+        add("-c", "--continue", "is_continued", is_flag=True, help="Continue the conversation used last."),
+        add("--session", metavar="ID", shell_complete=conversation_ids, help="Continue this conversation."),
+        add("--save/--no-save", default=True, help="Keep the conversation, or write nothing.  [default: save]"),
     ]
 
 
@@ -241,12 +241,12 @@ def _color() -> Any:
         type=click.Choice(["auto", "always", "never"]),
         default="auto",
         section="Output",
-        help="Colour.  [default: auto, which also minds NO_COLOR]",
+        help="Colour.  [default: auto, which respects NO_COLOR]",
     )
 
 
 def _log_file() -> Any:
-    return option("--log-file", metavar="FILE", section="Output", help="Where llama.cpp's log goes, and tracebacks.")
+    return option("--log-file", metavar="FILE", section="Output", help="File for llama.cpp's log and tracebacks.")
 
 
 def short_reply_options(max_tokens: int) -> Callable[[F], F]:

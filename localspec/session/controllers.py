@@ -79,7 +79,7 @@ class PairController:
         """Write the profile down; say so, once, where that is impossible and something was to be kept."""
         if not self.profile.save() and (self._is_measured or self._auto is not None) and not self._has_warned:
             self._has_warned = True
-            yield events.Warned("profile", f"{self.profile.file.parent} cannot be written: measured anew every time")
+            yield events.Warned("profile", f"{self.profile.file.parent} cannot be written, so each run measures again")
 
     def forget(self) -> None:
         """Drop what was read of texts and measured beside them; what was learned of the pair stays."""

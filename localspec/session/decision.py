@@ -75,7 +75,7 @@ def decide(request: Request, pair: Pair) -> events.EventsThen[Decision]:
             raise
         pair.early_exit.give_up()
         without, derived = _fitted(request, pair), None
-        fitted = Fitted(without.axes, (*without.warnings, f"{error.message}; decoding goes without the early exit"))
+        fitted = Fitted(without.axes, (*without.warnings, f"{error.message}; decoding runs without the early exit"))
     if derived is None:
         return Decision(fitted.axes, fitted.warnings, pair.draft, is_derived=False, controllers=pair.controllers)
     controllers = derived.controllers if fitted.axes.is_guarded else pair.controllers

@@ -57,7 +57,7 @@ class EarlyExitDraft:
         try:
             draft = inspect_model(str(exits.path(paying)))
         except LocalspecError as error:
-            return (f"{error.message}; decoding goes without the early exit",)
+            return (f"{error.message}; decoding runs without the early exit",)
         if not fits_memory(self._settings, target, draft):
             return (NO_ROOM,)
         self._paying = paying

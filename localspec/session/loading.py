@@ -114,11 +114,11 @@ def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
     """Return a warning for each setting that will not bring what it promises."""
     doubts: tuple[str, ...] = ()
     if amx.is_broken():
-        doubts += (f"llama.cpp crashes with AMX here, so it goes without, which is slower; to mend it: {amx.REBUILD}",)
+        doubts += (f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {amx.REBUILD}",)
     if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:
         doubts += ("this build of llama.cpp has no GPU support, so --gpu does nothing: see localspec --version",)
     if settings.ctx is not None and settings.ctx > target.n_ctx_train:
-        doubts += (f"the model was made for {target.n_ctx_train} tokens: beyond them its text falls apart",)
+        doubts += (f"the model was made for {target.n_ctx_train} tokens; longer texts lose quality",)
     return doubts
 
 

@@ -249,7 +249,7 @@ def _doubts(
     """Return what a person should know of the plan."""
     doubts: tuple[str, ...] = ()
     if failed is not None:
-        doubts += (f"{failed.message}: placed again with less on the devices, {plan.target.tell(models.target)}",)
+        doubts += (f"{failed.message}: placed again, with less on the devices, {plan.target.tell(models.target)}",)
     if models.draft is not None and plan.draft is None:
         where = "" if settings.draft_gpu == "auto" else f" with --draft-gpu {settings.draft_gpu}"
         doubts += (f"there is no memory for the draft model{where}: decoding without it",)

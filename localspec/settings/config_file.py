@@ -113,7 +113,7 @@ def _text(file: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}", hint="mend its permissions") from None
+        raise UsageError(f"cannot read {file}: {error.strerror}", hint="correct its permissions") from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UsageError(f"{file}:{line}: this is not a text of UTF-8", hint="localspec config edit") from None

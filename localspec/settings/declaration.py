@@ -1,6 +1,6 @@
 """How a setting is declared: once, beside the field of the dataclass that holds it.
 
-    temperature: float = setting(0.8, "--temp", group=SAMPLING, low=0, help="Temperature; 0 takes the likeliest.")
+    temperature: float = setting(0.8, "--temp", group=SAMPLING, low=0, help="Temperature; 0 takes the likeliest token.")
 
 The option with its help, the key in config.toml, the check, /set and the field in the form of the chat follow from it.
 """

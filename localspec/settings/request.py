@@ -117,7 +117,7 @@ class LoadSettings:
     )
     reproducible: bool = setting(
         False, "--reproducible", group=MODEL,
-        help="The text of plain decoding, bit for bit, whatever drafts. The first load measures how.",
+        help="The text of plain decoding, bit for bit, with any method. The first load measures the possible widths.",
     )  # fmt: skip
     mmap: bool = setting(True, "--mmap", group=MODEL, help="Map the files or read them into memory.")
     mlock: bool = setting(False, "--mlock", group=MODEL, help="Keep the weights in RAM.")
@@ -136,7 +136,7 @@ class Sampling:
     """
 
     temperature: float = setting(
-        0.8, "--temp", aliases="--temperature", group=SAMPLING, low=0, help="Temperature; 0 takes the likeliest."
+        0.8, "--temp", aliases="--temperature", group=SAMPLING, low=0, help="Temperature; 0 takes the likeliest token."
     )
     top_k: int = setting(40, "--top-k", group=SAMPLING, low=0, high=COUNT, help="Keep the k likeliest tokens; 0: all.")
     top_p: float = setting(
@@ -145,7 +145,7 @@ class Sampling:
     )  # fmt: skip
     min_p: float = setting(
         0.05, "--min-p", group=SAMPLING, low=0, high=1,
-        help="Drop what is less likely than this times the likeliest; 0: nothing.",
+        help="Drop tokens less likely than this times the likeliest; 0: none.",
     )  # fmt: skip
     typical_p: float = setting(
         1.0, "--typical-p", group=SAMPLING, low=0, high=1, is_above=True, help="Locally typical sampling; 1: off."
@@ -175,7 +175,7 @@ class Sampling:
     )  # fmt: skip
     seed: int | None = setting(
         None, "--seed", group=SAMPLING, low=0, high=2**64 - 1, nothing="random",
-        help="Same seed, same text: exactly with --reproducible, else but for rounding.",
+        help="Same seed, same text: exactly with --reproducible, else except at ties.",
     )  # fmt: skip
 
     def check(self) -> None:
@@ -195,7 +195,9 @@ class Speculation:
         expected="a number of draft tokens", example="-k 4, or -k auto",
         help="Draft tokens per pass; 0: plain decoding.",
     )  # fmt: skip
-    length: str = setting("auto", "--length", group=SPECULATION, metavar="RULE", is_axis=True, help="How long it is.")
+    length: str = setting(
+        "auto", "--length", group=SPECULATION, metavar="RULE", is_axis=True, help="Length rule of the draft."
+    )
     verify: str = setting(
         "auto", "--verify", group=SPECULATION, metavar="RULE", is_axis=True, help="How the draft is verified."
     )
@@ -229,7 +231,7 @@ class Request:
     prompt: str | None = None
     max_tokens: int | None = setting(
         None, "--max-tokens -n", aliases="--predict", group=ANSWER, low=1, high=COUNT,
-        default_help="when the model does", help="Stop after N tokens.",
+        default_help="when the model stops", help="Stop after N tokens.",
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
         (), "--stop", group=ANSWER, metavar="TEXT", is_repeated=True, is_line=True, read=unescape, spell=repr,

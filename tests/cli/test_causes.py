@@ -278,13 +278,13 @@ VERDICTS: dict[str, tuple[Race, str]] = {
     ),
     "rounds that do not": (
         timed(0.8, 1.3), "whether speculation pays here is not decided: auto is 1.05x plain (median of 2 rounds, "
-        "0.80 to 1.30, at T=0.8, one prompt); localspec bench PAIR --methods plain,auto decides it; nothing was found",
+        "0.80 to 1.30, at T=0.8, one prompt); localspec bench PAIR --methods plain,auto decides it; no match",
     ),
     "rounds that hardly differ": (timed(0.99, 1.3), "speculation pays here: auto is 1.15x plain (median of 2 rounds"),
     "slow rounds": (timed(0.8, 0.9), "speculation does not pay here: auto is 0.85x plain (median of 2 rounds, 0.80 t"),
     "one round": (timed(1.5), "speculation pays here: auto is 1.50x plain (at T=0.8, one prompt)"),
     "nothing drafted": (
-        timed(1.05, drafted=0), "auto drafted nothing here, so there is no speedup; nothing was found bad",
+        timed(1.05, drafted=0), "auto drafted nothing here, so there is no speedup; no problem was found",
     ),
     "one round, a little off": (timed(1.05), "whether speculation pays here is not decided: auto is 1.05x plain (at T"),
     "nothing drafted, and slower": (timed(0.8, drafted=0), "auto drafted nothing here, so there is no speedup"),
@@ -302,9 +302,9 @@ def test_the_verdict_names_the_price_of_rows() -> None:
     assert verdict(timed(0.97), checks).endswith("; found bad: accepted; worth a look: rows")
     assert verdict(timed(1.5), checks).endswith("; found bad: accepted")
     noted = [replace(one, state="ok") if one.state == "bad" else one for one in checks]
-    assert verdict(timed(1.0), noted).endswith("; nothing was found bad; worth a look: rows")
+    assert verdict(timed(1.0), noted).endswith("; no problem was found; worth a look: rows")
     assert verdict(timed(1.5), noted).endswith("one prompt)")
-    assert verdict(timed(1.0), list(found(healthy()).values())).endswith("; nothing was found bad")
+    assert verdict(timed(1.0), list(found(healthy()).values())).endswith("; no problem was found")
 
 
 def test_without_a_draft_what_needs_one_is_said_to_be_missing() -> None:

@@ -114,7 +114,7 @@ def test_set_lists_everything(talk: Talk) -> None:
 
 
 def test_stats(talk: Talk) -> None:
-    assert "nothing was answered yet" in talk.say("/stats")
+    assert "there is no answer yet" in talk.say("/stats")
     shown = talk.say("go", "/stats")
     assert "accepted" in shown
     assert "by position" in shown

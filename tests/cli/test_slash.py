@@ -162,7 +162,7 @@ def test_searching(talk: Talk) -> None:
     assert shown[1].endswith("You: a needle")
     talk.say("/resume 1", "more")
     assert talk.sent[0] == ("user", "a needle")
-    assert "nothing was found" in talk.say("/search needle and thread")
+    assert "no match" in talk.say("/search needle and thread")
     talk.say("/search")
     assert "nothing to search for" in talk.errors
 

@@ -47,7 +47,7 @@ async def test_two_slashes_send_one() -> None:
 async def test_stats_and_the_list_of_settings() -> None:
     async with opened() as (pilot, app):
         await say(pilot, "/stats")
-        await until(pilot, lambda: "nothing was answered yet" in notes(app))
+        await until(pilot, lambda: "there is no answer yet" in notes(app))
         await ask(pilot, "go")
         await say(pilot, "/stats")
         await until(pilot, lambda: "by position" in notes(app))

@@ -142,7 +142,7 @@ async def test_keeping_writes_what_is_new_and_nothing_else() -> None:
     assert config_file().read_text() == '# mine\ntop-k = 30\ntemp = 0.3\nmin-p = 0.2\ntheme = "light"\n'
     assert origin == "config.toml:3"
     assert len(told) == 1
-    assert "min-p: the environment or the command line still wins" in told[0]
+    assert "min-p: the environment or the command line takes precedence" in told[0]
 
 
 def test_keeping_nothing_takes_a_value_out() -> None:

@@ -203,7 +203,7 @@ class ChatScreen(Screen[None]):
         cell = self.query_one("#cell", Static)
         if cell.display:
             cell.update(figures.cell(trace))
-        stopping = "stopping… Esc: by force" if thread.is_deaf else "stopping…"
+        stopping = "stopping… Esc again ends the engine" if thread.is_deaf else "stopping…"
         doing = stopping if thread.is_stopping else self._news.doing
         used = trace.stats.context_n if trace is not None else 0
         memory, name = resident(thread.worker.pid), state.settings.name or state.settings.target
@@ -270,9 +270,9 @@ class ChatScreen(Screen[None]):
         try:
             is_on = self._engine.state.switch_speculation()
         except LocalspecError as error:
-            self._host.say(f"{error.message}; try: {error.hint}", is_wrong=True)
+            self._host.say(f"{error.message}{error.advice}", is_wrong=True)
             return
-        self._host.say(f"speculation is {'on' if is_on else 'off'} from the next answer")
+        self._host.say(f"Speculation {'on' if is_on else 'off'}, starting with the next answer")
 
     @in_turn
     async def action_origins(self) -> None:

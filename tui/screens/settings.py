@@ -74,7 +74,7 @@ class SettingsScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """A line on what this is, the fields by group, and the help of the one that has the keyboard."""
-        yield Static(Content("settings · from the next answer on; Ctrl+S keeps them for good"), id="said")
+        yield Static(Content("Settings · apply from the next answer · Ctrl+S saves to config.toml"), id="said")
         with VerticalScroll(id="fields", can_focus=False):
             for group, names in self.form.names().items():
                 yield Static(group, classes="group", markup=False)
@@ -128,14 +128,14 @@ class SettingsScreen(Screen[None]):
         try:
             names = self.form.keep()
         except LocalspecError as error:
-            self._host.say(sanitize(f"{error.message}; try: {error.hint}"), is_wrong=True)
+            self._host.say(sanitize(f"{error.message}{error.advice}"), is_wrong=True)
             return
         for field in self.query(Field):
             self._tell(field)
         kept = ", ".join(names) or "nothing new"
         over = self.form.overruled(names)
-        more = f"; {', '.join(over)}: the environment or the command line still wins" if over else ""
-        self._host.say(sanitize(f"{kept}: kept in {config_file()}{more}"))
+        more = f"; {', '.join(over)}: the environment or the command line takes precedence" if over else ""
+        self._host.say(sanitize(f"{kept}: saved to {config_file()}{more}"))
 
     def action_reset(self) -> None:
         """Give the field that has the keyboard its default."""
@@ -166,7 +166,7 @@ class SettingsScreen(Screen[None]):
             try:
                 self.form.change(field.key, text)
             except LocalspecError as error:  # right by itself, but not with the others
-                field.problem = f"{error.message}; try: {error.hint}" if error.hint else error.message
+                field.problem = f"{error.message}{error.advice}" if error.hint else error.message
                 self._about(field)
         self._tell(field)
         return not field.problem

@@ -88,7 +88,7 @@ def verdict(raced: Race | None, found: list[Finding]) -> str:
     """Return what the race showed, what was found bad, and, where nothing is gained, what else may be why."""
     bad = ", ".join(one.name for one in found if one.state == "bad")
     noted = ", ".join(one.name for one in found if one.state == "note" and one.is_measured)
-    blamed = f"; found bad: {bad}" if bad else "; nothing was found bad"
+    blamed = f"; found bad: {bad}" if bad else "; no problem was found"
     noted = f"; worth a look: {noted}" if noted else ""
     if raced is not None and not raced.drafted:
         return f"auto drafted nothing here, so there is no speedup{blamed}{noted}"
