@@ -32,7 +32,7 @@ if hasattr(signal, "SIGHUP"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LEFT_OUT = pytest.StashKey[list[pytest.Item]]()
+KEPT, LEFT_OUT = pytest.StashKey[list[pytest.Item]](), pytest.StashKey[list[pytest.Item]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the cases that thinned tests skip by default; a case that is named on the command line is kept."""
     is_whole = config.getoption("--exhaustive") or any("[" in argument for argument in config.args)
     left = config.stash[LEFT_OUT] = [] if is_whole else [item for item in items if not is_kept(item)]
+    config.stash[KEPT] = [item for item in items if is_whole or is_kept(item)]
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if is_kept(item)]

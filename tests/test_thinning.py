@@ -6,14 +6,13 @@ from collections import defaultdict
 
 import pytest
 
-from tests.conftest import LEFT_OUT
+from tests.conftest import KEPT, LEFT_OUT
 
 
 def test_no_value_of_a_parameter_is_left_out(request: pytest.FixtureRequest) -> None:
     """Of all tests that were collected, whichever runs them."""
-    kept, wanted = (
-        places_of(items) for items in (request.session.items, [*request.session.items, *request.config.stash[LEFT_OUT]])
-    )
+    stash = request.config.stash
+    kept, wanted = places_of(stash[KEPT]), places_of([*stash[KEPT], *stash[LEFT_OUT]])
     assert [name for name, places in wanted.items() if places != kept[name]] == []
 
 

@@ -148,7 +148,7 @@ def test_status_on_the_terminal_text_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["loading", "generating"])
 def test_control_c_keeps_the_text_and_exits_130(when: str) -> None:
-    env = {"FAKE_PAUSE": "300", "FAKE_LOAD_PAUSE": "300" if when == "loading" else "0"}
+    env = {"FAKE_PAUSE": "300", "FAKE_LOAD_PAUSE": "3" if when == "loading" else "0"}
     terminal = Terminal(["run", "a"], env=env)
     terminal.wait_for(lambda: ("loading" if when == "loading" else "Once") in terminal.text)
     terminal.type("\x03")
