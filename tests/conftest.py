@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import defaultdict
 
 import pytest
 from hypothesis import settings
@@ -32,6 +33,7 @@ if hasattr(signal, "SIGHUP"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+Places = dict[tuple[str, str], dict[str, int]]  # by test and parameter; by value
 KEPT, LEFT_OUT = pytest.StashKey[list[pytest.Item]](), pytest.StashKey[list[pytest.Item]]()
 
 
@@ -42,25 +44,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the cases that thinned tests skip by default; a case that is named on the command line is kept."""
     is_whole = config.getoption("--exhaustive") or any("[" in argument for argument in config.args)
-    left = config.stash[LEFT_OUT] = [] if is_whole else [item for item in items if not is_kept(item)]
-    config.stash[KEPT] = [item for item in items if is_whole or is_kept(item)]
+    places = places_of(items)
+    left = [] if is_whole else [item for item in items if is_thinned_out(item, places)]
+    config.stash[LEFT_OUT], config.stash[KEPT] = left, [item for item in items if item not in set(left)]
     if left:
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if is_kept(item)]
+        items[:] = config.stash[KEPT]
 
 
-def is_kept(item: pytest.Item) -> bool:
-    """Whether the default run has this case: of thinned(n), those where the places of its values sum to 0 modulo n.
+def places_of(items: list[pytest.Item]) -> Places:
+    """Return, for each parameter of each thinned test, the places of its values in the order in which they come."""
+    found: Places = defaultdict(dict)
+    for item in items:
+        for name, value in parameters(item).items():
+            places = found[item.nodeid.partition("[")[0], name]
+            places.setdefault(value, len(places))
+    return found
+
+
+def parameters(item: pytest.Item) -> dict[str, str]:
+    """Return the values of a thinned test's case; of parameters that are listed together the first stands for all."""
+    if not isinstance(item, pytest.Function) or not item.get_closest_marker("thinned"):
+        return {}
+    values = {name: str(value) for name, value in item.callspec.params.items()}
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
+        first, *others = (name.strip() for name in names)
+        values[first] = " ".join([values[first], *(values.pop(other) for other in others)])
+    return values
+
+
+def is_thinned_out(item: pytest.Item, places: Places) -> bool:
+    """Whether the default run skips this case: thinned(n) keeps those where the places of the values sum to 0 modulo n.
 
     A sum, as in a Latin square, so that every value runs with every value of another parameter if a third parameter,
     or several together, have n places.
     """
-    marks = list(item.iter_markers("thinned"))
-    if not marks or not isinstance(item, pytest.Function):
-        return True
-    places = dict(item.callspec.indices)
-    for mark in item.iter_markers("parametrize"):
-        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
-        for name in names[1:]:
-            places.pop(name.strip(), None)  # values that are listed together have one place
-    return sum(places.values()) % marks[0].args[0] == 0
+    test = item.nodeid.partition("[")[0]
+    total = sum(places[test, name][value] for name, value in parameters(item).items())
+    mark = item.get_closest_marker("thinned")
+    return mark is not None and total % mark.args[0] != 0

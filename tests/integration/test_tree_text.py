@@ -94,7 +94,6 @@ def test_greedy(target: LlamaBackend, draft: LlamaBackend, greedy: pair.Run, spe
     pair.assert_same(target, OPENINGS[0], greedy, got, GREEDY)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("spelling", SHAPES)
 def test_coupled_at_temperature(target: LlamaBackend, draft: LlamaBackend, seeded: pair.Run, spelling: str) -> None:
     """With a seed, the text is plain decoding's with that seed."""
