@@ -110,7 +110,9 @@ def test_paths_in_backticks_are_there(path: Path) -> None:
     A file of an example, which stands alone above its code, is to be written by the reader.
     """
     missing = []
-    text = re.sub(r"^`[^`]+`[.:].*\n\n```python", "", path.read_text(encoding="utf-8"), flags=re.M)  # files of an example
+    text = re.sub(
+        r"^`[^`]+`[.:].*\n\n```python", "", path.read_text(encoding="utf-8"), flags=re.M
+    )  # files of an example
     for code in re.findall(r"`([^`\n]+)`", text):
         found = re.fullmatch(r"(?:\./)?([\w.-]+(?:/[\w.-]+)*)(/?)(?: .*)?", code)
         if found is None:

@@ -45,7 +45,7 @@ EXIT = ["--method", "early-exit"]
         ([*LOOKAHEAD, "-o", "W=16", "-o", "N=8"], ["139 nodes", "at most 127", "-o W=4 -o N=3"]),
         ([*LOOKAHEAD, "-k", "4"], ["sets its own size", "-k"]),
         ([*LOOKAHEAD, "--tree", "static:2"], ["chooses its own tree shape", "--tree"]),
-        (["--tree", "static:33"], ["33 leaves", "at most 32", "--tree static:4,2,2"]),
+        (["--tree", "static:33"], ["33 leaves", "the most is 32", "--tree static:4,2,2"]),
         (["--tree", "specinfer:6,6"], ["36 leaves", "--tree specinfer:4,2,2"]),
         (["--tree", "spectr:64,drafts=33"], ["drafts=33", "from 1 to 32"]),
         (["--tree", "eagle2:16,top=33"], ["top=33", "from 1 to 32"]),

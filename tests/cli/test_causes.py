@@ -278,7 +278,7 @@ VERDICTS: dict[str, tuple[Race, str]] = {
     ),
     "rounds that do not": (
         timed(0.8, 1.3), "whether speculation pays here is not decided: auto is 1.05x plain (median of 2 rounds, "
-        "0.80 to 1.30, at T=0.8, one prompt); localspec bench PAIR --methods plain,auto decides it; no match",
+        "0.80 to 1.30, at T=0.8, one prompt); localspec bench PAIR --methods plain,auto decides it; no problem",
     ),
     "rounds that hardly differ": (timed(0.99, 1.3), "speculation pays here: auto is 1.15x plain (median of 2 rounds"),
     "slow rounds": (timed(0.8, 0.9), "speculation does not pay here: auto is 0.85x plain (median of 2 rounds, 0.80 t"),

@@ -136,7 +136,7 @@ def test_regenerate_moves_a_fixed_seed_on(talk: Talk) -> None:
 
 def test_regenerate_and_undo_without_a_turn(talk: Talk) -> None:
     assert "nothing to undo" in talk.say("/regen", "/undo")
-    assert "nothing to answer again" in talk.errors
+    assert "there is no answer to regenerate" in talk.errors
 
 
 def test_undo_and_clear(talk: Talk) -> None:
@@ -226,7 +226,7 @@ def test_an_engine_that_died_idle_loads_again_and_answers(talk: Talk) -> None:
     talk.say("one")
     talk.worker.died_idle = WorkerDiedError("The engine was ended by SIGKILL while idle")
     assert talk.say("two") == f"You: two\nAssistant: {ANSWER}\n"
-    assert talk.errors == "localspec: warning: The engine was ended by SIGKILL while idle; it loads again\n"
+    assert talk.errors == "localspec: warning: The engine was ended by SIGKILL while idle; the engine starts again\n"
     assert talk.code == 0
     assert len(talk.worker.loads) == 2
     assert talk.sent == [("user", "one"), ("assistant", ANSWER), ("user", "two")]
@@ -427,7 +427,7 @@ def test_the_real_engine_may_die_between_two_messages() -> None:
     terminal.type("Go on\n")
     terminal.wait_for(lambda: ready(terminal, 3))
     assert "SIGKILL" in terminal.text
-    assert "while idle; it loads again" in "".join(terminal.lines)
+    assert "while idle; the engine starts again" in "".join(terminal.lines)
     assert terminal.text.count("Assistant: ") == 2
     terminal.type("\x04")
     assert terminal.wait() == 0

@@ -32,7 +32,7 @@ from localspec.settings.request import (
 )
 from localspec.tui.form import Form
 from localspec.ui.settings import changed, shown
-from tests.tui.chats import ScriptedEngine, chat_state_of
+from tests.tui.chats import ScriptedEngine, engine_of
 
 HOLDERS: tuple[type[Any], ...] = (LoadSettings, Sampling, Speculation, Request)
 EVERY = [(holder, each) for holder in HOLDERS for each in declared(holder)]
@@ -149,7 +149,7 @@ def test_a_chat_sets_it_by_each_of_its_names(each: Declaration) -> None:
 
 
 def test_the_form_has_every_setting_of_a_chat() -> None:
-    state = chat_state_of(ScriptedEngine())
+    state = engine_of(ScriptedEngine()).state
     form = Form.of(state, described(("chat",)), state.request)
     names = form.names()
     for holder, each in EVERY:

@@ -49,7 +49,7 @@ def test_an_answer_that_broke_off_is_kept_with_the_reason(talk: Talk) -> None:
 def test_an_empty_answer_is_said_and_is_none(talk: Talk) -> None:
     talk.worker.passes = [""]
     talk.say("one")
-    assert "nothing to say; /regen" in talk.errors
+    assert "the answer is empty; /regen" in talk.errors
     assert talk.said == ["one"]
 
 
@@ -92,7 +92,7 @@ def test_an_attachment_goes_with_the_edit(talk: Talk, tmp_path: Path) -> None:
 
 
 def test_branches_are_listed_and_gone_to(talk: Talk) -> None:
-    assert "nothing was said" in talk.say("/branch")
+    assert "no messages yet" in talk.say("/branch")
     talk.say("one", "two")
     talk.worker.passes = ["Other"]
     talk.say("/regen", "/edit two, better")
@@ -111,7 +111,7 @@ def test_branches_are_listed_and_gone_to(talk: Talk) -> None:
 
 def test_what_was_taken_back_is_a_branch(talk: Talk) -> None:
     talk.say("one", "two")
-    assert "taken back: two (/branch brings it back)" in talk.say("/undo")
+    assert "undone: two (/branch restores it)" in talk.say("/undo")
     assert "  1. from message 3 of 4: two" in talk.say("/branch")
     talk.say("/branch 1")
     assert talk.said == ["one", ANSWER, "two", ANSWER]
@@ -164,7 +164,7 @@ def test_searching(talk: Talk) -> None:
     assert talk.sent[0] == ("user", "a needle")
     assert "no match" in talk.say("/search needle and thread")
     talk.say("/search")
-    assert "nothing to search for" in talk.errors
+    assert "name the words to search for" in talk.errors
 
 
 def test_forking(talk: Talk) -> None:
@@ -244,7 +244,7 @@ def test_another_draft_drafts(talk: Talk) -> None:
 
 def test_a_race_keeps_nothing(talk: Talk) -> None:
     talk.say("/race")
-    assert "nothing to answer in a race" in talk.errors
+    assert "no message to race" in talk.errors
     shown = talk.say("one", "/race", "two")
     assert "tok/pass" in shown
     assert "draft-model" in shown

@@ -289,7 +289,7 @@ def test_search_wants_words_and_shows_where_they_stand(store: Store) -> None:
     assert hit.excerpt.endswith("…")
     assert "the needle here" in hit.excerpt
     assert hit.conversation.id == home
-    with pytest.raises(UsageError, match="nothing to search for"):
+    with pytest.raises(UsageError, match="name the words to search for"):
         store.search(" ")
 
 

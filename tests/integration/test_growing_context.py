@@ -34,7 +34,7 @@ def whole(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaBacken
 
 
 def size(backend: LlamaBackend) -> int:
-    return backend._room.size
+    return backend._growing.size
 
 
 @pytest.mark.parametrize("kv_type", ["f32", "f16"])
@@ -149,12 +149,12 @@ def test_threads_are_taken_along(model: Model) -> None:
     with LlamaBackend(model, replace(EXACT, threads=3, threads_batch=2)) as backend:
         backend.prefill(PREFIX * 3, never)
         assert size(backend) == 32
-        found = api.llama_n_threads(backend._room.context), api.llama_n_threads_batch(backend._room.context)
+        found = api.llama_n_threads(backend._growing.context), api.llama_n_threads_batch(backend._growing.context)
         assert found == (3, 2)
     with LlamaBackend(model, replace(EXACT, threads=None)) as backend:
         assert backend.threads == 1, "settled, for so small a model"
         backend.prefill(PREFIX * 3, never)
-        assert api.llama_n_threads(backend._room.context) == 1
+        assert api.llama_n_threads(backend._growing.context) == 1
 
 
 @pytest.mark.parametrize("what", ["memory", "llama.cpp", "state"])
@@ -163,7 +163,7 @@ def test_where_it_cannot_move_all_stays_as_it_was(
 ) -> None:
     backend.prefill(PREFIX, never)
     backend.extend([5, 6], [-1, 0])
-    context = backend._room.context
+    context = backend._growing.context
     with monkeypatch.context() as patch:
         if what == "memory":
             patch.setattr("localspec.backends.context.available_memory", lambda: 1000)
@@ -173,7 +173,7 @@ def test_where_it_cannot_move_all_stays_as_it_was(
             patch.setattr(api, "llama_state_set_data", lambda *arguments: 0)
         with pytest.raises(InternalError if what == "state" else ResourceError):
             backend.extend([7] * 8, list(range(1, 9)))
-    assert backend._room.context is context
+    assert backend._growing.context is context
     assert size(backend) == 16
     backend.check()
     backend.keep((0, 1))

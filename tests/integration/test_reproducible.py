@@ -215,7 +215,6 @@ def test_a_measurement_can_be_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path:
     with pytest.raises(Cancelled):
         list(loading)
     assert not list((tmp_path / "cache" / "profiles").glob("*"))
-    session.close()
 
 
 def test_a_length_beyond_what_is_exact_is_refused(session: LoadedPair) -> None:

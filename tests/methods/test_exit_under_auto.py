@@ -140,7 +140,7 @@ def test_one_that_is_damaged(exits: Exits) -> None:
     file = tune(exits, 1.3)
     file.write_bytes(file.read_bytes().replace(b"general.architecture", b"general.architectur_", 1))
     with session() as (opened, warnings):
-        assert any("goes without the early exit" in warning for warning in warnings)
+        assert any("runs without the early exit" in warning for warning in warnings)
         assert method(answer(opened, n=2)) == "plain"
 
 
@@ -155,7 +155,7 @@ def test_one_that_goes_while_nobody_looks(exits: Exits) -> None:
         assert method(told) == "plain"
         (warned,) = (event.message for event in told if isinstance(event, events.Warned))
         assert "cannot be kept" in warned
-        assert "goes without the early exit" in warned
+        assert "runs without the early exit" in warned
         assert not any(isinstance(event, events.Warned) for event in answer(opened, n=2)), "said once"
 
 

@@ -164,7 +164,8 @@ def test_every_combination(has_draft: bool, is_seeded: bool, monkeypatch: pytest
     monkeypatch.setattr("localspec.speculation.resolve.registered", lambda: METHODS)
     refused = 0
     for method, tree, verify, length, k in product(METHOD_NAMES, TREE_NAMES, VERIFY_NAMES, LENGTH_NAMES, (None, 0, 3)):
-        speculation, draft = Speculation(method, tree, length, k, verify), has_draft
+        speculation = Speculation(method=method, tree=tree, length=length, k=k, verify=verify)
+        draft = has_draft
         for _ in range(9):
             if legal(speculation, has_draft=draft):
                 break
