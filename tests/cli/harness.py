@@ -43,7 +43,8 @@ needs_pair = pytest.mark.skipif(not list(PAIR.glob("draft*.gguf")), reason="the 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this environment without what would change the output, plus `extra`."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOCALSPEC_", "NO_COLOR", "ACCESSIBLE", "FAKE_"))}
+    other = ("LOCALSPEC_", "NO_COLOR", "ACCESSIBLE", "FAKE_", "COLUMNS", "LINES")  # a worker of pytest-xdist has a size
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(other)}
     ours = {"LOCALSPEC_HOME": os.environ["LOCALSPEC_HOME"], "LOCALSPEC_NO_HISTORY": "1"}  # of this run of the tests
     return {**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **ours, **(extra or {})}
 

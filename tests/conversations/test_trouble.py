@@ -278,7 +278,7 @@ while True:
     while float(said.readline()) < 2.5:  # seconds since its first word
         pass
     process.send_signal(signal.SIGKILL)
-    killed = [float(line) for line in said if line.endswith(b"\n")][-1]
+    killed = max([2.5, *(float(line) for line in said if line.endswith(b"\n"))])
     process.wait(60)
     with Store.open(path) as store:
         (home,) = store.conversations()

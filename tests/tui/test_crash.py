@@ -109,7 +109,7 @@ async def test_escape_twice_leaves_the_engine_alone_and_a_deaf_one_is_ended_late
     async with opened(app=app) as (pilot, app):
         await say_until_held(pilot, worker, "go")
         await pilot.press("escape", "escape")
-        await until(pilot, lambda: "Esc: by force" in str(app.chat.query_one("TopBar").render()))
+        await until(pilot, lambda: "Esc again ends the engine" in str(app.chat.query_one("TopBar").render()))
         assert worker.n_closed == 0
         await pilot.press("escape")
         await until(pilot, lambda: worker.n_closed == 1)
