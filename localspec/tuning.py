@@ -29,7 +29,7 @@ EXPLORING = 0.005  # share of the time for drafts that do not pay, to see whethe
 # Measurements of plain decoding (schedule.py). [test_schedule]
 BASELINE = 3  # plain passes at the start of an answer, where the price of one is not known
 AGAIN = 64  # passes of an answer before two plain ones measure again
-EVERY = 128  # passes from then on between two plain ones
+EVERY = 128  # passes from then on before two plain ones measure again
 NEAR = 128  # tokens of context, or a quarter of them, within which a measured plain pass holds
 RECENT = 600.0  # seconds for which it holds
 

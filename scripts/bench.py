@@ -29,7 +29,7 @@ from localspec.engine.draft import Draw
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import Drafter, Verifier
 from localspec.engine.protocols import Shape as TreeShape
-from localspec.engine.randomness import SeededChooser
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods import resolve
 from localspec.methods.draft_model import DraftModel
@@ -96,7 +96,7 @@ def engine_for(
         rule,
         Fixed("drafter", TreeShape(k, k, 1), draw),
         Sampler(sampling),
-        SeededChooser(1),
+        SeededRandom(1),
         time.perf_counter,
         lambda: False,
     )
@@ -162,7 +162,7 @@ class BareLoop:
     """llama.cpp's own calls alone, on a context of its own: a token at a time, nothing sampled."""
 
     def __init__(self, backend: LlamaBackend) -> None:
-        self._context = backend._context
+        self._context = backend._growing.context
         self._position = backend.length
         self._batch = api.llama_batch_init(1, 0, 1)
 

@@ -1,7 +1,9 @@
-"""scripts/localspec --with: what it hands to pip, which is not run here, since a build takes minutes."""
+"""Scripts: what `--with` hands to pip, which is not run here, and that their imports exist."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import subprocess
 import tomllib
 from pathlib import Path
@@ -76,3 +78,12 @@ def test_a_build_that_fails_is_said_and_tried_again(tmp_path: Path) -> None:
 def test_what_is_installed_anew_is_what_is_needed() -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert BINDING in needed
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts").glob("*.py")), ids=lambda path: path.stem)
+def test_what_a_script_imports_of_localspec_exists(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("localspec"):
+            for alias in node.names:
+                if not hasattr(importlib.import_module(str(node.module)), alias.name):
+                    importlib.import_module(f"{node.module}.{alias.name}")

@@ -1,1 +1,1 @@
-"""Backends: one model and its cache behind the `Backend` protocol. Nothing else in localspec imports llama_cpp."""
+"""Backends: one model and its cache behind the `Backend` protocol. Only `models.early_exit` imports llama_cpp too."""

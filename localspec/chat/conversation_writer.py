@@ -101,7 +101,14 @@ class ConversationWriter:
 
     def ask(self, question: Callable[[Store], Result]) -> Future[Result]:
         """Ask the store something, after every change so far is written."""
-        return self._thread.submit(question, self._store)
+
+        def run() -> Result:
+            try:
+                return question(self._store)
+            finally:
+                self._note(self._store.trouble())
+
+        return self._thread.submit(run)
 
     def trouble(self) -> LocalspecError | None:
         """Return why nothing is saved any more, once."""
@@ -138,11 +145,15 @@ class ConversationWriter:
                 self._is_broken = True
                 message = f"the conversation is no longer saved: {type(error).__name__}: {error}"
                 trouble = InternalError(message, hint="/copy all, and report this")
-            if trouble is not None:
-                self._troubles.append(trouble)
-            self.is_saved = self._store.is_saved and not self._is_broken
+            self._note(trouble)
 
         self._thread.submit(run)
+
+    def _note(self, trouble: LocalspecError | None) -> None:
+        """Keep why a write failed, if it did, and whether the conversation is saved."""
+        if trouble is not None:
+            self._troubles.append(trouble)
+        self.is_saved = self._store.is_saved and not self._is_broken
 
 
 def _key(entry: Node) -> int:

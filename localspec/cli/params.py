@@ -1,7 +1,7 @@
 """How options are declared: in sections of the help text, with other programs' spellings, and where values come from.
 
 An option that is not on the command line is looked up in the environment, as LOCALSPEC_COMMAND_OPTION and then as
-LOCALSPEC_OPTION, and then in config.toml; see `configured`.
+LOCALSPEC_OPTION, and then in config.toml; see `option_sources`.
 """
 
 from __future__ import annotations

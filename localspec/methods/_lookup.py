@@ -60,16 +60,6 @@ class LookupDrafter(ABC):
         self._read(history.tokens)
         return self.grow(self._text, plan)
 
-    def unread(self, history: History) -> int:
-        """Return how many tokens of the text were not read yet, or have to be read again."""
-        self._settle(history.tokens)
-        return len(history.tokens) - len(self._text)
-
-    def read(self, history: History, most: int) -> None:
-        """Read at most `most` tokens more of the text."""
-        self._settle(history.tokens)
-        self._read(history.tokens[: len(self._text) + most])
-
     def observe(self, step: Step, rows: Rows) -> None:  # noqa: B027 - a drafter may learn nothing from a pass
         """Nothing to do: the next proposal reads the committed text."""
 

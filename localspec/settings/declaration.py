@@ -169,7 +169,7 @@ class Declaration:
 
     def require_range(self, value: float) -> None:
         """Raise UsageError for a number that is not within the limits."""
-        in_range = math.isfinite(value) and self.low <= value <= self.high
+        in_range = self.low <= value <= self.high and value not in (math.inf, -math.inf)
         if not in_range or (self.is_above and value == self.low):
             left = "more than" if self.is_above else "at least"
             right = "" if self.high >= 2**31 - 1 else f" and at most {self.high:g}"

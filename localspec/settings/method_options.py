@@ -56,7 +56,9 @@ class Option:
             value = self._parse(text)
         except ValueError:
             value = math.nan
-        in_range = isinstance(value, str | bool) or (math.isfinite(value) and self.low <= value <= self.high)
+        in_range = isinstance(value, str | bool) or (
+            self.low <= value <= self.high and value not in (math.inf, -math.inf)
+        )
         if not in_range or (self.choices and value not in self.choices):
             raise UsageError(
                 f"-o {self.name}={text} is out of range: {self.range}", hint=f"-o {self.name}={self.spelling}"

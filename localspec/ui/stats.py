@@ -251,7 +251,7 @@ class Stats:
         if not self.drafted:
             return None
         counts = (len(self._plain), self._timed.n)
-        if counts != self._compared[0]:  # faces ask for it several times between two passes
+        if counts != self._compared[0]:  # renderers ask for it several times between two passes
             plain = [one.plain_ms for one in self._plain]
             self._compared = (counts, compare(plain, self._timed, self._decoded))
         return self._compared[1]

@@ -34,7 +34,7 @@ RANGES = {  # option: field, values in range, values out of it
     "--frequency-penalty": ("frequency_penalty", [-2.0, 2.0], [-101.0, 101.0]),
     "--penalty-last-n": ("penalty_last_n", [-1, 0, 64], [-2]),
     "--draft-temp": ("draft_temperature", [None, 0.0, 2.0], [-1.0]),
-    "--seed": ("seed", [None, 0, 2**64 - 1], [-1, 2**64]),
+    "--seed": ("seed", [None, 0, 2**64 - 1], [-1, 2**64, 10**400]),
 }
 NEVER = [math.nan, math.inf, -math.inf]
 
