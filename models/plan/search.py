@@ -232,7 +232,8 @@ class Search:
         """Yield ways to put the target onto the machine: on the CPU, and each number of last layers on the devices.
 
         A device is filled from the head down, and what does not fit goes on to the next: the fastest first, of up to
-        three devices in every order, since which is fastest depends on the rows. With routed experts, also all layers
+        three devices in every order, since which is fastest depends on the rows. Two devices share the layers in every
+        way, since a device that takes all it can may leave the other too little. With routed experts, also all layers
         with the experts of the first so many kept in main memory.
         """
         yield ON_CPU
@@ -244,10 +245,10 @@ class Search:
             for experts in range(ledger.n + 1) if ledger.parts.n_experts else (0,):
                 counts = (ledger.n + 1,) if 0 < experts < ledger.n else range(1, ledger.n + 2)
                 for count in counts:
-                    layout = _fill(ledger, chosen, room, count, experts)
-                    if layout is not None and layout not in seen:
-                        seen.add(layout)
-                        yield layout
+                    for layout in _splits(ledger, chosen, room, count, experts):
+                        if layout not in seen:
+                            seen.add(layout)
+                            yield layout
 
     def _draft_layouts(self, context: ContextPlan, parts: Anatomy) -> list[Layout]:
         """Return where a draft may go: altogether in one place, or with as many layers on devices as are asked for.
@@ -290,6 +291,27 @@ def _fill(ledger: MemoryUse, chosen: Sequence[str], room: Mapping[str, int], cou
         if not left:
             return layout
     return None
+
+
+def _splits(
+    ledger: MemoryUse, chosen: Sequence[str], room: Mapping[str, int], count: int, experts: int
+) -> Iterator[Layout]:
+    """Yield ways to put the last `count` layers onto `chosen`: of two devices every split, else the filled one."""
+    if len(chosen) != 2:
+        layout = _fill(ledger, chosen, room, count, experts)
+        if layout is not None:
+            yield layout
+        return
+    first, second = chosen
+    for taken in range(_most(ledger, room[first], first, count, Layout((), (), experts)), 0, -1):
+        behind = Layout((first,), (taken,), experts)
+        left = count - taken
+        if not left:
+            yield behind
+        elif _most(ledger, room[second], second, left, behind) < left:
+            return  # with fewer on the first, the second would have to take still more
+        else:
+            yield Layout((second, *behind.devices), (left, *behind.counts), experts)
 
 
 def _most(ledger: MemoryUse, room: int, name: str, limit: int, behind: Layout) -> int:
