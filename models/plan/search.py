@@ -21,6 +21,7 @@ from localspec.tuning import DEFAULT_CTX, SMALLEST_CTX, TINY_WEIGHTS
 
 ACCEPTANCE = 0.7  # of a draft token, until somebody says better: an assumption, and called one wherever it shows
 MAX_PERMUTED = 3
+EVERY_SPLIT = 24  # layers: up to here each split is tried, which makes more memory never slower; 80 took 1.5 s
 _ANOTHER = ""  # a name that no device has
 
 
@@ -232,9 +233,9 @@ class Search:
         """Yield ways to put the target onto the machine: on the CPU, and each number of last layers on the devices.
 
         A device is filled from the head down, and what does not fit goes on to the next: the fastest first, of up to
-        three devices in every order, since which is fastest depends on the rows. Two devices share the layers in every
-        way, since a device that takes all it can may leave the other too little. With routed experts, also all layers
-        with the experts of the first so many kept in main memory.
+        three devices in every order, since which is fastest depends on the rows. Of a model of
+        few layers, two devices also share them in every way. With routed experts, also all layers with the experts of
+        the first so many kept in main memory.
         """
         yield ON_CPU
         ledger = self._ledger(context)
@@ -296,8 +297,8 @@ def _fill(ledger: MemoryUse, chosen: Sequence[str], room: Mapping[str, int], cou
 def _splits(
     ledger: MemoryUse, chosen: Sequence[str], room: Mapping[str, int], count: int, experts: int
 ) -> Iterator[Layout]:
-    """Yield ways to put the last `count` layers onto `chosen`: of two devices every split, else the filled one."""
-    if len(chosen) != 2:
+    """Yield ways to put the last `count` layers onto `chosen`: the first filled, or of two devices every split."""
+    if len(chosen) != 2 or ledger.n > EVERY_SPLIT:
         layout = _fill(ledger, chosen, room, count, experts)
         if layout is not None:
             yield layout
