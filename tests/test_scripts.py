@@ -6,6 +6,7 @@ import ast
 import importlib
 import subprocess
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,10 @@ def test_what_is_installed_anew_is_what_is_needed() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "scripts").glob("*.py")), ids=lambda path: path.stem)
 def test_what_a_script_imports_of_localspec_exists(path: Path) -> None:
+    missing = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("localspec"):
-            for alias in node.names:
-                if not hasattr(importlib.import_module(str(node.module)), alias.name):
-                    importlib.import_module(f"{node.module}.{alias.name}")
+            module = importlib.import_module(str(node.module))
+            names = [f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)]
+            missing += [name for name in names if find_spec(name) is None]
+    assert not missing

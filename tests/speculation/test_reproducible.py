@@ -124,10 +124,12 @@ class Greedy:
     ],
 )
 def test_no_pass_is_wider_than_allowed(plan: Plan, widths: list[int]) -> None:
-    inner, nobody = Greedy(plan), Any
+    inner = Greedy(plan)
+    nobody: Any = None
+    step: Any = "step"
     narrow = Narrow(inner, 3)
-    found = narrow.plan(nobody, DraftBudget(20, 30))  # type: ignore[arg-type]
+    found = narrow.plan(nobody, DraftBudget(20, 30))
     assert inner.budgets == [DraftBudget(20, 2)]
     assert [found.width(n) for n in range(found.max_nodes + 1)] == widths
-    narrow.observe("step", 1.0)  # type: ignore[arg-type]
+    narrow.observe(step, 1.0)
     assert inner.steps == [("step", 1.0)]
