@@ -8,6 +8,7 @@ EPS = 0.02  # share of the time that drafting may lose
 HEAD_START = 1.0  # plain passes that an answer may lose from its first pass on
 READING = 0.15  # share of the time in which the target read the prompt that drafts may lose too [test_short_answers]
 STAKE = 0.5  # share of what neither the prompt nor past gain gave that an exploring draft may cost
+PLANNING = 0.01  # share of the time that looking for drafts may take while none pays [test_a_fast_target]
 CREDIT = 200.0  # plain passes of past gain that may be lost again before drafting stops
 
 # Prices (prices.py, timing.py). [test_prices, test_disturbed]
@@ -17,13 +18,13 @@ NEW = 0.2  # weight of the newest pass in the price of its width
 DOUBT = 1.15  # times the known price: what a pass may cost before it is begun
 PADDING = 6  # rows that may be added to a pass where more rows cost less
 PADDED = 0.95  # of the price without them: less is noise
-SHORT = 0.002  # seconds of a plain pass: below, neither padding nor looking for copies gains what it costs
+SHORT = 0.002  # seconds of a plain pass: below, padding does not gain what it costs
 BUDGET = 1.0  # seconds of the first measurement of a pair: on two cores it shows 16 rows of a 1.5B [copies.py, cold]
 
 # The value of a draft (value.py, auto.py). [the worlds of test_auto]
 DISCOUNT = 0.97  # weight of past passes in the rate of tokens, a pass later
 WORTH = 0.1  # weight of the newest draft in what drafts are worth
-HORIZON = 64.0  # passes in which what the draft model must read first has to be won back [test_short_answers]
+HORIZON = 64  # passes in which a draft model's reading, or a change of width, is won back [test_short_answers]
 EXPLORING = 0.005  # share of the time for drafts that do not pay, to see whether they do by now
 
 # Measurements of plain decoding (schedule.py). [test_schedule]

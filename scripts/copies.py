@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from localspec.bench.suites import choose, load_suite
-from localspec.control.auto import MOST_DRAFTED, Auto, Copies
+from localspec.control.auto import Auto
+from localspec.control.candidates import MOST_DRAFTED, Copies
 from localspec.control.prices import Prices
 from localspec.control.schedule import Probing
 from localspec.engine import events

@@ -5,6 +5,9 @@ that was learned of pairs is kept in a folder of the run's own, and not in the c
 
 A test marked `thinned(n)` runs one case in n, `--exhaustive` runs all of them.
 
+No test uses a GPU of NVIDIA or AMD: many compare rows bit for bit, which holds for a processor's kernels alone.
+LOCALSPEC_TEST_GPU=1 leaves GPUs visible.
+
 Programs under test heed SIGHUP and SIGINT, also where nohup or the background of a shell made the tests ignore both.
 """
 
@@ -27,6 +30,9 @@ settings.load_profile("fuzz" if os.environ.get("LOCALSPEC_FUZZ") else "repeatabl
 if "LOCALSPEC_HOME" not in os.environ:
     os.environ["LOCALSPEC_HOME"] = tempfile.mkdtemp(prefix="localspec-tests-")
     atexit.register(shutil.rmtree, os.environ["LOCALSPEC_HOME"], ignore_errors=True)
+
+if not os.environ.get("LOCALSPEC_TEST_GPU"):
+    os.environ |= dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"), "")
 
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -41,6 +41,7 @@ __all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Pr
 SLOW = 1.0  # seconds of a pass: a stop must not wait for the end of such a one
 SHORT = 2  # tokens: what a drafter catches up with between passes
 EARLY = 256  # cells: attention is computed over as many at a time, and what an empty context costs holds up to there
+GPU_SETTLES = 2  # passes: CUDA launches the first of a width kernel by kernel, records the second, replays the others
 AHEAD = 8  # positions that a lone token finds free: see `_make_room`
 OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
 NO_CALLBACK = api.ggml_abort_callback()
@@ -51,8 +52,8 @@ class LlamaBackend:
 
     `evaluated` counts the tokens decoded so far, `kv_bytes` is the size of the cache at its full length. `decode_rows`
     is how many rows a pass of one token has, early in a context: more than one where somebody measured that those take
-    less time. `cancel` is asked within passes where those take long: any of them then raises Cancelled, and the cache
-    holds what it held.
+    less time. `reads_singly`: two tokens that were missed are read in two passes, likewise. `cancel` is asked within
+    passes where those take long: any of them then raises Cancelled, and the cache holds what it held.
     """
 
     def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
@@ -60,6 +61,7 @@ class LlamaBackend:
         self.options = with_attention(model, options or model.options)
         self.evaluated = 0
         self.decode_rows = 1
+        self.reads_singly = False
         self.cancel: Cancel = not_cancelled
         self._took = 0.0  # seconds of the last decode
         self.kv_bytes = kv_bytes(model, self.options)
@@ -90,6 +92,7 @@ class LlamaBackend:
             n_ctx=self._n_ctx,
             n_vocab=model.n_vocab,
             devices=model.device_names,
+            settles=1 if set(model.device_names) <= {"CPU"} else GPU_SETTLES,
         )
 
     @property
@@ -235,11 +238,12 @@ class LlamaBackend:
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
         is_long = len(tokens) - self._cells.length > SHORT
+        most = 1 if self.reads_singly and not is_long else self._n_batch
         n = 0
         while (start := self._cells.length) < len(tokens):
             if cancel():
                 raise Cancelled
-            chunk = np.asarray(tokens[start : start + self._n_batch], np.int32)
+            chunk = np.asarray(tokens[start : start + most], np.int32)
             n = len(chunk)
             self._batch.fill_chain(chunk, start, last_only=True)
             self._decode(n, cancel=cancel if is_long else None)

@@ -1,9 +1,11 @@
 """The loss account: how much slower than plain decoding an answer may be at any moment.
 
-A pass is charged what it took beyond the plain passes it replaced, a plain pass what planning it took. A draft is begun
-only if the account can bear that all of it is rejected. As far as the price of a plain pass is right,
+A pass is charged what it took beyond the plain passes it replaced, a plain pass what planning it took. Where a change
+of width is dear (CUDA), the plain passes after a draft are charged what they took. A draft is begun only if the account
+can bear that all of it is rejected. As far as the price of a plain pass is right,
 
-    elapsed <= (plain + L0) / (1 - EPS),   L0 = HEAD_START + READING x the plain passes in which the prompt was read
+    elapsed <= (plain + L0) / (1 - EPS)
+    L0 = HEAD_START + two changes of width + READING x the plain passes in which the prompt was read
 
 Everything is counted in plain passes at their price of the moment. In seconds, a loss made while another program took
 the processor would be too many tokens once that program ends.
@@ -26,6 +28,7 @@ class LossAccount:
         self.loss = 0.0
         self.elapsed = 0.0
         self.reading = 0.0  # plain passes that the reading of the prompt allows
+        self.change = 0.0  # plain passes that changing the width for two passes takes
         self.overdrawn = -math.inf
 
     @property
@@ -36,7 +39,7 @@ class LossAccount:
     @property
     def own(self) -> float:
         """Plain passes of the allowance that neither the prompt nor past gain gave."""
-        return EPS * self.elapsed + HEAD_START
+        return EPS * self.elapsed + HEAD_START + self.change
 
     @property
     def stake(self) -> float:

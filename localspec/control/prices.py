@@ -50,16 +50,27 @@ class Prices:
     """Seconds of the target's passes by rows, of a draft token, and of reading one token into the draft model.
 
     `rows` are seconds measured just now in an empty context, 1 among them or nothing; `decode_rows` is how many rows a
-    pass of one token has early in a context, and `rows[1]` its seconds. `calibrated` is when somebody asked for a
-    measurement, in seconds since 1970.
+    pass of one token has early in a context, and `rows[1]` its seconds. `width` is that of the last pass;
+    until it `is_steady`, a pass costs `change` seconds more. `reads_singly`: the draft model reads two tokens faster in
+    two passes. `calibrated` is when somebody asked for a measurement, in seconds since 1970.
     """
 
     def __init__(
-        self, rows: Mapping[int, float] | None = None, draft: float = 0.0, read: float = 0.0, decode_rows: int = 1
+        self,
+        rows: Mapping[int, float] | None = None,
+        draft: float = 0.0,
+        read: float = 0.0,
+        decode_rows: int = 1,
+        *,
+        change: float = 0.0,
+        reads_singly: bool = False,
     ) -> None:
         self.draft = Average(draft, draft > 0.0)
         self.read = Average(read, read > 0.0)
         self.decode_rows = decode_rows
+        self.change = change
+        self.width, self.is_steady = 1, True
+        self.reads_singly = reads_singly
         self.calibrated = 0.0
         self._ratios: dict[int, Average] = {}
         self._known: list[int] = []
@@ -103,6 +114,10 @@ class Prices:
 
     def beyond(self, n: int) -> NDArray[np.float64]:
         """Return the seconds beyond a plain pass of passes that verify 1 to `n` tokens, padded where that gains."""
+        return self._changed_to(self.steady(n))
+
+    def steady(self, n: int) -> NDArray[np.float64]:
+        """Return the same without the change of width: what passes of one width cost, one after the other."""
         return self.plain * (self._table[1][2 : n + 2] - 1.0)
 
     @property
@@ -116,14 +131,28 @@ class Prices:
 
     def worst(self, n: int) -> NDArray[np.float64]:
         """Return the seconds beyond a plain pass that such passes may cost before they are begun."""
-        return self.plain * (DOUBT * self._table[1][2 : n + 2] - 1.0)
+        return self._changed_to(self.plain * (DOUBT * self._table[1][2 : n + 2] - 1.0), DOUBT)
 
     def padded(self, rows: int) -> int:
         """Return how many rows a pass of `rows` should have: as many, or a few more where those cost less."""
         full, cheapest = self._table
+        can_keep = self.change and self.is_steady and 1 < rows <= self.width
+        if can_keep and self.plain * (full[self.width] - cheapest[rows]) <= self.change:
+            return self.width
         if rows <= 1 or cheapest[rows] == full[rows]:
             return rows
         return min((n for n in self._known if rows < n <= rows + PADDING), key=lambda n: float(full[n]))
+
+    def _changed_to(self, beyond: NDArray[np.float64], doubt: float = 1.0) -> NDArray[np.float64]:
+        """Add the change of width to seconds of passes that verify 1, 2, ... tokens; as wide as the last is free."""
+        if not self.change:
+            return beyond
+        changed = beyond + self.change
+        if not self.is_steady:
+            return changed
+        kept = self.plain * (doubt * self.ratio(self.width) - 1.0)
+        changed[: self.width - 1] = np.minimum(changed[: self.width - 1], kept)
+        return changed
 
     @cached_property
     def _table(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -185,6 +214,8 @@ class Prices:
             "draft": self.draft.value,
             "read": self.read.value,
             "lone": self.decode_rows,
+            "change": self.change,
+            "singly": self.reads_singly,
             "calibrated": self.calibrated,
         }
         return {"rows": rows, **one}
@@ -197,7 +228,8 @@ class Prices:
         are_rows = min(rows, default=0) == 1 and max(rows) <= MOST and all(rows.values())
         if not are_rows or not isinstance(decode_rows, int) or not 1 <= decode_rows <= 1 + PADDING:
             raise ValueError("not the prices of a machine")
-        prices = Prices(rows, _seconds(wire["draft"]), _seconds(wire["read"]), decode_rows)
+        draft, read, change = (_seconds(wire[key]) for key in ("draft", "read", "change"))
+        prices = Prices(rows, draft, read, decode_rows, change=change, reads_singly=wire["singly"] is True)
         prices.calibrated = _seconds(wire["calibrated"])
         return prices
 

@@ -19,7 +19,7 @@ from localspec.control.prices import Prices
 from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
 
-VERSION = 7
+VERSION = 8
 ENDS = 1 << 20  # bytes of a model file that identify it, from its start and from its end
 
 
@@ -73,6 +73,7 @@ class Profile:
         else:
             self.prices.renew(found.measured())
             self.prices.draft, self.prices.read, self.prices.decode_rows = found.draft, found.read, found.decode_rows
+            self.prices.change, self.prices.reads_singly = found.change, found.reads_singly
             self.prices.calibrated = found.calibrated or self.prices.calibrated
 
     def told(self) -> dict[str, Any]:

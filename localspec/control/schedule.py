@@ -13,26 +13,30 @@ from localspec.tuning import AGAIN, BASELINE, EVERY, NEAR, RECENT
 class Probing:
     """Another controller's plans, with plain passes early, unless the baseline `is_known`, and then every so often.
 
-    A plain pass that follows a plain one measures plain decoding: after a pass of another width llama.cpp lays its
-    graph out anew. Such a plan says so (`is_probe`). `acceptance`, if there is one, learns from all passes, and
-    policies of trees go by it.
+    A plain pass measures plain decoding after `settles` other plain ones: until then llama.cpp lays its graph out anew,
+    or a GPU's driver records it. Such a plan says so (`is_probe`). `acceptance`, if there is one, learns from all
+    passes, and policies of trees go by it.
     """
 
-    def __init__(self, inner: Controller, acceptance: Acceptance | None = None, *, is_known: bool = False) -> None:
+    def __init__(
+        self, inner: Controller, acceptance: Acceptance | None = None, *, settles: int = 1, is_known: bool = False
+    ) -> None:
         self._inner = inner
         self._acceptance = acceptance
-        self._early = 0 if is_known else BASELINE
+        self._settles = settles
+        self._early = 0 if is_known else BASELINE + settles - 1
         self._passes = 0
-        self._follows_plain = False
+        self._plain = 0  # passes, one after the other, up to the last
 
     def plan(self, history: History, budget: DraftBudget) -> Plan:
         """Return the inner plan, emptied when a measurement is due."""
-        passes = self._passes
-        is_due = passes < self._early or passes - AGAIN in (0, 1) or (passes >= EVERY and passes % EVERY < 2)
+        passes, settles = self._passes, self._settles
+        is_again = 0 <= passes - AGAIN <= settles or (passes >= EVERY and passes % EVERY <= settles)
+        is_due = passes < self._early or is_again
         plan = self._inner.plan(history, DraftBudget(0, 0) if is_due else budget)
         if is_due:
             plan = replace(plan, max_nodes=0, max_depth=0, why="measures plain decoding")
-        if plan.max_nodes == 0 and self._follows_plain:
+        if plan.max_nodes == 0 and self._plain >= settles:
             plan = replace(plan, is_probe=True)
         return plan if self._acceptance is None else replace(plan, learned=self._acceptance)
 
@@ -41,7 +45,7 @@ class Probing:
         if self._acceptance is not None:
             self._acceptance.observe(step)
         self._passes += 1
-        self._follows_plain = len(step.draft) == 0 and not step.drafter
+        self._plain = self._plain + 1 if len(step.draft) == 0 and not step.drafter else 0
         self._inner.observe(step, seconds)
 
 

@@ -7,7 +7,7 @@ counts. A time budget ends the rounds; what it leaves out is added at later load
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ FIRST = (1, 4, 16, 2, 8, 3, 5, 6, 7, 32, 64)  # rows that show the staircase wit
 ORDER = (*FIRST, *(rows for rows in SIZES if rows not in FIRST))
 NARROW = 9  # rows: widths up to here are worth the budget of a later load
 ROUNDS = 20  # beyond, nothing new is learned
+CHANGES = 3  # changes of width that are timed; the middle one counts
 SHARES = {"empty": 0.5, "deep": 0.25, "draft": 0.15, "deep draft": 0.1}  # of the budget of a survey
 DRAFT_SIZES = (1, 2, 4, 8, READ)  # levels of a tree are passes of several rows, reading the prompt one of many
 DEEPEST = 2048  # tokens: with more, only reading them takes longer
@@ -41,17 +42,18 @@ class Timed(Backend, Protocol):
 
 
 def time_widths(
-    take: Callable[[int], float], sizes: Sequence[int], budget: float, clock: Clock, cancel: Cancel, least: int = 1
+    model: Timed, sizes: Sequence[int], budget: float, clock: Clock, cancel: Cancel, least: int = 1
 ) -> Timing:
     """Return the fastest seconds by rows, yielding the share of the budget that is spent.
 
     The `least` first sizes are taken whatever the budget. Raises Cancelled between passes.
     """
+    settles = model.capabilities.settles
 
     def taken(rows: int) -> float:
         if cancel():
             raise Cancelled
-        return take(rows)
+        return model.time_rows(rows)
 
     if sizes:
         taken(sizes[0])  # the very first pass may read the weights from the disk
@@ -59,28 +61,49 @@ def time_widths(
     for number in range(ROUNDS):
         for i, rows in enumerate(sizes):
             spent = clock() - began
-            expected = 2 * found.get(rows, max(found.values(), default=0.0))
+            expected = (1 + settles) * found.get(rows, max(found.values(), default=0.0))
             if len(found) >= least and spent + expected > budget:
                 return found
-            taken(rows)  # the first pass of a width lays the graph out anew
+            for _ in range(settles):
+                taken(rows)  # the first pass of a width lays the graph out anew
             found[rows] = min(taken(rows), found.get(rows, math.inf))
             yield min(1.0, max(spent / max(budget, 1e-9), (number * len(sizes) + i) / (ROUNDS * len(sizes))))
     return found
 
 
+def time_change(model: Timed, times: Mapping[int, float], cancel: Cancel) -> float:
+    """Return the seconds that a lone pass of another width costs beyond the steady times of it and the plain passes.
+
+    0 where the time is steady from the second pass on. Raises Cancelled.
+    """
+    settles, rows = model.capabilities.settles, max((n for n in times if 1 < n <= NARROW), default=1)
+    if settles == 1 or rows == 1:
+        return 0.0
+    found = []
+    for _ in range(CHANGES):
+        if cancel():
+            raise Cancelled
+        for _ in range(1 + settles):
+            model.time_rows(1)
+        wide = model.time_rows(rows) - times[rows]
+        found.append(wide + sum(model.time_rows(1) - times[1] for _ in range(settles)))
+    return max(sorted(found)[CHANGES // 2], 0.0)
+
+
 def first_prices(target: Timed, draft: Timed | None, clock: Clock, cancel: Cancel, budget: float = BUDGET) -> Prices:
     """Return what passes cost. Both caches are empty, and have room for the widest."""
-    times = _result(time_widths(target.time_rows, _possible(target, ORDER), budget, clock, cancel, WIDTHS))
-    drafts = None
+    times = _result(time_widths(target, _possible(target, ORDER), budget, clock, cancel, WIDTHS))
+    found, drafts = ModelTimes(times, change=time_change(target, times, cancel)), None
     if draft is not None:
-        drafts = _result(time_widths(draft.time_rows, (1, READ), budget / 5, clock, cancel, WIDTHS))
-    return prices_of(times, drafts)
+        times = _result(time_widths(draft, (1, READ, 2), budget / 5, clock, cancel, WIDTHS))
+        drafts = ModelTimes(times, change=time_change(draft, times, cancel))
+    return prices_of(found, drafts)
 
 
 def add_prices(target: Timed, prices: Prices, clock: Clock, cancel: Cancel, budget: float = BUDGET) -> None:
     """Add widths that are missing to `prices`. The cache is empty."""
     missing = [rows for rows in _possible(target, ORDER) if rows not in prices.measured()]
-    prices.renew(_result(time_widths(target.time_rows, [1, *missing], budget, clock, cancel)))
+    prices.renew(_result(time_widths(target, [1, *missing], budget, clock, cancel)))
 
 
 def misses_widths(prices: Prices, budget: float = BUDGET) -> bool:
@@ -89,13 +112,6 @@ def misses_widths(prices: Prices, budget: float = BUDGET) -> bool:
     if len(known) < WIDTHS:
         return True
     return 4 * known[1] <= budget and any(rows not in known for rows in SIZES if rows <= NARROW)
-
-
-def prices_of(target: dict[int, float], draft: dict[int, float] | None) -> Prices:
-    """Return prices made of seconds by rows, measured in empty contexts."""
-    decode_rows = best_decode_rows(target)
-    one, read = (0.0, 0.0) if draft is None else (draft[1], draft.get(READ, READ * draft[1]) / READ)
-    return Prices({**target, 1: target[decode_rows]}, one, read, decode_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +138,7 @@ class SurveyRequest:
 class ModelTimes:
     """Seconds of a pass by rows, at an `empty` context and with `position` tokens in it (`deep`).
 
+    `change` are those that a lone pass of another width costs beyond its own (see `time_change`).
     `why_not` says why the second is missing, "" if it is not.
     """
 
@@ -129,6 +146,7 @@ class ModelTimes:
     deep: dict[int, float] = field(default_factory=dict)
     position: int = 0
     why_not: str = ""
+    change: float = 0.0
 
     def to_wire(self) -> dict[str, Any]:
         """Return milliseconds by rows as a JSON object."""
@@ -137,7 +155,19 @@ class ModelTimes:
             "deep_ms": [[rows, 1e3 * seconds] for rows, seconds in sorted(self.deep.items())],
             "position": self.position,
             "why_not_deep": self.why_not,
+            "change_ms": 1e3 * self.change,
         }
+
+
+def prices_of(target: ModelTimes, draft: ModelTimes | None) -> Prices:
+    """Return prices made of what was measured in empty contexts."""
+    decode_rows = best_decode_rows(target.empty)
+    rows = {**target.empty, 1: target.empty[decode_rows]}
+    if draft is None:
+        return Prices(rows, decode_rows=decode_rows, change=target.change)
+    one, many = draft.empty[1], draft.empty.get(READ, READ * draft.empty[1])
+    reads_singly = draft.empty.get(2, 0.0) + draft.change > 2.0 * one
+    return Prices(rows, one, many / READ, decode_rows, change=target.change, reads_singly=reads_singly)
 
 
 def time_model(
@@ -149,25 +179,25 @@ def time_model(
     Cancelled between passes.
     """
     possible = _possible(model, sizes)
-    empty = yield from time_widths(model.time_rows, possible, budgets[0], clock, cancel, least)
+    empty = yield from time_widths(model, possible, budgets[0], clock, cancel, least)
+    change = time_change(model, empty, cancel)
     if not empty or budgets[1] <= 0.0:
-        return ModelTimes(empty, why_not="not asked for")
+        return ModelTimes(empty, why_not="not asked for", change=change)
     widest = max(empty)
     reading = empty[widest] / widest  # seconds a token: a prompt is read in passes at least as wide
     position = int(min(DEEPEST, model.capabilities.n_ctx - max(possible), budgets[1] / 2 / reading))
     if not model.capabilities.can_rollback:
-        return ModelTimes(empty, why_not="the model cannot take tokens back")
+        return ModelTimes(empty, why_not="the model cannot take tokens back", change=change)
     if position < SHALLOWEST:
-        return ModelTimes(
-            empty, why_not=f"{max(position, 0)} tokens are all that the context or the budget has room for"
-        )
+        why_not = f"{max(position, 0)} tokens are all that the context or the budget has room for"
+        return ModelTimes(empty, why_not=why_not, change=change)
     try:
         tokens = (np.arange(position, dtype=np.int64) * STRIDE % model.capabilities.n_vocab).tolist()
         model.prefill(tokens, cancel)
-        deep = yield from time_widths(model.time_rows, possible, budgets[1] / 2, clock, cancel)
+        deep = yield from time_widths(model, possible, budgets[1] / 2, clock, cancel)
     finally:
         model.truncate(0)
-    return ModelTimes(empty, deep, position)
+    return ModelTimes(empty, deep, position, change=change)
 
 
 def _possible(model: Timed, sizes: Sequence[int]) -> list[int]:

@@ -44,31 +44,46 @@ class Now:
         """Return the seconds of a pass that verifies `n` tokens."""
         return self.prices.plain + float(self.prices.beyond(n)[-1])
 
-    def affordable(self, drafting: NDArray[np.floating[Any]]) -> int:
-        """Return how many nodes may all be rejected at most; `drafting` are seconds of drafting 1, 2, ... nodes."""
-        found = np.flatnonzero(self.prices.worst(len(drafting)) + DOUBT * drafting <= self.may_lose)
+    def affordable(self, drafting: NDArray[np.floating[Any]], beyond: NDArray[np.float64] | None = None) -> int:
+        """Return how many nodes may all be rejected at most; `drafting` are seconds of drafting 1, 2, ... nodes.
+
+        `beyond` are the seconds of their passes beyond a plain one, where the prices do not say.
+        """
+        found = np.flatnonzero(self._worst(len(drafting), beyond) + DOUBT * drafting <= self.may_lose)
         return int(found[-1]) + 1 if len(found) else 0
 
+    def _worst(self, n: int, beyond: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Return what passes that verify 1 to `n` tokens may cost beyond a plain one before they are begun."""
+        if beyond is None:
+            return self.prices.worst(n)
+        return DOUBT * (beyond + self.prices.plain) - self.prices.plain
+
     def best(
-        self, chances: Sequence[float] | NDArray[np.float64], each: float, before: float = 0.0, *, caution: float = 0.0
+        self,
+        chances: Sequence[float] | NDArray[np.float64],
+        each: float,
+        before: float = 0.0,
+        *,
+        caution: float = 0.0,
+        beyond: NDArray[np.float64] | None = None,
     ) -> Best | None:
         """Return the chain of the greatest value among those that may be lost, None where none may.
 
         Token j is right with `chances[j]` if all before it are; it takes `each` seconds to draft, and `before` seconds
         come first, none of which counts in the value. `caution` are the seconds that scatter is weighed against:
-        all that may be lost where it is 0.
+        all that may be lost where it is 0; `beyond` as in `affordable`.
         """
         reach = np.cumprod(chances)
         n = np.arange(1, len(reach) + 1)
         tokens = np.cumsum(reach)
-        beyond = self.prices.beyond(len(reach))
-        is_possible = self.prices.worst(len(reach)) + DOUBT * (each * n + before) <= self.may_lose
+        is_possible = self._worst(len(reach), beyond) + DOUBT * (each * n + before) <= self.may_lose
         if not is_possible.any():
             return None
         scatter = (
             (np.cumsum((2 * n - 1) * reach) - tokens * tokens) * self.prices.plain / (2.0 * (caution or self.may_lose))
         )
-        gain = np.where(is_possible, tokens - scatter - self.value * (beyond + each * n), -np.inf)
+        spent = (self.prices.beyond(len(reach)) if beyond is None else beyond) + each * n
+        gain = np.where(is_possible, tokens - scatter - self.value * spent, -np.inf)
         k = int(np.argmax(gain))
         return Best(k + 1, float(tokens[k]), float(gain[k]))
 

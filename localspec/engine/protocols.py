@@ -30,6 +30,7 @@ class Capabilities:
 
     `can_rollback`: a tail of the cache can be removed. `max_leaves`: sequences that one tree may use. `max_rows`:
     rows of one decode. `n_ctx`: positions the cache holds. `n_vocab`: entries of a row. `devices`: names, for people.
+    `settles`: passes of a new width before the time of one is that of all that follow.
     """
 
     can_rollback: bool
@@ -38,6 +39,7 @@ class Capabilities:
     n_ctx: int
     n_vocab: int
     devices: tuple[str, ...] = ("CPU",)
+    settles: int = 1
 
 
 class Rows(Protocol):

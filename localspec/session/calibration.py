@@ -38,7 +38,7 @@ class PairTimes:
     @property
     def prices(self) -> Prices:
         """What a profile keeps."""
-        return prices_of(self.target.empty, None if self.draft is None else self.draft.empty)
+        return prices_of(self.target, self.draft)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object; times in milliseconds."""

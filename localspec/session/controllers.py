@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from localspec.control.auto import Auto, CandidateSource, Chains, Copies, Reader, Rule
+from localspec.control.auto import Auto
+from localspec.control.candidates import CandidateSource, Chains, Copies, Reader, Rule
 from localspec.control.prices import Prices
 from localspec.control.profile import Profile
 from localspec.control.schedule import Baselines, Probing
@@ -23,7 +24,6 @@ from localspec.session.calibration import remembered
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import LoadSettings
 from localspec.speculation.resolve import Axes
-from localspec.tuning import SHORT
 
 COPY = Copy.info.name
 
@@ -31,12 +31,13 @@ COPY = Copy.info.name
 class PairController:
     """The controllers of one loaded pair. `profile` is what earlier runs learned of it.
 
-    `can_verify`: the target can take back a rejected draft, so that there may be one.
+    `can_verify`: the target can take back a rejected draft, so that there may be one. `settles` as in `Capabilities`.
     """
 
-    def __init__(self, profile: Profile, clock: Clock, *, can_verify: bool = True) -> None:
+    def __init__(self, profile: Profile, clock: Clock, *, can_verify: bool = True, settles: int = 1) -> None:
         self.profile = profile
         self._can_verify = can_verify
+        self._settles = settles
         self._clock = clock
         self._copier: Copy | None = None
         self._auto: Auto | None = None
@@ -49,7 +50,8 @@ class PairController:
     def of(settings: LoadSettings, target: LoadedModel, draft: LoadedModel | None, clock: Clock) -> PairController:
         """Return the controllers of loaded models, with what earlier runs learned of them."""
         profile = remembered([target] if draft is None else [target, draft], settings)
-        return PairController(profile, clock, can_verify=target.backend.capabilities.can_rollback)
+        can = target.backend.capabilities
+        return PairController(profile, clock, can_verify=can.can_rollback, settles=can.settles)
 
     def must_measure(self, axes: Axes) -> bool:
         """Whether it matters what passes cost, and earlier runs did not find out all of it.
@@ -64,6 +66,11 @@ class PairController:
     def decode_rows(self) -> int:
         """How many rows a pass of one token should have."""
         return self._prices().decode_rows
+
+    @property
+    def reads_singly(self) -> bool:
+        """Whether the draft model should read two tokens in two passes."""
+        return self._prices().reads_singly
 
     def measure(self, target: Timed, draft: Timed | None, cancel: Cancel) -> Iterator[events.Event]:
         """Measure what passes cost. Both caches are empty. Raises Cancelled between two passes."""
@@ -115,16 +122,16 @@ class PairController:
         if axes.shape.nodes == 0 and not axes.is_automatic:  # plain decoding needs no pass to measure it
             return axes.controller(axes.shape)
         if axes.must_repeat:  # so nothing that was learned or measured before may decide what is drafted
-            return Probing(axes.controller(axes.shape), Acceptance(axes.draw))
+            return Probing(axes.controller(axes.shape), Acceptance(axes.draw), settles=self._settles)
         if not axes.is_guarded:
-            return Probing(axes.controller(axes.shape), acceptance, is_known=self._is_known)
+            return Probing(axes.controller(axes.shape), acceptance, settles=self._settles, is_known=self._is_known)
         sources: list[CandidateSource] = []
         prices = self._prices()
         reader = _reader(drafters[axes.method])
         if not axes.is_automatic:
             sources = [Rule(axes.method, prices, axes.controller(axes.shape), acceptance, reader)]
         else:
-            if self._can_verify and prices.is_known and prices.plain >= SHORT:
+            if self._can_verify and prices.is_known:
                 if self._copier is None:
                     self._copier = Copy(parts)
                 self._copier.acceptance = self.profile.copied(f"{temperature:g}")
@@ -132,8 +139,8 @@ class PairController:
                 sources.append(Copies(COPY, prices, self._copier, axes.longest_copy))
             if axes.shape.nodes:
                 sources.append(Chains(axes.method, prices, acceptance, axes.shape, axes.draw, reader))
-        self._auto = Auto(prices, sources, axes.method)
-        return Probing(self._auto, is_known=self._is_known)
+        self._auto = Auto(prices, sources, axes.method, self._settles)
+        return Probing(self._auto, settles=self._settles, is_known=self._is_known)
 
     def findings(self) -> dict[str, Any]:
         """Return what the planner of the last request found: fields of `events.Finished`."""

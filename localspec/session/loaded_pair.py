@@ -104,6 +104,8 @@ class LoadedPair:
         decision = yield from decide(request, self)
         yield from self._measure(decision)
         self.target.backend.decode_rows = 1 if self.widths else decision.controllers.decode_rows
+        if decision.draft is not None:
+            decision.draft.backend.reads_singly = decision.controllers.reads_singly
         began = self.clock()  # neither loading nor measuring is part of the answer
         require_tokens(request.sampling, self.target.model.n_vocab)
         if request.cold:

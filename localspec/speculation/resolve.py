@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from localspec.control import LENGTHS
-from localspec.control.auto import MOST_DRAFTED
+from localspec.control.candidates import MOST_DRAFTED
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Controller, Shape, TreePolicy, Verifier
 from localspec.errors import UsageError

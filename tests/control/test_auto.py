@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from localspec.control.auto import Auto, CandidateSource, Chains, Copies, Reading, Rule
+from localspec.control.auto import Auto
+from localspec.control.candidates import CandidateSource, Chains, Copies, Reading, Rule
 from localspec.control.lengths import Fixed
 from localspec.control.prices import SIZES, Prices
 from localspec.control.schedule import Probing

@@ -7,7 +7,8 @@ from statistics import median
 import numpy as np
 import pytest
 
-from localspec.control.auto import Auto, Chains
+from localspec.control.auto import Auto
+from localspec.control.candidates import Chains
 from localspec.control.prices import Prices
 from localspec.control.schedule import Probing
 from localspec.engine.acceptance import Acceptance

@@ -224,7 +224,15 @@ def test_a_file_of_the_same_bytes_elsewhere_is_the_same_model(models: list[Path]
     assert Profile.of(tmp_path, [moved, models[1]], SETTINGS).file == before
 
 
-PRICES: dict[str, Any] = {"rows": {"1": 0.01, "4": 0.02}, "draft": 0.1, "read": 0.1, "lone": 1, "calibrated": 0}
+PRICES: dict[str, Any] = {
+    "rows": {"1": 0.01, "4": 0.02},
+    "draft": 0.1,
+    "read": 0.1,
+    "lone": 1,
+    "calibrated": 0,
+    "change": 0,
+    "singly": False,
+}
 GOOD: dict[str, Any] = {"prices": PRICES, "acceptance": {}, "copies": {}}
 TABLE = {"draw": "iid", "reached": [[0.0] * 10] * 4, "accepted": [[0.0] * 10] * 4, "waited": None}
 DAMAGED = {
@@ -287,7 +295,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_pa
         controllers._auto = Auto(Prices(), [])
     else:  # as for plain decoding, which has no planner
         timed: Any = SimpleNamespace(
-            time_rows=lambda rows: 0.01 * rows, capabilities=SimpleNamespace(max_rows=64, n_ctx=512)
+            time_rows=lambda rows: 0.01 * rows, capabilities=SimpleNamespace(max_rows=64, n_ctx=512, settles=1)
         )
         list(controllers.measure(timed, None, lambda: False))
     (told,) = [event for _ in range(3) for event in controllers.keep()]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from localspec.control.auto import Auto, Chains
+from localspec.control.auto import Auto
+from localspec.control.candidates import Chains
 from localspec.control.prices import Prices
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Times

@@ -185,7 +185,7 @@ def test_a_survey_times_every_width_empty_and_deep() -> None:
     assert found.deep == {rows: pytest.approx(grown * line(rows)) for rows in POSSIBLE}
     assert machine.length == machine.n_open == 0
     assert machine.widths.count(1) == 2 * (2 * ROUNDS + 1), "in rounds, twice in each, after one that warms up"
-    assert prices_of(found.empty, None).measured() == pytest.approx(found.empty)
+    assert prices_of(found, None).measured() == pytest.approx(found.empty)
 
 
 def test_widths_are_timed_in_rounds() -> None:
@@ -247,3 +247,39 @@ def test_a_survey_travels() -> None:
     asked = SurveyRequest(3.0, (1, 2), is_deep=False, is_kept=True)
     wire = {"seconds": 3.0, "sizes": [1, 2], "is_deep": False, "is_kept": True, "least": 1}
     assert SurveyRequest.from_wire(wire) == asked
+
+
+class Recording(Machine):
+    """A GPU that launches the first pass of a width kernel by kernel, records the second and replays the others."""
+
+    FIRST, SECOND = 0.002, 0.007
+
+    def _pass(self, rows: int) -> float:
+        alike = next((n for n, one in enumerate(reversed(self.widths)) if one != rows), len(self.widths))
+        more = (self.FIRST, self.SECOND)[alike : alike + 1]
+        self.now += sum(more)
+        return super()._pass(rows) + sum(more)
+
+
+@pytest.mark.parametrize("settles", [1, 2])
+def test_a_width_is_timed_when_its_time_is_steady(settles: int) -> None:
+    machine = Recording(lambda rows: 0.003 + 0.0003 * rows, settles=settles)
+    prices = first_prices(machine, None, machine.clock, never)
+    is_right = prices.of(4) == pytest.approx(0.0042)
+    assert is_right == (settles == 2), "the second pass of a width records it"
+
+
+def test_a_change_of_width_costs_the_way_there_and_back() -> None:
+    """One pass of nine rows, and two plain ones until those are replayed again."""
+    machine = Recording(lambda rows: 0.003 + 0.0003 * rows, settles=2)
+    found = first_prices(machine, None, machine.clock, never).change
+    assert found == pytest.approx(2 * Recording.FIRST + Recording.SECOND)
+    steady = Machine(lambda rows: 0.003 + 0.0003 * rows)
+    assert first_prices(steady, None, steady.clock, never).change == 0.0
+
+
+@pytest.mark.parametrize(("kind", "is_single"), [(Recording, True), (Machine, False)])
+def test_a_draft_reads_two_tokens_singly_where_a_change_costs_more(kind: type[Machine], is_single: bool) -> None:
+    draft = kind(lambda rows: 0.0007 + 0.0001 * rows, settles=2)
+    target = kind(lambda rows: 0.003 + 0.0003 * rows, settles=2)
+    assert first_prices(target, draft, target.clock, never).reads_singly == is_single

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.control.auto import Auto, Chains, Copies
+from localspec.control.auto import Auto
+from localspec.control.candidates import Chains, Copies
 from localspec.control.prices import Prices
 from localspec.engine.acceptance import Acceptance
 from localspec.engine.draft import Draw, Step, Times

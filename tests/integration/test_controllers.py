@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from localspec.control.prices import Prices
-from localspec.control.timing import prices_of
+from localspec.control.timing import ModelTimes, prices_of
 from localspec.engine import events
 from localspec.engine.draft import Draw
 from localspec.lossless.questions import ForkQuestion
-from localspec.session.controllers import COPY
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.tuning import SHORT
@@ -83,7 +82,7 @@ def test_plain_text_does_not_depend_on_the_rows_of_its_passes(session: LoadedPai
     profile = session.controllers.profile
     plain = tokens(passes(session, seed, PLAIN))
     assert session.target.backend.decode_rows == 1
-    usual, profile.prices = profile.prices, prices_of({1: 0.062, 4: 0.057}, None)
+    usual, profile.prices = profile.prices, prices_of(ModelTimes({1: 0.062, 4: 0.057}), None)
     wider = tokens(passes(session, seed, PLAIN))
     assert session.target.backend.decode_rows == 4
     profile.prices = usual
@@ -107,21 +106,18 @@ def test_passes_are_first_measured_at_the_start_of_a_text(monkeypatch: pytest.Mo
     session.close()
 
 
-@pytest.mark.parametrize(("seconds", "copies"), [(0.5 * SHORT, False), (2 * SHORT, True)])
-def test_copies_are_looked_for_where_a_pass_is_slow(session: LoadedPair, seconds: float, copies: bool) -> None:
-    """Looking costs a fraction of a millisecond: a target that is faster would wait for it."""
+def test_copies_are_looked_for_however_fast_a_pass_is(session: LoadedPair) -> None:
+    """A GPU takes a millisecond for a pass of a small model, and a copy of fifty tokens pays there as well."""
     controllers = session.controllers
-    usual, controllers.profile.prices = controllers.profile.prices, Prices({1: seconds, 8: seconds}, 1.0)
+    usual, controllers.profile.prices = controllers.profile.prices, Prices({1: 0.0005, 8: 0.0005}, 1.0)
     controllers.forget()
     repeated = Request(
         prompt="the cat sat on the mat and " * 20, max_tokens=30, sampling=Sampling(temperature=0.0), cold=True
     )
     controllers._is_measured = True  # by us
-    told = [event for event in session.answer(repeated) if isinstance(event, events.Committed)]
+    list(session.answer(repeated))
     controllers.profile.prices = usual
-    assert (controllers._copier is not None) == copies
-    if not copies:  # and where they are looked for, whether one pays is the clock's to say
-        assert not any(event.drafter == COPY for event in told)
+    assert controllers._copier is not None
 
 
 @pytest.mark.parametrize(("shape", "k"), [(MAMBA, None), (TINY, 0)], ids=["a state has no way back", "-k 0"])

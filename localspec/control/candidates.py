@@ -1,0 +1,257 @@
+"""Where the planner's candidates come from: copies of the text, chains of a draft model, a tree or a length rule.
+
+Each source offers the best draft that can be afforded, with its value, and learns from every pass. All times are in
+seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.control.prices import MOST, Average, Prices
+from localspec.control.value import Candidate, Now, StopRule
+from localspec.engine.acceptance import Acceptance
+from localspec.engine.draft import Draw, Step
+from localspec.engine.protocols import Controller, History, Plan, Shape
+from localspec.tuning import EPS, EXPLORING, HORIZON
+
+CATCHING_UP = 8  # tokens that a draft model reads as part of any draft; more are priced by themselves
+MOST_DRAFTED = MOST - 1  # tokens of a draft
+
+
+class Reader(Protocol):
+    """A drafter with a model of its own, which reads what it has not seen of the text before it drafts."""
+
+    def behind(self, history: History) -> int: ...
+
+    def tokens_left(self, history: History) -> int: ...
+
+
+class Copier(Protocol):
+    """A drafter that copies from the text; `chances` says how likely each token of a copy is right."""
+
+    def chances(self, history: History, most: int) -> NDArray[np.float64]: ...
+
+
+class CandidateSource(ABC):
+    """Where candidates come from. `name` is the drafter that carries their plans out."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def candidate(self, now: Now) -> Candidate | None:
+        """Return the best draft that can be afforded, None without one."""
+
+    def explored(self, now: Now) -> Candidate | None:
+        """Return a draft that only teaches, None where none is due."""
+        return None
+
+    def observe(self, step: Step) -> None:  # noqa: B027 - most learn elsewhere
+        """Learn from a pass, whoever drafted in it."""
+
+
+class Copies(CandidateSource):
+    """Chains copied from the text, of `longest` tokens at most."""
+
+    def __init__(self, name: str, prices: Prices, copier: Copier, longest: int) -> None:
+        super().__init__(name)
+        self._prices = prices
+        self._copier = copier
+        self._longest = longest
+
+    def candidate(self, now: Now) -> Candidate | None:
+        """Return the copy of the greatest value."""
+        chances = self._copier.chances(now.history, min(now.most, self._longest))
+        if not len(chances) or chances[0] <= now.value * self._prices.least:
+            return None  # soon, for it is so in most passes of ordinary text
+        best = now.best(chances, 0.0, caution=now.caution)
+        if best is None:
+            return None
+        k, expects = best.length, (1.0 + best.tokens, now.seconds(best.length))
+        return Candidate(Plan(self.name, k, k, Draw.FIXED, expects=expects, why=f"{self.name} {k}"), best.value)
+
+
+class Reading:
+    """What the model drafter `reader` must read of the text before it drafts, None where it reads nothing."""
+
+    def __init__(self, prices: Prices, reader: Reader | None) -> None:
+        self._prices = prices
+        self._reader = reader
+        self._behind = 1
+
+    def look(self, now: Now) -> tuple[float, int]:
+        """Return the seconds of reading and the draft tokens that there is room for."""
+        if self._reader is None:
+            return 0.0, now.most
+        self._behind = self._reader.behind(now.history)
+        left = min(now.most, self._reader.tokens_left(now.history))
+        return (self._prices.read.value * self._behind if self._behind > CATCHING_UP else 0.0), left
+
+    def observe(self, seconds: float, n: int, draft: Average) -> None:
+        """Learn from a draft that ran the model `n` times: what a token costs, or what reading does."""
+        if self._behind > CATCHING_UP:
+            self._prices.read.observe(max(seconds - n * draft.value, 0.0) / self._behind)
+        elif n:
+            draft.observe(seconds / n)
+
+
+class Chains(CandidateSource):
+    """Chains of a draft model, which end by the stop rule. `shape` limits them, `draw` is how tokens are drawn.
+
+    Where a change of width is dear, chains are padded to one width for HORIZON passes, and change it for no less.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        prices: Prices,
+        acceptance: Acceptance,
+        shape: Shape,
+        draw: Draw,
+        reader: Reader | None = None,
+    ) -> None:
+        super().__init__(name)
+        self._prices = prices
+        self._acceptance = acceptance
+        self._longest = shape.depth
+        self._draw = draw
+        self._reading = Reading(prices, reader)
+        self._worth: Average | None = None  # of drafts of late, by their stop rules
+        self._stop: StopRule | None = None
+        self._width, self._kept = 0, 0  # rows of the last chain's pass, and how many passes had as many
+
+    def candidate(self, now: Now) -> Candidate | None:
+        """Return a chain, valued by what chains were worth of late; none where even perfect drafts would lose."""
+        self._stop = None
+        is_poor = self._worth is not None and self._worth.value <= 0.0
+        if is_poor or now.value * (self._prices.least + self._prices.draft.value) >= 1.0:
+            return None
+        reading, longest = self._reading.look(now)
+        room = self._room(now, min(longest, self._longest))
+        if room.longest <= 0:
+            return None
+        draft, once = self._prices.draft.value, reading + room.change
+        best = now.best(np.full(room.longest, self._acceptance.mean), draft, once, beyond=room.beyond)
+        if best is None:
+            return None
+        worth = best.value if self._worth is None else self._worth.value
+        passes = min(HORIZON, now.left / (1.0 + best.tokens))
+        expects = (1.0 + best.tokens, now.seconds(best.length) + draft * best.length + reading)
+        plan, stop = self._chain(now, room, now.affordable(draft * np.arange(1, room.longest + 1) + once, room.beyond))
+        plan = replace(plan, expects=expects, why=f"{self.name}, about {best.length}")
+        return Candidate(plan, worth - now.value * once / passes, stop)
+
+    def explored(self, now: Now) -> Candidate | None:
+        """Return a chain of one token or more, where it is due and perfect drafts would pay."""
+        draft, plain = self._prices.draft.value, now.prices.plain
+        if draft > EXPLORING * self._acceptance.waited * plain:
+            return None
+        reading, longest = self._reading.look(now)
+        n = np.arange(1, min(longest, self._longest) + 1)
+        if np.all(n <= now.value * (self._prices.steady(len(n)) + draft * n)):
+            return None
+        room = self._room(now, len(n))
+        once = reading + room.change
+        price = (draft + once) / plain + self._prices.ratio(room.widths[1] if room.widths else 2) - 1.0
+        longest = now.affordable(draft * np.arange(1, room.longest + 1) + once, room.beyond)
+        if not longest or price > EXPLORING * self._acceptance.waited or price > max(EPS * now.left, 1.0):
+            return None
+        plan, stop = self._chain(now, room, longest, forced=1)
+        return Candidate(replace(plan, why="explores whether drafts pay"), 0.0, stop)
+
+    def _room(self, now: Now, longest: int) -> Room:
+        """Return how long a chain may be, and what its pass costs."""
+        prices = self._prices
+        if longest <= 0 or not prices.change:
+            return Room(longest, prices.beyond(max(longest, 0)))
+        width = self._width
+        if width != prices.width or self._kept % HORIZON == 0 or width > 1 + longest:
+            n = np.arange(1, longest + 1)
+            tokens = np.cumsum(self._acceptance.mean**n)
+            width = 2 + int(np.argmax(tokens - now.value * (prices.steady(longest) + prices.draft.value * n)))
+        change = 0.0 if width == prices.width and prices.is_steady else prices.change
+        return Room(width - 1, np.full(width - 1, prices.steady(width - 1)[-1]), change, (width,) * width)
+
+    def _chain(self, now: Now, room: Room, longest: int, forced: int = 0) -> tuple[Plan, StopRule]:
+        """Return the plan of a chain of `longest` tokens at most, and the rule that ends it."""
+        plain, value = now.prices.plain, now.value
+        rows = [value * plain, *(value * (plain + room.beyond[:longest])).tolist()]
+        draft = [value * self._prices.draft.value * n for n in range(longest + 1)]
+        scatter = plain / (2.0 * now.may_lose)
+        stop = StopRule(self._acceptance, self._acceptance.mean, rows, draft, scatter, forced)
+        rules = stop.go_on, stop.look_on, stop.widen
+        widths = room.widths[: longest + 1]
+        return Plan(self.name, longest, longest, self._draw, *rules, self._acceptance, widths=widths), stop
+
+    def take(self, stop: StopRule | None) -> None:
+        """Note that the chain with this stop rule is drafted."""
+        self._stop = stop
+
+    def observe(self, step: Step) -> None:
+        """Learn acceptance, the price of drafting, and what drafts are worth."""
+        if step.drafter != self.name or self._stop is None:
+            self._acceptance.waited += 1.0
+            return
+        stop, width = self._stop, 1 + len(step.draft)
+        self._kept = self._kept + 1 if width == self._width else 1
+        self._width = width
+        self._reading.observe(step.times.draft, stop.looked, self._prices.draft)
+        self._acceptance.observe(step)
+        self._acceptance.waited = math.inf if stop.value > 0.0 else 0.0  # what was worth it is explored again at once
+        if self._worth is None:
+            self._worth = Average(stop.value, 1)
+        else:
+            self._worth.follow(stop.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How long a chain may be, the seconds [longest] of its pass beyond a plain one, and what changing to it costs.
+
+    `widths` are the rows of the pass by drafted tokens, () where it has as many as it needs.
+    """
+
+    longest: int
+    beyond: NDArray[np.float64]
+    change: float = 0.0
+    widths: tuple[int, ...] = ()
+
+
+class Rule(CandidateSource):
+    """The plans of a tree or a length rule that was asked for, cut to the nodes that can be lost."""
+
+    def __init__(
+        self, name: str, prices: Prices, inner: Controller, acceptance: Acceptance, reader: Reader | None
+    ) -> None:
+        super().__init__(name)
+        self._inner = inner
+        self._prices = prices
+        self._acceptance = acceptance
+        self._level = Average(prices.draft.value, 1)  # seconds of one level of a tree: one pass of the draft model
+        self._reading = Reading(prices, reader)
+
+    def candidate(self, now: Now) -> Candidate | None:
+        """Return the rule's plan; what it is worth is not judged."""
+        plan = replace(self._inner.plan(now.history, now.budget), learned=self._acceptance)
+        reading, left = self._reading.look(now)
+        n = min(plan.max_nodes, left)
+        if n <= 0:
+            return None
+        nodes = now.affordable(self._level.value * np.minimum(np.arange(1, n + 1), plan.max_depth) + reading)
+        if not nodes:
+            return None
+        return Candidate(replace(plan, max_nodes=nodes, max_depth=min(plan.max_depth, nodes)), math.inf)
+
+    def observe(self, step: Step) -> None:
+        """Learn acceptance and the price of a level."""
+        if step.drafter == self.name:
+            self._reading.observe(step.times.draft, step.draft.depth, self._level)
+        self._acceptance.observe(step)
+        self._inner.observe(step, 0.0)
