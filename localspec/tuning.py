@@ -1,6 +1,6 @@
 """The tuned numbers of the controller and of placement, with unit and purpose; in brackets the tests that hold them.
 
-Sizes that belong to one algorithm stand beside it: in methods/copy.py, control/timing.py, value.py, prices.py, auto.py.
+Sizes that belong to one algorithm stand beside it: methods/copy.py, control/timing.py, value.py, prices.py, candidates.py.
 """
 
 # The loss account (account.py). [test_account, the bound in test_auto]
@@ -21,7 +21,7 @@ PADDED = 0.95  # of the price without them: less is noise
 SHORT = 0.002  # seconds of a plain pass: below, padding does not gain what it costs
 BUDGET = 1.0  # seconds of the first measurement of a pair: on two cores it shows 16 rows of a 1.5B [copies.py, cold]
 
-# The value of a draft (value.py, auto.py). [the worlds of test_auto]
+# The value of a draft (value.py, candidates.py). [the worlds of test_auto]
 DISCOUNT = 0.97  # weight of past passes in the rate of tokens, a pass later
 WORTH = 0.1  # weight of the newest draft in what drafts are worth
 HORIZON = 64  # passes in which a draft model's reading, or a change of width, is won back [test_short_answers]
