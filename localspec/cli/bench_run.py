@@ -30,7 +30,8 @@ from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
-from localspec.settings.request import LoadSettings, cache_folder
+from localspec.settings.folders import cache_folder
+from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 
 BAR = 20  # characters

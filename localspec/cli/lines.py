@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from localspec.cli.console import is_terminal
 from localspec.errors import PromptTooLongError
-from localspec.settings.request import state_folder
+from localspec.settings.folders import state_folder
 
 QUOTES = '"""'
 MAX_LINE = 1 << 24  # characters; more is no message but a mistake

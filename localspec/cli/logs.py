@@ -20,7 +20,7 @@ from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.sanitize import one_line
-from localspec.settings.request import conversations_file, typed_path
+from localspec.settings.folders import conversations_file, typed_path
 
 N = 20
 _OUTPUT = "Output"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from localspec.cli.option_sources import Configurable, defaults, origin, with_place
+from localspec.cli.option_sources import Configurable, defaults, in_command, origin
 from localspec.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,14 +52,19 @@ class Option(Configurable):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Read the value; one that cannot be meant is told with the place it was found in."""
+        """Read and check the value; one that cannot be meant is told with the place it was found in."""
         try:
-            return super().handle_parse_result(ctx, opts, args)
+            value, rest = super().handle_parse_result(ctx, opts, args)
+            if self.check is not None and origin(ctx, self).kind != "default" and not ctx.resilient_parsing:
+                self.check(value)
         except click.BadParameter as error:
             place = origin(ctx, self).where
             if not place:
                 raise
             raise click.BadParameter(f"{error.message.rstrip('.')} (it is set in {place})", ctx, self) from None
+        except UsageError as error:
+            raise in_command(ctx, error) from error.__cause__
+        return value, rest
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return click's record without the aliases."""
@@ -84,7 +89,7 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            raise with_place(ctx, error) from error.__cause__
+            raise in_command(ctx, error) from error.__cause__
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one table per section, all with columns of the same width."""

@@ -11,7 +11,7 @@ from localspec.cli.options import ConversationOptions
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
-from localspec.settings.request import conversations_file
+from localspec.settings.folders import conversations_file
 
 
 @contextmanager

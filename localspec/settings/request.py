@@ -8,11 +8,9 @@ raises UsageError with the option's name as people type it.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from localspec.errors import UsageError
@@ -26,7 +24,6 @@ SAMPLING = Group("Sampling", form="Sampling")
 COUNT = 2**31 - 1  # the largest number that llama.cpp takes
 _ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
-_LAYERS = "auto, off, all or a number of layers"
 
 
 def _draft_length(text: str) -> int | None:
@@ -98,16 +95,16 @@ class LoadSettings:
     )  # fmt: skip
     threads: int | None = setting(None, "--threads", group=MODEL, low=1, high=512, help="CPU threads.")
     gpu: str = setting(
-        "auto", "--gpu", group=MODEL, metavar="auto|off|all|N", names=("auto", "off", "all"), read=_layers,
-        expected=_LAYERS, help="Target layers on a GPU.",
+        "auto", "--gpu", group=MODEL, metavar="auto|off|all|N", choices=("auto", "off", "all"), read=_layers,
+        help="Target layers on a GPU.",
     )  # fmt: skip
     draft_gpu: str = setting(
-        "auto", "--draft-gpu", group=MODEL, metavar="auto|off|all|N", names=("auto", "off", "all"), read=_layers,
-        expected=_LAYERS, help="Draft layers on a GPU.",
+        "auto", "--draft-gpu", group=MODEL, metavar="auto|off|all|N", choices=("auto", "off", "all"), read=_layers,
+        help="Draft layers on a GPU.",
     )  # fmt: skip
     rpc: tuple[str, ...] = setting(
-        (), "--rpc", group=MODEL, metavar="HOST:PORT,...", read=servers, expected="HOST:PORT",
-        example="--rpc 192.168.1.20:50052,192.168.1.21:50052", help="RPC servers whose devices take layers too.",
+        (), "--rpc", group=MODEL, metavar="HOST:PORT,...", read=servers,
+        help="RPC servers whose devices take layers too.",
     )  # fmt: skip
     kv_type: str = setting(
         "f16", "--kv", group=MODEL, choices=("f32", "f16", "q8_0", "q4_0"), help="Type of the attention cache."
@@ -166,8 +163,7 @@ class Sampling:
     )  # fmt: skip
     logit_bias: tuple[tuple[int, float], ...] = setting(
         (), "--logit-bias", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=_token_bias,
-        spell=lambda pair: f"{pair[0]}={pair[1]}", verify=_check_biases, help="Add to a token's logit.",
-        expected="ID=BIAS, a token's number and what to add", example="--logit-bias 13=-100",
+        spell=lambda pair: f"{pair[0]}={pair[1]}", verify=_check_biases, help="Add to the logit of token number ID.",
     )  # fmt: skip
     draft_temperature: float | None = setting(
         None, "--draft-temp", group=SPECULATION, low=0, default_help="--temp",
@@ -191,8 +187,7 @@ class Speculation:
     tree: str = setting("chain", "--tree", group=SPECULATION, metavar="SHAPE", is_axis=True, help="Shape of the draft.")
     k: int | None = setting(
         None, "-k --draft-tokens", aliases="--num-draft-tokens --draft-max", group=SPECULATION, metavar="N|auto",
-        low=0, high=10**6, read=_draft_length, names=("auto",), nothing="auto", chat_key="k",
-        expected="a number of draft tokens", example="-k 4, or -k auto",
+        low=0, high=10**6, read=_draft_length, choices=("auto",), nothing="auto",
         help="Draft tokens per pass; 0: plain decoding.",
     )  # fmt: skip
     length: str = setting(
@@ -203,8 +198,7 @@ class Speculation:
     )
     options: tuple[tuple[str, str], ...] = setting(
         (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, read=_key_value,
-        spell="=".join, chat_key="options", help="An option of the method.",
-        expected="KEY=VALUE", example="localspec methods lists each method's options",
+        spell="=".join, help="An option of the method (see: localspec methods).",
     )  # fmt: skip
     approximate: bool = setting(
         False, "--approximate", group=SPECULATION, help="Allow rules that change the output's distribution."
@@ -263,44 +257,6 @@ class Request:
             return self
         bias = (*self.sampling.logit_bias, *((token, -math.inf) for token in tokens))
         return replace(self, sampling=replace(self.sampling, logit_bias=bias))
-
-
-def cache_folder(name: str) -> Path:
-    """Return where files called `name` that can be made again are kept: below LOCALSPEC_HOME, or where the system says.
-
-    The folder need not exist.
-    """
-    return _folder("cache") / name
-
-
-def config_folder() -> Path:
-    """Return where the user's own settings are kept. The folder need not exist."""
-    return _folder("config")
-
-
-def conversations_file() -> Path:
-    """Return where the chat keeps what was said. Neither the file nor its folder need exist."""
-    return _folder("data") / "conversations.db"
-
-
-def state_folder(name: str) -> Path:
-    """Return where localspec keeps what it did, such as receipts. The folder need not exist."""
-    return _folder("state") / name
-
-
-def typed_path(name: str) -> Path:
-    """Return the path that a person typed. "~name" of nobody here is a file's name, as in a shell."""
-    return Path(os.path.expanduser(name))
-
-
-def _folder(kind: str) -> Path:
-    home = os.environ.get("LOCALSPEC_HOME")
-    if home:
-        return typed_path(home).absolute() / kind
-    import platformdirs  # minds XDG_CACHE_HOME and its like
-
-    folder: Path = getattr(platformdirs, f"user_{kind}_path")("localspec")
-    return folder
 
 
 def to_wire(settings: LoadSettings | Request) -> dict[str, Any]:

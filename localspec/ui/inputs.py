@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from localspec.conversations.attachment import Attachment, with_attachments
 from localspec.engine.events import Warned
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
-from localspec.settings.request import typed_path
+from localspec.settings.folders import typed_path
 
 MAX_FILE = 16 << 20  # bytes, where no option says otherwise
 PATIENCE = 1.0  # seconds of a silent standard input before people are told what is waited for
