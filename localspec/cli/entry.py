@@ -17,6 +17,7 @@ import traceback
 import click
 
 from localspec.cli.console import Console, OnError, prepare_streams
+from localspec.cli.habits import takes_prompt
 from localspec.cli.output import lone_error
 from localspec.cli.signals import INTERRUPTED, Terminated, terminating
 from localspec.cli.stream import lone_error_event
@@ -111,7 +112,10 @@ def _usage(error: click.ClickException) -> LocalspecError:
     message = error.format_message().strip().rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "localspec"
-    return UsageError(message[:1].lower() + message[1:], hint=f"{command} --help")
+    hint = f"{command} --help"
+    if isinstance(error, click.NoSuchOption) and context is not None and takes_prompt(context.command):
+        hint += ", or -- before a prompt that begins with '-'"
+    return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 
 def _unexpected(error: Exception) -> LocalspecError:

@@ -155,6 +155,7 @@ def _model() -> list[Any]:
         add(
             "-m",
             "--model",
+            aliases=["-hf", "-hfr", "--hf-repo"],
             metavar="PAIR",
             shell_complete=pair_names,
             help="A pair's name (localspec pairs), TARGET.gguf, hf:ORG/REPO:QUANT, or TARGET+DRAFT of these.  "
@@ -163,7 +164,7 @@ def _model() -> list[Any]:
         add(
             "-d",
             "--draft",
-            aliases=["--draft-model"],
+            aliases=["--draft-model", "-md", "--model-draft", "-hfd", "--hf-repo-draft"],
             metavar="NAME",
             shell_complete=pair_names,
             help="The draft model; 'auto' finds one, 'none' is none.",
@@ -175,7 +176,14 @@ def _model() -> list[Any]:
 
 
 def _reply(**changes: Values) -> list[Any]:
-    system = option("-s", "--system", metavar="TEXT|@FILE", section=ANSWER.title, help="System message.")
+    system = option(
+        "-s",
+        "--system",
+        aliases=["-sys", "--system-prompt"],
+        metavar="TEXT|@FILE",
+        section=ANSWER.title,
+        help="System message.",
+    )
     return [system, *declared_options(Request, ANSWER, **changes)]
 
 

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from localspec.cli.habits import checked
 from localspec.cli.option_sources import Configurable, defaults, in_command, origin
 from localspec.errors import UsageError
 
+TYPED = "localspec.cli.params"  # where a context keeps its words
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -83,6 +85,11 @@ class Option(Configurable):
 
 class Command(click.Command):
     """A command whose help lists options by section, in the order of their declaration."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words, which are kept as they were typed; raises UsageError for another program's meaning."""
+        ctx.meta[TYPED] = list(args)
+        return super().parse_args(ctx, args if ctx.resilient_parsing else checked(self, args))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; an error about a value that is not from the command line tells where it was found."""

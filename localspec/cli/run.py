@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ from localspec.chat.state import ChatState
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
+from localspec.cli.habits import is_model, model_first
 from localspec.cli.live import Live
 from localspec.cli.options import (
     ConversationOptions,
@@ -33,8 +34,16 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.output import JsonSink, Sink, TextSink
-from localspec.cli.params import Command
-from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings, system_message
+from localspec.cli.params import TYPED, Command
+from localspec.cli.settings import (
+    PairOptions,
+    is_typed,
+    named_pair,
+    open_worker,
+    promised_settings,
+    request_settings,
+    system_message,
+)
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.cli.store_options import is_going_on, store_for_talking, wanted
 from localspec.cli.stream import EventsSink
@@ -71,6 +80,7 @@ class Job:
     epilog="Every option can be set in the environment too, as LOCALSPEC_TEMP=0, or for good: localspec config --help.",
 )
 @click.argument("prompt", nargs=-1)
+@click.option("-p", "--prompt", "text", hidden=True)  # as llama.cpp has it
 @model_options
 @reply_options
 @prompt_options
@@ -83,6 +93,9 @@ class Job:
 def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     """Answer PROMPT and print the answer.
 
+    If its first word is a pair's name, a .gguf file or hf:..., that is the model, unless --model names one; without a
+    prompt a chat opens.
+
     The words of PROMPT are joined by spaces. Piped text is the prompt if there are no words. Otherwise it is data that
     the words refer to:  git diff | localspec run "Write a commit message"
 
@@ -92,8 +105,12 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     """
     options = picked(Options, values)
     options.apply(console)
+    model, words = _model_and_prompt(prompt, values.pop("text"))
+    if not words and _opens_chat(options):
+        return _chat(model)
+    values["model"] = named_pair(values["model"], model)
     with _store(options, console) as store:
-        job = plan(prompt, options, values, console, store)
+        job = plan(words, options, values, console, store)
         live = Live(console)
         sink = choose_sink(job, console, live, options)
         console.on_error = sink.fail
@@ -129,7 +146,6 @@ def plan(words: tuple[str, ...], options: Options, values: Values, console: Cons
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if options.as_json and options.as_events:
         raise UsageError("--json and --events exclude each other", hint="leave one of them out")
-    _refuse_model(words)
     found = wanted(store, options)
     pair = PairOptions.of(values)
     promised = promised_settings(pair if found is None else pair.of_conversation(found.pair))
@@ -147,12 +163,40 @@ def plan(words: tuple[str, ...], options: Options, values: Values, console: Cons
     return Job(settings, asked, tuple(inputs.warnings), state, spoken, tuple(data))
 
 
-def _refuse_model(words: tuple[str, ...]) -> None:
-    """Raise UsageError for a model where the prompt begins: that is where other programs have it."""
-    parts = words[0].split("+") if words else [""]
-    if all(part.endswith(".gguf") and os.path.isfile(part) for part in parts):
-        hint = f'localspec run -m {words[0]} "Once upon a time", or quote the whole prompt if it is one'
-        raise UsageError(f"{words[0]} is a model, not the beginning of a prompt", hint=hint)
+def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """Return the model that the first word names, None without one, and the words of the prompt."""
+    if is_typed("model"):
+        model = None
+        if words and words[0].lower().endswith(".gguf") and is_model(words[0]):
+            hint = "leave one of the two out, or quote the whole prompt"
+            raise UsageError(f"the model is named twice: by --model and by {words[0]}", hint=hint)
+    else:
+        model, words = model_first(words)
+    if text is None:
+        return model, words
+    if words:
+        raise UsageError("the prompt is given twice: by --prompt and by words", hint="leave one of the two out")
+    return model, (text,)
+
+
+def _opens_chat(options: Options) -> bool:
+    """Whether a command line without a prompt is one to talk: on a terminal, and nothing asks for a single answer."""
+    is_single = options.raw or options.file or options.as_json or options.as_events
+    return not is_single and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+
+
+def _chat(model: str | None) -> int:
+    """Open a chat with the options that were typed, as `localspec chat` reads them."""
+    here = click.get_current_context()
+    words = list(here.meta[TYPED])
+    if model is not None:
+        words.remove(model)
+        words = ["--model", model, *words]
+    assert here.parent is not None
+    chat = import_module("localspec.cli.chat").chat  # late: a run needs nothing of it
+    with chat.make_context("chat", words, parent=here.parent) as ctx:
+        code: int = chat.invoke(ctx)
+        return code
 
 
 def _tell_wait(console: Console) -> None:

@@ -23,6 +23,7 @@ SPECULATION = Group("Speculation (the four axes; see: localspec methods)", form=
 SAMPLING = Group("Sampling", form="Sampling")
 COUNT = 2**31 - 1  # the largest number that llama.cpp takes
 _ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
+_BIAS = re.compile(r"(\d{1,18})(?:=|(?=[+-]))(.+)")  # 13=-1.5, or llama.cpp's 13-1.5
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
@@ -38,10 +39,10 @@ def _key_value(text: str) -> tuple[str, str]:
 
 
 def _token_bias(text: str) -> tuple[int, float]:
-    token, equals, bias = text.partition("=")
-    if not equals or int(token) < 0:
+    found = _BIAS.fullmatch(text)
+    if found is None:
         raise ValueError
-    return int(token), float(bias)
+    return int(found[1]), float(found[2])
 
 
 def _layers(text: str) -> str:
@@ -90,27 +91,32 @@ class LoadSettings:
     draft: str | None = None
     name: str = ""  # the pair reference in its canonical spelling
     ctx: int | None = setting(
-        None, "--ctx", group=MODEL, low=1, high=COUNT, default_help="the model's own, at most 4096",
-        help="Context in tokens.",
+        None, "--ctx", aliases="--ctx-size --num-ctx", group=MODEL, low=1, high=COUNT,
+        default_help="the model's own, at most 4096", help="Context in tokens.",
     )  # fmt: skip
-    threads: int | None = setting(None, "--threads", group=MODEL, low=1, high=512, help="CPU threads.")
+    threads: int | None = setting(None, "--threads", aliases="-t", group=MODEL, low=1, high=512, help="CPU threads.")
     gpu: str = setting(
-        "auto", "--gpu", group=MODEL, metavar="auto|off|all|N", choices=("auto", "off", "all"), read=_layers,
-        help="Target layers on a GPU.",
+        "auto", "--gpu", aliases="-ngl --gpu-layers --n-gpu-layers", group=MODEL, metavar="auto|off|all|N",
+        choices=("auto", "off", "all"), read=_layers, help="Target layers on a GPU.",
     )  # fmt: skip
     draft_gpu: str = setting(
-        "auto", "--draft-gpu", group=MODEL, metavar="auto|off|all|N", choices=("auto", "off", "all"), read=_layers,
-        help="Draft layers on a GPU.",
+        "auto", "--draft-gpu", aliases="-ngld --gpu-layers-draft --n-gpu-layers-draft", group=MODEL,
+        metavar="auto|off|all|N", choices=("auto", "off", "all"), read=_layers, help="Draft layers on a GPU.",
     )  # fmt: skip
     rpc: tuple[str, ...] = setting(
         (), "--rpc", group=MODEL, metavar="HOST:PORT,...", read=servers,
         help="RPC servers whose devices take layers too.",
     )  # fmt: skip
     kv_type: str = setting(
-        "f16", "--kv", group=MODEL, choices=("f32", "f16", "q8_0", "q4_0"), help="Type of the attention cache."
+        "f16",
+        "--kv",
+        aliases="-ctk -ctv --cache-type-k --cache-type-v",
+        group=MODEL,
+        choices=("f32", "f16", "q8_0", "q4_0"),
+        help="Type of the attention cache.",
     )
     flash_attn: str = setting(
-        "auto", "--flash-attn", group=MODEL, choices=("auto", "on", "off"), help="Flash attention."
+        "auto", "--flash-attn", aliases="-fa", group=MODEL, choices=("auto", "on", "off"), help="Flash attention."
     )
     reproducible: bool = setting(
         False, "--reproducible", group=MODEL,
@@ -145,7 +151,14 @@ class Sampling:
         help="Drop tokens less likely than this times the likeliest; 0: none.",
     )  # fmt: skip
     typical_p: float = setting(
-        1.0, "--typical-p", group=SAMPLING, low=0, high=1, is_above=True, help="Locally typical sampling; 1: off."
+        1.0,
+        "--typical-p",
+        aliases="--typical",
+        group=SAMPLING,
+        low=0,
+        high=1,
+        is_above=True,
+        help="Locally typical sampling; 1: off.",
     )
     repeat_penalty: float = setting(
         1.0, "--repeat-penalty", group=SAMPLING, low=0.01, high=100, help="Divide logits of recent tokens; 1: off."
@@ -158,11 +171,11 @@ class Sampling:
         0.0, "--frequency-penalty", group=SAMPLING, low=-100, high=100, help="Subtract for each time; 0: off."
     )
     penalty_last_n: int = setting(
-        64, "--penalty-last-n", group=SAMPLING, low=-1, high=COUNT,
+        64, "--penalty-last-n", aliases="--repeat-last-n", group=SAMPLING, low=-1, high=COUNT,
         help="How many tokens are recent; 0: none, -1: the whole text.",
     )  # fmt: skip
     logit_bias: tuple[tuple[int, float], ...] = setting(
-        (), "--logit-bias", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=_token_bias,
+        (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=_token_bias,
         spell=lambda pair: f"{pair[0]}={pair[1]}", verify=_check_biases, help="Add to the logit of token number ID.",
     )  # fmt: skip
     draft_temperature: float | None = setting(
@@ -186,8 +199,8 @@ class Speculation:
     method: str = setting("auto", "--method", group=SPECULATION, metavar="NAME", is_axis=True, help="How to draft.")
     tree: str = setting("chain", "--tree", group=SPECULATION, metavar="SHAPE", is_axis=True, help="Shape of the draft.")
     k: int | None = setting(
-        None, "-k --draft-tokens", aliases="--num-draft-tokens --draft-max", group=SPECULATION, metavar="N|auto",
-        low=0, high=10**6, read=_draft_length, choices=("auto",), nothing="auto",
+        None, "-k --draft-tokens", aliases="--num-draft-tokens --draft-max --draft-n", group=SPECULATION,
+        metavar="N|auto", low=0, high=10**6, read=_draft_length, choices=("auto",), nothing="auto",
         help="Draft tokens per pass; 0: plain decoding.",
     )  # fmt: skip
     length: str = setting(
@@ -224,15 +237,16 @@ class Request:
     messages: tuple[Message, ...] = ()
     prompt: str | None = None
     max_tokens: int | None = setting(
-        None, "--max-tokens -n", aliases="--predict", group=ANSWER, low=1, high=COUNT,
+        None, "--max-tokens -n", aliases="--predict --n-predict --num-predict", group=ANSWER, low=1, high=COUNT,
         default_help="when the model stops", help="Stop after N tokens.",
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
-        (), "--stop", group=ANSWER, metavar="TEXT", is_repeated=True, is_line=True, read=unescape, spell=repr,
-        verify=_check_stops, help=r"Stop before TEXT; \n is a newline.",
+        (), "--stop", aliases="-r --reverse-prompt", group=ANSWER, metavar="TEXT", is_repeated=True,
+        is_line=True, read=unescape, spell=repr, verify=_check_stops, help=r"Stop before TEXT; \n is a newline.",
     )  # fmt: skip
     template: str | None = setting(  # overrides the model's own chat template
-        None, "--template", group=ANSWER, metavar="NAME|FILE", in_chat=False, default_help="the model's own",
+        None, "--template", aliases="--chat-template --chat-template-file", group=ANSWER,
+        metavar="NAME|FILE", in_chat=False, default_help="the model's own",
         help="Chat template: chatml, none, or a file.",
     )  # fmt: skip
     sampling: Sampling = field(default_factory=Sampling)

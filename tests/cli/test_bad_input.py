@@ -58,7 +58,7 @@ OPTIONS: list[tuple[list[str], list[str]]] = [
     (["-k", "-1"], ["-k"]),
     (["-k", "some"], ["-k", "'some'"]),
     (["-n", "0"], ["--max-tokens"]),
-    (["-n", "-1"], ["--max-tokens"]),
+    (["-n", "-1"], ["-n -1", "leave it out"]),
     (["--ctx", "0"], ["--ctx"]),
     (["--ctx", str(2**31)], ["--ctx"]),
     (["--threads", "0"], ["--threads"]),
@@ -241,8 +241,9 @@ def test_plain_decoding(args: list[str]) -> None:
     assert json.loads(done.stdout)["spec"]["drafted"] == 0
 
 
-def test_no_prompt_on_a_terminal() -> None:
-    terminal = Terminal(["run"])
+def test_no_prompt_on_a_terminal_for_a_single_answer() -> None:
+    """Without --json a chat opens: see test_habits.py."""
+    terminal = Terminal(["run", "--raw"])
     assert terminal.wait() == 2
     assert "".join(terminal.lines).startswith("localspec: there is no prompt")
 
@@ -252,14 +253,12 @@ def test_an_empty_prompt(words: list[str]) -> None:
     assert_one_line(run("run", *words), 2, "no prompt")
 
 
-@needs_pair
-@pytest.mark.parametrize("name", [str(TARGET), f"{TARGET}+{DRAFT}"])
-def test_a_model_where_the_prompt_begins(name: str) -> None:
-    assert_one_line(run("run", name, "hi"), 2, f"-m {name}")
+def test_a_model_that_is_named_twice() -> None:
+    assert_one_line(run("run", "-m", "storyteller", "other.gguf", "hi"), 2, "named twice", "other.gguf")
 
 
-def test_the_name_of_a_model_that_is_nowhere_is_a_prompt() -> None:
-    assert run("run", "--no-save", "nowhere.gguf").returncode == 0
+def test_a_file_that_is_nowhere_is_no_prompt() -> None:
+    assert_one_line(run("run", "--no-save", "nowhere.gguf", "hi"), 3, "nowhere.gguf does not exist")
 
 
 def test_bare_in_a_pipe_is_help_and_2() -> None:
