@@ -30,7 +30,7 @@ from localspec.models.store import find_model
 from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from localspec.ui.inputs import MAX_FILE, read_regular
+from localspec.ui.inputs import MAX_FILE, decoded, read_regular
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
@@ -237,7 +237,7 @@ def _spelt(layers: Layers, n_layers: int) -> str:
 
 def _read_prompts(name: str) -> tuple[str, ...]:
     try:
-        text = read_regular(name, MAX_FILE, said=f"--prompts {name}").decode("utf-8")
+        text = decoded(read_regular(name, MAX_FILE, said=f"--prompts {name}"))
     except UnicodeDecodeError:
         reason = f"cannot read --prompts {name}: it is not UTF-8 text"
         raise NotFoundError(reason, hint="a text file with a prompt a line") from None

@@ -19,7 +19,7 @@ import click
 from localspec.cli.console import Console, OnError, prepare_streams
 from localspec.cli.habits import takes_prompt
 from localspec.cli.output import lone_error
-from localspec.cli.signals import INTERRUPTED, Terminated, terminating
+from localspec.cli.signals import INTERRUPTED, TIMED_OUT, Terminated, TimedOut, terminating
 from localspec.cli.stream import lone_error_event
 from localspec.errors import InternalError, LocalspecError, ResourceError, UsageError
 
@@ -43,6 +43,9 @@ def outcome(args: list[str], *, is_heard: bool = False) -> int:
         return BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
         return _stopped(console, "interrupted", INTERRUPTED)
+    except TimedOut as end:
+        console.say(f"localspec: {end}")
+        return _stopped(console, "timeout", TIMED_OUT)
     except Terminated as end:
         return _stopped(console, "terminated", end.exit_code)
     except click.ClickException as error:

@@ -203,7 +203,7 @@ def _prompt() -> list[Any]:
             "--timeout",
             type=Positive(1e8),
             metavar="SEC",
-            help="Stop after this time, with exit code 124.",
+            help="Stop after this time, reading the prompt included, with exit code 124.",
         ),
     ]
 

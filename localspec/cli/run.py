@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -44,7 +45,7 @@ from localspec.cli.settings import (
     request_settings,
     system_message,
 )
-from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.cli.signals import Stop, leave_at_once, stopping, timed
 from localspec.cli.store_options import is_going_on, store_for_talking, wanted
 from localspec.cli.stream import EventsSink
 from localspec.conversations.attachment import Attachment
@@ -73,6 +74,7 @@ class Job:
     state: ChatState
     words: str
     data: tuple[Attachment, ...]
+    timeout: float | None = None  # what reading the prompt has left of it
 
 
 @click.command(
@@ -116,7 +118,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         console.on_error = sink.fail
         _warn_of_trouble(job.state, console)
         with open_worker(options.log_file) as worker:
-            stats, stop = answer(worker, job, sink, live, console, options.timeout)
+            stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
         console.on_error = None  # the output has its end: what goes wrong from here on is told to people
         warn_if_full(stats, console)
@@ -154,13 +156,14 @@ def plan(words: tuple[str, ...], options: Options, values: Values, console: Cons
     if options.raw and system:
         raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
     inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
-    spoken, data = read_parts(words, options.file, inputs)
+    read = partial(read_parts, words, options.file, inputs)
+    (spoken, data), left = timed(options.timeout, "reading the prompt", read)
     text = prompt_of(spoken, data, is_raw=options.raw, is_given=bool(words))
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
     said = {"prompt": text} if options.raw else {"messages": state.messages.messages_with(text)}
     asked = replace(request, details=options.as_events, **said)
-    return Job(settings, asked, tuple(inputs.warnings), state, spoken, tuple(data))
+    return Job(settings, asked, tuple(inputs.warnings), state, spoken, tuple(data), left)
 
 
 def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | None, tuple[str, ...]]:
@@ -214,13 +217,11 @@ def choose_sink(job: Job, console: Console, live: Live, options: Options) -> Sin
     return TextSink(console, live, control=options.control_chars, has_marks=options.tokens)
 
 
-def answer(
-    worker: Worker, job: Job, sink: Sink, live: Live, console: Console, timeout: float | None
-) -> tuple[Stats, Stop]:
+def answer(worker: Worker, job: Job, sink: Sink, live: Live, console: Console) -> tuple[Stats, Stop]:
     """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
     stats, writer, reason = Stats(), AnswerWriter(job.state), "error"
     try:
-        with stopping(worker.cancel, leave_at_once(live.erase), timeout) as stop:
+        with stopping(worker.cancel, leave_at_once(live.erase), job.timeout) as stop:
             live.status("starting the engine")
             events = writer.recorded(_said(_events(worker, job, stop), job, writer))
             follow(events, stats, sink, live, console, stop)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -219,6 +221,26 @@ def test_a_gpu_that_is_not_there_is_warned_of() -> None:
     assert done.returncode == 0, done.stderr
     told = [warning["message"] for warning in json.loads(done.stdout)["warnings"]]
     assert build_info().gpu_offload or any("no GPU support" in message for message in told), told
+
+
+@needs_pair
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel says what is locked")
+@pytest.mark.parametrize(
+    ("option", "said"), [(["--mlock"], "the system locks only"), (["--threads", "500"], "500 threads share")]
+)
+def test_a_wish_that_cannot_be_granted_is_told(option: list[str], said: str) -> None:
+    """In a process that may lock nothing, as an ordinary user's."""
+    done = subprocess.run(
+        [*REAL, "run", "--no-save", "-n", "2", "--json", "hi", *option],
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, env=environment(), preexec_fn=_lock_nothing,
+    )  # fmt: skip
+    told = [warning["message"] for warning in json.loads(done.stdout)["warnings"]]
+    assert any(said in message for message in told) or build_info().gpu_offload, told
+
+
+def _lock_nothing() -> None:
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+    ctypes.CDLL(None).prctl(24, 14, 0, 0, 0)  # of root: drop CAP_IPC_LOCK
 
 
 def test_a_thousand_stop_strings() -> None:
@@ -480,7 +502,7 @@ def test_a_standard_input_that_does_not_wait() -> None:
 
 def test_a_silent_pipe_is_told_on_a_terminal() -> None:
     script = 'sleep 2 | "$0" "$@"'
-    for args, is_told in (["hi"], True), ([], False), (["-q", "hi"], False):
+    for args, is_told in (["hi"], True), ([], True), (["-q", "hi"], False):
         terminal = Terminal(["run", *args], program=["bash", "-c", script, *FAKE])
         terminal.wait()
         assert terminal.text.count("reading standard input…") == is_told
