@@ -29,10 +29,7 @@ COMMANDS = {
     "pairs": ("localspec.cli.pairs:pairs", "Names of pairs, and which drafts fit."),
     "show": ("localspec.cli.show:show", "Show the facts in a model's file."),
     "plan": ("localspec.cli.plan:plan", "Show where each model would be placed, and the predicted speed."),
-    "calibrate": (
-        "localspec.cli.calibrate:calibrate",
-        "Measure the cost of a pair's passes, or this machine, and keep it.",
-    ),
+    "calibrate": ("localspec.cli.calibrate:calibrate", "Measure a pair's passes, or this machine, and keep the costs."),
     "rpc-serve": ("localspec.cli.rpc_serve:rpc_serve", "Lend this machine's devices to another one."),
     "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation, or why speculation is slow on a pair."),
     "bench": ("localspec.cli.bench:bench", "Measure methods against plain decoding, or compare two results."),

@@ -269,7 +269,7 @@ def _load(worker: Worker, settings: LoadSettings, live: Live, stop: Stop) -> Loa
 def _options(job: BenchJob, settings: LoadSettings) -> Wire:
     """Return what was asked for: two benches with the same are one."""
     held = dataclasses.asdict(settings)
-    for name in ("target", "draft", "name"):
+    for name in ("target", "draft", "name", "expected"):
         del held[name]
     layers = _exit_layers(job, settings)
     return {

@@ -21,7 +21,7 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.options import declared_option
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, CommandGroup, option
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
 from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
 from localspec.models.gguf.info import model_info
@@ -47,7 +47,7 @@ MEASURED = Group("Measurement")
 PAIRS = 5  # measurements of a choice, at least: fewer prompts are asked again, with another seed
 
 
-@click.group(no_args_is_help=False)  # click's help would come as an error of many lines
+@click.group(cls=CommandGroup, no_args_is_help=False)  # click's help would come as an error of many lines
 def early_exit() -> None:
     """Drafting with some of a model's own layers: see localspec run --method early-exit."""
 

@@ -216,15 +216,21 @@ def _perhaps(name: str, known: Iterable[str]) -> str:
 
 
 def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
-    """Return an entry's value as click is to read it; raises UsageError for one of the wrong type."""
+    """Return an entry's value as click is to read it, names of files absolute.
+
+    Raises UsageError for one of the wrong type.
+    """
     kind, value = option.kind, entry.value
     values = value if kind == "texts" and isinstance(value, list) else [value]
     if not all(_fits(kind, each) for each in values):
         spelt = str(value).lower() if isinstance(value, bool) else repr(value)
         raise file.mistake(entry, f"{entry.path[-1]} = {spelt} is not {_NOUNS[kind]}")
-    if kind == "texts":
-        return [str(each) for each in values]
-    return str(value) if kind == "text" else value
+    if kind not in ("text", "texts"):
+        return value
+    from localspec.cli.file_names import located  # late: most files name no file
+
+    texts = [located(option, str(each), file.file.parent) for each in values]
+    return texts if kind == "texts" else texts[0]
 
 
 def _fits(kind: Kind, value: Any) -> bool:

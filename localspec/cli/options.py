@@ -149,6 +149,19 @@ def _check(each: Declaration, given: Any) -> None:
         check_axis(each.field, value)
 
 
+def draft_option(group: Group) -> Callable[[F], F]:
+    """Return the option that names the draft model."""
+    return option(
+        "-d",
+        "--draft",
+        aliases=["--draft-model", "-md", "--model-draft", "-hfd", "--hf-repo-draft"],
+        section=group.title,
+        metavar="NAME",
+        shell_complete=pair_names,
+        help="The draft model; 'auto' finds one, 'none' is none.",
+    )
+
+
 def _model() -> list[Any]:
     add = partial(option, section=MODEL.title)
     return [
@@ -161,14 +174,7 @@ def _model() -> list[Any]:
             help="A pair's name (localspec pairs), TARGET.gguf, hf:ORG/REPO:QUANT, or TARGET+DRAFT of these.  "
             "[default: storyteller]",
         ),
-        add(
-            "-d",
-            "--draft",
-            aliases=["--draft-model", "-md", "--model-draft", "-hfd", "--hf-repo-draft"],
-            metavar="NAME",
-            shell_complete=pair_names,
-            help="The draft model; 'auto' finds one, 'none' is none.",
-        ),
+        draft_option(MODEL),
         add("-y", "--yes", is_flag=True, help="Download missing models without a question."),
         add("--offline", is_flag=True, help="Download nothing."),
         *declared_options(LoadSettings, MODEL),

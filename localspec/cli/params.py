@@ -17,6 +17,7 @@ from localspec.cli.habits import checked
 from localspec.cli.option_sources import Configurable, defaults, in_command, origin
 from localspec.errors import UsageError
 
+LONGEST = 1000  # characters of a sentence in the list of commands: none is cut
 TYPED = "localspec.cli.params"  # where a context keeps its words
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -111,6 +112,15 @@ class Command(click.Command):
         for section, records in sections.items():
             with formatter.section(section):
                 formatter.write_dl(records, col_max=32)
+
+
+class CommandGroup(click.Group):
+    """A group of commands whose help has the first sentence of each, whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands; click would cut sentences."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(LONGEST)) for name, one in sorted(self.commands.items())])
 
 
 def option(*declarations: str, section: str, **attributes: Any) -> Callable[[F], F]:

@@ -9,7 +9,7 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.options import declared_option, picked
+from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
@@ -53,7 +53,7 @@ class Options:
 
 @click.command(cls=Command)
 @click.argument("pair", shell_complete=pair_names)
-@option("-d", "--draft", metavar="FILE", section=_PLAN.title, help="The draft model, or 'none'.")
+@draft_option(_PLAN)
 @declared_option(LoadSettings, "ctx", group=_PLAN)
 @declared_option(
     LoadSettings,

@@ -46,7 +46,7 @@ from localspec.cli.settings import (
     system_message,
 )
 from localspec.cli.signals import Stop, leave_at_once, stopping, timed
-from localspec.cli.store_options import is_going_on, store_for_talking, wanted
+from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
 from localspec.cli.stream import EventsSink
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
@@ -150,7 +150,7 @@ def plan(words: tuple[str, ...], options: Options, values: Values, console: Cons
         raise UsageError("--json and --events exclude each other", hint="leave one of them out")
     found = wanted(store, options)
     pair = PairOptions.of(values)
-    promised = promised_settings(pair if found is None else pair.of_conversation(found.pair))
+    promised = promised_settings(pair if found is None else pair.of_conversation(answered(store, found)))
     request = request_settings(values, promised.settings)
     system = system_message(values["system"], options.stdin_limit)
     if options.raw and system:

@@ -13,11 +13,13 @@ from localspec.backends.build import build_info
 from localspec.backends.cgroup import read
 from localspec.backends.cpus import allowed
 from localspec.backends.rpc import add_servers
+from localspec.control.profile import fingerprint
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import ResourceError
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.pairs import require_fit
+from localspec.models.store import target_reference
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft
@@ -120,6 +122,9 @@ def _short_draft(models: _Models) -> tuple[str, ...]:
 def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
     """Return a warning for each setting that will not bring what it promises."""
     doubts: tuple[str, ...] = ()
+    name, mark = settings.expected or ("", "")
+    if mark and name == target_reference(settings) and mark != fingerprint(target.path):
+        doubts += (f"{target.path.name} is another file than the one that answered in this conversation",)
     if amx.is_broken():
         doubts += (f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {amx.REBUILD}",)
     if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:

@@ -90,6 +90,7 @@ class LoadSettings:
     target: str
     draft: str | None = None
     name: str = ""  # the pair reference in its canonical spelling
+    expected: tuple[str, str] | None = None  # a target's name and its file's fingerprint when it answered before
     ctx: int | None = setting(
         None, "--ctx", aliases="--ctx-size --num-ctx", group=MODEL, low=1, high=COUNT,
         default_help="the model's own, at most 4096", help="Context in tokens.",

@@ -53,7 +53,8 @@ SAMPLES = {  # texts of settings that are neither numbers nor switches nor choic
     "template": ("chatml", "chatml"),
 }
 NO_SETTINGS = {  # fields that no option sets: what the program itself fills in
-    "target", "draft", "name", "messages", "prompt", "sampling", "speculation", "details", "cold", "prompt_tokens",
+    "target", "draft", "name", "expected", "messages",
+    "prompt", "sampling", "speculation", "details", "cold", "prompt_tokens",
     "shorten",
 }  # fmt: skip
 every = pytest.mark.parametrize(("holder", "each"), EVERY, ids=NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import click
@@ -213,3 +214,19 @@ def test_no_habit_hides_a_command() -> None:
     assert not habits.COMMANDS.keys() & COMMANDS.keys()
     assert cli.get_command(click.Context(cli), "list").name == "ls"
     assert not is_model("run")
+
+
+GROUPS = [(), *((name,) for name, _ in ((path[0], path) for path, _ in commands() if len(path) > 1))]
+
+
+@pytest.mark.parametrize("path", sorted(set(GROUPS)), ids=lambda path: " ".join(path) or "localspec")
+def test_the_help_of_a_group_has_whole_sentences(path: tuple[str, ...]) -> None:
+    """One line for each command at 80 columns, which ends as a sentence does."""
+    shown = run(*path, "--help", env={"COLUMNS": "80"}).stdout.decode()
+    lines = shown.partition("Commands:\n")[2].splitlines()
+    assert lines
+    for line in lines:
+        assert re.match(r"  [a-z]", line), f"{line!r} goes on from the line above"
+        assert line.endswith("."), line
+        assert not line.endswith("..."), line
+        assert len(line) < 80
