@@ -1,6 +1,6 @@
 """The tuned numbers of the controller and of placement, with unit and purpose; in brackets the tests that hold them.
 
-Sizes that belong to one algorithm stand beside it: methods/copy.py, control/timing.py, value.py, prices.py, candidates.py.
+Sizes that belong to one algorithm stand beside it: methods/copy.py, control/timing.py, value.py, candidates.py.
 """
 
 # The loss account (account.py). [test_account, the bound in test_auto]

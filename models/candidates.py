@@ -23,7 +23,7 @@ from localspec.models.hub.remote import SHA256, Hub
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair
 from localspec.sanitize import shown
-from localspec.settings.request import cache_folder
+from localspec.settings.folders import cache_folder
 
 MAX_RATIO = 0.5  # of the target's bytes: a larger draft cannot pay
 FIRST_LOOK = 4 << 20  # bytes of a header fetched at first; vocabularies of 250 000 tokens take about 12 MB

@@ -14,7 +14,7 @@ from localspec.errors import UsageError
 from localspec.models.catalog_file import CatalogModel, CatalogPair, mistake, read_catalog
 from localspec.models.names import Alias, DraftChoice, ModelName, PairName
 from localspec.sanitize import shown
-from localspec.settings.request import config_folder
+from localspec.settings.folders import config_folder
 
 BUILTIN = Path(__file__).with_name("catalog.toml")
 

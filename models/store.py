@@ -234,8 +234,11 @@ def target_reference(settings: LoadSettings) -> str:
 
 
 def _pair_files(name: str) -> tuple[str, str | None]:
-    """Return the files that a pair's name stands for here; "" for none."""
+    """Return the files that a pair's name stands for in any folder; "" for none, and for the name of a file."""
     try:
+        named = parse(name)
+        if any(isinstance(each, PathName) and not os.path.isabs(each.path) for each in (named.target, named.draft)):
+            return "", None
         pair = parse_pair(name)
     except LocalspecError:
         return "", None

@@ -31,12 +31,11 @@ from localspec.engine.protocols import Drafter, Verifier
 from localspec.engine.protocols import Shape as TreeShape
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
-from localspec.methods import resolve
 from localspec.methods.draft_model import DraftModel
 from localspec.methods.plain import Plain
 from localspec.settings.request import Sampling
+from localspec.speculation import registered
 from localspec.trees.static import Chain
-from localspec.verify import VERIFIERS
 from localspec.verify.match import MatchVerifier
 
 FILTERED = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
@@ -122,7 +121,7 @@ def host_cost(target: LlamaBackend, draft: LlamaBackend, verify: str, sampling: 
     """Measure passes of a full session's engine over 600 tokens, the first ten dropped."""
     drafter = DraftModel(draft, Sampler(sampling), Chain(), lambda: False)
     draw = Draw.COUPLED if verify == "coupled" else Draw.IID
-    engine = engine_for(target, drafter, resolve(VERIFIERS[verify])(), k, draw, sampling)
+    engine = engine_for(target, drafter, registered("verify")[verify](), k, draw, sampling)
     context = context_for(target, 16, 600)
     clock, costs, accepted, drafted = DecodeClock(), [], 0, 0
     with clock.installed():

@@ -18,9 +18,9 @@ import methods_page
 from localspec.cli.app import cli
 from localspec.errors import UsageError
 from localspec.settings.request import Speculation
+from localspec.speculation import registered
 from localspec.speculation.resolve import resolve_axes
 from localspec.ui.glossary import TERMS
-from localspec.verify import VERIFIERS
 
 ROOT = Path(__file__).parent.parent
 WIDTH = 96
@@ -53,7 +53,7 @@ def fenced(text: str) -> str:
 def combinations() -> str:
     """Return the table of verifiers against shapes, each cell how the draft is drawn, asked of the axes themselves."""
     rows = ["| --verify | " + " | ".join(f"`--tree {shape}`" for shape in SHAPES) + " |", "|---|---|---|"]
-    for name in VERIFIERS:
+    for name in registered("verify"):
         cells = []
         for shape in SHAPES:
             try:
@@ -85,13 +85,10 @@ def bias() -> str:
     sys.path.insert(0, str(ROOT))
     from tests.exact.test_approximate import CASES
 
-    classes = {path.partition(":")[2]: name for name, path in VERIFIERS.items()}
     found: dict[str, list[object]] = {}
     for case in CASES:
         values = dict(zip(("0.3", "1", "2"), case.bias, strict=True))
-        found.setdefault(classes[type(case.verifier).__name__], []).append(
-            {"case": case.name, "total_variation": values}
-        )
+        found.setdefault(case.verifier.name, []).append({"case": case.name, "total_variation": values})
     return json.dumps(found, indent=1) + "\n"
 
 

@@ -33,13 +33,12 @@ import docs
 from localspec.engine.draft import Draw
 from localspec.engine.events import Committed, Returning
 from localspec.errors import UsageError
-from localspec.methods import METHODS, describe, resolve
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.settings.method_options import read_options
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.speculation import registered
 from localspec.speculation.resolve import MAX_LEAVES, Axes, resolve_axes
-from localspec.trees import TREES
 from localspec.trees.static import Static
 from localspec.ui.stats import Stats
 
@@ -143,12 +142,12 @@ def choices(budgets: tuple[int, ...], temperature: float) -> Iterator[Choice]:
     """Yield every tree policy under the draft model, then every other method, for every budget."""
     is_greedy = temperature == 0.0
     yield _choice("plain", 0, Speculation(method="plain"), is_greedy)
-    for name in TREES:
+    for name in registered("tree"):
         for budget in budgets:
             yield _choice(f"draft-model, {name}", budget, _tree(name, budget), is_greedy)
     if temperature == max(TEMPERATURES):
         yield from _under_one_rule(tuple(budget for budget in budgets if budget in COMPARED))
-    for info in describe():
+    for info in (method.info for method in registered("method").values()):
         if info.name not in ("plain", "draft-model"):
             for budget in budgets:
                 k = None if info.name == "lookahead" else budget
@@ -158,8 +157,8 @@ def choices(budgets: tuple[int, ...], temperature: float) -> Iterator[Choice]:
 
 def _under_one_rule(budgets: tuple[int, ...]) -> Iterator[Choice]:
     """Yield what the comparisons need beside auto's rules: every tree and the chain token by token, and coupled."""
-    for name, path in TREES.items():
-        is_drawn = not resolve(path).draws.isdisjoint({Draw.IID, Draw.WITHOUT_REPLACEMENT})
+    for name, tree in registered("tree").items():
+        is_drawn = not tree.draws.isdisjoint({Draw.IID, Draw.WITHOUT_REPLACEMENT})
         by_token = ["token" if name == "chain" else "tree"] if is_drawn else []
         for rule in ("coupled", *by_token):
             if rule != "coupled" or is_drawn:  # else auto's own
@@ -171,7 +170,7 @@ def _tree(name: str, budget: int) -> Speculation:
     """Return the draft model with the largest tree of a policy within a budget."""
     if name == "chain":
         return Speculation(method="draft-model", k=budget)
-    is_vector = issubclass(resolve(TREES[name]), Static)
+    is_vector = issubclass(registered("tree")[name], Static)
     return Speculation(method="draft-model", tree=f"{name}:{WIDTHS[budget] if is_vector else budget}")
 
 
@@ -193,7 +192,7 @@ def _choice(name: str, budget: int, speculation: Speculation, is_greedy: bool = 
 
 def _window(budget: int) -> tuple[tuple[str, str], ...]:
     """Return the largest balanced window of Lookahead, W = G and N = 3, within a budget."""
-    method = resolve(METHODS["lookahead"])
+    method = registered("method")["lookahead"]
 
     def nodes(width: int) -> int:
         options = read_options(method.info.options, _options(width), of="lookahead")

@@ -52,7 +52,8 @@ from localspec.bench.summary import SummaryRow, rates, rows
 from localspec.bench.table import piped
 from localspec.errors import LocalspecError
 from localspec.models.store import parse_pair
-from localspec.settings.request import LoadSettings, Request, cache_folder
+from localspec.settings.folders import cache_folder
+from localspec.settings.request import LoadSettings, Request
 from localspec.ui.files import write_whole
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker

@@ -44,8 +44,8 @@ ONLY = {
     "trees": "engine errors settings.method_options",
     "methods": "engine errors settings",
     "control": "engine errors tuning",
-    "backends": "engine errors settings.request settings.sizes tuning",
-    "models": "errors sanitize settings.request tuning",
+    "backends": "engine errors settings.folders settings.request settings.sizes tuning",
+    "models": "errors sanitize settings.folders settings.request tuning",
     "speculation": "control engine errors methods settings trees verify",
     "conversations": "errors sanitize settings",
     "chat": "conversations engine.events errors models.store sanitize settings ui",
@@ -67,7 +67,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "filelock": ("localspec.models.hub",),
     "tomlkit": ("localspec.models.user_catalog", "localspec.settings.config_file"),
     "sqlite3": ("localspec.conversations",),
-    "platformdirs": ("localspec.cli", "localspec.models", "localspec.settings.request"),
+    "platformdirs": ("localspec.cli", "localspec.models", "localspec.settings.folders"),
     "numpy": ("localspec",),
 }
 NEVER = ("torch", "scipy", "pytest", "hypothesis")

@@ -14,6 +14,7 @@ import pytest
 from localspec import BINDING
 
 ROOT = Path(__file__).parents[1]
+SHELL = sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix == "")
 RECORDER = """#!/usr/bin/env bash
 if [ "$1" = -c ]; then echo 0.3.36; exit; fi
 echo "CMAKE_ARGS=$CMAKE_ARGS $*" >> "$RECORD"
@@ -90,3 +91,21 @@ def test_what_a_script_imports_of_localspec_exists(path: Path) -> None:
             names = [f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)]
             missing += [name for name in names if find_spec(name) is None]
     assert not missing
+
+
+@pytest.mark.parametrize(
+    "script", [path for path in SHELL if "environment.sh" in path.read_text()], ids=lambda path: path.name
+)
+def test_a_script_runs_through_a_link(script: Path, tmp_path: Path) -> None:
+    """As where ~/bin has a link to it; the link may be relative, and to another link."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "first").symlink_to(script)
+    (tmp_path / "bin" / "second").symlink_to("../first")
+    text = script.read_text()
+    begin = next(line for line in text.splitlines() if line.startswith("source "))
+    probe = tmp_path / "probe"
+    probe.write_text(
+        f'set -euo pipefail\n{begin}\necho "$root"\n'.replace("${BASH_SOURCE[0]}", str(tmp_path / "bin/second"))
+    )
+    done = subprocess.run(["bash", str(probe)], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == (f"{ROOT}\n", "")

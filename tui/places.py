@@ -9,7 +9,7 @@ from pathlib import Path
 from localspec.chat.conversation_files import write_export
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
-from localspec.settings.request import typed_path
+from localspec.settings.folders import typed_path
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import Host
 from localspec.tui.screens.chat import ChatScreen

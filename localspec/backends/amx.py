@@ -20,7 +20,7 @@ from pathlib import Path
 
 from localspec import BINDING
 from localspec.backends.lib import api
-from localspec.settings.request import cache_folder
+from localspec.settings.folders import cache_folder
 
 FLAGS = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 _PIP = f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir '{BINDING}'"

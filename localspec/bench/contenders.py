@@ -16,11 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
-from localspec.methods import registered
 from localspec.settings.method_options import whole
 from localspec.settings.request import Speculation
+from localspec.speculation import registered
 from localspec.speculation.resolve import resolve_axes
-from localspec.trees import TREES
 
 PLAIN = "plain"
 _BETWEEN = re.compile(r"[,\s]+(?=[A-Za-z][\w-]*(?:[:,\s]|$))")  # no comma before key=value or a number
@@ -86,12 +85,12 @@ def _unsized(word: str) -> str:
 def _one(word: str) -> Contender:
     head, *settings = _SETTING.split(word)
     name, _, argument = head.partition(":")
-    if name == "auto" or name in registered():
+    if name == "auto" or name in registered("method"):
         wanted = Speculation(method=name, k=_integer(word, argument) if argument else None)
-    elif name in TREES:
+    elif name in registered("tree"):
         wanted = Speculation(method="draft-model", tree=head)
     else:
-        known = ["auto", *registered(), *TREES]
+        known = ["auto", *registered("method"), *registered("tree")]
         near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(
             f"--methods {word!r}: there is no method or tree {name!r}", hint=f"--methods {near[0]}" if near else HINT

@@ -9,12 +9,13 @@ import zlib
 from pathlib import Path
 
 from localspec.errors import NotFoundError, UsageError
+from localspec.ui.inputs import decoded
 
 LIMIT = 256 << 20  # bytes, unpacked
 
 
 def read_text(path: Path, *, said: str, hint: str) -> str:
-    """Return the UTF-8 text of a regular file, unpacked where its name ends in .gz; `said` is how an error calls it.
+    """Return the text of a regular file, unpacked where its name ends in .gz; `said` is how an error calls it.
 
     Raises NotFoundError where it cannot be read, UsageError where it is too large or no text.
     """
@@ -36,6 +37,6 @@ def read_text(path: Path, *, said: str, hint: str) -> str:
     if len(data) > LIMIT:
         raise UsageError(f"{said} is longer than {LIMIT >> 20} MiB", hint=hint)
     try:
-        return data.decode("utf-8-sig")
+        return decoded(data)
     except UnicodeDecodeError:
         raise UsageError(f"{said} is not UTF-8 text", hint=hint) from None

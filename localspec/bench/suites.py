@@ -13,7 +13,7 @@ from typing import Any
 
 from localspec.bench.files import read_text
 from localspec.errors import NotFoundError, UsageError
-from localspec.settings.request import typed_path
+from localspec.settings.folders import typed_path
 
 COLUMNS = ("prompt", "question", "turns", "text", "instruction", "content")  # looked for in this order
 IDS = ("id", "question_id", "task_id")

@@ -13,8 +13,8 @@ from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
+from localspec.settings.folders import typed_path
 from localspec.settings.method_options import whole
-from localspec.settings.request import typed_path
 
 N = 20  # conversations of a list
 

@@ -16,7 +16,8 @@ from localspec.conversations.records import ASSISTANT, USER, Conversation
 from localspec.conversations.store import Store
 from localspec.engine.events import Loaded
 from localspec.models.store import reference
-from localspec.settings.request import LoadSettings, Request, Speculation, typed_path
+from localspec.settings.folders import typed_path
+from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.ui.inputs import MAX_FILE, Inputs
 from localspec.ui.settings import check
 

@@ -14,7 +14,9 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
+from localspec.cli import habits
 from localspec.cli.console import Console, is_terminal
+from localspec.cli.habits import BACKGROUND, is_model
 from localspec.errors import UsageError
 
 COMMANDS = {
@@ -27,10 +29,7 @@ COMMANDS = {
     "pairs": ("localspec.cli.pairs:pairs", "Names of pairs, and which drafts fit."),
     "show": ("localspec.cli.show:show", "Show the facts in a model's file."),
     "plan": ("localspec.cli.plan:plan", "Show where each model would be placed, and the predicted speed."),
-    "calibrate": (
-        "localspec.cli.calibrate:calibrate",
-        "Measure the cost of a pair's passes, or this machine, and keep it.",
-    ),
+    "calibrate": ("localspec.cli.calibrate:calibrate", "Measure a pair's passes, or this machine, and keep the costs."),
     "rpc-serve": ("localspec.cli.rpc_serve:rpc_serve", "Lend this machine's devices to another one."),
     "doctor": ("localspec.cli.doctor.command:doctor", "Check this installation, or why speculation is slow on a pair."),
     "bench": ("localspec.cli.bench:bench", "Measure methods against plain decoding, or compare two results."),
@@ -45,7 +44,15 @@ COMMANDS = {
     "config": ("localspec.cli.config:config", "Settings in config.toml: show, get, set, unset, edit, path."),
     "completions": ("localspec.cli.completions:completions", "Print the completion script for bash, zsh or fish."),
 }
-ALIASES = {"generate": "run", "completion": "completions"}
+ALIASES = {
+    "generate": "run",
+    "prompt": "run",
+    "completion": "completions",
+    "list": "ls",
+    "models": "ls",
+    "download": "pull",
+    "info": "show",
+}
 
 
 class Group(click.Group):
@@ -80,6 +87,16 @@ class Group(click.Group):
         """Find the command, or say what was probably meant: a word that is no command is never taken for a prompt."""
         name = args[0]
         if self.get_command(ctx, name) is None and not (name.startswith("-") or ctx.resilient_parsing):
+            if name == "help":
+                return self._helped(ctx, args[1:])
+            if name in ("version", "ps", "stop"):
+                click.echo(BACKGROUND if name != "version" else _versions())
+                ctx.exit()
+            if name in habits.COMMANDS:
+                message, hint = habits.COMMANDS[name]
+                raise UsageError(message, hint=hint)
+            if is_model(name):
+                raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat -m {name}")
             # A command that removes is never what a misspelt word is taken for.
             safe = [each for each in (*COMMANDS, *ALIASES) if each != "rm"]
             near = difflib.get_close_matches(name, safe, n=1)
@@ -89,6 +106,14 @@ class Group(click.Group):
                 hint="localspec --help",
             )
         return super().resolve_command(ctx, args)
+
+    def _helped(self, ctx: click.Context, words: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command line for `localspec help`: that of the help of a command, or of an explanation."""
+        if not words:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        is_command = self.get_command(ctx, words[0]) is not None
+        return super().resolve_command(ctx, [*words, "--help"] if is_command else ["explain", *words])
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -110,10 +135,14 @@ def _quoted(words: list[str]) -> str:
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from localspec.cli.version import version_line
-
-        click.echo(version_line())
+        click.echo(_versions())
         ctx.exit()
+
+
+def _versions() -> str:
+    from localspec.cli.version import version_line  # late: it asks llama.cpp
+
+    return version_line()
 
 
 @click.group(cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

@@ -11,7 +11,7 @@ from localspec.cli.version import ask_engine
 from localspec.errors import ResourceError
 from localspec.models.plan.calibration import Calibration, Figure, store
 from localspec.sanitize import one_line
-from localspec.settings.request import cache_folder
+from localspec.settings.folders import cache_folder
 from localspec.ui.ask import ask_lines
 
 _IMPORTS = "import dataclasses\nfrom localspec.backends.bandwidth import measure"

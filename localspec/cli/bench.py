@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from localspec.bench.compare import compare, require_same_models
 from localspec.bench.contenders import PRESETS, parse_contenders, preset
@@ -20,16 +19,19 @@ from localspec.cli.bench_run import measure, publish
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
-from localspec.cli.options import ReportOptions, model_options, picked, report_options
+from localspec.cli.option_sources import typed
+from localspec.cli.options import ReportOptions, declared_option, model_options, picked, report_options
 from localspec.cli.output import lone_error, lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import PairOptions, open_worker, promised_settings
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
-from localspec.settings.request import Sampling, typed_path
+from localspec.settings.declaration import Group
+from localspec.settings.folders import typed_path
+from localspec.settings.request import Request, Sampling
 
-MEASURED, OUTPUT = "Measurement", "Output"
-COMPARES = ("words", "json_file", "quiet", "color")
+MEASURED, OUTPUT = Group("Measurement"), "Output"
+COMPARES = ("json", "quiet", "color")
 N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 
 
@@ -47,7 +49,7 @@ class Options(ReportOptions):
     max_tokens: int | None
     prompt_tokens: int | None
     repeats: int
-    draft_temp: float | None
+    draft_temperature: float | None
     seed: int | None
     preset: str | None
     reproducible: bool
@@ -60,29 +62,29 @@ class Options(ReportOptions):
 
 @click.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[PAIR | compare A.json B.json]", shell_complete=pair_names)
-@option("--suite", default="stories", metavar="NAME|FILE", section=MEASURED,
+@option("--suite", default="stories", metavar="NAME|FILE", section=MEASURED.title,
         help=f"Prompts: {', '.join(SAMPLES)}, or a JSONL file (.gz too).  [default: stories]")  # fmt: skip
-@option("--column", metavar="NAME", section=MEASURED, help="The field with the prompt.")
-@option("--prompts", is_own=True, type=click.IntRange(1, 10**6), metavar="N", section=MEASURED,
+@option("--column", metavar="NAME", section=MEASURED.title, help="The field with the prompt.")
+@option("--prompts", is_own=True, type=click.IntRange(1, 10**6), metavar="N", section=MEASURED.title,
         help=f"Number of prompts, spread over the suite.  [default: {N_PROMPTS}]")  # fmt: skip
-@option("--raw/--chat", "is_raw", default=None, section=MEASURED,
+@option("--raw/--chat", "is_raw", default=None, section=MEASURED.title,
         help="Continue the prompts, or use the chat template.  [default: as the suite is made]")  # fmt: skip
-@option("--methods", metavar="LIST", section=MEASURED,
+@option("--methods", metavar="LIST", section=MEASURED.title,
         help="NAME[:ARGUMENT][:KEY=VALUE], separated by commas: plain, auto, draft-model:k=4, suffix, dyspec:16, "
              "static:3,2,1, draft-model:k=8:verify=coupled.  "
              "[default: plain, auto, and the draft at 4, or suffix]")  # fmt: skip
-@option("--budgets", metavar="LIST", section=MEASURED, help="Values of -k for methods without a size of their own.")
-@option("--temps", metavar="LIST", section=MEASURED, help="Temperatures.  [default: 0,0.8]")
-@option("-n", "--max-tokens", type=click.IntRange(2, 2**31 - 1), metavar="N", section=MEASURED,
-        help=f"Tokens of an answer, the same for all.  [default: {MAX_TOKENS}]")  # fmt: skip
-@option("--prompt-tokens", type=click.IntRange(1, 2**31 - 1), metavar="N", section=MEASURED,
+@option(
+    "--budgets", metavar="LIST", section=MEASURED.title, help="Values of -k for methods without a size of their own."
+)
+@option("--temps", metavar="LIST", section=MEASURED.title, help="Temperatures.  [default: 0,0.8]")
+@declared_option(Request, "max_tokens", group=MEASURED, low=2, default_help=str(MAX_TOKENS))
+@option("--prompt-tokens", type=click.IntRange(1, 2**31 - 1), metavar="N", section=MEASURED.title,
         help="Cut prompts to their first N tokens.")  # fmt: skip
-@option("-r", "--repeats", type=click.IntRange(1, 1000), default=REPEATS, metavar="N", section=MEASURED,
+@option("-r", "--repeats", type=click.IntRange(1, 1000), default=REPEATS, metavar="N", section=MEASURED.title,
         help=f"Answers of each method to each prompt, in alternating order.  [default: {REPEATS}]")  # fmt: skip
-@option("--draft-temp", type=float, metavar="F", section=MEASURED, help="Temperature of the draft.")
-@option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", section=MEASURED,
-        help="Repeatable answers; rules that are 'auto' are then coupled.  [default: random]")  # fmt: skip
-@option("--preset", metavar="NAME", section=MEASURED,
+@declared_option(Sampling, "draft_temperature", group=MEASURED)
+@declared_option(Sampling, "seed", group=MEASURED)
+@option("--preset", metavar="NAME", section=MEASURED.title,
         help="; ".join(f"{name}: {one.about}" for name, one in PRESETS.items()) + ".")  # fmt: skip
 @model_options
 @option("--json", "json_file", is_own=True, metavar="FILE|-", section=OUTPUT, help="Everything as one JSON object.")
@@ -132,9 +134,9 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
 
 
 def _compare(ctx: click.Context, names: tuple[str, ...], json_file: str | None) -> int:
-    for name in ctx.params:
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name not in COMPARES:
-            raise UsageError(f"bench compare has no --{name.replace('_', '-')}", hint="localspec bench compare A B")
+    for given in typed(ctx):
+        if given.key not in COMPARES:
+            raise UsageError(f"bench compare has no --{given.key}", hint="localspec bench compare A B")
     if len(names) != 2:
         raise UsageError(f"bench compare takes two results, not {len(names)}", hint="localspec bench compare A B")
     before, after = (read_result(typed_path(name)) for name in names)
@@ -162,7 +164,7 @@ def _job(options: Options, *, has_draft: bool) -> BenchJob:
         temperatures = _numbers("--temps", options.temps, float)
     else:
         temperatures = wanted.temperatures if wanted else (0.0, 0.8)
-    draft = options.draft_temp
+    draft = options.draft_temperature
     if draft is None and wanted is not None:
         draft = wanted.draft_temperature
     job = BenchJob(

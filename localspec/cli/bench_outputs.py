@@ -13,7 +13,7 @@ from localspec.bench.plots import draw, require_plots
 from localspec.bench.result import Result, Wire
 from localspec.bench.table import fenced, markdown
 from localspec.errors import NotFoundError, ResourceError, UsageError
-from localspec.settings.request import typed_path
+from localspec.settings.folders import typed_path
 
 HEAD = 4096  # bytes of a file: one that is no text has a zero among them
 

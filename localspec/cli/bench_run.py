@@ -30,7 +30,8 @@ from localspec.models.early_exit import Exits, Layers
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
-from localspec.settings.request import LoadSettings, cache_folder
+from localspec.settings.folders import cache_folder
+from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 
 BAR = 20  # characters
@@ -268,7 +269,7 @@ def _load(worker: Worker, settings: LoadSettings, live: Live, stop: Stop) -> Loa
 def _options(job: BenchJob, settings: LoadSettings) -> Wire:
     """Return what was asked for: two benches with the same are one."""
     held = dataclasses.asdict(settings)
-    for name in ("target", "draft", "name"):
+    for name in ("target", "draft", "name", "expected"):
         del held[name]
     layers = _exit_layers(job, settings)
     return {

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from localspec.bench.answers import SurveyReport, survey
 from localspec.cli.answer import load
@@ -16,6 +15,7 @@ from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
+from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, Positive, option
@@ -29,7 +29,7 @@ from localspec.settings.request import LoadSettings
 
 SCHEMA = "localspec.calibration/1"
 OUTPUT = "Output"
-MACHINE = {"words", "machine", "rpc", "as_json", "quiet", "color"}  # what goes with --machine
+MACHINE = {"machine", "rpc", "json", "quiet", "color"}  # what goes with --machine
 BOTH = "localspec calibrate PAIR, or localspec calibrate --machine"
 
 
@@ -78,9 +78,9 @@ def _check_machine(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Refuse what has no meaning without a pair."""
     if words:
         raise UsageError("--machine measures the machine, without a pair", hint=BOTH)
-    for name in ctx.params:
-        if name not in MACHINE and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"--machine has no --{name.replace('_', '-')}", hint="localspec calibrate --machine")
+    for given in typed(ctx):
+        if given.key not in MACHINE:
+            raise UsageError(f"--machine has no --{given.key}", hint="localspec calibrate --machine")
 
 
 def _pair(console: Console, settings: LoadSettings, options: Options) -> int:

@@ -36,7 +36,7 @@ from localspec.cli.settings import (
     system_message,
 )
 from localspec.cli.settings_table import in_force
-from localspec.cli.store_options import store_for_talking, wanted
+from localspec.cli.store_options import answered, store_for_talking, wanted
 from localspec.settings.request import LoadSettings
 
 
@@ -75,7 +75,7 @@ def chat(console: Console, /, **values: Any) -> int:
         found = wanted(store, options)
         pair = PairOptions.of(values)
         if found is not None:
-            pair = pair.of_conversation(found.pair)
+            pair = pair.of_conversation(answered(store, found))
         promised = promised_settings(pair)
         request = request_settings(values, promised.settings)
         system = system_message(options.system)

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from localspec.errors import LocalspecError
 from localspec.sanitize import one_line
-from localspec.settings.request import conversations_file
+from localspec.settings.folders import conversations_file
 
 RECENT = 50  # conversations to choose from
 VARIABLE = "_LOCALSPEC_COMPLETE"  # click's scheme: the shell calls localspec with it

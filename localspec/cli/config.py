@@ -15,7 +15,7 @@ from localspec.cli.app import commands
 from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.option_sources import ONCE, once, option_at, options_of
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, CommandGroup, option
 from localspec.cli.settings_table import check_file, described, read_words, settings_of
 from localspec.errors import DeclinedError, NotFoundError, ResourceError, UsageError
 from localspec.sanitize import one_line
@@ -36,7 +36,7 @@ def _keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 _JSON = option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 
 
-@click.group(no_args_is_help=False, invoke_without_command=True)
+@click.group(cls=CommandGroup, no_args_is_help=False, invoke_without_command=True)
 @click.pass_context
 def config(ctx: click.Context) -> int:
     """Settings that are kept in config.toml.
@@ -44,6 +44,8 @@ def config(ctx: click.Context) -> int:
     A key is the long name of an option: temp, top-k, model. At the top of the file it is for every command that has
     the option; in a table of a command's name, [run] or [early-exit.tune], for that one, and here its key is run.temp.
     The command line wins over the environment (LOCALSPEC_RUN_TEMP, then LOCALSPEC_TEMP), which wins over the file.
+
+    A file that is named there is looked for from the folder of config.toml; localspec config set writes its full path.
     """
     if ctx.invoked_subcommand is None:
         code: int = ctx.invoke(show, words=(), has_origin=False, as_json=False)

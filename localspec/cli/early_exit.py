@@ -19,15 +19,18 @@ import click
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
+from localspec.cli.options import declared_option
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, CommandGroup, option
 from localspec.errors import IncompatibleError, NotFoundError, UsageError
 from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.store import find_model
-from localspec.settings.request import LoadSettings, Request, Sampling, Speculation, cache_folder
-from localspec.ui.inputs import MAX_FILE, read_regular
+from localspec.settings.declaration import Group
+from localspec.settings.folders import cache_folder
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.ui.inputs import MAX_FILE, decoded, read_regular
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
@@ -40,10 +43,11 @@ OPENINGS = (
 )
 MANY = 12  # layers: beyond, a few exits stand for all
 SIXTEENTHS = (1, 2, 3, 4, 6, 8, 10, 12)
+MEASURED = Group("Measurement")
 PAIRS = 5  # measurements of a choice, at least: fewer prompts are asked again, with another seed
 
 
-@click.group(no_args_is_help=False)  # click's help would come as an error of many lines
+@click.group(cls=CommandGroup, no_args_is_help=False)  # click's help would come as an error of many lines
 def early_exit() -> None:
     """Drafting with some of a model's own layers: see localspec run --method early-exit."""
 
@@ -62,28 +66,20 @@ class Measured:
 @early_exit.command(cls=Command)
 @click.argument("model", shell_complete=pair_names)
 @option(
-    "--prompts", is_own=True, metavar="FILE", section="Measurement", help="A prompt a line.  [default: story openings]"
+    "--prompts", is_own=True, metavar="FILE", section=MEASURED.title, help="A prompt a line.  [default: story openings]"
 )
-@option(
-    "-n",
-    "--max-tokens",
-    type=click.IntRange(8, 2**31 - 1),
-    default=64,
-    metavar="N",
-    section="Measurement",
-    help="Tokens per answer.  [default: 64]",
-)
-@option("--temp", type=float, default=0.8, metavar="F", section="Measurement", help="Temperature.  [default: 0.8]")
+@declared_option(Request, "max_tokens", group=MEASURED, low=8, default=64, default_help="")
+@declared_option(Sampling, "temperature", group=MEASURED)
 @option(
     "--skips",
     type=click.IntRange(0, 512),
     default=0,
     metavar="N",
-    section="Measurement",
+    section=MEASURED.title,
     help="Try also to leave out up to N layers, each time the one that costs least.  [default: 0]",
 )
-@option("--threads", type=click.IntRange(1, 4096), metavar="N", section="Model", help="CPU threads.")
-@option("--gpu", type=click.Choice(["auto", "off", "all"]), default="auto", section="Model", help="Layers on a GPU.")
+@declared_option(LoadSettings, "threads")
+@declared_option(LoadSettings, "gpu")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def tune(
@@ -93,7 +89,7 @@ def tune(
     as_json: bool,
     prompts: str | None,
     max_tokens: int,
-    temp: float,
+    temperature: float,
     skips: int,
     threads: int | None,
     gpu: str,
@@ -108,8 +104,7 @@ def tune(
     header = read_model(path)
     model_info(header)
     require_prunable(header)
-    sampling = Sampling(temperature=temp)
-    sampling.check()
+    sampling = Sampling(temperature=temperature)
     texts = OPENINGS if prompts is None else _read_prompts(prompts)
     exits = Exits(header, cache_folder("early-exit"))
     settings = LoadSettings(str(path), name=path.name, threads=threads, gpu=gpu, draft_gpu=gpu)
@@ -242,7 +237,7 @@ def _spelt(layers: Layers, n_layers: int) -> str:
 
 def _read_prompts(name: str) -> tuple[str, ...]:
     try:
-        text = read_regular(name, MAX_FILE, said=f"--prompts {name}").decode("utf-8")
+        text = decoded(read_regular(name, MAX_FILE, said=f"--prompts {name}"))
     except UnicodeDecodeError:
         reason = f"cannot read --prompts {name}: it is not UTF-8 text"
         raise NotFoundError(reason, hint="a text file with a prompt a line") from None

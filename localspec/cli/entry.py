@@ -17,8 +17,9 @@ import traceback
 import click
 
 from localspec.cli.console import Console, OnError, prepare_streams
+from localspec.cli.habits import takes_prompt
 from localspec.cli.output import lone_error
-from localspec.cli.signals import INTERRUPTED, Terminated, terminating
+from localspec.cli.signals import INTERRUPTED, TIMED_OUT, Terminated, TimedOut, terminating
 from localspec.cli.stream import lone_error_event
 from localspec.errors import InternalError, LocalspecError, ResourceError, UsageError
 
@@ -42,6 +43,9 @@ def outcome(args: list[str], *, is_heard: bool = False) -> int:
         return BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
         return _stopped(console, "interrupted", INTERRUPTED)
+    except TimedOut as end:
+        console.say(f"localspec: {end}")
+        return _stopped(console, "timeout", TIMED_OUT)
     except Terminated as end:
         return _stopped(console, "terminated", end.exit_code)
     except click.ClickException as error:
@@ -111,7 +115,10 @@ def _usage(error: click.ClickException) -> LocalspecError:
     message = error.format_message().strip().rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "localspec"
-    return UsageError(message[:1].lower() + message[1:], hint=f"{command} --help")
+    hint = f"{command} --help"
+    if isinstance(error, click.NoSuchOption) and context is not None and takes_prompt(context.command):
+        hint += ", or -- before a prompt that begins with '-'"
+    return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 
 def _unexpected(error: Exception) -> LocalspecError:

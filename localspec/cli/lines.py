@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from localspec.cli.console import is_terminal
 from localspec.errors import PromptTooLongError
-from localspec.settings.request import state_folder
+from localspec.settings.folders import state_folder
 
 QUOTES = '"""'
 MAX_LINE = 1 << 24  # characters; more is no message but a mistake
@@ -68,7 +68,7 @@ def _line(prompt: str) -> str | None:
     line = sys.stdin.readline(MAX_LINE)
     if len(line) >= MAX_LINE:
         raise PromptTooLongError("a line of standard input is longer than 16 MiB", hint="/read FILE")
-    return line.rstrip("\r\n").replace("\0", "\ufffd") if line else None
+    return line.removeprefix("\ufeff").rstrip("\r\n").replace("\0", "\ufffd") if line else None
 
 
 @contextmanager

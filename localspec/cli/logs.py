@@ -13,14 +13,14 @@ from localspec.cli.complete import conversation_ids
 from localspec.cli.console import write_out
 from localspec.cli.fetch import confirmed
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, CommandGroup, option
 from localspec.cli.store_options import kept_store
 from localspec.conversations.export import FORMATS, to_wire
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.sanitize import one_line
-from localspec.settings.request import conversations_file, typed_path
+from localspec.settings.folders import conversations_file, typed_path
 
 N = 20
 _OUTPUT = "Output"
@@ -29,7 +29,7 @@ _count = option("-n", "--count", type=click.IntRange(0), default=N, metavar="N",
                 help=f"List at most N; 0: all.  [default: {N}]")  # fmt: skip
 
 
-@click.group(invoke_without_command=True, no_args_is_help=False)
+@click.group(cls=CommandGroup, invoke_without_command=True, no_args_is_help=False)
 @option(
     "-c", "--continue", "is_latest", is_flag=True, is_own=True, section=_OUTPUT, help="Show the conversation used last."
 )
@@ -137,7 +137,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
 @click.argument("conversation", required=False, metavar="[ID]", shell_complete=conversation_ids)
 @_json
 def undo_command(conversation: str | None, as_json: bool) -> int:
-    """Restore the conversation deleted last, or the one with this whole ID."""
+    """Restore the conversation deleted last, or the one with this ID."""
     with kept_store(is_changed=True) as store:
         found = store.undelete(conversation)
     if as_json:

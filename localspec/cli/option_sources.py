@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from localspec.errors import LocalspecError, UsageError
 from localspec.settings.config_file import Configuration, Entry, Key, read_configuration
+from localspec.settings.declaration import Declaration
 from localspec.settings.setting import Kind, Origin
 
 Check = Callable[[Any], object]
@@ -40,6 +41,7 @@ class Configurable(click.Option):
 
     `is_own`: other commands mean something else by that name, so it is set for its own command alone. `check` judges a
     value as far as that goes without the others and raises UsageError; `names` are values it may have, for completion.
+    `declaration` is that of the setting, where it is one.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Configurable(click.Option):
         is_own: bool = False,
         check: Check | None = None,
         names: Names | None = None,
+        declaration: Declaration | None = None,
         **attributes: Any,
     ) -> None:
         long = next(name for name in declarations if name.startswith("--"))
@@ -59,6 +62,7 @@ class Configurable(click.Option):
         self.is_own = is_own
         self.check = check
         self.names = names
+        self.declaration = declaration
 
     @property
     def kind(self) -> Kind:
@@ -107,6 +111,13 @@ def path_of(ctx: click.Context) -> Key:
 def options_of(command: click.Command) -> dict[str, Configurable]:
     """Return the options that can be set outside the command line, by key."""
     return {param.key: param for param in command.params if isinstance(param, Configurable)}
+
+
+def typed(ctx: click.Context) -> Iterator[Configurable]:
+    """Yield the options that the command line itself gives."""
+    for option in options_of(ctx.command).values():
+        if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
+            yield option
 
 
 def _capitals(name: str) -> str:
@@ -205,15 +216,21 @@ def _perhaps(name: str, known: Iterable[str]) -> str:
 
 
 def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
-    """Return an entry's value as click is to read it; raises UsageError for one of the wrong type."""
+    """Return an entry's value as click is to read it, names of files absolute.
+
+    Raises UsageError for one of the wrong type.
+    """
     kind, value = option.kind, entry.value
     values = value if kind == "texts" and isinstance(value, list) else [value]
     if not all(_fits(kind, each) for each in values):
         spelt = str(value).lower() if isinstance(value, bool) else repr(value)
         raise file.mistake(entry, f"{entry.path[-1]} = {spelt} is not {_NOUNS[kind]}")
-    if kind == "texts":
-        return [str(each) for each in values]
-    return str(value) if kind == "text" else value
+    if kind not in ("text", "texts"):
+        return value
+    from localspec.cli.file_names import located  # late: most files name no file
+
+    texts = [located(option, str(each), file.file.parent) for each in values]
+    return texts if kind == "texts" else texts[0]
 
 
 def _fits(kind: Kind, value: Any) -> bool:
@@ -236,11 +253,14 @@ def origin(ctx: click.Context, option: Configurable) -> Origin:
     return Origin("command line" if source is ParameterSource.COMMANDLINE else "default")
 
 
-def with_place(ctx: click.Context, error: UsageError) -> UsageError:
-    """Return the error with the places of the options that it names, where they were not typed."""
+def in_command(ctx: click.Context, error: UsageError) -> UsageError:
+    """Return the error with the places of the options that it names, where they were not typed.
+
+    A hint at the help is at that of this command.
+    """
+    hint = error.hint.replace("localspec run --help", f"{ctx.command_path} --help")
     named = set(_OPTION.findall(error.message))
     places = [origin(ctx, option).where for option in options_of(ctx.command).values() if named & set(option.opts)]
     found = ", ".join(dict.fromkeys(filter(None, places)))
-    if not found:
-        return error
-    return UsageError(f"{error.message} (it is set in {found})", hint=error.hint, detail=error.detail)
+    message = f"{error.message} (it is set in {found})" if found else error.message
+    return UsageError(message, hint=hint, detail=error.detail)

@@ -15,7 +15,7 @@ import click
 from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.console import Console
 from localspec.cli.params import F, Positive, option, stacked
-from localspec.settings.declaration import Declaration, Group, declared
+from localspec.settings.declaration import Declaration, Group, declaration, declared
 from localspec.settings.request import (
     ANSWER,
     MODEL,
@@ -96,15 +96,22 @@ def picked(holder: type[T], values: Values) -> T:
 def collected(holder: type[T], values: Values, **rest: Any) -> T:
     """Return a dataclass of settings with what click collected for those that it declares; raises UsageError."""
     kind: Any = holder
-    made: T = kind(**{each.field: each.value(values[each.parameter]) for each in declared(kind)}, **rest)
+    made: T = kind(**{each.field: each.value(values[each.field]) for each in declared(kind)}, **rest)
     return made
 
 
-def declared_options(holder: type[Any], group: Group, **defaults: Any) -> list[Any]:
-    """Return the options of the settings in a group that a dataclass declares; `defaults` replace its own."""
-    found = [each for each in declared(holder) if each.group is group]
-    changed = {name: {"default": value, "default_help": ""} for name, value in defaults.items() if value is not None}
-    return [_option(replace(each, **changed.get(each.field, {}))) for each in found]
+def declared_options(holder: type[Any], group: Group, **changes: Values) -> list[Any]:
+    """Return the options of the settings in a group that a dataclass declares.
+
+    `changes` say, by field, in what a command differs: max_tokens={"default": 128}.
+    """
+    return [_option(replace(each, **changes.get(each.field, {}))) for each in declared(holder) if each.group is group]
+
+
+def declared_option(holder: type[Any], field: str, **changes: Any) -> Callable[[F], F]:
+    """Return the option of one declared setting; `changes` say in what a command differs."""
+    made: Callable[[F], F] = _option(replace(declaration(holder, field), **changes))
+    return made
 
 
 def _option(each: Declaration) -> Any:
@@ -112,17 +119,19 @@ def _option(each: Declaration) -> Any:
     flags = list(each.flags)
     if each.kind == "switch" and each.default:
         flags = [f"{flags[0]}/--no-{each.key}"]
-    types = {"integer": int, "number": float, "text": click.Choice(each.choices) if each.choices else str}
+    is_choice = bool(each.choices) and each.read is None
+    types = {"integer": int, "number": float, "text": click.Choice(each.choices) if is_choice else str}
     taken: dict[str, Any] = {"is_flag": True} if each.kind == "switch" else {"type": types[each.kind]}
-    names = partial(axis_names, each.field) if each.is_axis else (lambda: each.names) if each.names else None
+    names = partial(axis_names, each.field) if each.is_axis else (lambda: each.choices) if each.choices else None
     return option(
         *flags,
-        each.parameter,
+        each.field,
         aliases=each.aliases,
         section=each.group.title,
         default=each.option_default,
         multiple=each.is_repeated,
         metavar=each.shown_metavar,
+        declaration=each,
         check=partial(_check, each),
         names=names,
         help=each.full_help,
@@ -140,34 +149,48 @@ def _check(each: Declaration, given: Any) -> None:
         check_axis(each.field, value)
 
 
+def draft_option(group: Group) -> Callable[[F], F]:
+    """Return the option that names the draft model."""
+    return option(
+        "-d",
+        "--draft",
+        aliases=["--draft-model", "-md", "--model-draft", "-hfd", "--hf-repo-draft"],
+        section=group.title,
+        metavar="NAME",
+        shell_complete=pair_names,
+        help="The draft model; 'auto' finds one, 'none' is none.",
+    )
+
+
 def _model() -> list[Any]:
     add = partial(option, section=MODEL.title)
     return [
         add(
             "-m",
             "--model",
+            aliases=["-hf", "-hfr", "--hf-repo"],
             metavar="PAIR",
             shell_complete=pair_names,
             help="A pair's name (localspec pairs), TARGET.gguf, hf:ORG/REPO:QUANT, or TARGET+DRAFT of these.  "
             "[default: storyteller]",
         ),
-        add(
-            "-d",
-            "--draft",
-            aliases=["--draft-model"],
-            metavar="NAME",
-            shell_complete=pair_names,
-            help="The draft model; 'auto' finds one, 'none' is none.",
-        ),
+        draft_option(MODEL),
         add("-y", "--yes", is_flag=True, help="Download missing models without a question."),
         add("--offline", is_flag=True, help="Download nothing."),
         *declared_options(LoadSettings, MODEL),
     ]
 
 
-def _reply(max_tokens: int | None = None) -> list[Any]:
-    system = option("-s", "--system", metavar="TEXT|@FILE", section=ANSWER.title, help="System message.")
-    return [system, *declared_options(Request, ANSWER, max_tokens=max_tokens)]
+def _reply(**changes: Values) -> list[Any]:
+    system = option(
+        "-s",
+        "--system",
+        aliases=["-sys", "--system-prompt"],
+        metavar="TEXT|@FILE",
+        section=ANSWER.title,
+        help="System message.",
+    )
+    return [system, *declared_options(Request, ANSWER, **changes)]
 
 
 def _prompt() -> list[Any]:
@@ -186,7 +209,7 @@ def _prompt() -> list[Any]:
             "--timeout",
             type=Positive(1e8),
             metavar="SEC",
-            help="Stop after this time, with exit code 124.",
+            help="Stop after this time, reading the prompt included, with exit code 124.",
         ),
     ]
 
@@ -251,7 +274,7 @@ def _log_file() -> Any:
 
 def short_reply_options(max_tokens: int) -> Callable[[F], F]:
     """Return the options of an answer that ends after `max_tokens` where nothing else is said."""
-    return stacked(_reply(max_tokens))
+    return stacked(_reply(max_tokens={"default": max_tokens, "default_help": ""}))
 
 
 model_options = stacked(_model())

@@ -10,7 +10,7 @@ from localspec.cli.compare import explain, suggest
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.output import write_json
-from localspec.cli.params import Command, option
+from localspec.cli.params import Command, CommandGroup, option
 from localspec.errors import NotFoundError
 from localspec.models.available import is_here
 from localspec.models.catalog import Catalog, load_catalog, user_path
@@ -30,7 +30,7 @@ LABELS = {
 BUNDLED_NOTE = "Comes with localspec: target of 4.7 and draft of 1.1 million weights; it continues stories."
 
 
-@click.group(no_args_is_help=False, invoke_without_command=True)
+@click.group(cls=CommandGroup, no_args_is_help=False, invoke_without_command=True)
 @click.pass_context
 def pairs(ctx: click.Context) -> int:
     """Names of pairs, and which drafts fit: list, search, show, add, rm, suggest, explain."""
@@ -43,7 +43,7 @@ def pairs(ctx: click.Context) -> int:
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def list_pairs(console: Console, /, as_json: bool) -> int:
-    """List the catalogue: names for -m, with sizes, the draft, and the licence.
+    """List the names for -m, each with its size, draft and licence.
 
     Sizes are approximate; localspec pull NAME --dry-run asks the hub for them. Your own names come first.
     """
@@ -55,7 +55,7 @@ def list_pairs(console: Console, /, as_json: bool) -> int:
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def search(console: Console, /, term: str, as_json: bool) -> int:
-    """List the entries that contain TERM in name, family, repository or note."""
+    """List the entries with TERM in name, family, repository or note."""
     return _tell(load_catalog(), term, as_json)
 
 

@@ -13,9 +13,12 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from localspec.cli.option_sources import Configurable, defaults, origin, with_place
+from localspec.cli.habits import checked
+from localspec.cli.option_sources import Configurable, defaults, in_command, origin
 from localspec.errors import UsageError
 
+LONGEST = 1000  # characters of a sentence in the list of commands: none is cut
+TYPED = "localspec.cli.params"  # where a context keeps its words
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -52,14 +55,19 @@ class Option(Configurable):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Read the value; one that cannot be meant is told with the place it was found in."""
+        """Read and check the value; one that cannot be meant is told with the place it was found in."""
         try:
-            return super().handle_parse_result(ctx, opts, args)
+            value, rest = super().handle_parse_result(ctx, opts, args)
+            if self.check is not None and origin(ctx, self).kind != "default" and not ctx.resilient_parsing:
+                self.check(value)
         except click.BadParameter as error:
             place = origin(ctx, self).where
             if not place:
                 raise
             raise click.BadParameter(f"{error.message.rstrip('.')} (it is set in {place})", ctx, self) from None
+        except UsageError as error:
+            raise in_command(ctx, error) from error.__cause__
+        return value, rest
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return click's record without the aliases."""
@@ -79,12 +87,17 @@ class Option(Configurable):
 class Command(click.Command):
     """A command whose help lists options by section, in the order of their declaration."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words, which are kept as they were typed; raises UsageError for another program's meaning."""
+        ctx.meta[TYPED] = list(args)
+        return super().parse_args(ctx, args if ctx.resilient_parsing else checked(self, args))
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; an error about a value that is not from the command line tells where it was found."""
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            raise with_place(ctx, error) from error.__cause__
+            raise in_command(ctx, error) from error.__cause__
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one table per section, all with columns of the same width."""
@@ -99,6 +112,15 @@ class Command(click.Command):
         for section, records in sections.items():
             with formatter.section(section):
                 formatter.write_dl(records, col_max=32)
+
+
+class CommandGroup(click.Group):
+    """A group of commands whose help has the first sentence of each, whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands; click would cut sentences."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(LONGEST)) for name, one in sorted(self.commands.items())])
 
 
 def option(*declarations: str, section: str, **attributes: Any) -> Callable[[F], F]:

@@ -9,7 +9,7 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
-from localspec.cli.options import picked
+from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
@@ -25,12 +25,14 @@ from localspec.models.plan.machine import CPU, DISK, Machine, MachineDevice, Rat
 from localspec.models.plan.search import ACCEPTANCE, Models, PlacementPlan, PlacementRequest, alternatives
 from localspec.models.store import parse_pair
 from localspec.sanitize import one_line
-from localspec.settings.request import cache_folder
+from localspec.settings.declaration import Group, declaration
+from localspec.settings.folders import cache_folder
+from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import read_size, size
 from localspec.ui.ask import ask
 
 IMPORTS = "from localspec.backends.build import survey"
-_PLAN, _MACHINE = "Plan", "Machine (this one, unless these options describe another)"
+_PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Options:
 
     draft: str | None
     ctx: int | None
-    kv: str
+    kv_type: str
     acceptance: float
     vram: str | None
     ram: str | None
@@ -51,34 +53,36 @@ class Options:
 
 @click.command(cls=Command)
 @click.argument("pair", shell_complete=pair_names)
-@option("-d", "--draft", metavar="FILE", section=_PLAN, help="The draft model, or 'none'.")
-@option("--ctx", type=click.IntRange(2, 2**31 - 1), metavar="N", section=_PLAN, help="Context in tokens.")
-@option(
-    "--kv",
-    type=click.Choice(["auto", "f32", "f16", "q8_0", "q4_0"]),
-    default="f16",
-    section=_PLAN,
-    help="Type of the attention cache; auto may take q8_0, which changes the distribution a little.  [default: f16]",
+@draft_option(_PLAN)
+@declared_option(LoadSettings, "ctx", group=_PLAN)
+@declared_option(
+    LoadSettings,
+    "kv_type",
+    group=_PLAN,
+    choices=("auto", *declaration(LoadSettings, "kv_type").choices),
+    help="Type of the attention cache; auto may take q8_0, which changes the distribution a little.",
 )
 @option(
     "--acceptance",
     type=click.FloatRange(0, 1),
     default=ACCEPTANCE,
     metavar="P",
-    section=_PLAN,
+    section=_PLAN.title,
     help=f"Assumed probability that a draft token is accepted.  [default: {ACCEPTANCE}]",
 )
-@option("--vram", metavar="SIZE,...", section=_MACHINE, help="Free memory of each GPU: 24G or 24G,8G; 0 for none.")
-@option("--ram", metavar="SIZE", section=_MACHINE, help="Free main memory: 64G.")
-@option("--unified", is_flag=True, section=_MACHINE, help="The GPU's memory is main memory, as on Apple silicon.")
-@option("--threads", type=click.IntRange(1, 512), metavar="N", section=_MACHINE, help="Physical cores.")
+@option(
+    "--vram", metavar="SIZE,...", section=_MACHINE.title, help="Free memory of each GPU: 24G or 24G,8G; 0 for none."
+)
+@option("--ram", metavar="SIZE", section=_MACHINE.title, help="Free main memory: 64G.")
+@option("--unified", is_flag=True, section=_MACHINE.title, help="The GPU's memory is main memory, as on Apple silicon.")
+@declared_option(LoadSettings, "threads", group=_MACHINE, help="Physical cores.")
 @option(
     "--bandwidth",
     metavar="GB/S",
-    section=_MACHINE,
+    section=_MACHINE.title,
     help="Memory bandwidths to predict from, in GB/s: gpu=936,cpu=60,disk=3; gpu0=, gpu1= for one of several.",
 )
-@option("--rpc", metavar="HOST:PORT,...", section=_MACHINE, help="RPC servers whose devices count too.")
+@declared_option(LoadSettings, "rpc", group=_MACHINE)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
@@ -104,7 +108,7 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
         4096 if draft is None else draft[1].n_ctx_train,
     )
     machine = _machine(options)
-    request = PlacementRequest(options.ctx, options.kv, acceptance=options.acceptance, threads=options.threads)
+    request = PlacementRequest(options.ctx, options.kv_type, acceptance=options.acceptance, threads=options.threads)
     plans = alternatives(machine, models, request)
     if as_json:
         write_json(_wire(found.name, machine, models, request, plans))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import click
@@ -30,7 +31,7 @@ from localspec.cli.options import (
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings, system_message
-from localspec.cli.signals import Stop, leave_at_once, stopping
+from localspec.cli.signals import Stop, leave_at_once, stopping, timed
 from localspec.errors import UsageError
 from localspec.sanitize import sanitize
 from localspec.settings.request import Message, Request
@@ -74,12 +75,14 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     options = picked(Options, values)
     options.apply(console)
     promised = promised_settings(PairOptions.of(values, pair))
-    request = _request(prompt, options, request_settings(values, promised.settings), console)
+    asked = request_settings(values, promised.settings)
+    read = partial(_request, prompt, options, asked, console)
+    request, left = timed(options.timeout, "reading the prompt", read)
     settings = present_settings(promised, console)
     live = Live(console, is_long=True)
     with open_worker(options.log_file) as worker:
         try:
-            with stopping(worker.cancel, leave_at_once(live.erase), options.timeout) as stop:
+            with stopping(worker.cancel, leave_at_once(live.erase), left) as stop:
                 live.status("starting the engine")
                 for _ in load(worker, settings, stop):
                     pass

@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 
 from localspec.cli.console import Console, write_out
+from localspec.cli.options import declared_option
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.sanitize import one_line
+from localspec.settings.declaration import Group
+from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
 from localspec.ui.ask import ask_lines
 
@@ -25,7 +28,7 @@ _IMPORTS = "from localspec.backends.rpc import serving"
     section="Server",
     help="A device to lend, as localspec doctor names it.  [default: all GPUs, or the CPU]",
 )
-@option("--threads", type=click.IntRange(1, 512), metavar="N", section="Server", help="CPU threads.")
+@declared_option(LoadSettings, "threads", group=Group("Server"))
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object once it serves.")
 @click.pass_obj
 def rpc_serve(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from localspec.chat.state import ChatState
 from localspec.cli.answer import follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
+from localspec.cli.habits import is_model, model_first
 from localspec.cli.live import Live
 from localspec.cli.options import (
     ConversationOptions,
@@ -33,10 +35,18 @@ from localspec.cli.options import (
     speculation_options,
 )
 from localspec.cli.output import JsonSink, Sink, TextSink
-from localspec.cli.params import Command
-from localspec.cli.settings import PairOptions, open_worker, promised_settings, request_settings, system_message
-from localspec.cli.signals import Stop, leave_at_once, stopping
-from localspec.cli.store_options import is_going_on, store_for_talking, wanted
+from localspec.cli.params import TYPED, Command
+from localspec.cli.settings import (
+    PairOptions,
+    is_typed,
+    named_pair,
+    open_worker,
+    promised_settings,
+    request_settings,
+    system_message,
+)
+from localspec.cli.signals import Stop, leave_at_once, stopping, timed
+from localspec.cli.store_options import answered, is_going_on, store_for_talking, wanted
 from localspec.cli.stream import EventsSink
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
@@ -64,6 +74,7 @@ class Job:
     state: ChatState
     words: str
     data: tuple[Attachment, ...]
+    timeout: float | None = None  # what reading the prompt has left of it
 
 
 @click.command(
@@ -71,6 +82,7 @@ class Job:
     epilog="Every option can be set in the environment too, as LOCALSPEC_TEMP=0, or for good: localspec config --help.",
 )
 @click.argument("prompt", nargs=-1)
+@click.option("-p", "--prompt", "text", hidden=True)  # as llama.cpp has it
 @model_options
 @reply_options
 @prompt_options
@@ -83,6 +95,9 @@ class Job:
 def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     """Answer PROMPT and print the answer.
 
+    If its first word is a pair's name, a .gguf file or hf:..., that is the model, unless --model names one; without a
+    prompt a chat opens.
+
     The words of PROMPT are joined by spaces. Piped text is the prompt if there are no words. Otherwise it is data that
     the words refer to:  git diff | localspec run "Write a commit message"
 
@@ -92,14 +107,18 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
     """
     options = picked(Options, values)
     options.apply(console)
+    model, words = _model_and_prompt(prompt, values.pop("text"))
+    if not words and _opens_chat(options):
+        return _chat(model)
+    values["model"] = named_pair(values["model"], model)
     with _store(options, console) as store:
-        job = plan(prompt, options, values, console, store)
+        job = plan(words, options, values, console, store)
         live = Live(console)
         sink = choose_sink(job, console, live, options)
         console.on_error = sink.fail
         _warn_of_trouble(job.state, console)
         with open_worker(options.log_file) as worker:
-            stats, stop = answer(worker, job, sink, live, console, options.timeout)
+            stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
         console.on_error = None  # the output has its end: what goes wrong from here on is told to people
         warn_if_full(stats, console)
@@ -129,30 +148,58 @@ def plan(words: tuple[str, ...], options: Options, values: Values, console: Cons
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if options.as_json and options.as_events:
         raise UsageError("--json and --events exclude each other", hint="leave one of them out")
-    _refuse_model(words)
     found = wanted(store, options)
     pair = PairOptions.of(values)
-    promised = promised_settings(pair if found is None else pair.of_conversation(found.pair))
+    promised = promised_settings(pair if found is None else pair.of_conversation(answered(store, found)))
     request = request_settings(values, promised.settings)
     system = system_message(values["system"], options.stdin_limit)
     if options.raw and system:
         raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
     inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
-    spoken, data = read_parts(words, options.file, inputs)
+    read = partial(read_parts, words, options.file, inputs)
+    (spoken, data), left = timed(options.timeout, "reading the prompt", read)
     text = prompt_of(spoken, data, is_raw=options.raw, is_given=bool(words))
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
     said = {"prompt": text} if options.raw else {"messages": state.messages.messages_with(text)}
     asked = replace(request, details=options.as_events, **said)
-    return Job(settings, asked, tuple(inputs.warnings), state, spoken, tuple(data))
+    return Job(settings, asked, tuple(inputs.warnings), state, spoken, tuple(data), left)
 
 
-def _refuse_model(words: tuple[str, ...]) -> None:
-    """Raise UsageError for a model where the prompt begins: that is where other programs have it."""
-    parts = words[0].split("+") if words else [""]
-    if all(part.endswith(".gguf") and os.path.isfile(part) for part in parts):
-        hint = f'localspec run -m {words[0]} "Once upon a time", or quote the whole prompt if it is one'
-        raise UsageError(f"{words[0]} is a model, not the beginning of a prompt", hint=hint)
+def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """Return the model that the first word names, None without one, and the words of the prompt."""
+    if is_typed("model"):
+        model = None
+        if words and words[0].lower().endswith(".gguf") and is_model(words[0]):
+            hint = "leave one of the two out, or quote the whole prompt"
+            raise UsageError(f"the model is named twice: by --model and by {words[0]}", hint=hint)
+    else:
+        model, words = model_first(words)
+    if text is None:
+        return model, words
+    if words:
+        raise UsageError("the prompt is given twice: by --prompt and by words", hint="leave one of the two out")
+    return model, (text,)
+
+
+def _opens_chat(options: Options) -> bool:
+    """Whether a command line without a prompt is one to talk: on a terminal, and nothing asks for a single answer."""
+    is_single = options.raw or options.file or options.as_json or options.as_events
+    return not is_single and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+
+
+def _chat(model: str | None) -> int:
+    """Open a chat with the options that were typed, as `localspec chat` reads them."""
+    here = click.get_current_context()
+    words = list(here.meta[TYPED])
+    if model is not None:
+        words.remove(model)
+        words = ["--model", model, *words]
+    assert here.parent is not None
+    chat = import_module("localspec.cli.chat").chat  # late: a run needs nothing of it
+    with chat.make_context("chat", words, parent=here.parent) as ctx:
+        code: int = chat.invoke(ctx)
+        return code
 
 
 def _tell_wait(console: Console) -> None:
@@ -170,13 +217,11 @@ def choose_sink(job: Job, console: Console, live: Live, options: Options) -> Sin
     return TextSink(console, live, control=options.control_chars, has_marks=options.tokens)
 
 
-def answer(
-    worker: Worker, job: Job, sink: Sink, live: Live, console: Console, timeout: float | None
-) -> tuple[Stats, Stop]:
+def answer(worker: Worker, job: Job, sink: Sink, live: Live, console: Console) -> tuple[Stats, Stop]:
     """Load, generate, and write what comes; a Ctrl-C or the timeout ends it with the text so far."""
     stats, writer, reason = Stats(), AnswerWriter(job.state), "error"
     try:
-        with stopping(worker.cancel, leave_at_once(live.erase), timeout) as stop:
+        with stopping(worker.cancel, leave_at_once(live.erase), job.timeout) as stop:
             live.status("starting the engine")
             events = writer.recorded(_said(_events(worker, job, stop), job, writer))
             follow(events, stats, sink, live, console, stop)

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from localspec.cli.options import Values, collected
+from localspec.cli.store_options import Answered
 from localspec.errors import UsageError
 from localspec.models.names import DraftChoice, parse
 from localspec.models.store import NotCachedError, PairRef, parse_pair
@@ -42,14 +43,15 @@ class PairOptions:
         model = named_pair(values.get("model"), pair)
         return PairOptions(model, values["draft"], values["yes"], values["offline"], load)
 
-    def of_conversation(self, pair: str) -> PairOptions:
+    def of_conversation(self, found: Answered) -> PairOptions:
         """Return the options with the pair of a conversation, unless another was typed.
 
         It goes before a pair that is set for good. A draft that is typed alone drafts for the conversation's target.
         """
         if is_typed("model"):
             return self
-        return replace(self, model=pair, draft=self.draft if is_typed("draft") else None)
+        load = replace(self.load, expected=found.expected)
+        return replace(self, model=found.pair, draft=self.draft if is_typed("draft") else None, load=load)
 
     def settings(self, pair: PairRef) -> LoadSettings:
         """Return how to load a pair whose files were found."""

@@ -10,11 +10,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
 from localspec.cli.app import cli, commands
+from localspec.cli.file_names import located
 from localspec.cli.option_sources import ONCE, Configurable, given, option_at, options_of, origin
 from localspec.cli.params import Command
 from localspec.errors import LocalspecError, UsageError
@@ -62,6 +64,8 @@ def check_file() -> None:
 
 def read_words(option: Configurable, words: Sequence[str]) -> Any:
     """Return the value that words on a command line spell, as it is written into config.toml; raises UsageError."""
+    if option.kind in ("text", "texts"):
+        words = [located(option, word, Path.cwd()) for word in words]
     value = _converted(option, list(words) if option.multiple else words[0])
     if isinstance(value, tuple):
         return list(value)

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import TypeVar
 
 INTERRUPTED = 130
 TIMED_OUT = 124
+LEAST = 1e-3  # seconds that are left at least: a timer of 0 never rings
+T = TypeVar("T")
 
 
 class Terminated(BaseException):
@@ -25,6 +29,10 @@ class Terminated(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.exit_code = 128 + number
+
+
+class TimedOut(BaseException):
+    """Something that comes before the answer took all of --timeout."""
 
 
 @dataclass(slots=True)
@@ -83,6 +91,25 @@ def stopping(cancel: Callable[[], None], again: Callable[[], None], timeout: flo
             yield stop
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def timed(seconds: float | None, what: str, act: Callable[[], T]) -> tuple[T, float | None]:
+    """Return what `act` returns, and what is left of `seconds`.
+
+    Raises TimedOut, which names `what`, also out of a read that waits.
+    """
+    began = time.monotonic()
+
+    def on_alarm(_number: int, _frame: FrameType | None) -> None:
+        raise TimedOut(f"{what} took longer than --timeout {seconds:g}")
+
+    with _handling("SIGALRM", on_alarm):
+        signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+        try:
+            done = act()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    return done, None if seconds is None else max(LEAST, seconds - (time.monotonic() - began))
 
 
 @contextmanager

@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 from localspec.cli.console import Console
 from localspec.cli.options import ConversationOptions
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError, ResourceError, UsageError
-from localspec.settings.request import conversations_file
+from localspec.models.names import PathName, parse
+from localspec.settings.folders import conversations_file
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The pair that a conversation goes on with. `expected` is its target's name and its file's fingerprint."""
+
+    pair: str
+    expected: tuple[str, str] | None = None
 
 
 @contextmanager
@@ -63,3 +74,23 @@ def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
     if not latest:
         raise NotFoundError("there is no conversation to continue", hint="localspec chat")
     return latest[0]
+
+
+def answered(store: Store, found: Conversation) -> Answered:
+    """Return what answered last in a conversation.
+
+    Earlier versions kept the name of a file as it was typed. The last answer says which file that was.
+    """
+    last = next((each.stats for each in reversed(store.path(found.leaf)) if each.stats), None)
+    kept = (last or {}).get("pair") or {}
+    target, draft = kept.get("target") or {}, kept.get("draft") or {}
+    path, pair = str(target.get("path", "")), found.pair
+    try:
+        named = parse(pair).target
+    except UsageError:  # it is told where the pair is looked up, unless another one was typed
+        return Answered(pair)
+    if isinstance(named, PathName) and not os.path.isabs(named.path) and Path(named.path).name == Path(path).name:
+        named, pair = PathName(path), f"{path}+{draft.get('path') or 'none'}"
+    is_same = str(named) in (path, kept.get("name", "").partition("+")[0])
+    has_mark = is_same and target.get("fingerprint")
+    return Answered(pair, (str(named), target["fingerprint"]) if has_mark else None)

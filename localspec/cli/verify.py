@@ -18,6 +18,7 @@ from localspec.cli.live import Live
 from localspec.cli.options import (
     ReportOptions,
     collected,
+    declared_option,
     model_options,
     picked,
     report_options,
@@ -30,13 +31,14 @@ from localspec.cli.settings import PairOptions, open_worker, promised_settings
 from localspec.cli.signals import Stop, leave_at_once, stopping
 from localspec.errors import LocalspecError, UsageError
 from localspec.sanitize import one_line
+from localspec.settings.declaration import Group
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.ui.settings import check
 from localspec.worker.client import Worker
 
 MISMATCH = 10
 SCHEMA = "localspec.verify/1"
-CHECKED, OUTPUT = "Check", "Output"
+CHECKED, OUTPUT = Group("Check"), "Output"
 
 
 @dataclass(frozen=True)
@@ -53,14 +55,13 @@ class Options(ReportOptions):
 
 @click.command("verify", cls=Command)
 @click.argument("pair", required=False, shell_complete=pair_names)
-@option("--suite", default="stories", metavar="NAME|FILE", section=CHECKED,
+@option("--suite", default="stories", metavar="NAME|FILE", section=CHECKED.title,
         help="Prompts, as in localspec bench; they are continued as they are.  [default: stories]")  # fmt: skip
-@option("--column", metavar="NAME", section=CHECKED, help="The field of a line that holds the prompt.")
-@option("--prompts", is_own=True, type=click.IntRange(1, 1000), default=4, metavar="N", section=CHECKED,
+@option("--column", metavar="NAME", section=CHECKED.title, help="The field of a line that holds the prompt.")
+@option("--prompts", is_own=True, type=click.IntRange(1, 1000), default=4, metavar="N", section=CHECKED.title,
         help="How many, spread over the suite.  [default: 4]")  # fmt: skip
-@option("-n", "--max-tokens", type=click.IntRange(1, 2**31 - 1), default=64, metavar="N", section=CHECKED,
-        help="Tokens of an answer.  [default: 64]")  # fmt: skip
-@option("--draws", type=click.IntRange(100, 10**7), default=2000, metavar="N", section=CHECKED,
+@declared_option(Request, "max_tokens", group=CHECKED, default=64, default_help="")
+@option("--draws", type=click.IntRange(100, 10**7), default=2000, metavar="N", section=CHECKED.title,
         help="Draws on each recorded text.  [default: 2000]")  # fmt: skip
 @model_options
 @speculation_options

@@ -26,6 +26,8 @@ FIRST_THETA, GOAL, THETA_STEP = 0.8, 0.9, 0.01  # of `adaptive`
 class Fixed:
     """Always the same shape from one drafter."""
 
+    name: ClassVar[str] = "fixed"
+
     def __init__(self, drafter: str, shape: Shape, draw: Draw) -> None:
         self._drafter = drafter
         self._shape = shape
@@ -54,6 +56,8 @@ class Aimd:
 
     The rule of thumb of many guides. It does not know what a token costs and never stops drafting altogether.
     """
+
+    name: ClassVar[str] = "aimd"
 
     def __init__(self, drafter: str, shape: Shape, draw: Draw, *, start: int = START, lowest: int = LOWEST) -> None:
         self._drafter = drafter
@@ -162,6 +166,8 @@ class Adaptive(Fixed):
 
     The improbable token is drafted too: whether the *next* one is drawn may depend on it, whether it counts may not.
     """
+
+    name: ClassVar[str] = "adaptive"
 
     def __init__(self, drafter: str, shape: Shape, draw: Draw, threshold: float = FIRST_THETA) -> None:
         super().__init__(drafter, shape, draw)

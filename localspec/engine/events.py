@@ -27,6 +27,7 @@ class ModelFacts:
     n_layer: int
     kv_bytes: int  # of a context of full length
     devices: tuple[str, ...]
+    fingerprint: str = ""  # tells the file from another one of the same name
 
 
 @dataclass(frozen=True, slots=True)

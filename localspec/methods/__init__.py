@@ -1,32 +1,13 @@
-"""Drafting methods: one file, one Drafter class, one line here.
-
-`METHODS` maps the name people type to "module:Class"; other packages add theirs through the entry-point group
-`localspec.methods`. `describe` reads what a class says of itself, without importing llama.cpp.
-"""
+"""Drafting methods: one file each, with a Drafter class whose `info` says its name and what it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+from localspec.engine.protocols import Backend, Cancel, TreePolicy
+from localspec.engine.sampling import Sampler
 from localspec.settings.method_options import Option, Value
-
-if TYPE_CHECKING:  # the register is read by every command, which need not wait for numpy
-    from localspec.engine.protocols import Backend, Cancel, TreePolicy
-    from localspec.engine.sampling import Sampler
-
-METHODS: dict[str, str] = {
-    "plain": "localspec.methods.plain:Plain",
-    "draft-model": "localspec.methods.draft_model:DraftModel",
-    "copy": "localspec.methods.copy:Copy",
-    "suffix": "localspec.methods.suffix:Suffix",
-    "prompt-lookup": "localspec.methods.prompt_lookup:PromptLookup",
-    "ngram-cache": "localspec.methods.ngram_cache:NgramCache",
-    "lookahead": "localspec.methods.lookahead:Lookahead",
-    "early-exit": "localspec.methods.early_exit:EarlyExit",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +47,3 @@ class DrafterContext:
     n_vocab: int
     options: Mapping[str, Value] = field(default_factory=dict)
     is_eog: Callable[[int], bool] = lambda token: False
-
-
-def registered() -> dict[str, str]:
-    """Return all methods, those of installed plug-ins included."""
-    from importlib.metadata import entry_points  # late: most commands name no method
-
-    found = {entry.name: entry.value for entry in entry_points(group="localspec.methods")}
-    return {**found, **METHODS}
-
-
-def resolve(path: str) -> Any:
-    """Import "module:Name" and return what it names."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
-
-
-def describe() -> tuple[MethodInfo, ...]:
-    """Return the facts of every method, in the order of the register."""
-    return tuple(resolve(path).info for path in registered().values())

@@ -15,8 +15,8 @@ from localspec.engine.protocols import History, Plan, Rows
 from localspec.methods import DrafterContext, MethodInfo
 from localspec.methods._lookup import Guess, LookupDrafter, chain
 from localspec.methods._ngram_file import NgramFile
+from localspec.settings.folders import typed_path
 from localspec.settings.method_options import Option
-from localspec.settings.request import typed_path
 
 
 class NgramCache(LookupDrafter):

@@ -21,7 +21,8 @@ from localspec.control.timing import DRAFT_SIZES, SHARES, ModelTimes, SurveyRequ
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.session.loaded_model import LoadedModel
-from localspec.settings.request import LoadSettings, cache_folder
+from localspec.settings.folders import cache_folder
+from localspec.settings.request import LoadSettings
 
 STATUS = Path("/proc/self/status")
 T = TypeVar("T")

@@ -16,11 +16,11 @@ from typing import Protocol
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import LocalspecError
-from localspec.methods import registered, resolve
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import Request
+from localspec.speculation import registered
 from localspec.speculation.capabilities import Fitted, fit_axes
 from localspec.speculation.reproducible import exact, fit_widths
 from localspec.speculation.resolve import Axes, resolve_axes
@@ -100,7 +100,7 @@ def _fitted(request: Request, pair: Pair) -> Fitted:
 
 def _early_exit(axes: Axes, pair: Pair) -> events.EventsThen[LoadedExit | None]:
     """Return a draft made of the target's own layers, loaded if it is not yet; None for methods that use none."""
-    method = resolve(registered()[axes.method])
+    method = registered("method")[axes.method]
     if not method.info.has_derived_draft:
         return None
     return (yield from pair.early_exit.load(partial(method.layers, axes.options), pair.target, pair.cancel, pair.clock))

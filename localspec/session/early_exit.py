@@ -17,7 +17,8 @@ from localspec.models.gguf.shards import read_model
 from localspec.session.controllers import PairController
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
 from localspec.session.placement import InspectedModel, fits_memory, load_options
-from localspec.settings.request import LoadSettings, cache_folder
+from localspec.settings.folders import cache_folder
+from localspec.settings.request import LoadSettings
 
 Choose = Callable[[int, Layers | None], Layers]  # of so many layers, of which some were found best, those to draft with
 

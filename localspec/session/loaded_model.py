@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
+from localspec.control.profile import fingerprint
 from localspec.engine import events
 from localspec.engine.protocols import Cancel
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -43,6 +44,7 @@ class LoadedModel:
             n_layer=self.info.n_layer,
             kv_bytes=self.backend.kv_bytes,
             devices=self.backend.capabilities.devices,
+            fingerprint=fingerprint(self.info.path),
         )
 
     def capabilities(self) -> ModelCapabilities:

@@ -21,7 +21,7 @@ from localspec.engine.protocols import Cancel, Cancelled, Clock, Drafter
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.lossless.questions import Question, Subject, answer
-from localspec.methods import DrafterContext, registered, resolve
+from localspec.methods import DrafterContext
 from localspec.prompt.prompt import Tokenised, tokenise
 from localspec.prompt.truncate import shortened, too_long
 from localspec.session.calibration import survey_pair
@@ -30,6 +30,7 @@ from localspec.session.decision import Decision, decide
 from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import LoadSettings, Request, Sampling
+from localspec.speculation import registered
 from localspec.speculation.capabilities import draft_temperature, require_tokens
 from localspec.speculation.reproducible import narrowed
 
@@ -48,7 +49,7 @@ class LastDrafter:
         tempered = replace(sampling, seed=None, draft_temperature=draft_temperature(sampling, axes))
         key = (axes.method, axes.tree, axes.draw, options, tempered, id(parts.draft))
         if self._drafter is None or self._key != key:
-            drafter: Drafter = resolve(registered()[axes.method]).build(parts)
+            drafter: Drafter = registered("method")[axes.method].build(parts)
             self._key, self._drafter = key, drafter
         return self._drafter
 

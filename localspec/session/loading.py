@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from localspec import __version__
 from localspec.backends import amx
 from localspec.backends.build import build_info
+from localspec.backends.cgroup import read
+from localspec.backends.cpus import allowed
 from localspec.backends.rpc import add_servers
+from localspec.control.profile import fingerprint
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import ResourceError
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.pairs import require_fit
+from localspec.models.store import target_reference
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft
@@ -21,6 +27,9 @@ from localspec.session.loaded_model import LoadedModel, inspect_model, load_mode
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import InspectedModel, first_step
 from localspec.settings.request import LoadSettings
+from localspec.settings.sizes import size
+
+STATUS = Path("/proc/self/status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ def load(settings: LoadSettings, cancel: Cancel, clock: Clock = time.perf_counte
     models = yield from _load_models(settings, target, draft, cancel)
     try:
         pair = yield from _prepared(settings, models, early_exit, cancel, clock)
-        for warning in (*warnings, *models.warnings, *_short_draft(models)):
+        for warning in (*warnings, *models.warnings, *_short_draft(models), *_not_locked(settings, target.info)):
             yield events.Warned("pair", warning)
         yield pair.loaded(1e3 * (clock() - began), versions())
     except BaseException:
@@ -113,13 +122,28 @@ def _short_draft(models: _Models) -> tuple[str, ...]:
 def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
     """Return a warning for each setting that will not bring what it promises."""
     doubts: tuple[str, ...] = ()
+    name, mark = settings.expected or ("", "")
+    if mark and name == target_reference(settings) and mark != fingerprint(target.path):
+        doubts += (f"{target.path.name} is another file than the one that answered in this conversation",)
     if amx.is_broken():
         doubts += (f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {amx.REBUILD}",)
     if {settings.gpu, settings.draft_gpu} - {"auto", "off"} and not build_info().gpu_offload:
         doubts += ("this build of llama.cpp has no GPU support, so --gpu does nothing: see localspec --version",)
     if settings.ctx is not None and settings.ctx > target.n_ctx_train:
         doubts += (f"the model was made for {target.n_ctx_train} tokens; longer texts lose quality",)
+    n_processors = len(allowed())
+    if 0 < n_processors < (settings.threads or 0):
+        doubts += (f"{settings.threads} threads share {n_processors} processors, which is slow: leave out --threads",)
     return doubts
+
+
+def _not_locked(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
+    """Return a warning where --mlock locked little. The kernel says how much; weights on a GPU need none."""
+    found = re.search(r"^VmLck:\s*(\d+) kB$", read(STATUS), re.MULTILINE)
+    is_on_gpu = settings.gpu != "off" and build_info().gpu_offload
+    if not settings.mlock or found is None or is_on_gpu or 1024 * int(found[1]) >= target.bytes // 2:
+        return ()
+    return (f"--mlock: the system locks only {size(1024 * int(found[1]))} of {size(target.bytes)}; ulimit -l sets it",)
 
 
 def versions() -> dict[str, str]:

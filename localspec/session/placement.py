@@ -18,7 +18,8 @@ from localspec.errors import ResourceError
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.layer_sizes import anatomy
-from localspec.settings.request import LoadSettings, cache_folder
+from localspec.settings.folders import cache_folder
+from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
 from localspec.speculation.resolve import MAX_LEAVES
 from localspec.tuning import DEFAULT_CTX, MARGIN_RAM, SMALLEST_CTX

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import ResourceError, UsageError
-from localspec.settings.request import config_folder
+from localspec.settings.folders import config_folder
 
 MAX_BYTES = 64 << 10
 Key = tuple[str, ...]  # the tables a value lies in, and its own name

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from localspec.errors import UsageError
 from localspec.settings.setting import Kind, spelled
@@ -37,11 +36,11 @@ class Group:
 class Declaration:
     """One declared setting.
 
-    `flags` are the option's names: errors use the first, config.toml the first long one. `aliases` work unlisted.
-    Numbers lie within `low`..`high`, and `is_above` excludes `low` itself. `choices` are the only texts allowed,
-    `names` some of them; those of an axis (`is_axis`) are read from its register.
+    `flags` are the option's names: errors use the first, and `key` is the first long one. `aliases` work unlisted.
+    Numbers lie within `low`..`high`, and `is_above` excludes `low` itself. `choices` are the only texts allowed, or,
+    beside `read`, some of them; those of an axis (`is_axis`) are read from its register.
 
-    `read` turns a text into a value, or raises ValueError; `expected` says in errors which texts it takes. `verify`
+    `read` turns a text into a value, or raises ValueError; `metavar` then says in errors which texts it takes. `verify`
     raises UsageError for a value that the range cannot judge. A repeated option gives one item each time, and `read`
     and `spell` are of items.
 
@@ -57,24 +56,19 @@ class Declaration:
     high: float = math.inf
     is_above: bool = False
     choices: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
     is_axis: bool = False
     is_repeated: bool = False
     read: Callable[[str], Any] | None = None
     spell: Callable[[Any], str] = str
     verify: Callable[[Any], None] | None = None
-    expected: str = ""
-    example: str = ""
     nothing: str = "none"
     default_help: str = ""
-    chat_key: str = ""  # for /set, where it is not the key of config.toml
     in_chat: bool = True  # whether /set changes it
     is_line: bool = False  # whether an item may hold blanks, so that a chat reads one item and the form none
     # What follows from the field itself.
     field: str = ""
     default: Any = None
     kind: Kind = "text"
-    is_optional: bool = False
 
     @property
     def flag(self) -> str:
@@ -83,18 +77,8 @@ class Declaration:
 
     @property
     def key(self) -> str:
-        """Return the key in config.toml: the option's long name."""
+        """Return the name in config.toml, the environment, /set and the form: the option's long name."""
         return next(flag for flag in self.flags if flag.startswith("--")).removeprefix("--")
-
-    @property
-    def parameter(self) -> str:
-        """Return the name of the command's parameter."""
-        return self.key.replace("-", "_")
-
-    @property
-    def set_key(self) -> str:
-        """Return the name that /set lists."""
-        return self.chat_key or self.key
 
     @property
     def in_form(self) -> bool:
@@ -103,7 +87,7 @@ class Declaration:
 
     def is_called(self, name: str) -> bool:
         """Whether a person may mean this setting by `name`, with or without leading dashes."""
-        spellings = (self.set_key, *self.flags, *self.aliases)
+        spellings = (self.field, *self.flags, *self.aliases)
         return name.lstrip("-") in {each.lstrip("-") for each in spellings}
 
     @property
@@ -131,7 +115,7 @@ class Declaration:
         """Return the default of the command's parameter, None for nothing."""
         if self.is_repeated or self.default == ():
             return None
-        return self.nothing if self.default is None and self.nothing in self.names else self.default
+        return self.nothing if self.default is None and self.nothing in self.choices else self.default
 
     def value(self, given: Any) -> Any:
         """Return the field's value for that of the command's parameter; raises UsageError."""
@@ -146,7 +130,7 @@ class Declaration:
         if self.is_repeated:
             items = [text] if self.is_line else text.split()
             return () if text.lower() == "none" else tuple(map(self._item, items))
-        if self.is_optional and self.read is None and text.lower() in NOTHING:
+        if self.default is None and self.read is None and text.lower() in NOTHING:
             return None
         return self._item(text)
 
@@ -158,11 +142,11 @@ class Declaration:
 
     def check(self, value: Any) -> None:
         """Raise UsageError for a value out of its range. NaN and infinity are out of every range."""
-        if value is None and self.is_optional:
+        if value is None:
             return
         if self.verify is not None:
             self.verify(value)
-        if self.choices and value not in self.choices:
+        if self.choices and self.read is None and value not in self.choices:
             raise UsageError(f"{self.flag} {value!r} is not {' or '.join(self.choices)}", hint="localspec run --help")
         if isinstance(value, int | float) and self.kind != "switch":
             self.require_range(value)
@@ -187,9 +171,8 @@ class Declaration:
                 return {"on": True, "off": False}[text.lower()]
             return {"integer": int, "number": float}.get(self.kind, str)(text)
         except (ValueError, KeyError):
-            expected = self.expected or _EXPECTED[self.kind]
-            example = self.example or f"{self.flag} {self.spelled(self.default)}"
-            raise UsageError(f"{self.flag} {text!r} is not {expected}", hint=example) from None
+            expected = _EXPECTED.get(self.kind) or " or ".join(self.metavar.split("|"))
+            raise UsageError(f"{self.flag} {text!r} is not {expected}", hint="localspec run --help") from None
 
 
 def setting(default: T, flags: str, *, group: Group, help: str, aliases: str = "", **more: Any) -> T:
@@ -204,18 +187,11 @@ def declared(cls: type[Any]) -> tuple[Declaration, ...]:
     found = []
     for each in fields(cls):
         if _DECLARED in each.metadata:
-            hint = hints[each.name]
-            kinds = (hint,) if get_origin(hint) is tuple else get_args(hint) or (hint,)
             declaration: Declaration = each.metadata[_DECLARED]
-            found.append(
-                replace(
-                    declaration,
-                    field=each.name,
-                    default=each.default,
-                    is_optional=NoneType in kinds,
-                    kind="text" if declaration.read else _KINDS.get(kinds[0], "text"),
-                )
-            )
+            hint = hints[each.name]
+            named = next(iter(get_args(hint)), hint)  # int for `int | None`
+            kind = "text" if declaration.read else _KINDS.get(named, "text")
+            found.append(replace(declaration, field=each.name, default=each.default, kind=kind))
     return tuple(found)
 
 

@@ -8,11 +8,9 @@ raises UsageError with the option's name as people type it.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from localspec.errors import UsageError
@@ -25,8 +23,8 @@ SPECULATION = Group("Speculation (the four axes; see: localspec methods)", form=
 SAMPLING = Group("Sampling", form="Sampling")
 COUNT = 2**31 - 1  # the largest number that llama.cpp takes
 _ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
+_BIAS = re.compile(r"(\d{1,18})(?:=|(?=[+-]))(.+)")  # 13=-1.5, or llama.cpp's 13-1.5
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
-_LAYERS = "auto, off, all or a number of layers"
 
 
 def _draft_length(text: str) -> int | None:
@@ -41,10 +39,10 @@ def _key_value(text: str) -> tuple[str, str]:
 
 
 def _token_bias(text: str) -> tuple[int, float]:
-    token, equals, bias = text.partition("=")
-    if not equals or int(token) < 0:
+    found = _BIAS.fullmatch(text)
+    if found is None:
         raise ValueError
-    return int(token), float(bias)
+    return int(found[1]), float(found[2])
 
 
 def _layers(text: str) -> str:
@@ -92,28 +90,34 @@ class LoadSettings:
     target: str
     draft: str | None = None
     name: str = ""  # the pair reference in its canonical spelling
+    expected: tuple[str, str] | None = None  # a target's name and its file's fingerprint when it answered before
     ctx: int | None = setting(
-        None, "--ctx", group=MODEL, low=1, high=COUNT, default_help="the model's own, at most 4096",
-        help="Context in tokens.",
+        None, "--ctx", aliases="--ctx-size --num-ctx", group=MODEL, low=1, high=COUNT,
+        default_help="the model's own, at most 4096", help="Context in tokens.",
     )  # fmt: skip
-    threads: int | None = setting(None, "--threads", group=MODEL, low=1, high=512, help="CPU threads.")
+    threads: int | None = setting(None, "--threads", aliases="-t", group=MODEL, low=1, high=512, help="CPU threads.")
     gpu: str = setting(
-        "auto", "--gpu", group=MODEL, metavar="auto|off|all|N", names=("auto", "off", "all"), read=_layers,
-        expected=_LAYERS, help="Target layers on a GPU.",
+        "auto", "--gpu", aliases="-ngl --gpu-layers --n-gpu-layers", group=MODEL, metavar="auto|off|all|N",
+        choices=("auto", "off", "all"), read=_layers, help="Target layers on a GPU.",
     )  # fmt: skip
     draft_gpu: str = setting(
-        "auto", "--draft-gpu", group=MODEL, metavar="auto|off|all|N", names=("auto", "off", "all"), read=_layers,
-        expected=_LAYERS, help="Draft layers on a GPU.",
+        "auto", "--draft-gpu", aliases="-ngld --gpu-layers-draft --n-gpu-layers-draft", group=MODEL,
+        metavar="auto|off|all|N", choices=("auto", "off", "all"), read=_layers, help="Draft layers on a GPU.",
     )  # fmt: skip
     rpc: tuple[str, ...] = setting(
-        (), "--rpc", group=MODEL, metavar="HOST:PORT,...", read=servers, expected="HOST:PORT",
-        example="--rpc 192.168.1.20:50052,192.168.1.21:50052", help="RPC servers whose devices take layers too.",
+        (), "--rpc", group=MODEL, metavar="HOST:PORT,...", read=servers,
+        help="RPC servers whose devices take layers too.",
     )  # fmt: skip
     kv_type: str = setting(
-        "f16", "--kv", group=MODEL, choices=("f32", "f16", "q8_0", "q4_0"), help="Type of the attention cache."
+        "f16",
+        "--kv",
+        aliases="-ctk -ctv --cache-type-k --cache-type-v",
+        group=MODEL,
+        choices=("f32", "f16", "q8_0", "q4_0"),
+        help="Type of the attention cache.",
     )
     flash_attn: str = setting(
-        "auto", "--flash-attn", group=MODEL, choices=("auto", "on", "off"), help="Flash attention."
+        "auto", "--flash-attn", aliases="-fa", group=MODEL, choices=("auto", "on", "off"), help="Flash attention."
     )
     reproducible: bool = setting(
         False, "--reproducible", group=MODEL,
@@ -148,7 +152,14 @@ class Sampling:
         help="Drop tokens less likely than this times the likeliest; 0: none.",
     )  # fmt: skip
     typical_p: float = setting(
-        1.0, "--typical-p", group=SAMPLING, low=0, high=1, is_above=True, help="Locally typical sampling; 1: off."
+        1.0,
+        "--typical-p",
+        aliases="--typical",
+        group=SAMPLING,
+        low=0,
+        high=1,
+        is_above=True,
+        help="Locally typical sampling; 1: off.",
     )
     repeat_penalty: float = setting(
         1.0, "--repeat-penalty", group=SAMPLING, low=0.01, high=100, help="Divide logits of recent tokens; 1: off."
@@ -161,13 +172,12 @@ class Sampling:
         0.0, "--frequency-penalty", group=SAMPLING, low=-100, high=100, help="Subtract for each time; 0: off."
     )
     penalty_last_n: int = setting(
-        64, "--penalty-last-n", group=SAMPLING, low=-1, high=COUNT,
+        64, "--penalty-last-n", aliases="--repeat-last-n", group=SAMPLING, low=-1, high=COUNT,
         help="How many tokens are recent; 0: none, -1: the whole text.",
     )  # fmt: skip
     logit_bias: tuple[tuple[int, float], ...] = setting(
-        (), "--logit-bias", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=_token_bias,
-        spell=lambda pair: f"{pair[0]}={pair[1]}", verify=_check_biases, help="Add to a token's logit.",
-        expected="ID=BIAS, a token's number and what to add", example="--logit-bias 13=-100",
+        (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=_token_bias,
+        spell=lambda pair: f"{pair[0]}={pair[1]}", verify=_check_biases, help="Add to the logit of token number ID.",
     )  # fmt: skip
     draft_temperature: float | None = setting(
         None, "--draft-temp", group=SPECULATION, low=0, default_help="--temp",
@@ -190,9 +200,8 @@ class Speculation:
     method: str = setting("auto", "--method", group=SPECULATION, metavar="NAME", is_axis=True, help="How to draft.")
     tree: str = setting("chain", "--tree", group=SPECULATION, metavar="SHAPE", is_axis=True, help="Shape of the draft.")
     k: int | None = setting(
-        None, "-k --draft-tokens", aliases="--num-draft-tokens --draft-max", group=SPECULATION, metavar="N|auto",
-        low=0, high=10**6, read=_draft_length, names=("auto",), nothing="auto", chat_key="k",
-        expected="a number of draft tokens", example="-k 4, or -k auto",
+        None, "-k --draft-tokens", aliases="--num-draft-tokens --draft-max --draft-n", group=SPECULATION,
+        metavar="N|auto", low=0, high=10**6, read=_draft_length, choices=("auto",), nothing="auto",
         help="Draft tokens per pass; 0: plain decoding.",
     )  # fmt: skip
     length: str = setting(
@@ -203,8 +212,7 @@ class Speculation:
     )
     options: tuple[tuple[str, str], ...] = setting(
         (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, read=_key_value,
-        spell="=".join, chat_key="options", help="An option of the method.",
-        expected="KEY=VALUE", example="localspec methods lists each method's options",
+        spell="=".join, help="An option of the method (see: localspec methods).",
     )  # fmt: skip
     approximate: bool = setting(
         False, "--approximate", group=SPECULATION, help="Allow rules that change the output's distribution."
@@ -230,15 +238,16 @@ class Request:
     messages: tuple[Message, ...] = ()
     prompt: str | None = None
     max_tokens: int | None = setting(
-        None, "--max-tokens -n", aliases="--predict", group=ANSWER, low=1, high=COUNT,
+        None, "--max-tokens -n", aliases="--predict --n-predict --num-predict", group=ANSWER, low=1, high=COUNT,
         default_help="when the model stops", help="Stop after N tokens.",
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
-        (), "--stop", group=ANSWER, metavar="TEXT", is_repeated=True, is_line=True, read=unescape, spell=repr,
-        verify=_check_stops, help=r"Stop before TEXT; \n is a newline.",
+        (), "--stop", aliases="-r --reverse-prompt", group=ANSWER, metavar="TEXT", is_repeated=True,
+        is_line=True, read=unescape, spell=repr, verify=_check_stops, help=r"Stop before TEXT; \n is a newline.",
     )  # fmt: skip
     template: str | None = setting(  # overrides the model's own chat template
-        None, "--template", group=ANSWER, metavar="NAME|FILE", in_chat=False, default_help="the model's own",
+        None, "--template", aliases="--chat-template --chat-template-file", group=ANSWER,
+        metavar="NAME|FILE", in_chat=False, default_help="the model's own",
         help="Chat template: chatml, none, or a file.",
     )  # fmt: skip
     sampling: Sampling = field(default_factory=Sampling)
@@ -263,44 +272,6 @@ class Request:
             return self
         bias = (*self.sampling.logit_bias, *((token, -math.inf) for token in tokens))
         return replace(self, sampling=replace(self.sampling, logit_bias=bias))
-
-
-def cache_folder(name: str) -> Path:
-    """Return where files called `name` that can be made again are kept: below LOCALSPEC_HOME, or where the system says.
-
-    The folder need not exist.
-    """
-    return _folder("cache") / name
-
-
-def config_folder() -> Path:
-    """Return where the user's own settings are kept. The folder need not exist."""
-    return _folder("config")
-
-
-def conversations_file() -> Path:
-    """Return where the chat keeps what was said. Neither the file nor its folder need exist."""
-    return _folder("data") / "conversations.db"
-
-
-def state_folder(name: str) -> Path:
-    """Return where localspec keeps what it did, such as receipts. The folder need not exist."""
-    return _folder("state") / name
-
-
-def typed_path(name: str) -> Path:
-    """Return the path that a person typed. "~name" of nobody here is a file's name, as in a shell."""
-    return Path(os.path.expanduser(name))
-
-
-def _folder(kind: str) -> Path:
-    home = os.environ.get("LOCALSPEC_HOME")
-    if home:
-        return typed_path(home).absolute() / kind
-    import platformdirs  # minds XDG_CACHE_HOME and its like
-
-    folder: Path = getattr(platformdirs, f"user_{kind}_path")("localspec")
-    return folder
 
 
 def to_wire(settings: LoadSettings | Request) -> dict[str, Any]:

@@ -1,17 +1,71 @@
 """The four axes of speculation, their legal combinations, and what the loaded models allow.
 
-`axis_names` reads the names from the registers. It imports none of the classes, because commands wait for it.
+The classes of an axis register themselves: each lies in a module of the axis' package and says its own name, as
+`info.name` or as `name`. Another package adds methods through the entry-point group `localspec.methods`.
 """
 
 from __future__ import annotations
 
-from localspec.control import LENGTHS
-from localspec.methods import registered
-from localspec.trees import TREES
-from localspec.verify import VERIFIERS
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from localspec.errors import IncompatibleError
+
+PACKAGES = {
+    "method": "localspec.methods",
+    "tree": "localspec.trees",
+    "length": "localspec.control",
+    "verify": "localspec.verify",
+}
+
+
+@cache
+def registered(axis: str) -> Mapping[str, Any]:
+    """Return the classes of an axis (method, tree, length, verify) by the names that people type, sorted.
+
+    It imports all of them, and numpy with them.
+    """
+    found = dict(_named(_classes(PACKAGES[axis])))
+    plugins = _plugins() if axis == "method" else {}
+    return dict(sorted({**plugins, **found}.items()))
 
 
 def axis_names(axis: str) -> tuple[str, ...]:
-    """Return the names of an axis (method, tree, length, verify), `auto` first where it is one."""
-    known = {"method": registered(), "tree": TREES, "length": LENGTHS, "verify": VERIFIERS}[axis]
-    return (*(("auto",) if axis != "tree" else ()), *known)
+    """Return the names of an axis, `auto` first where it is one."""
+    return (*(("auto",) if axis != "tree" else ()), *registered(axis))
+
+
+def _classes(package: str) -> Iterator[type[Any]]:
+    """Yield the classes that the modules of a package define."""
+    for found in pkgutil.iter_modules(import_module(package).__path__):
+        module = import_module(f"{package}.{found.name}")
+        for each in vars(module).values():
+            if isinstance(each, type) and each.__module__ == module.__name__:
+                yield each
+
+
+def _named(classes: Iterator[type[Any]]) -> Iterator[tuple[str, type[Any]]]:
+    """Yield the classes that say a name of their own. Those that others build on have none."""
+    for each in classes:
+        own = vars(each)
+        name = getattr(own.get("info"), "name", own.get("name"))
+        if isinstance(name, str):
+            yield name, each
+
+
+def _plugins() -> dict[str, type[Any]]:
+    """Return the methods of other installed packages; raises IncompatibleError for one that does not load."""
+    from importlib.metadata import entry_points  # late: most commands name no method
+
+    found = {}
+    for entry in entry_points(group="localspec.methods"):
+        try:
+            found[entry.name] = entry.load()
+        except Exception as error:
+            package = entry.dist.name if entry.dist else entry.value
+            reason = f"the method {entry.name!r} of the package {package} cannot be loaded: {error}"
+            raise IncompatibleError(reason, hint=f"pip uninstall {package}") from error
+    return found

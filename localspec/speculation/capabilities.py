@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Capabilities, Shape
 from localspec.errors import IncompatibleError, UsageError
-from localspec.methods import MethodInfo, registered, resolve
+from localspec.methods import MethodInfo
 from localspec.settings.request import Sampling, Speculation
+from localspec.speculation import registered
 from localspec.speculation.resolve import Axes
 from localspec.trees.static import Chain
 
@@ -47,7 +48,7 @@ def fit_axes(axes: Axes, asked: Speculation, target: ModelCapabilities, draft: M
         return Fitted(axes)
     if axes.is_automatic and target.capabilities.max_leaves < axes.shape.leaves:
         axes = replace(axes, policy=Chain(), shape=replace(axes.shape, leaves=1))
-    info: MethodInfo = resolve(registered()[axes.method]).info
+    info: MethodInfo = registered("method")[axes.method].info
     refusal = _refusal(axes, asked, info, target) or (
         _drafts_not(draft, asked) if draft is not None and info.needs == "a draft model" else None
     )

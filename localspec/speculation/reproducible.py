@@ -13,8 +13,9 @@ from dataclasses import replace
 from localspec.engine.draft import Step
 from localspec.engine.protocols import Controller, DraftBudget, History, Plan, Shape
 from localspec.errors import UsageError
-from localspec.methods import MethodInfo, registered, resolve
+from localspec.methods import MethodInfo
 from localspec.settings.request import Sampling, Speculation
+from localspec.speculation import registered
 from localspec.speculation.capabilities import Fitted
 from localspec.trees.static import Chain
 
@@ -43,7 +44,7 @@ def exact(asked: Speculation, sampling: Sampling) -> Speculation:
     """Return what is asked, with noise that the seed decides and without branches. Raises UsageError."""
     require_reproducible(asked, sampling)
     asked = replace(asked, verify="coupled" if asked.verify == "auto" else asked.verify)
-    if asked.method not in registered() or any(name == BRANCH for name, _ in asked.options):
+    if asked.method not in registered("method") or any(name == BRANCH for name, _ in asked.options):
         return asked
     has_branches = any(option.name == BRANCH for option in _info(asked.method).options)
     return replace(asked, options=(*asked.options, (BRANCH, "off"))) if has_branches else asked
@@ -66,7 +67,7 @@ def fit_widths(fitted: Fitted, asked: Speculation, widths: Sequence[int]) -> Fit
         )
     info = _info(axes.method)
     if info.has_own_shape:
-        own: Shape = resolve(registered()[axes.method]).shape(most, axes.options)
+        own: Shape = registered("method")[axes.method].shape(most, axes.options)
         if own.leaves > 1:
             why = f"--method {axes.method} drafts branches, and only chains are reproducible"
             return _plain(fitted, f"{why}, so decoding is plain")
@@ -107,5 +108,5 @@ def _plain(fitted: Fitted, why: str) -> Fitted:
 
 
 def _info(method: str) -> MethodInfo:
-    info: MethodInfo = resolve(registered()[method]).info
+    info: MethodInfo = registered("method")[method].info
     return info

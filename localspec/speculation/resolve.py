@@ -10,20 +10,18 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from localspec.control import LENGTHS
 from localspec.control.candidates import MOST_DRAFTED
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Controller, Shape, TreePolicy, Verifier
 from localspec.errors import UsageError
-from localspec.methods import MethodInfo, registered, resolve
+from localspec.methods import MethodInfo
 from localspec.settings.method_options import Value, read_options, read_words
 from localspec.settings.request import Speculation
-from localspec.trees import TREES
+from localspec.speculation import axis_names, registered
 from localspec.trees.budget import MAX_LEAVES as MAX_LEAVES
 from localspec.trees.budget import MAX_NODES, TREE_NODES, BudgetTree, read_budget
 from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.trees.static import Static, read_widths
-from localspec.verify import VERIFIERS
 
 LONGEST = 16  # tokens of a draft model's chain under the planner, where -k sets no other bound
 DRAWN = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
@@ -67,7 +65,7 @@ class Axes:
     def controller(self, shape: Shape) -> Controller:
         """Build the length rule for drafts of at most `shape`: for `auto`, which plans by itself, the longest."""
         name, _, argument = ("fixed" if self.is_automatic else self.length).partition(":")
-        controller: Controller = resolve(LENGTHS[name]).build(argument, self.method, shape, self.draw)
+        controller: Controller = registered("length")[name].build(argument, self.method, shape, self.draw)
         return controller
 
 
@@ -82,9 +80,10 @@ def resolve_axes(
     may_wait = not is_seeded or speculation.verify in ("auto", "coupled")
     is_guarded = speculation.method == "auto" and speculation.k != 0 and may_wait
     method = _method(speculation.method, has_draft=has_draft, has_exit=has_exit and is_guarded)
-    info = resolve(registered()[method]).info
+    info = registered("method")[method].info
     options = read_options(info.options, speculation.options, of=f"--method {method}")
-    _name("--length", speculation.length.partition(":")[0], {"auto": "", **LENGTHS})
+    if speculation.length != "auto":
+        _name("length", speculation.length.partition(":")[0])
     is_automatic = is_guarded and speculation.tree == "chain" and speculation.length == "auto"
     policy, shape = _shaped(speculation, method, info, options, LONGEST if is_automatic else info.default_k)
     is_chain = shape.leaves <= 1
@@ -118,7 +117,7 @@ def check_axis(axis: str, spelling: str) -> None:
     """Raise UsageError for what no model and no choice on another axis could make right."""
     match axis:
         case "method" if spelling != "auto":
-            _name("--method", spelling, registered())
+            _name("method", spelling)
         case "verify" if spelling != "auto":
             build_verifier(spelling.rstrip(":"))
         case "tree":
@@ -155,7 +154,7 @@ def _shaped(
             raise UsageError(
                 f"--method {method} chooses its own tree shape, so --tree does not apply", hint="leave out --tree"
             )
-        cls = resolve(registered()[method])
+        cls = registered("method")[method]
         shape: Shape = cls.shape(k, options)
         is_sized = cls.shape(1, options) == cls.shape(2, options)
         what = " ".join([f"--method {method}", *(f"-o {name}={text}" for name, text in asked.options)])
@@ -176,14 +175,15 @@ def _shaped(
     return policy, shape
 
 
-def _name(option: str, name: str, known: Mapping[str, str]) -> str:
-    """Return `name` if it is known; else raise UsageError with the nearest one."""
+def _name(axis: str, name: str) -> str:
+    """Return `name` if the axis has it; else raise UsageError with the nearest one."""
+    known = registered(axis)
     if name in known:
         return name
     near = difflib.get_close_matches(name, known, n=1)
     raise UsageError(
-        f"{option} {name!r} does not exist; there are {', '.join(known)}",
-        hint=f"{option} {near[0] if near else next(iter(known))}",
+        f"--{axis} {name!r} does not exist; there are {', '.join(axis_names(axis))}",
+        hint=f"--{axis} {near[0] if near else axis_names(axis)[0]}",
     )
 
 
@@ -191,8 +191,8 @@ def _method(name: str, *, has_draft: bool, has_exit: bool) -> str:
     """Decide `auto` and refuse a method whose model is missing."""
     if name == "auto":
         return "draft-model" if has_draft else "early-exit" if has_exit else "plain"
-    method = _name("--method", name, registered())
-    if resolve(registered()[method]).info.needs == "a draft model" and not has_draft:
+    method = _name("method", name)
+    if registered("method")[method].info.needs == "a draft model" and not has_draft:
         raise UsageError(f"--method {method} needs a draft model, and the pair has none", hint="--draft FILE.gguf")
     return method
 
@@ -200,7 +200,7 @@ def _method(name: str, *, has_draft: bool, has_exit: bool) -> str:
 def build_tree(spelling: str) -> TreePolicy:
     """Build the policy that "name" or "name:argument" stands for. Raises UsageError."""
     name, _, argument = spelling.partition(":")
-    cls = resolve(TREES[_name("--tree", name, TREES)])
+    cls = registered("tree")[_name("tree", name)]
     policy: TreePolicy
     if issubclass(cls, Static):
         policy = cls(read_widths(name, argument))
@@ -241,7 +241,7 @@ def _verify(asked: Speculation, usual: str, *, is_chain: bool) -> str:
 def build_verifier(spelling: str) -> Verifier:
     """Build the rule that "name" or "name:key=value,..." stands for. Raises UsageError."""
     name, _, argument = spelling.partition(":")
-    cls = resolve(VERIFIERS[_name("--verify", name, VERIFIERS)])
+    cls = registered("verify")[_name("verify", name)]
     words = argument.split(",") if argument else []
     declared = getattr(cls, "options", ())
     rule: Verifier = cls(**read_words(declared, words, of=f"--verify {name}", start=f"--verify {name}:"))

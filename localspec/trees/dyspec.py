@@ -107,6 +107,7 @@ class DySpec(BudgetTree):
     The drafter decodes node by node, so this suits drafters whose distributions cost nothing; else take dyspec-layered.
     """
 
+    name: ClassVar[str] = "dyspec"
     options: ClassVar[tuple[Option, ...]] = (DEPTH, CALIBRATED)
     draws: ClassVar[frozenset[Draw]] = DRAWS
 
@@ -148,6 +149,7 @@ class DySpecLayered(BudgetTree):
     One decode of the drafter per level. Threshold 0 stands for half a token over the number of nodes, 0.05 at most.
     """
 
+    name: ClassVar[str] = "dyspec-layered"
     options: ClassVar[tuple[Option, ...]] = (
         DEPTH,
         CALIBRATED,

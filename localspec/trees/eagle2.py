@@ -18,6 +18,7 @@ from localspec.trees.candidate_tree import CandidateTree
 class Eagle2(BudgetTree):
     """The best nodes of a wider tree that follows the draft's confidence, "eagle2:32,top=4,depth=8"."""
 
+    name: ClassVar[str] = "eagle2"
     options: ClassVar[tuple[Option, ...]] = (
         Option("top", 4, "nodes expanded a level, and children of each", 1, MAX_LEAVES),
         Option("depth", 8, "levels at most", 1, 64),

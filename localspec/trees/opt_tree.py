@@ -19,6 +19,7 @@ from localspec.trees.candidate_tree import CandidateTree
 class OptTree(BudgetTree):
     """The best tree by the draft's probabilities, as deep as a level is worth it, "opt-tree:32,threshold=0.1"."""
 
+    name: ClassVar[str] = "opt-tree"
     options: ClassVar[tuple[Option, ...]] = (
         Option("threshold", 0.1, "tokens that another level must promise", 0.0, 1.0),
         Option("depth", 10, "levels at most", 1, 64),

@@ -23,6 +23,7 @@ MOST = 8  # children of one node
 class PSplit(BudgetTree):
     """Chains that split where several tokens are likely, "p-split:16,split=0.1,branches=8,depth=16"."""
 
+    name: ClassVar[str] = "p-split"
     options: ClassVar[tuple[Option, ...]] = (
         Option("split", 0.1, "a token more likely than this gets a branch", 0.0, 1.0),
         Option("branches", 8, "leaves at most", 1, MAX_LEAVES),

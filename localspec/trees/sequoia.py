@@ -35,6 +35,7 @@ LEARNED = "learned"
 class Sequoia(BudgetTree):
     """The best shape for how often a first, second, ... child is right, "sequoia:32,depth=10,accept=0.7/0.1/0.05"."""
 
+    name: ClassVar[str] = "sequoia"
     options: ClassVar[tuple[Option, ...]] = (
         Option("depth", 32, "levels at most", 1, 64),
         Option("accept", LEARNED, "chances that the first, second, ... child is the accepted one, as 0.7/0.1/0.05"),

@@ -16,6 +16,7 @@ class SpecInfer(Static):
     Written "specinfer:3,2,1". `static` grows the same tree without replacement, which accepts more.
     """
 
+    name: ClassVar[str] = "specinfer"
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw) - {Draw.WITHOUT_REPLACEMENT}
 
     def grow(self, pending: int, position: int, source: DistributionSource, plan: Plan, rng: RandomSource) -> Draft:

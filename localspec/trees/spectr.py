@@ -14,6 +14,7 @@ from localspec.trees.static import Static
 class SpecTr(BudgetTree):
     """Independent chains of equal length that share the nodes, "spectr:32,drafts=4"; chains may begin alike."""
 
+    name: ClassVar[str] = "spectr"
     options: ClassVar[tuple[Option, ...]] = (Option("drafts", 4, "chains", 1, MAX_LEAVES),)
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 

@@ -15,6 +15,7 @@ from localspec.trees.builder import TreeBuilder
 class Static:
     """Every node of level d gets `widths[d]` children; one decode of the drafter per level."""
 
+    name: ClassVar[str] = "static"
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 
     def __init__(self, widths: Sequence[int]) -> None:
@@ -63,6 +64,7 @@ def extend(builder: TreeBuilder, widths: Sequence[int], source: DistributionSour
 class Chain:
     """One child a node, as deep as the plan says. It takes no argument: its length is -k."""
 
+    name: ClassVar[str] = "chain"
     draws: ClassVar[frozenset[Draw]] = frozenset(Draw)
 
     def shape(self, k: int) -> Shape:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from localspec.errors import NotFoundError
+from localspec.ui.inputs import decoded
 
 
 def edited(text: str, *, hint: str = "EDITOR=nano localspec chat") -> str:
@@ -24,7 +25,7 @@ def edited(text: str, *, hint: str = "EDITOR=nano localspec chat") -> str:
             done = subprocess.run([*shlex.split(command), str(path)], check=False)
             if done.returncode:
                 raise NotFoundError(f"the editor {command} left with status {done.returncode}", hint=hint)
-            found = path.read_text("utf-8", "replace")
+            found = decoded(path.read_bytes(), errors="replace")
             return text if found == text else found.removesuffix("\n")  # which editors end a file with
     except (OSError, ValueError) as error:  # also of a full disk, of a lone quote in the command, of no file left
         raise NotFoundError(f"the editor {command} failed: {error}", hint=hint) from None

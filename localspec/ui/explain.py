@@ -18,17 +18,15 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from localspec.control import LENGTHS
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Shape
 from localspec.errors import UsageError
-from localspec.methods import MethodInfo, registered, resolve
+from localspec.methods import MethodInfo
 from localspec.settings.method_options import Option
+from localspec.speculation import registered
 from localspec.speculation.resolve import build_tree
-from localspec.trees import TREES
 from localspec.ui import glossary
 from localspec.ui.glossary import Term
-from localspec.verify import VERIFIERS
 
 PAGES = files("localspec.ui") / "pages"
 WITHOUT_PAPER = ("chain",)  # the one that its module names is its neighbour's
@@ -119,9 +117,9 @@ def option_to_wire(option: Option) -> dict[str, Any]:
 
 
 def facts(axis: str) -> tuple[Facts, ...]:
-    """Return the facts of everything on an axis (method, tree, length, verify), in the order of its register."""
-    register, read = _AXES[axis]
-    return tuple(read(name, resolve(path)) for name, path in register().items())
+    """Return the facts of everything on an axis (method, tree, length, verify), sorted by name."""
+    read = _AXES[axis]
+    return tuple(read(name, cls) for name, cls in registered(axis).items())
 
 
 def pages(axis: str) -> tuple[Page, ...]:
@@ -134,9 +132,7 @@ def explain(name: str) -> Explanation:
     term = glossary.find(name)
     found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
     if not found and term is None:
-        known = list(
-            dict.fromkeys([*(name for register, _ in _AXES.values() for name in register()), *glossary.names()])
-        )
+        known = list(dict.fromkeys([*(name for axis in _AXES for name in registered(axis)), *glossary.names()]))
         near = difflib.get_close_matches(glossary.key(name), known, n=1)
         raise UsageError(
             f"there is no method, tree, rule or term called {name!r}"
@@ -209,17 +205,17 @@ def _verifier(name: str, cls: Any) -> Facts:
     )
 
 
-_AXES: dict[str, tuple[Callable[[], Mapping[str, str]], Callable[[str, Any], Facts]]] = {
-    "method": (registered, _method),
-    "tree": (lambda: TREES, _tree),
-    "length": (lambda: LENGTHS, _length),
-    "verify": (lambda: VERIFIERS, _verifier),
+_AXES: dict[str, Callable[[str, Any], Facts]] = {
+    "method": _method,
+    "tree": _tree,
+    "length": _length,
+    "verify": _verifier,
 }
 AXES = tuple(_AXES)
 
 
 def _infos() -> list[MethodInfo]:
-    return [resolve(path).info for path in registered().values()]
+    return [cls.info for cls in registered("method").values()]
 
 
 def _refusal(call: Callable[[], object]) -> UsageError:
@@ -261,7 +257,7 @@ def _formula(cls: Any) -> str:
 
 def _page(entry: Facts) -> Page:
     """Put facts and prose together; a plug-in without a page is explained by its docstring."""
-    cls = resolve(_AXES[entry.axis][0]()[entry.name])
+    cls = registered(entry.axis)[entry.name]
     path = PAGES / entry.axis / f"{entry.name}.md"
     sections = _sections(path.read_text(encoding="utf-8")) if path.is_file() else {"Idea": _doc(cls)}
     return Page(

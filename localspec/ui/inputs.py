@@ -1,10 +1,12 @@
 """What a person gives to `run`: words, standard input and files, made one prompt.
 
-Everything that is not UTF-8 text is replaced, counted and warned of; nothing is read without a limit.
+Texts are UTF-8 or UTF-16, with any line ends. All else is replaced, counted and warned of; nothing is read without a
+limit.
 """
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import select
@@ -16,9 +18,16 @@ from dataclasses import dataclass, field
 from localspec.conversations.attachment import Attachment, with_attachments
 from localspec.engine.events import Warned
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
-from localspec.settings.request import typed_path
+from localspec.settings.folders import typed_path
 
 MAX_FILE = 16 << 20  # bytes, where no option says otherwise
+MARKS = (  # byte order marks; that of UTF-32 begins as that of UTF-16 does
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 PATIENCE = 1.0  # seconds of a silent standard input before people are told what is waited for
 
 
@@ -47,7 +56,7 @@ class Inputs:
         if os.isatty(fd) or not (is_data or is_wanted):
             return ""
         try:
-            if self.on_wait is not None and not is_wanted and not _can_read(fd, PATIENCE):
+            if self.on_wait is not None and not _can_read(fd, PATIENCE):
                 self.on_wait()
             return self._text("standard input", self._read(fd, "standard input"))
         except OSError as error:
@@ -83,7 +92,7 @@ class Inputs:
         return bytes(data)
 
     def _text(self, name: str, data: bytes) -> str:
-        text = data.decode("utf-8", "replace")
+        text = decoded(data, errors="replace")
         n_bad = text.count("\ufffd") - data.count("\ufffd".encode())
         n_zero = text.count("\0")
         if n_bad or n_zero:
@@ -92,6 +101,23 @@ class Inputs:
             )
             self.warnings.append(Warned("input", f"{name}: {what} replaced by \ufffd"))
         return text.replace("\0", "\ufffd")
+
+
+def decoded(data: bytes, *, errors: str = "strict") -> str:
+    """Return the text of a file without a byte order mark, its lines ended by newlines alone.
+
+    Without a mark it is UTF-8, or UTF-16 where the bytes look like it. Raises UnicodeDecodeError.
+    """
+    mark, encoding = next((pair for pair in MARKS if data.startswith(pair[0])), (b"", _encoding(data)))
+    return data[len(mark) :].decode(encoding, errors).replace("\r\n", "\n")
+
+
+def _encoding(data: bytes) -> str:
+    """Return the encoding of a text without a byte order mark: in UTF-16 every second byte is mostly zero."""
+    odd, even, n_units = data[1::2].count(0), data[::2].count(0), len(data) // 2
+    if len(data) % 2 or n_units < 2 or 4 * max(odd, even) < 3 * n_units or (odd and even):
+        return "utf-8"
+    return "utf-16-le" if odd else "utf-16-be"
 
 
 def _chunk(fd: int) -> bytes:
@@ -134,8 +160,14 @@ def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
 
 
 def compose(words: str, data: list[Attachment], *, is_raw: bool) -> str:
-    """Return one prompt: each piece of data fenced, a blank line, the words. Raw prompts are joined without fences."""
-    return "".join(piece.text for piece in data) + words if is_raw else with_attachments(words, data)
+    """Return one prompt: each piece of data fenced, a blank line, the words.
+
+    Raw prompts are joined without fences. The newline at the end of a file is no part of a prompt that it ends.
+    """
+    if not is_raw:
+        return with_attachments(words, data)
+    text = "".join(piece.text for piece in data)
+    return text + words if words else text.removesuffix("\n")
 
 
 def read_prompt(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs, *, is_raw: bool) -> str:
@@ -162,7 +194,6 @@ def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -
             data.insert(0, Attachment("", piped))
     data = [piece for piece in data if piece.text]
     if not spoken and len(data) == 1 and not data[0].name:
-        # echo and editors end a text with a newline that nobody means as part of it.
         return data[0].text.removesuffix("\n"), []
     return spoken, data
 
@@ -172,8 +203,7 @@ def text_or_file(name: str, value: str | None, limit: int = MAX_FILE) -> str | N
     if value is None or not value.startswith("@"):
         return value
     try:
-        text = read_regular(value[1:], limit, said=f"{name} {value}").decode("utf-8")
+        return decoded(read_regular(value[1:], limit, said=f"{name} {value}"))
     except UnicodeDecodeError:
         reason = f"cannot read {name} {value}: it is not UTF-8 text"
         raise NotFoundError(reason, hint=f"{name} 'the text itself', or {name} @FILE") from None
-    return text.replace("\r\n", "\n")

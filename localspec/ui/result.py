@@ -47,7 +47,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
 def params(settings: LoadSettings, request: Request, stats: Stats | None = None) -> dict[str, Any]:
     """Return what was asked for; with `stats`, every `auto` as it was decided."""
     held = dataclasses.asdict(settings)
-    for name in ("target", "draft", "name"):  # these are the result's `pair`
+    for name in ("target", "draft", "name", "expected"):  # these are the result's `pair`
         del held[name]
     asked = dataclasses.asdict(request)
     # JSON has no infinities, and a token is banned by one.

@@ -12,7 +12,7 @@ from localspec.settings.request import LoadSettings, Request, Sampling, Speculat
 
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
 _FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
-SETTINGS: dict[str, Declaration] = {each.set_key: each for _, each in _FOUND}  # as /set lists them
+SETTINGS: dict[str, Declaration] = {each.key: each for _, each in _FOUND}  # as /set lists them
 
 
 def changed(request: Request, name: str, text: str) -> Request:
@@ -21,7 +21,7 @@ def changed(request: Request, name: str, text: str) -> Request:
     try:
         value = setting.typed(text)
     except UsageError as error:
-        raise UsageError(error.message, hint=f"/set {setting.set_key} {shown(request, name)}") from None
+        raise UsageError(error.message, hint=f"/set {setting.key} {shown(request, name)}") from None
     if not part:
         return replace(request, **{setting.field: value})
     return replace(request, **{part: replace(getattr(request, part), **{setting.field: value})})

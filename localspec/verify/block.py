@@ -21,6 +21,7 @@ from localspec.engine.protocols import Distributions, RandomSource
 class BlockVerifier:
     """Joint acceptance of a chain; reads the rows of every position."""
 
+    name: ClassVar[str] = "block"
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
     trees: ClassVar[bool] = False
     is_lossless: ClassVar[bool] = True

@@ -18,6 +18,7 @@ from localspec.verify.match import follow
 class CoupledVerifier:
     """Sample and match with the noise of the position; the draft may be anything."""
 
+    name: ClassVar[str] = "coupled"
     accepts: ClassVar[frozenset[Draw]] = frozenset(Draw)
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True

@@ -18,6 +18,7 @@ from localspec.engine.protocols import Distributions, RandomSource
 class MatchVerifier:
     """The target's own draws, from the random source's stream."""
 
+    name: ClassVar[str] = "match"
     accepts: ClassVar[frozenset[Draw]] = frozenset(Draw)
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True

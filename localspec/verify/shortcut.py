@@ -19,6 +19,7 @@ from localspec.settings.method_options import Option
 class ShortcutVerifier:
     """Accept what the target likes better than the draft does: changes the distribution, so it needs --approximate."""
 
+    name: ClassVar[str] = "shortcut"
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
     trees: ClassVar[bool] = False
     is_lossless: ClassVar[bool] = False

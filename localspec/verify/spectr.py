@@ -29,6 +29,7 @@ HALVINGS = 40  # of [1, k]: rho to 1e-11
 class SpecTrVerifier:
     """Selection among independent drafts, each going on while it agrees with what was accepted."""
 
+    name: ClassVar[str] = "spectr"
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID})
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True

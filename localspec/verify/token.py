@@ -16,4 +16,5 @@ from localspec.verify.tree import TreeVerifier
 class TokenVerifier(TreeVerifier):
     """The classic rule, on chains."""
 
+    name: ClassVar[str] = "token"
     trees: ClassVar[bool] = False

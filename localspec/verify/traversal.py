@@ -20,6 +20,7 @@ from localspec.engine.protocols import Distributions, RandomSource
 class TraversalVerifier:
     """Joint acceptance over a tree; equals block verification on a chain. Reads the rows of every visited node."""
 
+    name: ClassVar[str] = "traversal"
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True

@@ -21,6 +21,7 @@ from localspec.engine.protocols import Distributions, RandomSource
 class TreeVerifier:
     """Multi-round rejection, top down: reads the rows of the walked path only."""
 
+    name: ClassVar[str] = "tree"
     accepts: ClassVar[frozenset[Draw]] = frozenset({Draw.FIXED, Draw.IID, Draw.WITHOUT_REPLACEMENT})
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True

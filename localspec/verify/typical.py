@@ -21,6 +21,7 @@ from localspec.settings.method_options import Option
 class TypicalVerifier:
     """Accept whatever is plausible: changes the distribution, so it needs --approximate."""
 
+    name: ClassVar[str] = "typical"
     accepts: ClassVar[frozenset[Draw]] = frozenset(Draw)
     trees: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = False

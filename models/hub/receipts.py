@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from localspec.models.hub.partial import hash_of
-from localspec.settings.request import state_folder
+from localspec.settings.folders import state_folder
 
 
 @dataclass(frozen=True, slots=True)

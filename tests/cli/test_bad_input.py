@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -58,7 +60,7 @@ OPTIONS: list[tuple[list[str], list[str]]] = [
     (["-k", "-1"], ["-k"]),
     (["-k", "some"], ["-k", "'some'"]),
     (["-n", "0"], ["--max-tokens"]),
-    (["-n", "-1"], ["--max-tokens"]),
+    (["-n", "-1"], ["-n -1", "leave it out"]),
     (["--ctx", "0"], ["--ctx"]),
     (["--ctx", str(2**31)], ["--ctx"]),
     (["--threads", "0"], ["--threads"]),
@@ -221,6 +223,26 @@ def test_a_gpu_that_is_not_there_is_warned_of() -> None:
     assert build_info().gpu_offload or any("no GPU support" in message for message in told), told
 
 
+@needs_pair
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel says what is locked")
+@pytest.mark.parametrize(
+    ("option", "said"), [(["--mlock"], "the system locks only"), (["--threads", "500"], "500 threads share")]
+)
+def test_a_wish_that_cannot_be_granted_is_told(option: list[str], said: str) -> None:
+    """In a process that may lock nothing, as an ordinary user's."""
+    done = subprocess.run(
+        [*REAL, "run", "--no-save", "-n", "2", "--json", "hi", *option],
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, env=environment(), preexec_fn=_lock_nothing,
+    )  # fmt: skip
+    told = [warning["message"] for warning in json.loads(done.stdout)["warnings"]]
+    assert any(said in message for message in told) or build_info().gpu_offload, told
+
+
+def _lock_nothing() -> None:
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+    ctypes.CDLL(None).prctl(24, 14, 0, 0, 0)  # of root: drop CAP_IPC_LOCK
+
+
 def test_a_thousand_stop_strings() -> None:
     stops = [part for i in range(1000) for part in ("--stop", f"<{i}>")]
     assert run("run", "hi", *stops).returncode == 0
@@ -241,8 +263,9 @@ def test_plain_decoding(args: list[str]) -> None:
     assert json.loads(done.stdout)["spec"]["drafted"] == 0
 
 
-def test_no_prompt_on_a_terminal() -> None:
-    terminal = Terminal(["run"])
+def test_no_prompt_on_a_terminal_for_a_single_answer() -> None:
+    """Without --json a chat opens: see test_habits.py."""
+    terminal = Terminal(["run", "--raw"])
     assert terminal.wait() == 2
     assert "".join(terminal.lines).startswith("localspec: there is no prompt")
 
@@ -252,14 +275,12 @@ def test_an_empty_prompt(words: list[str]) -> None:
     assert_one_line(run("run", *words), 2, "no prompt")
 
 
-@needs_pair
-@pytest.mark.parametrize("name", [str(TARGET), f"{TARGET}+{DRAFT}"])
-def test_a_model_where_the_prompt_begins(name: str) -> None:
-    assert_one_line(run("run", name, "hi"), 2, f"-m {name}")
+def test_a_model_that_is_named_twice() -> None:
+    assert_one_line(run("run", "-m", "storyteller", "other.gguf", "hi"), 2, "named twice", "other.gguf")
 
 
-def test_the_name_of_a_model_that_is_nowhere_is_a_prompt() -> None:
-    assert run("run", "--no-save", "nowhere.gguf").returncode == 0
+def test_a_file_that_is_nowhere_is_no_prompt() -> None:
+    assert_one_line(run("run", "--no-save", "nowhere.gguf", "hi"), 3, "nowhere.gguf does not exist")
 
 
 def test_bare_in_a_pipe_is_help_and_2() -> None:
@@ -481,7 +502,7 @@ def test_a_standard_input_that_does_not_wait() -> None:
 
 def test_a_silent_pipe_is_told_on_a_terminal() -> None:
     script = 'sleep 2 | "$0" "$@"'
-    for args, is_told in (["hi"], True), ([], False), (["-q", "hi"], False):
+    for args, is_told in (["hi"], True), ([], True), (["-q", "hi"], False):
         terminal = Terminal(["run", *args], program=["bash", "-c", script, *FAKE])
         terminal.wait()
         assert terminal.text.count("reading standard input…") == is_told

@@ -22,7 +22,7 @@ from localspec.cli.settings_table import described
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.settings.config_file import config_file
-from localspec.settings.request import conversations_file
+from localspec.settings.folders import conversations_file
 from tests.cli.harness import ROOT, assert_one_line, environment, localspec, run
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import click
 import pytest
 
-from localspec.cli.option_sources import Configurable, options_of
+from localspec.cli.app import commands
+from localspec.cli.option_sources import WITHOUT_FILE, Configurable, options_of, origin
 from localspec.cli.options import collected, declared_options
 from localspec.cli.params import Command, stacked
 from localspec.cli.run import run
@@ -38,7 +39,7 @@ HOLDERS: tuple[type[Any], ...] = (LoadSettings, Sampling, Speculation, Request)
 EVERY = [(holder, each) for holder in HOLDERS for each in declared(holder)]
 NAMES = [f"{holder.__name__}.{each.field}" for holder, each in EVERY]
 SAMPLES = {  # texts of settings that are neither numbers nor switches nor choices
-    "gpu": ("all", "all"),
+    "gpu": ("20", "20"),
     "draft_gpu": ("3", "3"),
     "rpc": ("a:1, b:2", ("a:1", "b:2")),
     "logit_bias": ("13=-1.5", ((13, -1.5),)),
@@ -52,7 +53,8 @@ SAMPLES = {  # texts of settings that are neither numbers nor switches nor choic
     "template": ("chatml", "chatml"),
 }
 NO_SETTINGS = {  # fields that no option sets: what the program itself fills in
-    "target", "draft", "name", "messages", "prompt", "sampling", "speculation", "details", "cold", "prompt_tokens",
+    "target", "draft", "name", "expected", "messages",
+    "prompt", "sampling", "speculation", "details", "cold", "prompt_tokens",
     "shorten",
 }  # fmt: skip
 every = pytest.mark.parametrize(("holder", "each"), EVERY, ids=NAMES)
@@ -127,6 +129,54 @@ def test_the_command_line_and_the_file_set_it(holder: type[Any], each: Declarati
     made.check()
 
 
+# What the option of one command has of its own beside its section and its default, and why.
+OF_ITS_OWN: dict[tuple[str, str], set[str]] = {
+    ("bench", "max-tokens"): {"low"},  # the speed of decoding needs a token after the first
+    ("early-exit tune", "max-tokens"): {"low"},  # fewer tokens say nothing about the speed of a layer
+    ("plan", "kv"): {"choices", "help"},  # auto chooses for the plan; a pair is loaded with one type
+    ("plan", "threads"): {"help"},  # of the machine that is described
+}
+OTHERS = {("show", "template")}  # another option of that name: it prints the template, and is set for show alone
+
+
+def test_every_command_takes_a_setting_from_its_declaration() -> None:
+    """So that config.toml, the environment, the help and the check are the same everywhere."""
+    by_key = {each.key: each for _, each in EVERY}
+    differences = {}
+    for path, command in commands():
+        for key, option in options_of(command).items():
+            where = (" ".join(path), key)
+            if key not in by_key or where in OTHERS:
+                continue
+            assert option.declaration is not None, f"{where} is declared by hand"
+            assert not option.is_own, where
+            found = {
+                part.name
+                for part in fields(Declaration)
+                if getattr(option.declaration, part.name) != getattr(by_key[key], part.name)
+            }
+            differences[where] = found - {"group", "default", "default_help"}
+    assert {where: found for where, found in differences.items() if found} == OF_ITS_OWN
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands() if path[:1] not in WITHOUT_FILE], ids=" ".join)
+def test_every_command_takes_each_value_of_the_file(path: tuple[str, ...]) -> None:
+    """A value that one command takes stops no other one: settings at the top of config.toml are for all."""
+    command = dict(commands())[path]
+    for _, each in EVERY:
+        assign((each.key,), read_words(option_of(each), [sample(each)[0]] if each.kind != "integer" else ["9"]))
+    described(path)
+    required = ["x" for one in command.params if isinstance(one, click.Argument) and one.required]
+    parent = None
+    for name in path[:-1]:
+        parent = click.Context(click.Group(name), parent or click.Context(click.Group("localspec")))
+    parent = parent or click.Context(click.Group("localspec"))
+    with command.make_context(path[-1], required, parent=parent) as ctx:
+        for option in options_of(command).values():
+            if option.declaration is not None:
+                assert origin(ctx, option).kind == "config"
+
+
 @every
 def test_it_survives_the_wire(holder: type[Any], each: Declaration) -> None:
     part = holder(**({"target": "t"} if holder is LoadSettings else {}), **{each.field: sample(each)[1]})
@@ -140,7 +190,7 @@ def test_it_survives_the_wire(holder: type[Any], each: Declaration) -> None:
 @pytest.mark.parametrize("each", [each for holder, each in EVERY if holder is not LoadSettings and each.in_chat])
 def test_a_chat_sets_it_by_each_of_its_names(each: Declaration) -> None:
     text, value = sample(each)
-    for name in (each.set_key, *each.flags, *each.aliases):
+    for name in (each.key, each.field, *each.flags, *each.aliases):
         request = changed(Request(), name, text)
         holder = next(part for part in (request.sampling, request.speculation, request) if hasattr(part, each.field))
         assert getattr(holder, each.field) == value
@@ -181,7 +231,7 @@ def test_a_new_setting_needs_its_declaration_alone(capsys: pytest.CaptureFixture
     @click.command(cls=Command)
     @stacked(declared_options(Wider, SAMPLING))
     def command(**values: Any) -> None:
-        found.append(collected(Wider, {**values, "draft_temp": None}))
+        found.append(collected(Wider, {**values, "draft_temperature": None}))
 
     command(["--top-h", "0.75", "--temp", "0.5"], standalone_mode=False)
     assert (found[0].top_h, found[0].temperature) == (0.75, 0.5)

@@ -8,10 +8,7 @@ import sys
 
 import pytest
 
-from localspec.control import LENGTHS
-from localspec.methods import METHODS
-from localspec.trees import TREES
-from localspec.verify import VERIFIERS
+from localspec.speculation import registered
 from tests.cli.harness import ROOT, assert_one_line, environment, localspec, needs_pair
 
 
@@ -25,7 +22,7 @@ def output(*args: str) -> str:
 def test_methods_lists_everything() -> None:
     """Every name, every option with default and range, every paper, and which rules are lossless."""
     text = output("methods")
-    for name in (*METHODS, *TREES, *LENGTHS, *VERIFIERS):
+    for name in (*registered("method"), *registered("tree"), *registered("length"), *registered("verify")):
         assert f"  {name} " in text, name
     for word in ("-o min_match=1", "(from 1 to 32)", "2411.04975", "needs a draft model", "branch=on", "NOT lossless"):
         assert word in text, word
@@ -40,10 +37,10 @@ def test_methods_json() -> None:
         raise AssertionError(word)
 
     listed = json.loads(output("methods", "--json"), parse_constant=refuse)
-    assert [one["name"] for one in listed["methods"]] == list(METHODS)
-    assert [one["name"] for one in listed["tree"]] == list(TREES)
-    assert [one["name"] for one in listed["length"]] == list(LENGTHS)
-    assert [one["name"] for one in listed["verify"]] == list(VERIFIERS)
+    assert [one["name"] for one in listed["methods"]] == list(registered("method"))
+    assert [one["name"] for one in listed["tree"]] == list(registered("tree"))
+    assert [one["name"] for one in listed["length"]] == list(registered("length"))
+    assert [one["name"] for one in listed["verify"]] == list(registered("verify"))
     for one in (entry for axis in listed.values() for entry in axis):
         assert {"summary", "usage", "needs", "papers", "is_lossless", "options"} <= one.keys()
     lookahead = next(one for one in listed["methods"] if one["name"] == "lookahead")
@@ -113,7 +110,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
 def test_the_table_can_be_measured() -> None:
     """Little of everything: each choice has a row at both temperatures, and trees stand against the chain."""
     text = script("methods_table", "--quick").stdout
-    for name in (*METHODS, *(f"draft-model, {tree}" for tree in TREES)):
+    for name in (*registered("method"), *(f"draft-model, {tree}" for tree in registered("tree"))):
         if name != "draft-model":
             assert text.count(f"| `{name}` |") >= 4, name
     assert "**16 nodes, coupled**: more accepted a pass than by the chain" in text

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import os
 import re
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from localspec.bench.files import read_text
 from localspec.conversations.attachment import Attachment, fenced
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.settings.request import unescape
-from localspec.ui.inputs import Inputs, compose, read_parts, read_prompt
+from localspec.ui.inputs import Inputs, compose, decoded, read_parts, read_prompt, text_or_file
+from tests.cli.harness import FAKE, TIMEOUT, assert_one_line, environment, run
 
 
 def test_words_alone() -> None:
@@ -51,6 +57,59 @@ def test_bytes_that_are_no_text_are_counted(tmp_path: Path) -> None:
     inputs = Inputs(100)
     assert inputs.file(str(tmp_path / "f")) == "a\ufffdb\ufffd\ufffdc"
     assert "2 invalid UTF-8 and 1 NUL" in inputs.warnings[0].message
+
+
+ENCODED = [
+    b"Zeile\r\nzwei",
+    b"\xef\xbb\xbf" + b"Zeile\nzwei",
+    *("Zeile\r\nzwei".encode(name) for name in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")),
+    codecs.BOM_UTF16_BE + "Zeile\r\nzwei".encode("utf-16-be"),
+]
+
+
+@pytest.mark.parametrize("data", ENCODED, ids=[data[:8].hex() for data in ENCODED])
+def test_line_ends_marks_and_encodings_are_no_part_of_a_text(data: bytes, tmp_path: Path) -> None:
+    """The same text from standard input, from -f, as an attachment, as a system message and as a suite of a bench."""
+    (tmp_path / "f").write_bytes(data)
+    path, inputs = str(tmp_path / "f"), Inputs(100)
+    assert inputs.file(path) == inputs.regular(path) == "Zeile\nzwei"
+    assert text_or_file("--system", f"@{path}") == "Zeile\nzwei"
+    assert read_text(tmp_path / "f", said="f", hint="") == "Zeile\nzwei"
+    assert not inputs.warnings
+    told = run("run", "--raw", "--json", stdin=data, env={"FAKE_WARN": ""})
+    assert json.loads(told.stdout)["warnings"] == []
+
+
+@pytest.mark.parametrize("data", [b"a\0", b"ab\0c", b"\0a\0b\0\0", "日本".encode(), "Ā\0".encode()])
+def test_a_zero_byte_does_not_make_utf_16(data: bytes) -> None:
+    assert decoded(data) == data.decode()
+
+
+def test_one_rule_for_the_newline_at_the_end(tmp_path: Path) -> None:
+    """A file and standard input give the same raw prompt; before words the newline stays."""
+    (tmp_path / "f").write_text("Once upon\n")
+    path = str(tmp_path / "f")
+    assert read_prompt((), (path,), Inputs(100), is_raw=True) == "Once upon"
+    assert read_prompt((), (path, path), Inputs(100), is_raw=True) == "Once upon\nOnce upon"
+    assert read_prompt(("a time",), (path,), Inputs(100), is_raw=True) == "Once upon\na time"
+    assert compose("", [Attachment("", "two\n\n")], is_raw=True) == "two\n"
+
+
+def test_timeout_counts_the_wait_for_standard_input(tmp_path: Path) -> None:
+    """Also where a pipe is named by -f and nobody opens its other end; what is left is for the answer."""
+    os.mkfifo(tmp_path / "pipe")
+    began = time.monotonic()
+    for words in (["-n", "3", "hi"], ["-f", str(tmp_path / "pipe"), "hi"]):
+        with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
+            done = subprocess.run(
+                [*FAKE, "run", "--no-save", "--timeout", "0.5", *words],
+                stdin=silent.stdout, capture_output=True, env=environment(), timeout=TIMEOUT,
+            )  # fmt: skip
+            silent.kill()
+        assert_one_line(done, 124, "reading the prompt took longer than --timeout 0.5")
+    assert time.monotonic() - began < 30
+    told = run("run", "--json", "--timeout", "60", stdin=b"hi")
+    assert json.loads(told.stdout)["finish_reason"] == "stop"
 
 
 def test_arguments_that_are_no_text() -> None:

@@ -18,7 +18,7 @@ from localspec.cli.console import Console
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
 from localspec.errors import DeclinedError, LocalspecError, NotFoundError, ResourceError, UsageError
-from localspec.settings.request import conversations_file
+from localspec.settings.folders import conversations_file
 from tests.cli.harness import assert_one_line, run
 
 # What a model may say to the terminal or the browser of whoever reads it later.

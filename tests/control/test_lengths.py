@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control import LENGTHS
 from localspec.control.lengths import Adaptive, Confidence, Entropy, Fixed, Gate, Margin
 from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.engine.protocols import Controller, DraftBudget, DraftState, Plan, Shape
 from localspec.errors import UsageError
-from localspec.methods import resolve
+from localspec.speculation import registered
 
 CHAIN = Shape(12, 12, 1)
 BUDGET = DraftBudget(depth=100, nodes=100)
@@ -38,7 +37,7 @@ def passed(drafted: int, accepted: int) -> Step:
 
 def build(spelling: str, shape: Shape = CHAIN) -> Controller:
     name, _, argument = spelling.partition(":")
-    controller: Controller = resolve(LENGTHS[name]).build(argument, "d", shape, Draw.IID)
+    controller: Controller = registered("length")[name].build(argument, "d", shape, Draw.IID)
     return controller
 
 
@@ -142,7 +141,7 @@ def test_adaptive_never_locks_itself_out(passes: list[tuple[int, int]], threshol
     assert go_on(rule, dist(0.5, 0.5))
 
 
-@pytest.mark.parametrize("rule", LENGTHS)
+@pytest.mark.parametrize("rule", registered("length"))
 @pytest.mark.parametrize("shape", [Shape(0, 0, 1), CHAIN, Shape(15, 3, 6)])
 @pytest.mark.parametrize("budget", [DraftBudget(0, 9), DraftBudget(9, 0), DraftBudget(2, 3), BUDGET])
 def test_every_rule_keeps_to_shape_and_room(rule: str, shape: Shape, budget: DraftBudget) -> None:

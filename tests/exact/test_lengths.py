@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.control import LENGTHS
 from localspec.control.lengths import Aimd
 from localspec.engine.draft import Draft, Draw, Step
 from localspec.engine.protocols import (
@@ -26,8 +25,8 @@ from localspec.engine.protocols import (
     TreePolicy,
     Verifier,
 )
-from localspec.methods import resolve
 from localspec.settings.request import Sampling
+from localspec.speculation import registered
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import BlockVerifier
 from localspec.verify.token import TokenVerifier
@@ -60,7 +59,7 @@ def ruled(form: str, build: Callable[[Shape, Draw], Controller]) -> Setup:
 def spelled(spelling: str) -> Callable[[Shape, Draw], Controller]:
     """Return what builds the rule that `--length spelling` stands for."""
     name, _, argument = spelling.partition(":")
-    return lambda shape, draw: resolve(LENGTHS[name]).build(argument, "d", shape, draw)
+    return lambda shape, draw: registered("length")[name].build(argument, "d", shape, draw)
 
 
 @pytest.mark.thinned(4)

@@ -15,9 +15,10 @@ import pytest
 from localspec.engine.draft import Draw, Step
 from localspec.engine.protocols import Drafter, DraftState, History, Plan, RandomSource, Rows, Verifier
 from localspec.engine.sampling import Sampler
-from localspec.methods import METHODS, DrafterContext, resolve
+from localspec.methods import DrafterContext
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling
+from localspec.speculation import registered
 from localspec.testing.contract import random_table
 from localspec.trees.static import Chain
 from localspec.verify.block import BlockVerifier
@@ -105,7 +106,7 @@ def maker(method: str, n_vocab: int, tally: Tally) -> Callable[[Table], Drafter]
     """Return how a fresh drafter is made for each branch, as a session makes it."""
     name, options = METHOD_OPTIONS[method]
     parts = DrafterContext(None, Sampler(OPEN), Chain(), lambda: False, n_vocab, options)
-    return lambda target: tally.watch(resolve(METHODS[name]).build(parts))
+    return lambda target: tally.watch(registered("method")[name].build(parts))
 
 
 def setup_of(method: str, rule: str, n_vocab: int, tally: Tally, **settings: Any) -> Setup:

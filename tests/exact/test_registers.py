@@ -11,23 +11,21 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.control import LENGTHS
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Drafter
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.errors import UsageError
-from localspec.methods import METHODS, DrafterContext, resolve
+from localspec.methods import DrafterContext
 from localspec.settings.request import Speculation
+from localspec.speculation import registered
 from localspec.speculation.resolve import Axes, resolve_axes
 from localspec.testing.contract import TableBackend, random_table
-from localspec.trees import TREES
-from localspec.verify import VERIFIERS
 from tests.exact import harness
 from tests.exact.harness import OPEN, Setup, Table, answers, assert_exact, build, target_answers, total_variation
 from tests.exact.test_lookup import PROMPTS, Tally, repetitive
 
-LOSSLESS = [name for name, path in VERIFIERS.items() if resolve(path).is_lossless]
+LOSSLESS = [name for name, rule in registered("verify").items() if rule.is_lossless]
 SPELLINGS = {"static": "static:2,1", "specinfer": "specinfer:2,1"}  # of names that need an argument
 EVIDENT = 1e-3  # a total variation that no rounding explains
 
@@ -71,11 +69,11 @@ def assert_is_the_targets(setup: Setup) -> None:
         assert_exact(answers(setup), target_answers(setup))
 
 
-@pytest.mark.parametrize("name", VERIFIERS)
+@pytest.mark.parametrize("name", registered("verify"))
 def test_every_rule(name: str) -> None:
     """On a chain, and on a tree if it judges trees; a rule that is not called lossless has a bias to show."""
     is_lossless = name in LOSSLESS
-    trees = ["chain", "static:2,1"] if resolve(VERIFIERS[name]).trees else ["chain"]
+    trees = ["chain", "static:2,1"] if registered("verify")[name].trees else ["chain"]
     for tree in trees:
         setup = setup_of(axes_of(verify=name, tree=tree, approximate=not is_lossless))
         if is_lossless:
@@ -84,7 +82,7 @@ def test_every_rule(name: str) -> None:
             assert total_variation(answers(setup), target_answers(setup)) > EVIDENT
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", registered("tree"))
 def test_every_tree(name: str) -> None:
     """Under every lossless rule that judges its drafts."""
     judged = 0
@@ -98,7 +96,7 @@ def test_every_tree(name: str) -> None:
     assert judged > 1
 
 
-@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize("name", registered("length"))
 def test_every_length_rule(name: str) -> None:
     axes = axes_of(length=name)
     setup = setup_of(axes)
@@ -116,12 +114,12 @@ def drafter_of(name: str, axes: Axes, draft: Table, tally: Tally) -> Callable[[T
 
     def make(_target: Table) -> Drafter:
         context = DrafterContext(TableBackend(draft, 3), Sampler(OPEN), axes.policy, lambda: False, 3, axes.options)
-        return tally.watch(resolve(METHODS[name]).build(context))
+        return tally.watch(registered("method")[name].build(context))
 
     return make
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", registered("method"))
 def test_every_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a prompt that repeats itself, so that methods which copy find something; but for plain, drafts occur."""
     monkeypatch.setattr(harness, "PROMPT", PROMPTS[3])

@@ -12,9 +12,10 @@ from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.draft import Draft, Draw, Step
 from localspec.engine.protocols import Drafter, History, Plan, RandomSource, Rows, Shape
 from localspec.engine.sampling import Sampler
-from localspec.methods import METHODS, DrafterContext, resolve
+from localspec.methods import DrafterContext
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling
+from localspec.speculation import registered
 from localspec.trees.static import Chain
 from localspec.verify.block import BlockVerifier
 from localspec.verify.coupled import CoupledVerifier
@@ -46,11 +47,11 @@ class Form:
         parts = DrafterContext(
             None, Sampler(GREEDY), Chain(), lambda: False, target.capabilities.n_vocab, dict(self.options), model.is_eog
         )
-        drafter: Drafter = resolve(METHODS[self.method]).build(parts)
+        drafter: Drafter = registered("method")[self.method].build(parts)
         return drafter
 
     def shape(self) -> Shape:
-        cls = resolve(METHODS[self.method])
+        cls = registered("method")[self.method]
         defaults: dict[str, Value] = {option.name: option.default for option in cls.info.options}
         shape: Shape = cls.shape(self.k, defaults | dict(self.options))
         return shape

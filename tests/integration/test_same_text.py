@@ -10,11 +10,10 @@ from localspec.backends.llama_cpp import LlamaBackend
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Drafter, Shape, Verifier
 from localspec.engine.sampling import Sampler
-from localspec.methods import resolve
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
+from localspec.speculation import registered
 from localspec.trees.static import Chain, Static
-from localspec.verify import VERIFIERS
 from localspec.verify.coupled import CoupledVerifier
 from tests.integration import pair
 from tests.integration.adversaries import AlwaysEnd, AlwaysWrong, Guesser, Oracle
@@ -26,7 +25,7 @@ TREES = ((2, 2, 1), (4, 1, 1), (3, 2), (1, 2, 3))
 
 
 def verifier(name: str) -> Verifier:
-    rule: Verifier = resolve(VERIFIERS[name])()
+    rule: Verifier = registered("verify")[name]()
     return rule
 
 
@@ -37,7 +36,7 @@ def drafting(draft: LlamaBackend, policy: Chain | Static, sampling: Sampling) ->
 @pytest.mark.thinned(4)
 @pytest.mark.parametrize("prompt", OPENINGS[:2])
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
-@pytest.mark.parametrize("name", VERIFIERS)
+@pytest.mark.parametrize("name", registered("verify"))
 def test_greedy_chain(target: LlamaBackend, draft: LlamaBackend, name: str, k: int, prompt: str) -> None:
     """At temperature 0 every rule gives the argmax text, at every draft length."""
     expected = pair.plain(target, prompt=prompt, max_tokens=LENGTH)

@@ -13,11 +13,10 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Plan, Shape, TreePolicy, Verifier
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
-from localspec.methods import resolve
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
+from localspec.speculation import registered
 from localspec.speculation.resolve import build_tree
-from localspec.verify import VERIFIERS
 from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
 from tests.integration import pair
@@ -56,7 +55,7 @@ def policy(spelling: str) -> TreePolicy:
 
 def draws(spelling: str, rule: str) -> Draw:
     """Return the first draw that is right for both, as a session would."""
-    judged = resolve(VERIFIERS[rule]).accepts & policy(spelling).draws
+    judged = registered("verify")[rule].accepts & policy(spelling).draws
     order = (Draw.WITHOUT_REPLACEMENT, Draw.IID, Draw.FIXED)
     return next(draw for draw in order if draw in judged)
 
@@ -89,7 +88,7 @@ def seeded(target: LlamaBackend) -> pair.Run:
 @pytest.mark.parametrize(("spelling", "rule"), list(zip(SHAPES, cycle(TREE_RULES), strict=False)))
 def test_greedy(target: LlamaBackend, draft: LlamaBackend, greedy: pair.Run, spelling: str, rule: str) -> None:
     """At temperature 0 the text is the argmax text, whatever the rule."""
-    verifier: Verifier = resolve(VERIFIERS[rule])()
+    verifier: Verifier = registered("verify")[rule]()
     got = generate(target, draft, spelling, verifier, draws(spelling, rule), GREEDY)
     pair.assert_same(target, OPENINGS[0], greedy, got, GREEDY)
 

@@ -14,10 +14,11 @@ from localspec.engine.loop import Engine
 from localspec.engine.protocols import DraftState, Plan, Shape, TreePolicy, no_stop_rule
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
-from localspec.methods import METHODS, DrafterContext, resolve
+from localspec.methods import DrafterContext
 from localspec.methods._lookup import LookupDrafter
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling
+from localspec.speculation import registered
 from localspec.testing.contract import ContractLimits, DrafterContract, DrafterUnderTest, Table, TableBackend
 from localspec.trees.static import Chain
 from localspec.verify.match import MatchVerifier
@@ -83,7 +84,7 @@ class LookupContract(DrafterContract):
         parts = DrafterContext(
             None, Sampler(Sampling()), Chain(), lambda: False, 4096, options, lambda token: token == 99
         )
-        drafter = resolve(METHODS[self.name]).build(parts)
+        drafter = registered("method")[self.name].build(parts)
         assert isinstance(drafter, LookupDrafter)
         return drafter
 

@@ -6,20 +6,20 @@ import math
 import re
 import shlex
 from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import EntryPoint
 from itertools import product
+from pathlib import Path
 
 import pytest
 
-from localspec.control import LENGTHS
 from localspec.engine.draft import Draw
-from localspec.errors import UsageError
-from localspec.methods import METHODS, describe, resolve
+from localspec.errors import IncompatibleError, UsageError
 from localspec.settings.request import Speculation
+from localspec.speculation import PACKAGES, _classes, _named, _plugins, registered
 from localspec.speculation.resolve import LONGEST, MAX_LEAVES, Axes, resolve_axes
-from localspec.trees import TREES
 from localspec.trees.budget import MAX_NODES, TREE_NODES
 from localspec.trees.static import Chain, Static
-from localspec.verify import VERIFIERS
 
 OPTIONS = {"--method": "method", "--tree": "tree", "--length": "length", "--verify": "verify", "-k": "k"}
 
@@ -70,7 +70,7 @@ def test_rules_and_how_their_drafts_are_drawn(spoken: dict, is_seeded: bool, ver
     """`auto` promises the text where a seed was given or nothing is drawn; every rule gets its best draws."""
     found = axes(is_seeded=is_seeded, **spoken)
     assert (found.verify, found.draw) == (verify, draw)
-    assert found.draw in resolve(VERIFIERS[verify]).accepts
+    assert found.draw in registered("verify")[verify].accepts
 
 
 @pytest.mark.parametrize("k", [0, 1, 7])
@@ -159,9 +159,8 @@ def follow(hint: str, speculation: Speculation, has_draft: bool) -> tuple[Specul
 
 @pytest.mark.parametrize("has_draft", [True, False], ids=["pair", "target only"])
 @pytest.mark.parametrize("is_seeded", [True, False], ids=["seeded", "unseeded"])
-def test_every_combination(has_draft: bool, is_seeded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_combination(has_draft: bool, is_seeded: bool) -> None:
     """Legal ones resolve to something a session can build; illegal ones lead, hint by hint, to a legal one."""
-    monkeypatch.setattr("localspec.speculation.resolve.registered", lambda: METHODS)
     refused = 0
     for method, tree, verify, length, k in product(METHOD_NAMES, TREE_NAMES, VERIFY_NAMES, LENGTH_NAMES, (None, 0, 3)):
         speculation = Speculation(method=method, tree=tree, length=length, k=k, verify=verify)
@@ -177,7 +176,7 @@ def test_every_combination(has_draft: bool, is_seeded: bool, monkeypatch: pytest
         else:
             pytest.fail(f"the hints lead nowhere: {speculation}")
         found = resolve_axes(speculation, has_draft=draft, is_seeded=is_seeded)
-        rule = resolve(VERIFIERS[found.verify])
+        rule = registered("verify")[found.verify]
         assert found.draw in rule.accepts
         assert rule.trees or found.shape.leaves == 1
         assert found.shape.leaves <= MAX_LEAVES
@@ -220,21 +219,48 @@ def test_too_many_leaves() -> None:
     assert axes(tree=f"static:{MAX_LEAVES}").shape.leaves == MAX_LEAVES
 
 
-def test_registers_name_what_exists() -> None:
-    """Every line of every register imports, says what it must, and is spelled as its module is."""
-    for name, path in METHODS.items():
-        info = resolve(path).info
-        assert info.name == name
-        assert info.summary
-        assert path.startswith(f"localspec.methods.{name.replace('-', '_')}:")
-    for name, path in VERIFIERS.items():
-        rule = resolve(path)
-        assert isinstance(rule.accepts, frozenset)
-        assert isinstance(rule.trees, bool)
-        assert path.startswith(f"localspec.verify.{name.replace('-', '_')}:")
-    for path in (*TREES.values(), *LENGTHS.values()):
-        assert callable(resolve(path))
-    assert [info.name for info in describe()][-len(METHODS) :] == list(METHODS)
+def test_the_modules_of_an_axis_register_themselves() -> None:
+    """Each file of a method or a verifier has one class of that name; helpers and base classes have none."""
+    expected = {axis: set(registered(axis)) for axis in PACKAGES}
+    for axis in ("method", "verify"):
+        folder = Path(str(import_module(PACKAGES[axis]).__file__)).parent
+        files = {path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")}
+        assert files == expected[axis]
+    assert expected["length"] == {"fixed", "aimd", "confidence", "entropy", "margin", "adaptive"}
+    assert {"chain", "static", "dyspec", "dyspec-layered"} < expected["tree"]
+    for axis in PACKAGES:
+        assert list(registered(axis)) == sorted(expected[axis])
+        for name, cls in registered(axis).items():
+            assert name == (cls.info.name if axis == "method" else cls.name)
+    assert all(cls.info.summary for cls in registered("method").values())
+    assert all(isinstance(cls.accepts, frozenset) for cls in registered("verify").values())
+
+
+def test_no_two_classes_of_an_axis_share_a_name() -> None:
+    """The later one would replace the earlier one without a word."""
+    for axis, package in PACKAGES.items():
+        names = [name for name, _ in _named(_classes(package))]
+        assert sorted(names) == sorted(set(names)), axis
+
+
+def test_a_module_that_does_not_import_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken file of a package is an error, not a missing name."""
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    package = import_module("localspec.verify")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    with pytest.raises(ModuleNotFoundError, match="nothing_of_this_name"):
+        dict(_named(_classes("localspec.verify")))
+
+
+def test_a_plug_in_is_registered_or_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry-point group of methods: the class under its name, and one line for a package that is broken."""
+    good = EntryPoint("theirs", "localspec.methods.suffix:Suffix", "localspec.methods")
+    bad = EntryPoint("theirs", "nothing_of_this_name:Suffix", "localspec.methods")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [good])
+    assert _plugins() == {"theirs": registered("method")["suffix"]}
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [bad])
+    with pytest.raises(IncompatibleError, match="'theirs' of the package nothing_of_this_name:Suffix cannot be loaded"):
+        _plugins()
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,9 @@ from localspec.engine.draft import Draft, Draw
 from localspec.engine.protocols import DraftState, Path, Plan, TreePolicy
 from localspec.engine.randomness import SeededRandom
 from localspec.errors import UsageError
-from localspec.methods import resolve
 from localspec.settings.request import Speculation
+from localspec.speculation import registered
 from localspec.speculation.resolve import MAX_LEAVES, build_tree, resolve_axes
-from localspec.trees import TREES
 from localspec.trees.candidate_tree import CandidateTree
 from localspec.trees.dyspec import DySpec, DySpecLayered
 from localspec.trees.eagle2 import Eagle2
@@ -32,7 +31,6 @@ from localspec.trees.sequoia import Sequoia, Tree, best_tree, n_leaves
 from localspec.trees.specinfer import SpecInfer
 from localspec.trees.spectr import SpecTr
 from localspec.trees.static import Chain, Static
-from localspec.verify import VERIFIERS
 
 WOR, FIXED, COUPLED = Draw.WITHOUT_REPLACEMENT, Draw.FIXED, Draw.COUPLED
 
@@ -334,7 +332,7 @@ def shape(spelling: str, k: int = 4) -> tuple[int, int, int]:
     return found.nodes, found.depth, found.leaves
 
 
-@pytest.mark.parametrize("name", sorted(set(TREES) - {"chain", "static", "specinfer"}))
+@pytest.mark.parametrize("name", sorted(set(registered("tree")) - {"chain", "static", "specinfer"}))
 def test_a_budget_is_its_own_or_k(name: str) -> None:
     """Without a number the budget is the draft length; zero is possible there, and more than the most is cut."""
     assert shape(name, 8)[0] == 8
@@ -391,13 +389,13 @@ def test_bad_spellings_are_answered_with_a_good_one(spelling: str) -> None:
     assert shape(hint)[0] > 0
 
 
-@pytest.mark.parametrize("name", sorted(set(TREES) - {"chain"}))
+@pytest.mark.parametrize("name", sorted(set(registered("tree")) - {"chain"}))
 @pytest.mark.parametrize("verify", ["tree", "traversal", "spectr", "match", "coupled"])
 def test_every_tree_rule_gets_draws_that_are_right_for_both(name: str, verify: str) -> None:
     """What is drawn is drawn in a way that policy and rule agree on; what is chosen is a point mass."""
     tree = f"{name}:2,1" if name in ("static", "specinfer") else f"{name}:8"
     axes = resolve_axes(Speculation(tree=tree, verify=verify), has_draft=True, is_seeded=False)
-    assert axes.draw in axes.policy.draws & resolve(VERIFIERS[verify]).accepts
+    assert axes.draw in axes.policy.draws & registered("verify")[verify].accepts
     assert (axes.draw is COUPLED) == (verify == "coupled")
     if name in ("eagle2", "opt-tree") or verify == "match":
         assert axes.draw in (FIXED, COUPLED)

@@ -103,7 +103,7 @@ async def test_a_value_is_taken_from_the_next_answer_on() -> None:
         ("method", "sufix", "--method 'sufix' does not exist"),
         ("tree", "static:0", "static:0 is not a list"),
         ("verify", "typical", "changes the distribution"),
-        ("draft-tokens", "some", "is not a number of draft tokens"),
+        ("draft-tokens", "some", "is not N or auto"),
         ("theme", "pink", "'pink'"),
         ("option", "colour=red", "has no option 'colour'"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import UsageError
-from localspec.methods import METHODS
+from localspec.speculation import registered
 from localspec.ui.explain import AXES, PAGES, Page, explain, facts, pages, spelled
 from tests.exact.test_approximate import CASES
 
@@ -34,7 +34,7 @@ def test_no_page_is_left_over() -> None:
 def test_lossless_is_what_the_classes_say() -> None:
     """Two rules change the output, and both show by how much, at every temperature that was enumerated."""
     lossy = [page for page in EVERY if not page.facts.is_lossless]
-    assert [page.facts.name for page in lossy] == ["typical", "shortcut"]
+    assert [page.facts.name for page in lossy] == ["shortcut", "typical"]
     shown = [tuple(bias.by_temperature.values()) for page in lossy for bias in page.bias]
     assert sorted(shown) == sorted(case.bias for case in CASES)
     assert not any(page.bias for page in EVERY if page.facts.is_lossless)
@@ -85,7 +85,7 @@ def test_nothing_like_it() -> None:
 
 def test_a_plug_in_without_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else's method is explained by its docstring."""
-    monkeypatch.setitem(METHODS, "mine", METHODS["suffix"])
+    monkeypatch.setitem(registered("method"), "mine", registered("method")["suffix"])
     (page,) = explain("mine").pages
     assert "Suffix decoding" in page.idea
     assert page.formula

@@ -22,7 +22,7 @@ from localspec.errors import LocalspecError, UsageError
 from localspec.models.hub.cache import Cache
 from localspec.models.plan import calibration
 from localspec.settings.config_file import config_file, read_configuration
-from localspec.settings.request import cache_folder
+from localspec.settings.folders import cache_folder
 from localspec.settings.sizes import size
 from localspec.ui.ask import Unanswered, ask
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.checks import examine
 from localspec.cli.doctor.marks import line
+from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, Positive, option
@@ -21,7 +21,7 @@ from localspec.cli.settings_table import check_file
 from localspec.errors import UsageError
 
 OUTPUT = "Output"
-WITHOUT_PAIR = {"words", "rpc", "as_json", "quiet", "color"}
+WITHOUT_PAIR = {"rpc", "json", "quiet", "color"}
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
 
         settings = present_settings(promised_settings(PairOptions.of(values, words[0])), console)
         return examine_pair(console, settings, options.seconds, options.log_file, as_json=options.as_json)
-    for name in ctx.params:
-        if name not in WITHOUT_PAIR and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            spelt = f"--{name.replace('_', '-')}"
+    for given in typed(ctx):
+        if given.key not in WITHOUT_PAIR:
+            spelt = f"--{given.key}"
             raise UsageError(f"{spelt} is about a pair, and none is named", hint=f"localspec doctor PAIR {spelt}")
     return _installation(console, rpc_servers(values["rpc"]), as_json=options.as_json)
 

@@ -1,0 +1,59 @@
+"""Names of files in config.toml: relative to its folder, and absolute once `localspec config set` has written them.
+
+On the command line and in the environment they are relative to the current folder, as everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from localspec.cli.option_sources import Configurable
+from localspec.errors import UsageError
+from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
+from localspec.settings.folders import typed_path
+
+
+def located(option: Configurable, text: str, folder: Path) -> str:
+    """Return an option's text with the files that it names, as seen from `folder`, absolute; other texts as they are.
+
+    The placeholder in the help says where a text names a file: FILE, FOLDER or PATH, NAME|FILE, TEXT|@FILE.
+    """
+    shown = option.metavar or ""
+    if option.key in ("model", "draft"):
+        return _pair(option.key, text, folder)
+    if option.key == "option":
+        name, equals, value = text.partition("=")
+        return f"{name}{equals}{_path(value, folder)}" if name == "file" and value else text
+    if "@FILE" in shown:
+        return f"@{_path(text[1:], folder)}" if text[:1] == "@" else text
+    if shown.startswith(("FILE", "FOLDER", "PATH")):
+        return _path(text, folder)
+    is_path = "FILE" in shown and (os.sep in text or "." in text)  # else it is a name
+    return _path(text, folder) if is_path else text
+
+
+def _path(text: str, folder: Path) -> str:
+    return text if text in ("", "-") else os.path.normpath(folder / typed_path(text))
+
+
+def _pair(key: str, text: str, folder: Path) -> str:
+    def exists(path: str) -> bool:
+        return os.path.isfile(folder / typed_path(path))
+
+    try:
+        if key == "model":
+            pair = parse(text, exists=exists)
+            parts = [pair.target, *([] if pair.draft is DraftChoice.UNSET else [pair.draft])]
+        else:
+            parts = [parse_draft(text, exists=exists)]
+    except (UsageError, ValueError):  # told where the pair is looked up
+        return text
+    has_file = any(isinstance(each, PathName) for each in parts)
+    return "+".join(_model(each, folder) for each in parts) if has_file else text
+
+
+def _model(name: ModelName | DraftChoice, folder: Path) -> str:
+    if isinstance(name, PathName):
+        return _path(name.path, folder)
+    return name.value if isinstance(name, DraftChoice) else str(name)

@@ -1,0 +1,221 @@
+"""What people type who come from llama.cpp, ollama or llm: one line says what to type where it means something else.
+
+Spellings that mean the same are aliases of the options themselves. This module has the others, and finds a model in the
+place where ollama has it: before the prompt.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+import click
+
+from localspec.errors import LocalspecError, UsageError
+
+LEAST_CONTEXT = 128  # tokens: a smaller number after -c may begin a prompt
+NEAR = 0.8  # of difflib's ratio, from which on a word is taken for a misspelt name
+BACKGROUND = "nothing runs in the background: a pair is loaded only while run or chat runs"
+CACHE_TYPES = ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v")
+_NUMBER = re.compile(r"-?\d+")
+
+# fmt: off
+# Commands of other programs: what there is to say, and what to type.
+COMMANDS: dict[str, tuple[str, str]] = {
+    name: (message, hint)
+    for names, message, hint in (
+        ("serve server start", "there is no server here", "llama-server -m FILE.gguf, of llama.cpp"),
+        ("create cp copy", "localspec makes no models", "localspec pairs add NAME TARGET.gguf+DRAFT.gguf"),
+        ("push signin signout login logout keys", "there is no account here", "HF_TOKEN=TOKEN localspec pull NAME"),
+        ("remove delete uninstall", "the command that removes models is rm", "localspec rm NAME"),
+    )
+    for name in names.split()
+}
+
+# Options of other programs: what there is to say, and what to type. One that a command has itself is not looked up.
+OPTIONS: dict[str, tuple[str, str]] = {
+    flag: (why, hint)
+    for flags, why, hint in (
+        ("-cnv --conversation -i --interactive -if --interactive-first -mli --multiline-input",
+         "a conversation is a command of its own", "localspec chat"),
+        ("-no-cnv --no-conversation", "run answers once, and --raw leaves out the chat template", "--raw"),
+        ("-hff --hf-file -mu --model-url", "the file follows its repository", "-m hf:ORG/REPO/FILE.gguf"),
+        ("-hft --hf-token --key", "the hub's token is read from the environment", "HF_TOKEN=TOKEN localspec pull NAME"),
+        ("-sysf --system-prompt-file", "--system reads a file after an @", "--system @FILE"),
+        ("-bf --binary-file --fragment -sf --system-fragment -a --attachment --at --attachment-type --image --mmproj",
+         "--file reads a text before the prompt", "-f FILE"),
+        ("-e --escape --no-escape", "only --stop reads escapes such as \\n", "leave it out"),
+        ("-v --verbose -lv --verbosity --log-verbosity --log-verbose --verbose-prompt -u --usage --show-timings",
+         "--stats shows the figures, and --log-file keeps llama.cpp's log", "--stats"),
+        ("--no-perf", "--no-stats leaves out the figures", "--no-stats"),
+        ("-co --colors", "--color takes auto, always or never", "--color always"),
+        ("-tb --threads-batch -td --threads-draft -tbd --threads-batch-draft",
+         "--threads is for all of them", "--threads N"),
+        ("-cd --ctx-size-draft", "target and draft share one context", "--ctx N"),
+        ("-ctkd --cache-type-k-draft -ctvd --cache-type-v-draft", "--kv is for both models", "--kv TYPE"),
+        ("-dev --device -devd --device-draft -sm --split-mode -ts --tensor-split -mg --main-gpu -ot --override-tensor"
+         " -cmoe --cpu-moe -ncmoe --n-cpu-moe", "layers are placed by a plan", "--gpu N, or localspec plan PAIR"),
+        ("-b --batch-size -ub --ubatch-size -nkvo --no-kv-offload -nr --no-repack --numa --prio --poll -C --cpu-mask"
+         " -Cr --cpu-range --cpu-strict --swa-full -kvu --kv-unified -dt --defrag-thold --check-tensors --override-kv"
+         " --warmup --no-warmup", "localspec decides that by itself", "leave it out"),
+        ("--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor"
+         " --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
+         "positions are scaled as the model's file says", "leave it out"),
+        ("--keep --context-shift --no-context-shift", "a full context leaves out the oldest turns", "--ctx N for more"),
+        ("--prompt-cache --prompt-cache-all --prompt-cache-ro --log",
+         "a conversation is kept anyway", "-c, which continues it"),
+        ("--cid", "--session names a conversation", "--session ID"),
+        ("--no-log", "--no-save keeps nothing", "--no-save"),
+        ("--ignore-eos", "a token is banned by its number", "--logit-bias ID=-inf"),
+        ("--draft-min --draft-n-min --spec-draft-n-min", "drafts are as long as pays, or as -k says", "-k N"),
+        ("--draft-p-min --spec-draft-p-min",
+         "a length rule ends a draft at an unsure token", "--length confidence:P"),
+        ("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
+         "the cache of n-grams is a method", "--method ngram-cache"),
+        ("--grammar --grammar-file -j --json-schema -jf --json-schema-file --format --schema --schema-multi",
+         "an answer follows no grammar or schema here", "say in the prompt what form it is to have"),
+        ("--samplers --sampler-seq --sampling-seq --mirostat --mirostat-lr --mirostat-ent --dynatemp-range"
+         " --dynatemp-exp --top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --dry-multiplier --dry-base"
+         " --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --adaptive-target --adaptive-decay",
+         "this sampler is not here", "the options below Sampling in --help"),
+        ("--host --port --api-key -np --parallel -cb --cont-batching --slots --metrics --embedding --reranking",
+         "there is no server here", "llama-server -m FILE.gguf, of llama.cpp"),
+        ("--keepalive", BACKGROUND, "leave it out"),
+        ("--no-stream", "--json prints the answer at its end", "--json"),
+        ("-T --tool --functions --tools-debug --td --ta --tools-approve",
+         "a model here calls no tools", "leave it out"),
+    )
+    for flag in flags.split()
+}
+# fmt: on
+# These say what localspec does anyway.
+GRANTED = ("-st", "--single-turn", "--jinja", "--no-display-prompt", "--log-disable", "--simple-io", "--nowordwrap")
+
+
+def checked(command: click.Command, args: Sequence[str]) -> list[str]:
+    """Return the words of a command line as `command` reads them; raises UsageError for another program's meaning."""
+    own = {flag: param for param in command.params for flag in (*param.opts, *param.secondary_opts)}
+    found: list[str] = []
+    words = list(args)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return [*found, word, *words]
+        flag = word.partition("=")[0]
+        if "--model" in own and word in GRANTED:
+            continue
+        found.append(word)
+        following = words[0] if words else ""
+        if flag in own:
+            _refuse_number(flag, following)
+            if word == "-fa" and following not in ("on", "off", "auto"):
+                found.append("on")  # it was a switch for long
+            elif _takes_value(own[flag]) and "=" not in word and words:
+                found.append(words.pop(0))
+        elif "--model" in own and flag in OPTIONS:
+            why, hint = OPTIONS[flag]
+            raise UsageError(f"there is no option {flag} here: {why}", hint=hint)
+        elif "--model" in own and re.fullmatch(r"-[cs]\d+", word):
+            _refuse_number(word[:2], word[2:])
+        elif takes_prompt(command) and re.match(r"-[^=]*\s", word) and not _takes_value(own.get(word[:2])):
+            raise UsageError(f"{word[:30]!r} looks like an option", hint="-- before a prompt that begins with '-'")
+    types = {found[at + 1] for at, word in enumerate(found[:-1]) if word in CACHE_TYPES}
+    if len(types) > 1:
+        raise UsageError("keys and values of the cache have one type here", hint=f"--kv {min(types)}")
+    return found
+
+
+def takes_prompt(command: click.Command) -> bool:
+    """Whether the words of a command are a prompt."""
+    return any(isinstance(each, click.Argument) and each.name == "prompt" for each in command.params)
+
+
+def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the model that the first word names, None where it begins a prompt, and the words of the prompt.
+
+    Raises UsageError for a word that is nearly a name.
+    """
+    if not words or re.search(r"\s", words[0]) or not words[0]:
+        return None, words
+    if is_model(words[0]):
+        return words[0], words[1:]
+    near = _nearly_named(words)
+    if near is not None:
+        raise UsageError(
+            f"there is no pair called {words[0]!r}; did you mean -m {near}?",
+            hint="quote the whole prompt, if that word begins it",
+        )
+    return None, words
+
+
+def is_model(word: str) -> bool:
+    """Whether a word can only be a model: a name of the catalogue, a GGUF file, one of the hub, or a pair of these."""
+    from localspec.models.names import DraftChoice, HubName, PathName, parse
+
+    try:
+        pair = parse(word)
+    except UsageError:
+        return False
+    named = [each for each in (pair.target, pair.draft) if not isinstance(each, DraftChoice)]
+    names = _names() if not all(isinstance(each, PathName | HubName) for each in named) else []
+    for each in named:
+        if isinstance(each, PathName):
+            if not each.path.lower().endswith(".gguf"):
+                return False
+        elif isinstance(each, HubName):
+            if not word.lower().startswith(
+                ("hf:", "hf.co/", "http", "huggingface.co/")
+            ):  # ORG/REPO may be a word of a prompt: and/or
+                return False
+        elif each.name not in names:
+            return False
+    return True
+
+
+def _nearly_named(words: tuple[str, ...]) -> str | None:
+    """Return the name that the first word may stand for: "llama3.2:1b", or what stands before a quoted prompt."""
+    word = words[0].lower()
+    is_marked = bool(re.fullmatch(r"[a-z][\w.-]*\d[\w.:-]*", word))
+    is_before_prompt = len(words) == 2 and " " in words[1] and bool(re.fullmatch(r"[a-z][\w.:-]{2,}", word))
+    if not (is_marked or is_before_prompt):
+        return None
+    names = _names()
+    short = _squeezed(word)
+    begins = [name for name in names if _squeezed(name).startswith(short)]
+    near = difflib.get_close_matches(word.replace(":", "-"), names, n=1, cutoff=NEAR)
+    return min(begins, key=len) if begins and len(short) > 2 else near[0] if near else None
+
+
+def _squeezed(name: str) -> str:
+    """Return a name without what programs spell differently: llama3.2:1b for llama-3.2-1b."""
+    return re.sub(r"[-_:]", "", name)
+
+
+def _names() -> list[str]:
+    from localspec.models.catalog import load_catalog  # late: most prompts are one word with blanks
+    from localspec.models.store import BUNDLED
+
+    try:
+        return [*BUNDLED, *load_catalog().names()]
+    except LocalspecError:  # it is told where a name is looked up
+        return [*BUNDLED]
+
+
+def _takes_value(param: click.Parameter | None) -> bool:
+    return isinstance(param, click.Option) and not param.is_flag
+
+
+def _refuse_number(flag: str, number: str) -> None:
+    """Raise UsageError for a number where llama.cpp takes one and localspec does something else."""
+    if not _NUMBER.fullmatch(number):
+        return
+    value = int(number[:18])
+    if flag == "-c" and (value == 0 or value >= LEAST_CONTEXT):
+        raise UsageError(f"-c continues a conversation here, and {number} would be the prompt", hint=f"--ctx {number}")
+    if flag == "-s":
+        raise UsageError("-s is the system message here", hint=f"--seed {number}, or --system {number}")
+    if flag in ("-d", "--draft"):
+        raise UsageError(f"{flag} names the draft model here", hint=f"-k {number}")
+    if flag in ("-n", "--max-tokens", "--predict", "--n-predict") and value < 0:
+        raise UsageError(f"{flag} {number} is no number of tokens", hint="leave it out: the model ends its answer")

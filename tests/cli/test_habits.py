@@ -1,0 +1,232 @@
+"""The habits of ollama, llama.cpp and llm: each is understood, or one line says what to type here."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import click
+import pytest
+
+from localspec.cli.app import COMMANDS, cli, commands
+from localspec.cli.habits import GRANTED, OPTIONS, checked, is_model, model_first
+from localspec.cli.options import collected
+from localspec.cli.run import run as run_command
+from localspec.errors import UsageError
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from tests.cli.harness import PAIR, Terminal, assert_advice, assert_one_line, needs_pair, run
+
+TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
+
+
+def result(*args: str, stdin: bytes = b"") -> Any:
+    """Return the object of `localspec run --json` with these words."""
+    done = run("run", "--json", "--no-save", *args, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def given(*words: str) -> dict[str, Any]:
+    """Return what click collects for `localspec run` with these words."""
+    with run_command.make_context("run", list(words), parent=click.Context(click.Group("localspec"))) as ctx:
+        return ctx.params
+
+
+@needs_pair
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("storyteller", "storyteller"),
+        ("storyteller+none", "storyteller+none"),
+        (str(TARGET), TARGET.name),
+        (f"{TARGET}+{DRAFT}", f"{TARGET.name}+{DRAFT.name}"),
+    ],
+)
+def test_a_first_word_that_is_a_model_is_the_model(word: str, name: str) -> None:
+    assert result(word, "Once", "upon")["pair"]["name"] == name
+    assert result("-n", "3", word, stdin=b"Once upon")["pair"]["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "rest"),
+    [
+        (("hf:org/repo:Q4_K_M", "hi"), "hf:org/repo:Q4_K_M", ("hi",)),
+        (("hf.co/org/repo", "hi"), "hf.co/org/repo", ("hi",)),
+        (("qwen3-8b", "hi"), "qwen3-8b", ("hi",)),
+        (("Qwen3-8B+none", "hi"), "Qwen3-8B+none", ("hi",)),
+        (("missing.gguf", "hi"), "missing.gguf", ("hi",)),
+        (("and/or", "not"), None, ("and/or", "not")),
+        (("why", "is", "the sky blue"), None, ("why", "is", "the sky blue")),
+        (("storyteller is a name",), None, ("storyteller is a name",)),
+        (("llama", "wool", "is", "warm"), None, ("llama", "wool", "is", "warm")),
+        (("python3", "or", "not"), None, ("python3", "or", "not")),
+        (("C++", "or C"), None, ("C++", "or C")),
+        (("2+2",), None, ("2+2",)),
+        (("",), None, ("",)),
+        ((), None, ()),
+    ],
+)
+def test_what_is_a_model_and_what_is_a_prompt(words: tuple[str, ...], model: str | None, rest: tuple[str, ...]) -> None:
+    assert model_first(words) == (model, rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["llama3.2:1b", "why", "is", "the", "sky", "blue"], "llama-3.2-1b"),
+        (["qwen2.5:7b"], "qwen2.5-7b"),
+        (["gemma3", "hi"], "gemma-3-1b"),
+        (["mistral", "why is the sky blue"], "mistral-7b"),
+        (["storyteler", "Once upon a time"], "storyteller"),
+    ],
+)
+def test_a_word_that_is_nearly_a_name(words: list[str], meant: str) -> None:
+    line = assert_one_line(run("run", *words), 2, f"did you mean -m {meant}?", "quote the whole prompt")
+    assert_advice(line)
+
+
+@needs_pair
+@pytest.mark.parametrize("words", [["run"], ["run", "storyteller"], ["run", "-m", "storyteller"]])
+def test_run_without_a_prompt_opens_a_chat_on_a_terminal(words: list[str]) -> None:
+    terminal = Terminal([*words, "-q", "--temp", "0"], env={"ACCESSIBLE": "1"})
+    terminal.wait_for(lambda: ">" in terminal.text or "you" in terminal.text.lower())
+    terminal.type("/quit\r")
+    assert terminal.wait() == 0
+
+
+# Spellings that mean the same, with the setting that they change.
+SAME = [
+    (LoadSettings, "-ngl 99", "gpu", "99"),
+    (LoadSettings, "--n-gpu-layers 7", "gpu", "7"),
+    (LoadSettings, "-ngld 5", "draft_gpu", "5"),
+    (LoadSettings, "-t 3", "threads", 3),
+    (LoadSettings, "--ctx-size 512", "ctx", 512),
+    (LoadSettings, "--ctx-size=512", "ctx", 512),
+    (LoadSettings, "-ctk q8_0 -ctv q8_0", "kv_type", "q8_0"),
+    (LoadSettings, "-fa", "flash_attn", "on"),
+    (LoadSettings, "-fa off", "flash_attn", "off"),
+    (LoadSettings, "--no-mmap", "mmap", False),
+    (Sampling, "--top-k 7", "top_k", 7),
+    (Sampling, "--typical 0.5", "typical_p", 0.5),
+    (Sampling, "--repeat-last-n 5", "penalty_last_n", 5),
+    (Sampling, "-l 13-1.5", "logit_bias", ((13, -1.5),)),
+    (Speculation, "--draft-max 5", "k", 5),
+    (Speculation, "--draft-n 5", "k", 5),
+    (Request, "--n-predict 5", "max_tokens", 5),
+    (Request, "--predict 5", "max_tokens", 5),
+    (Request, "-r User:", "stop", ("User:",)),
+    (Request, "--chat-template chatml", "template", "chatml"),
+]
+
+
+@pytest.mark.parametrize(("holder", "typed", "field", "value"), SAME, ids=[typed for _, typed, _, _ in SAME])
+def test_a_spelling_that_means_the_same(holder: type[Any], typed: str, field: str, value: object) -> None:
+    parts = {"target": "t"} if holder is LoadSettings else {}
+    assert getattr(collected(holder, given(*typed.split(), "hi"), **parts), field) == value
+
+
+@pytest.mark.parametrize(
+    ("typed", "parameter", "value"),
+    [
+        ("-hf org/repo", "model", "org/repo"),
+        ("-md draft.gguf", "draft", "draft.gguf"),
+        ("-hfd org/repo", "draft", "org/repo"),
+        ("-sys Brief.", "system", "Brief."),
+        ("-p Hello", "text", "Hello"),
+        ("--jinja -st --no-display-prompt", "prompt", ("hi",)),
+    ],
+)
+def test_a_spelling_of_another_option(typed: str, parameter: str, value: object) -> None:
+    assert given(*typed.split(), "hi")[parameter] == value
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["-c", "4096", "hello"], "--ctx 4096"),
+        (["-c4096", "hello"], "--ctx 4096"),
+        (["-s", "42", "hello"], "--seed 42"),
+        (["-d", "16", "hello"], "-k 16"),
+        (["-n", "-1", "hello"], "leave it out"),
+        (["-ctk", "q8_0", "-ctv", "f16", "hello"], "--kv "),
+        (["-5", "plus", "3"], "-- before a prompt"),
+        (["- an item"], "-- before a prompt"),
+        (["-no, I said"], "-n"),
+        (["--verbos", "hello"], "-- before a prompt"),
+        (["-p", "one", "two"], "twice"),
+    ],
+)
+def test_what_means_something_else_here_is_told(words: list[str], meant: str) -> None:
+    assert_advice(assert_one_line(run("run", *words), 2, meant))
+
+
+@pytest.mark.parametrize(
+    "words", [["-c", "3", "more"], ["-s", "-5 is cold", "hi"], ["--", "-c", "4096"], ["-sbe brief", "hi"]]
+)
+def test_what_can_be_meant_is_left_alone(words: list[str]) -> None:
+    assert checked(run_command, words) == words
+
+
+@pytest.mark.parametrize("flag", OPTIONS)
+def test_each_option_of_another_program_says_what_to_type(flag: str) -> None:
+    """No command has it itself, unless it is in the table by mistake; a value after it is not looked at."""
+    own = {opt for _, command in commands() for each in command.params for opt in each.opts}
+    if flag not in own:
+        assert flag not in GRANTED
+    with pytest.raises(UsageError) as caught:
+        checked(run_command, [flag, "x"])
+    assert caught.value.message.startswith(f"there is no option {flag} here: ")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["help"], 0, "Usage: localspec [OPTIONS]"),
+        (["help", "run"], 0, "Usage: localspec run"),
+        (["help", "logs", "show"], 0, "Usage: localspec logs show"),
+        (["help", "acceptance"], 0, "acceptance: "),
+        (["version"], 0, "localspec "),
+        (["ps"], 0, "nothing runs in the background"),
+        (["stop", "storyteller"], 0, "nothing runs in the background"),
+        (["list"], 0, "models"),
+        (["serve"], 2, "no server"),
+        (["create", "x"], 2, "localspec pairs add"),
+        (["push"], 2, "HF_TOKEN"),
+        (["remove", "x"], 2, "localspec rm"),
+        (["storyteller"], 2, "localspec chat -m storyteller"),
+        (["explian"], 2, "Did you mean 'explain'?"),
+    ],
+)
+def test_commands_of_other_programs(words: list[str], code: int, said: str) -> None:
+    done = run(*words)
+    assert done.returncode == code
+    if code:
+        assert_one_line(done, code, said)
+    else:
+        assert said in (done.stdout + done.stderr).decode()
+
+
+def test_no_habit_hides_a_command() -> None:
+    from localspec.cli import habits
+
+    assert not habits.COMMANDS.keys() & COMMANDS.keys()
+    assert cli.get_command(click.Context(cli), "list").name == "ls"
+    assert not is_model("run")
+
+
+GROUPS = [(), *((name,) for name, _ in ((path[0], path) for path, _ in commands() if len(path) > 1))]
+
+
+@pytest.mark.parametrize("path", sorted(set(GROUPS)), ids=lambda path: " ".join(path) or "localspec")
+def test_the_help_of_a_group_has_whole_sentences(path: tuple[str, ...]) -> None:
+    """One line for each command at 80 columns, which ends as a sentence does."""
+    shown = run(*path, "--help", env={"COLUMNS": "80"}).stdout.decode()
+    lines = shown.partition("Commands:\n")[2].splitlines()
+    assert lines
+    for line in lines:
+        assert re.match(r"  [a-z]", line), f"{line!r} goes on from the line above"
+        assert line.endswith("."), line
+        assert not line.endswith("..."), line
+        assert len(line) < 80
