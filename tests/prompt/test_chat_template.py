@@ -178,10 +178,12 @@ def test_a_control_token_that_the_template_would_glue_together_is_text() -> None
     assert all(not segment.is_trusted for segment in rendered.segments)
 
 
-def test_a_cut_message_with_control_tokens_falls_back() -> None:
-    rendered = run("{% for m in messages %}[{{ m.content[:4] }}]{% endfor %}", Message("user", "<s>abc"))
-    assert rendered.text.startswith("<|im_start|>user\n<s>abc<|im_end|>")
-    assert [segment.text for segment in rendered.segments if not segment.is_trusted] == ["<s>abc"]
+@pytest.mark.parametrize("kept", ["[:4]", "[:5]", "[1:]", "[3:]", "[-3:]"])
+def test_a_cut_message_with_control_tokens_falls_back(kept: str) -> None:
+    template = "{% for m in messages %}[<s>{{ m.content" + kept + " }}]{% endfor %}"
+    rendered = run(template, Message("user", "<s>abc<s>abc<s>"))
+    assert rendered.text.startswith("<|im_start|>user\n<s>abc<s>abc<s><|im_end|>")
+    assert [segment.text for segment in rendered.segments if not segment.is_trusted] == ["<s>abc<s>abc<s>"]
     assert "ChatML is used instead" in rendered.warnings[0]
 
 

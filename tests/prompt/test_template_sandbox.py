@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from localspec.prompt import renderer
 from localspec.prompt.chat_template import CHATML, Rendered, render
 from localspec.prompt.renderer import RENDERER, Renderer
 from localspec.settings.request import Message
+from tests.cli.harness import is_running, wait_for
 
 HOSTILE = {
     "mro": "{{ ''.__class__.__mro__ }}",
@@ -232,7 +232,7 @@ def test_a_process_that_cannot_work_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         run(CHATML)
 
 
-def test_the_process_leaves_with_the_one_that_started_it(tmp_path: Path) -> None:
+def test_the_process_leaves_with_the_one_that_started_it() -> None:
     """Also where that one was killed: its end of the pipe is closed then."""
     code = (
         "import os, signal\n"
@@ -244,14 +244,4 @@ def test_the_process_leaves_with_the_one_that_started_it(tmp_path: Path) -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
     pid = int(done.stdout)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-            with open(f"/proc/{pid}/stat") as file:  # an orphan that nobody waits for stays as a zombie
-                if file.read().split()[2] == "Z":
-                    return
-        except (ProcessLookupError, FileNotFoundError):
-            return
-        time.sleep(0.02)
-    pytest.fail("the process is still there")
+    wait_for(lambda: not is_running(pid))
