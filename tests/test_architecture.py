@@ -62,7 +62,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "click": ("localspec.cli",),
     "textual": ("localspec.tui",),
     "rich": ("localspec.cli", "localspec.tui"),
-    "jinja2": ("localspec.prompt.chat_template", "localspec.prompt.template_sandbox"),
+    "jinja2": ("localspec.prompt.template_sandbox",),
     "huggingface_hub": ("localspec.models.hub",),
     "filelock": ("localspec.models.hub",),
     "tomlkit": ("localspec.models.user_catalog", "localspec.settings.config_file"),

@@ -162,7 +162,7 @@ class Cells:
         for s in found:
             if self.tips[s] != COMMITTED:
                 continue
-            start = self.length if s == 0 else self.synced[s]
+            start = self.synced[s]
             if start < end and s != source:
                 copies.append(CopyCells(source, s, start, end))
             self.synced[s] = self.length

@@ -142,6 +142,6 @@ def _source(name: str) -> ParameterSource:
 
 
 def _template(text: str) -> str:
-    from localspec.prompt.chat_template import load_template  # brings jinja2, which nothing else here needs
+    from localspec.prompt.chat_template import load_template  # late: few commands need it
 
     return load_template(text.removeprefix("@"))

@@ -9,14 +9,13 @@ markers: the template's parts are trusted, the messages are tokenised as plain t
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from localspec.errors import IncompatibleError, NotFoundError, UsageError
-from localspec.prompt.template_sandbox import MAX_SECONDS, MAX_TEMPLATE, Program, Refused, RefusedByTemplate, compiled
+from localspec.errors import IncompatibleError, NotFoundError, ResourceError, UsageError
+from localspec.prompt.renderer import MAX_TEMPLATE, Program, Refused, RefusedByTemplate
 from localspec.settings.request import Message
 
 CHATML = """\
@@ -75,8 +74,7 @@ class _Surroundings:
     eos: str
     specials: frozenset[str]
     add_generation_prompt: bool
-    now: Callable[[], datetime]
-    deadline: float
+    now: datetime
 
     def run(self, program: Program, messages: Sequence[Message]) -> str:
         variables = {
@@ -87,7 +85,7 @@ class _Surroundings:
             "tools": None,
             "documents": None,
         }
-        return program.render(variables, sum(len(message.content) for message in messages), self.deadline)
+        return program.render(variables, sum(len(message.content) for message in messages))
 
 
 def load_template(option: str) -> str:
@@ -132,7 +130,7 @@ def render(
             raise UsageError(f"A message has the role {message.role!r}", hint=f"roles are {', '.join(ROLES)}")
     if _CHANNEL in specials:
         messages = _answers(messages)
-    around = _Surroundings(bos, eos, frozenset(specials) - {""}, add_generation_prompt, now, deadline=0.0)
+    around = _Surroundings(bos, eos, frozenset(specials) - {""}, add_generation_prompt, now())
     if template is None or not template.strip():
         if is_explicit:
             raise IncompatibleError("The chat template is empty", hint="--raw uses the prompt as it is")
@@ -179,15 +177,18 @@ def _answer(said: str) -> str:
 def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) -> Rendered:
     """Render with the built-in template that fits the vocabulary, and say so."""
     is_chatml = "<|im_start|>" in around.specials
-    rendered = _render(messages, CHATML if is_chatml else PLAIN, around)
+    try:
+        rendered = _render(messages, CHATML if is_chatml else PLAIN, around)
+    except Refused as refused:
+        told = f"The built-in chat template cannot be rendered: {refused}"
+        raise ResourceError(told, hint="--raw uses the prompt as it is") from None
     name = "ChatML" if is_chatml else "User: ... Assistant:"
     return replace(rendered, warnings=(f"{reason}; {name} is used instead", *rendered.warnings))
 
 
 def _render(messages: Sequence[Message], template: str, around: _Surroundings) -> Rendered:
     """Render; a template that refuses or drops the system message gets it as part of the first user message."""
-    program = compiled(template, around.now)
-    around = replace(around, deadline=time.monotonic() + MAX_SECONDS)
+    program = Program(template, around.now)
     try:
         return Rendered(_segments(messages, template, program, around))
     except (RefusedByTemplate, _SystemDropped):

@@ -1,130 +1,96 @@
-"""Runs a chat template, which is a program from a stranger, within bounds of time, memory and output.
+"""Renders chat templates in a process of its own: a template is a program from a stranger.
 
-jinja2's sandbox keeps a template from Python's internals but not from the processor: nested loops and huge strings
-are its own (measured: three million iterations took 27 s). Time is watched by a trace function, which works in every
-thread and on every system, where an alarm signal does not; sizes are refused where they are asked for, and where the
-system can, the address space is capped meanwhile.
+`python -m localspec.prompt.template_sandbox` answers JSON lines on its standard output, one for each on its input.
+jinja2's sandbox keeps a template from Python's internals, but not from the processor and the memory: a single call of a
+filter can run for minutes. So the system bounds both. A timer of processor time ends the process, whatever it is doing,
+and on Linux the address space is capped. `renderer.py` holds the other end and starts a new process after that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from functools import lru_cache, wraps
-from types import FrameType
+from functools import lru_cache
 from typing import Any
 
-from jinja2 import TemplateError, nodes
+from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MAX_TEMPLATE = 128 * 1024  # characters; the longest in use have about 30 000
-MAX_SECONDS = 2.0
-MAX_OUTPUT = 8 * 1024 * 1024  # characters, besides what the messages themselves need
 MAX_MEMORY = 256 * 1024 * 1024
-MAX_FILL = 10_000  # characters or items that one operation may make out of nothing
-# In a format: a width or precision that comes as an argument, or one of five digits.
-_WIDE = re.compile(r"%(\([^)]{0,80}\))?[-_^#0 +.\d]{0,80}(\*|\d{5})|:[^{}]{0,9}\d{5}")
-_PADDING = ("center", "expandtabs", "ljust", "rjust", "zfill")
-_FILLERS = ("batch", "center", "indent", "round", "slice")
-# No chat template needs these: slow on long texts (time is not watched inside C code), or different each time.
-_REMOVED = ("pprint", "random", "striptags", "urlize", "wordwrap", "xmlattr")
 
 
-class Refused(Exception):
-    """The template cannot be used; the text says why, to follow a colon."""
+class _Refusal(Exception):
+    """The template itself called raise_exception."""
 
 
-class RefusedByTemplate(Refused):
-    """The template itself called raise_exception, as many do for a system message."""
+def main() -> None:
+    """Answer until the end of the input. Each question may use its `seconds` of processor time."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the timer's signal; it ends the process
+    for line in sys.stdin.buffer:
+        question = json.loads(line)
+        started = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, question["seconds"])
+        answer = _answer(question)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        answer["seconds"] = time.process_time() - started
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
 
 
-class _TooMuch(BaseException):
-    """A bound was met. Not an Exception: filters that catch those must not go on."""
-
-
-class Program:
-    """A compiled template. Compiling may take MAX_SECONDS, rendering until a deadline.
-
-    Raises Refused when the template is broken, forbidden or beyond a bound. `now` is for templates that state the date.
-    """
-
-    def __init__(self, source: str, now: Callable[[], datetime]) -> None:
-        if len(source) > MAX_TEMPLATE:
-            raise Refused(f"it is longer than {MAX_TEMPLATE} characters")
-        with _bounds(time.monotonic() + MAX_SECONDS):
-            self._template = _environment(now).from_string(source)
-
-    def render(self, variables: dict[str, Any], n_content: int, deadline: float) -> str:
-        """Return the output for `variables`, whose messages have `n_content` characters; `deadline` is monotonic."""
-        with _bounds(deadline):
-            return _collect(self._template.generate(**variables), n_content)
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
+    """Return the `text`, or how the template was `refused` and whether it did that itself."""
+    now = datetime.fromisoformat(question["now"])
+    try:
+        with _memory_bound():
+            program = _compiled(question["template"])
+            pieces = program.generate(strftime_now=now.strftime, **question["variables"])
+            return {"text": _joined(pieces, question["room"])}
+    except _Refusal as refusal:
+        return {"refused": _one_line(str(refusal)), "by_itself": True}
+    except MemoryError:
+        reason = "it takes too much memory"
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except TemplateError as error:
+        reason = _one_line(error.message or type(error).__name__)
+    except Exception as error:  # whatever a template may provoke in Python
+        reason = _one_line(f"{type(error).__name__}: {error}")
+    return {"refused": reason, "by_itself": False}
 
 
 @lru_cache(maxsize=4)  # a long template takes a quarter of a second, and a chat needs it for every answer
-def compiled(source: str, now: Callable[[], datetime]) -> Program:
-    """Return the program of a template."""
-    return Program(source, now)
+def _compiled(source: str) -> Template:
+    """Return a template, as transformers reads it."""
+    # Not optimized: what is kept holds no constants that were computed while compiling, which can be large.
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", _Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    del environment.filters["random"], environment.globals["lipsum"]  # a prompt must be the same each time
+    return environment.from_string(source)
 
 
-@contextlib.contextmanager
-def _bounds(deadline: float) -> Iterator[None]:
-    """Run within the bounds of time and memory; whatever goes wrong becomes Refused."""
-    try:
-        with _memory_bound(), _time_bound(deadline):
-            yield
-    except _TooMuch as reason:
-        raise Refused(str(reason)) from None
-    except Refused:
-        raise
-    except MemoryError:
-        raise Refused("it takes too much memory") from None
-    except RecursionError:
-        raise Refused("it is nested too deeply") from None
-    except TemplateError as error:
-        raise Refused(_one_line(error.message or type(error).__name__)) from None
-    except Exception as error:  # whatever a template may provoke in Python
-        raise Refused(_one_line(f"{type(error).__name__}: {error}")) from None
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:200].rstrip(".")
-
-
-def _collect(pieces: Iterator[str], n_content: int) -> str:
-    """Join the output, unless it becomes too long."""
-    room = MAX_OUTPUT + 2 * n_content
+def _joined(pieces: Iterable[str], room: int) -> str:
+    """Join the output, unless it becomes longer than `room`."""
     parts: list[str] = []
     for piece in pieces:
         room -= len(piece)
         if room < 0:
-            raise _TooMuch("it writes too much")
+            raise TemplateError("it writes too much")
         parts.append(piece)
     return "".join(parts)
 
 
-@contextlib.contextmanager
-def _time_bound(deadline: float) -> Iterator[None]:
-    """Raise _TooMuch in Python code that is still running at `deadline`."""
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        if time.monotonic() > deadline:
-            raise _TooMuch(f"it takes longer than {MAX_SECONDS:g} s")
-        # Line by line in the template, whose loops may call nothing; elsewhere looking at the calls is enough.
-        return trace if frame.f_code.co_filename == "<template>" else None
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:200].rstrip(".")
 
 
 @contextlib.contextmanager
@@ -137,42 +103,14 @@ def _memory_bound() -> Iterator[None]:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm", "rb") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
-    limit = used + MAX_MEMORY
-    is_lower = soft == resource.RLIM_INFINITY or limit < soft
-    if is_lower:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+        limit = int(file.read().split()[0]) * resource.getpagesize() + MAX_MEMORY
+    if soft != resource.RLIM_INFINITY:
+        limit = min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:
         yield
     finally:
-        if is_lower:
-            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """jinja2's sandbox with bounds on what one operation may make."""
-
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**" and not (abs(left) <= MAX_FILL and abs(right) <= 64):
-            raise _TooMuch("it computes too large a power")
-        if operator == "*":
-            _check_product(left, right)
-        if operator == "%" and isinstance(left, str):
-            _check_format(left)
-        return super().call_binop(context, operator, left, right)
-
-    def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(getattr(obj, "__self__", None), str) and obj.__name__ in _PADDING:
-            _check_numbers(args, kwargs)
-        return super().call(context, obj, *args, **kwargs)
-
-    def wrap_str_format(self, value: Any) -> Any:
-        wrapped = super().wrap_str_format(value)
-        if wrapped is not None:
-            _check_format(value.__self__)
-        return wrapped
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 class _Generation(Extension):
@@ -185,26 +123,8 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _environment(now: Callable[[], datetime]) -> _Sandbox:
-    """Return the environment transformers renders chat templates in, less what no chat template needs."""
-    # Not optimized: folding constants would compute things while compiling, past the interception.
-    environment = _Sandbox(
-        trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", _Generation]
-    )
-    for name in _REMOVED:
-        del environment.filters[name]
-    for name in _FILLERS:
-        environment.filters[name] = _bounded(environment.filters[name])
-    environment.filters["format"] = _format
-    environment.filters["tojson"] = _to_json
-    del environment.globals["lipsum"]
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = lambda form: now().strftime(_check_format(form))
-    return environment
-
-
 def _raise_exception(message: object) -> None:
-    raise RefusedByTemplate(_one_line(str(message)))
+    raise _Refusal(str(message))
 
 
 def _to_json(
@@ -215,40 +135,8 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """Like transformers: without jinja2's escapes for HTML."""
-    _check_numbers((indent,), {})
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _format(form: Any, *args: Any, **kwargs: Any) -> str:
-    return str(_check_format(str(form)) % (kwargs or args))
-
-
-def _check_format(form: str) -> str:
-    """Return `form` unless it asks for a wide field."""
-    if _WIDE.search(form):
-        raise _TooMuch("it pads by too much")
-    return form
-
-
-def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the filter `function` refusing large numbers."""
-
-    @wraps(function)  # keeps jinja2's marks that it wants the environment
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        _check_numbers(args, kwargs)
-        return function(*args, **kwargs)
-
-    return checked
-
-
-def _check_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if any(isinstance(value, int) and value > MAX_FILL for value in (*args, *kwargs.values())):
-        raise _TooMuch("it pads by too much")
-
-
-def _check_product(left: Any, right: Any) -> None:
-    for many, times in ((left, right), (right, left)):
-        if isinstance(many, str | bytes | list | tuple) and isinstance(times, int) and len(many) * times > MAX_FILL:
-            raise _TooMuch("it repeats a text too often")
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_FILL:
-        raise _TooMuch("it computes too large a number")
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,7 @@ from localspec.errors import ResourceError
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.pairs import require_fit
 from localspec.models.store import target_reference
+from localspec.prompt.renderer import RENDERER
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft
@@ -53,6 +54,7 @@ def load(settings: LoadSettings, cancel: Cancel, clock: Clock = time.perf_counte
     Nothing stays loaded where this raises or is dropped before its end.
     """
     began = clock()
+    RENDERER.start()  # it is ready once the models are
     if settings.rpc:
         add_servers(settings.rpc)
     target = inspect_model(settings.target)

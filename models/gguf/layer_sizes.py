@@ -23,7 +23,7 @@ _MAX_WIDTH = 1 << 24  # of a head, a layer: beyond, the number is a lie and woul
 class Layer:
     """One layer: bytes of its routed experts and of all else, and cache entries of a position for keys and values.
 
-    `state` bytes are a recurrent layer's memory, which does not grow. `is_windowed`: it looks at a sliding window only.
+    `state` bytes are a recurrent layer's memory, which does not grow.
     """
 
     dense: int
@@ -31,7 +31,6 @@ class Layer:
     k_entries: int
     v_entries: int
     state: int = 0
-    is_windowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,6 @@ class Anatomy:
     n_vocab: int
     n_experts: int
     n_used: int
-    window: int
     n_next: int
     largest: int
     types: tuple[tuple[str, int], ...]
@@ -120,7 +118,6 @@ def anatomy(header: Header) -> Anatomy:
         n_vocab=len(tokens) if isinstance(tokens, Strings) else 0,
         n_experts=about.number("expert_count"),
         n_used=about.n_used,
-        window=about.number("attention.sliding_window"),
         n_next=about.number("nextn_predict_layers"),
         largest=max((tensor.n_bytes for tensor in header.tensors), default=0),
         types=tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0]))),
@@ -167,14 +164,8 @@ def _layer(about: _About, index: int, dense: int, experts: int) -> Layer:
         key, value = about.number("attention.key_length_swa", key), about.number("attention.value_length_swa", value)
     # Multi-head latent attention keeps one compressed row and no values; older files, without these keys, are unfolded.
     is_latent = about.number("attention.key_length_mla") and about.number("attention.value_length_mla")
-    return Layer(
-        dense,
-        experts,
-        heads * key,
-        0 if is_latent else heads * value,
-        state=0 if heads else _state(about),
-        is_windowed=is_windowed,
-    )
+    values = 0 if is_latent else heads * value
+    return Layer(dense, experts, heads * key, values, state=0 if heads else _state(about))
 
 
 def _state(about: _About) -> int:

@@ -30,8 +30,8 @@ PAD = 256  # llama.cpp rounds contexts up to this
 class ContextPlan:
     """How a context is opened: see `backends.context`, which opens it so.
 
-    `is_windowed`: layers that look at a window cache the window only. localspec keeps all (swa_full), since a window
-    that forgets can neither roll back nor reuse a prefix.
+    Layers that look at a window keep the whole text too (swa_full): a window that forgets can neither roll back nor
+    reuse a prefix.
     """
 
     n_ctx: int
@@ -40,7 +40,6 @@ class ContextPlan:
     n_batch: int = 512
     n_outputs: int = 128
     n_sequences: int = 16
-    is_windowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +73,6 @@ class Use:
 def layer_cache(parts: Anatomy, layer: Layer, context: ContextPlan) -> int:
     """Return the bytes of one layer's cache."""
     n = -(-context.n_ctx // PAD) * PAD
-    if layer.is_windowed and context.is_windowed and parts.window:
-        needed = parts.window * context.n_sequences + context.n_batch
-        n = min(n, -(-needed // PAD) * PAD)
     return parts.cache_bytes(layer, n, context.kv_type)
 
 

@@ -110,6 +110,18 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie, which an orphan stays where nobody waits for it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    with contextlib.suppress(FileNotFoundError):
+        return status.read_text().split()[2] != "Z"
+    return not status.parent.parent.is_dir()
+
+
 def assert_one_line(done: subprocess.CompletedProcess[bytes], code: int, *words: str) -> str:
     """Check an error: the exit code, one line for people that holds `words`, no traceback. Return the line."""
     line = done.stderr.decode()

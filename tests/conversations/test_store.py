@@ -118,6 +118,17 @@ def test_a_fork_is_a_conversation_of_its_own(store: Store) -> None:
     assert len(store.path(store.get(fork.id).leaf)) == 4
 
 
+def test_an_answer_that_is_being_written_is_an_interrupted_one_in_a_fork(store: Store) -> None:
+    """Nobody writes on in the fork, so its copy has ended."""
+    home = store.create("p").id
+    (question,) = say(store, home, None, "one")
+    answer = store.add_message(home, question.id, "assistant")
+    store.append_text(answer.id, "half")
+    copy = store.path(store.fork(answer.id).leaf)[-1]
+    assert (copy.text, copy.finish) == ("half", "interrupted")
+    assert store.path(answer.id)[-1].finish is None
+
+
 def test_a_message_belongs_to_one_conversation(store: Store) -> None:
     here, there = store.create("p").id, store.create("p").id
     (message,) = say(store, here, None, "one")

@@ -105,3 +105,12 @@ def test_disjoint_supports_leave_p() -> None:
     rest = residual(p, q)
     assert rest.mass == pytest.approx(1.0)
     assert dense(rest.dist) == pytest.approx(dense(p))
+
+
+@pytest.mark.parametrize("left", [1e-3, 1e-6, 1e-9, 1e-11])
+def test_a_small_residual_is_no_rounding(left: float) -> None:
+    """Rounding is 1e-16; where p and q differ by more, what is left of p is the one token that q is short of."""
+    p, q = dist_of([0.5, 0.5, 0, 0, 0, 0, 0, 0]), dist_of([0.5 + left, 0.5 - left, 0, 0, 0, 0, 0, 0])
+    rest = residual(p, q)
+    assert rest.mass == pytest.approx(left, rel=1e-4)
+    assert (rest.dist.ids.tolist(), rest.dist.probs.tolist()) == ([1], [1.0])

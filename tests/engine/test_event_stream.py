@@ -18,3 +18,4 @@ def test_rows_that_only_fill_a_pass_are_no_drafts() -> None:
     told = _committed(1, step, words, details=True)
     assert [(piece.id, piece.source) for piece in told.drafted] == [(6, "accepted"), (7, "rejected")]
     assert (told.k, told.depth, told.n_accepted) == (2, 2, 1)
+    assert told.rows == 8, "they are part of the pass that was timed"

@@ -129,6 +129,24 @@ def test_a_slow_reader_is_charged_as_other() -> None:
     assert next(stream).times.other > 100.0
 
 
+def test_the_controller_is_told_of_a_pass_with_what_its_reader_did() -> None:
+    """Each pass bears the turn of its own events: a longer one is told of with the pass before it, not after."""
+
+    class Noting(Fixed):
+        seconds: list[float]
+
+        def observe(self, step: Step, seconds: float) -> None:
+            self.seconds.append(seconds)
+
+    clock, noting = Ticking(), Noting("d", TREE, Draw.COUPLED)
+    noting.seconds = []
+    for index, _ in enumerate(engine(clock=clock, controller=noting).generate(context())):
+        clock.now += 100.0 * index
+    looks = {seconds % 100.0 for seconds in noting.seconds}
+    assert len(looks) == 1
+    assert [seconds // 100.0 for seconds in noting.seconds] == list(range(1, len(noting.seconds) + 1))
+
+
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_cancelling_between_passes(after: int) -> None:
     """The flag is looked at before each pass: the text ends where it is, interrupted, and the cache fits it."""

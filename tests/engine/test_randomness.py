@@ -102,3 +102,9 @@ def test_a_token_that_arrives_at_once_has_all_the_odds(monkeypatch: pytest.Monke
     assert (first, second) == (4, 5)
     assert share == pytest.approx(1.0)
     assert 0.0 < other < 1.0
+
+
+def test_no_two_tokens_of_a_vocabulary_share_their_noise() -> None:
+    """Where noise is coarse, tokens of equal probability tie, and the one of the smaller number wins."""
+    noise = SeededRandom(1).exponentials(0, np.arange(2**18, dtype=np.int32))
+    assert np.unique(noise).size == noise.size

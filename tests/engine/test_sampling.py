@@ -317,3 +317,18 @@ def test_the_reference_rounds_like_float32() -> None:
     row = np.array([0.1, 0.0], np.float32)
     logits = adjusted(row, (), replace(OPEN, logit_bias=((0, 0.2),)))
     assert logits[0] == float(np.float32(0.1) + np.float32(0.2))
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 7])
+def test_a_token_is_penalised_for_each_time_it_was_said(times: int) -> None:
+    sampling = replace(OPEN, frequency_penalty=0.25, presence_penalty=0.5)
+    dist = Sampler(sampling).dist(np.zeros(2, np.float32), (1,) * times)
+    assert math.log(dist.prob(0) / dist.prob(1)) == pytest.approx(0.25 * times + 0.5)
+    assert_agrees(np.array([0.0, 1.0, 2.0], np.float32), sampling, (1,) * times + (2, 2, 2))
+
+
+@pytest.mark.parametrize(("min_p", "ids"), [(1.0, [0, 3]), (math.exp(-1.0), [0, 1, 3]), (math.exp(-2.0), [0, 1, 2, 3])])
+def test_min_p_keeps_what_is_exactly_at_its_edge(min_p: float, ids: list[int]) -> None:
+    """As llama.cpp does, which drops logits below the edge; at 1 the likeliest tokens stay."""
+    dist = Sampler(replace(OPEN, min_p=min_p)).dist(np.array([0.0, -1.0, -2.0, 0.0, -9.0], np.float32), ())
+    assert dist.ids.tolist() == ids

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
+import numpy as np
 import pytest
 
-from localspec.engine.draft import Draw
+from localspec.engine.distribution import Distribution
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import RandomSource
 from localspec.speculation import registered
 from localspec.trees.spectr import SpecTr as Drafts
 from localspec.trees.static import Static
@@ -147,3 +151,21 @@ def test_wrong_forms_are_caught(spoil: str, monkeypatch: pytest.MonkeyPatch) -> 
         biases.append(total_variation(first_tokens(setup, passes(setup)), target_answers(setup)))
     print(f"{spoil}: total variation {max(biases):.4f}")
     assert max(biases) > 0.01
+
+
+class Heads:
+    """A source of chance whose coins all show heads that can."""
+
+    def bernoulli(self, a: float) -> bool:
+        return a > 0.0
+
+    def categorical(self, dist: Distribution) -> int:
+        return int(dist.ids[dist.probs.argmax()])
+
+
+def test_every_draft_that_holds_the_accepted_token_goes_on() -> None:
+    """Two drafts begin alike, and only the second ends with the token that the target wants."""
+    q = Distribution(np.array([5, 6, 7], np.int32), np.array([0.4, 0.3, 0.3]))
+    draft = Draft.of([0, 5, 5, 6, 7], [-1, 0, 0, 1, 2], [None, q, q, q, q], Draw.IID)
+    dists = [Distribution.one_hot(token) for token in (5, 7, 7, 1, 2)]
+    assert SpecTrVerifier().verify(draft, dists, cast(RandomSource, Heads()), 0) == draft.verdict(4, 2)

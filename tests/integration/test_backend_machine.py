@@ -119,6 +119,16 @@ def test_layers_on_the_gpu(setting: str, n_bytes: int, layers: int) -> None:
     assert gpu_layers(setting, n_bytes, [cpu]) == 0
 
 
+@pytest.mark.parametrize(
+    ("n_heads", "has_flash", "each"), [(1, True, 2), (32, True, 2), (1, False, 8), (32, False, 132)]
+)
+def test_what_a_pass_needs_of_each_position(n_heads: int, has_flash: bool, each: int) -> None:
+    """With flash attention a mask of two bytes, without it a mask and the scores of each head, of four bytes each."""
+    shape = ContextShape(8192, 8192, n_heads)
+    assert shape.compute_bytes(1000, 512, has_flash) == 1000 * 512 * each
+    assert shape.compute_bytes(100, 512, has_flash) == 100 * 100 * each, "a pass is no longer than the context"
+
+
 def test_a_suggested_context_fits() -> None:
     shape = ContextShape(k_entries=8192, v_entries=8192, n_heads=32)
     for flash in ("auto", "off"):

@@ -99,3 +99,10 @@ def test_a_smaller_batch_needs_smaller_buffers(tmp_path: Path) -> None:
         for n in (64, 128, 512)
     ]
     assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("n_ctx", [1000, 1024, 1025])
+def test_a_context_is_rounded_up_as_llama_cpp_does(tmp_path: Path, n_ctx: int) -> None:
+    path = hollow.write(tmp_path / "m.gguf", SMALL)
+    context = ContextPlan(n_ctx)
+    assert told(path, context).cache == pytest.approx(dry_run(path, context)[1], abs=2**13)  # MiB of two digits

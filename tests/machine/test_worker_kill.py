@@ -18,6 +18,7 @@ from localspec.engine.events import Committed, Event, Finished, Loaded, Loading,
 from localspec.errors import NotFoundError, WorkerDiedError
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.worker.client import Worker
+from tests.cli.harness import is_running, wait_for
 
 STORYTELLER = files("localspec.models") / "storyteller"
 SETTINGS = LoadSettings(target=str(STORYTELLER / "target-q8_0.gguf"), draft=str(STORYTELLER / "draft-q8_0.gguf"))
@@ -139,10 +140,7 @@ def test_the_child_goes_when_its_parent_is_killed() -> None:
     child = int(parent.stdout.readline())
     parent.kill()
     parent.communicate()
-    deadline = time.monotonic() + 50
-    while is_alive(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not is_running(child))
 
 
 def test_the_terminals_interrupt_does_not_reach_the_child(worker: Worker) -> None:
@@ -151,17 +149,3 @@ def test_the_terminals_interrupt_does_not_reach_the_child(worker: Worker) -> Non
     assert os.getsid(worker.pid) != os.getsid(0)
     os.kill(worker.pid, signal.SIGINT)
     assert isinstance(list(worker.generate(Request(prompt="Once", max_tokens=4)))[-1], Finished)
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether `pid` runs; an orphan that nobody reaps is a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except FileNotFoundError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return not os.path.isdir("/proc/self")

@@ -99,15 +99,6 @@ def test_cache_entries(tmp_path: Path, file: File, entries: list[tuple[int, int]
     assert [(layer.k_entries, layer.v_entries) for layer in parts.layers] == entries
 
 
-def test_windows(tmp_path: Path) -> None:
-    file = model().set("llama.attention.sliding_window", "u32", 64)
-    parts = of(
-        file.set("llama.attention.sliding_window_pattern", "arr[bool]", [True, False]).write(tmp_path / "m.gguf")
-    )
-    assert parts.window == 64
-    assert [layer.is_windowed for layer in parts.layers] == [True, False]
-
-
 def test_rows_of_a_cache() -> None:
     assert row_bytes(1024, "f16") == 2048
     assert row_bytes(1024, "q8_0") == 1088

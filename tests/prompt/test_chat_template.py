@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from localspec.errors import IncompatibleError, NotFoundError, UsageError
+from localspec.errors import NotFoundError, UsageError
 from localspec.prompt.chat_template import CHATML, PLAIN, Rendered, load_template, render
 from localspec.settings.request import Message
 
@@ -157,9 +154,6 @@ def test_channels_that_a_vocabulary_does_not_know_are_words() -> None:
     assert run(CHATML, CHAT[0], said, CHAT[2]).text == reference(CHATML, CHAT[0], said, CHAT[2])
 
 
-# B63: text that spells a control token stays text
-
-
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize(
     "attack",
@@ -184,10 +178,12 @@ def test_a_control_token_that_the_template_would_glue_together_is_text() -> None
     assert all(not segment.is_trusted for segment in rendered.segments)
 
 
-def test_a_cut_message_with_control_tokens_falls_back() -> None:
-    rendered = run("{% for m in messages %}[{{ m.content[:4] }}]{% endfor %}", Message("user", "<s>abc"))
-    assert rendered.text.startswith("<|im_start|>user\n<s>abc<|im_end|>")
-    assert [segment.text for segment in rendered.segments if not segment.is_trusted] == ["<s>abc"]
+@pytest.mark.parametrize("kept", ["[:4]", "[:5]", "[1:]", "[3:]", "[-3:]"])
+def test_a_cut_message_with_control_tokens_falls_back(kept: str) -> None:
+    template = "{% for m in messages %}[<s>{{ m.content" + kept + " }}]{% endfor %}"
+    rendered = run(template, Message("user", "<s>abc<s>abc<s>"))
+    assert rendered.text.startswith("<|im_start|>user\n<s>abc<s>abc<s><|im_end|>")
+    assert [segment.text for segment in rendered.segments if not segment.is_trusted] == ["<s>abc<s>abc<s>"]
     assert "ChatML is used instead" in rendered.warnings[0]
 
 
@@ -221,9 +217,6 @@ def count(text: str) -> int:
     return sum(text.count(special) for special in SPECIALS)
 
 
-# B61, B62: what templates lack
-
-
 def test_without_a_template_the_vocabulary_decides() -> None:
     for missing in (None, "", " \n"):
         assert run(missing).text == run(CHATML).text
@@ -255,96 +248,6 @@ def test_what_transformers_offers_is_there() -> None:
         "{% generation %}!{% endgeneration %}{% if not tools %}-{% endif %}"
     )
     assert run(template, CHAT[0], Message("user", "é<")).text == '{"role": "user", "content": "é<"}!-'
-
-
-# B56 to B60: hostile templates
-
-HOSTILE = {
-    "mro": "{{ ''.__class__.__mro__ }}",
-    "lipsum": "{{ lipsum.__globals__ }}",
-    "cycler": "{{ cycler.__init__ }}",
-    "globals": "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
-    "attr": "{{ ''|attr('__class__') }}{{ (''|attr('__class__')).mro() }}",
-    "format": "{{ '{0.__class__.__mro__}'.format('') }}",
-    "mutation": "{{ messages.append(1) }}",
-    "undefined": "{{ nothing.at.all }}",
-    "loops": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
-    "loops without calls": "{% set a = range(99999) %}{% for i in a %}{% for j in a %}{% endfor %}{% endfor %}",
-    "filters": "{% for i in range(99999) %}{{ range(99999) | map('string') | select | list | length }}{% endfor %}",
-    "huge range": "{% for i in range(10**9) %}{% endfor %}",
-    "repeat": "{{ 'a'*10**9 }}",
-    "repeat constant": "{{ 'a'*1000000000 }}",
-    "repeat list": "{{ [0]*1000000000 }}",
-    "power": "{{ 10**10**10 }}",
-    "product": "{% set n = namespace(x=9**64) %}{% for i in range(40) %}{% set n.x = n.x * n.x %}{% endfor %}",
-    "percent": "{{ '%1000000000d' % 1 }}",
-    "percent star": "{{ '%*d' % (1000000000, 1) }}",
-    "percent filter": "{{ '%1000000000s'|format('x') }}",
-    "format width": "{{ '{:1000000000}'.format('a') }}",
-    "center": "{{ 'a'|center(1000000000) }}",
-    "ljust": "{{ 'a'.ljust(1000000000) }}",
-    "indent": "{{ messages|tojson(indent=1000000000) }}",
-    "strftime": "{{ strftime_now('%01000000000d') }}",
-    "doubling": "{% set n = namespace(a='aa') %}{% for i in range(60) %}{% set n.a = n.a ~ n.a %}{% endfor %}",
-    "output": "{% for i in range(99999) %}{% for j in range(999) %}aaaaaaaaaaaaaaaaaa{% endfor %}{% endfor %}",
-    "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "include": "{% include '/etc/passwd' %}",
-    "import": "{% import 'os' as os %}",
-    "extends": "{% extends 'x' %}",
-    "syntax": "{% if",
-    "unknown tag": "{% frobnicate %}",
-    "unknown filter": "{{ 'a' | frobnicate }}",
-    "long": "a" * 2**20,
-    "parentheses": "{{ " + "(" * 50_000,
-    "nested blocks": "{% if 1 %}" * 10_000,
-    "chained filters": "{{ 1" + "|upper" * 15_000 + " }}",
-    "many expressions": "{{ x }}" * 18_000,
-    "empty output": "{{ '' }}",
-    "refusal": "{{ raise_exception('no') }}",
-    "division": "{{ 1 / 0 }}",
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_template_gives_way_in_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("prompt.chat_template", "prompt.template_sandbox"):
-        monkeypatch.setattr(f"localspec.{module}.MAX_SECONDS", 0.5)
-    started = time.monotonic()
-    rendered = run(HOSTILE[name])
-    assert time.monotonic() - started < 30  # seconds; without a limit, for ever
-    assert rendered.text == run(CHATML).text
-    (warning,) = rendered.warnings
-    assert "cannot be used" in warning
-    assert "\n" not in warning
-    assert len(warning) < 300
-
-
-def test_a_hostile_template_that_was_asked_for_is_an_error() -> None:
-    with pytest.raises(IncompatibleError, match="undefined") as caught:
-        run("{{ nothing.at.all }}", is_explicit=True)
-    assert "--raw" in caught.value.hint
-    with pytest.raises(IncompatibleError, match="empty"):
-        run("", is_explicit=True)
-
-
-def test_time_is_bounded_in_other_threads_and_the_tracer_is_restored() -> None:
-    results: list[Rendered] = []
-    thread = threading.Thread(target=lambda: results.append(run(HOSTILE["loops without calls"])))
-    before = sys.gettrace()
-    thread.start()
-    thread.join(10)
-    assert "longer than 2 s" in results[0].warnings[0]
-    assert sys.gettrace() is before
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="no other system keeps a limit of the address space")
-def test_the_limit_of_memory_is_lifted_again() -> None:
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    run(HOSTILE["doubling"])
-    assert resource.getrlimit(resource.RLIMIT_AS) == before
-    assert len(bytearray(512 * 1024 * 1024)) > 0
 
 
 def test_a_long_message_is_not_a_long_template() -> None:

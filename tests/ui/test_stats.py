@@ -55,6 +55,7 @@ def test_identities(events: list[Committed]) -> None:
     assert sum(stats.by_source.values()) == stats.emitted
     assert stats.by_source["accepted"] == stats.accepted
     assert stats.text == "w " * stats.emitted
+    assert stats.context_n == events[-1].position + len(events[-1].out), "the prompt and all that was written"
     for kept, reached, tested in zip(stats.accepted_per_pos, stats.reached, stats.tested, strict=True):
         assert kept <= reached <= tested
     for rate in (stats.acceptance, stats.mean_alpha, stats.accepted_over_k, *stats.conditional):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -15,6 +19,7 @@ from localspec.errors import IntegrityError
 from localspec.settings.request import LoadSettings, Request, to_wire
 from localspec.worker import main as worker_main
 from localspec.worker.main import CancelFlag, Server
+from tests.cli.harness import is_running, wait_for
 
 FACTS = ModelFacts("/t.gguf", 1, "llama", "Q8_0", 1, 2, 1, 1, ("CPU",))
 LOADED = Loaded("x", FACTS, None, 8, 1, 1.0, {})
@@ -141,3 +146,28 @@ def test_an_error_after_the_last_event_is_not_a_second_one() -> None:
         raise ZeroDivisionError
 
     assert [wire["type"] for wire in serve(script, LOAD, GENERATE)[2:]] == ["finished"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system ends a process with its parent")
+def test_a_child_that_cannot_look_ends_with_its_parent() -> None:
+    """As while native code holds the interpreter: here it is stopped, so that it sees no end of file."""
+    code = (
+        "import os, signal\n"
+        "from localspec.settings.request import LoadSettings\n"
+        "from localspec.worker.client import Worker\n"
+        "worker = Worker()\n"
+        "events = worker.load(LoadSettings(target='/nowhere.gguf'))\n"
+        "try:\n"
+        "    list(events)\n"
+        "except Exception:\n"
+        "    os.kill(worker.pid, signal.SIGSTOP)\n"
+        "    print(worker.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=120)
+    pid = int(done.stdout)
+    try:
+        wait_for(lambda: not is_running(pid))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -29,7 +29,6 @@ def anatomies(draw: st.DrawFn, largest: int = 40, largest_head: int = 0) -> Anat
             draw(st.integers(1, largest)) * MB if n_experts else 0,
             draw(st.sampled_from([0, 256, 1024])),
             draw(st.sampled_from([0, 256, 1024])),
-            is_windowed=draw(st.booleans()),
         )
         for _ in range(draw(st.integers(1, 8)))
     )
@@ -45,7 +44,6 @@ def anatomies(draw: st.DrawFn, largest: int = 40, largest_head: int = 0) -> Anat
         n_vocab=draw(st.sampled_from([100, 30_000])),
         n_experts=n_experts,
         n_used=2 if n_experts else 0,
-        window=0,
         n_next=0,
         largest=head,
         types=(("Q4_K", 2), ("Q8_0", 1)),
