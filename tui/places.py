@@ -112,7 +112,7 @@ class Places:
                 self._chat.call_later(self._chat.turns.open, conversation)
 
         if not self._chat.turns.is_answering():
-            self._push(Conversations(self._host), take)
+            self._push(Conversations(self._host, self._chat.turns), take)
 
     def _system(self) -> None:
         """Change the system message."""

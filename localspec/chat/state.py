@@ -115,7 +115,7 @@ class ChatState:
         """End the answer; `stats` is the object of --json."""
         entry, self.answering = self.answering, None
         assert entry is not None, "an answer is being written"
-        entry.text, entry.finish = text, reason
+        entry.text, entry.finish, entry.stats = text, reason, stats
         self.writer.finish(entry, stats)
 
     def change(self, request: Request) -> None:

@@ -90,12 +90,12 @@ def chat(console: Console, /, **values: Any) -> int:
                 form = partial(in_force, click.get_current_context())
                 look = Look(options.theme, options.tokens, options.stats is not False)
                 return open_chat(worker, state, form=form, look=look)
-        from localspec.cli.converse import line_chat
+        from localspec.cli.converse import open_line_chat
 
         with open_worker(options.log_file) as worker:
             state = ChatState.opened(store, settings, request, system=said, found=found)
             open_pair = partial(_open_pair, pair, console)
-            return line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
+            return open_line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
 
 
 def _open_pair(options: PairOptions, console: Console, pair: str) -> LoadSettings:

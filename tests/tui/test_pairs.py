@@ -19,6 +19,7 @@ from localspec.models.user_catalog import add
 from localspec.tui.app import LocalspecApp
 from localspec.tui.pair_fits import Fit, Memory, fit
 from localspec.tui.screens.pairs import PairsScreen
+from localspec.tui.widgets.card import ErrorCard
 from localspec.worker.client import Worker
 from tests.cli.harness import PAIR as STORYTELLER
 from tests.cli.harness import needs_pair
@@ -236,11 +237,11 @@ async def test_a_hub_that_fails_is_told_in_the_drawer_and_in_the_chat(hub: Serve
         await pilot.press(*"tales", "enter")
         await wait_for(pilot, "failed")
         said = drawer(app)
-        await until(pilot, lambda: bool(app._notifications))
-        told = [str(each.message) for each in app._notifications]
+        await until(pilot, lambda: bool(app.notice))
+        told = app.notice
     assert "tales: the hub has no" in said
     assert "Try:" in said
-    assert told[0].startswith("tales: ")
+    assert told.startswith("tales: ")
 
 
 def test_what_fits() -> None:
@@ -268,7 +269,7 @@ async def test_the_real_engine_changes_its_pair(hub: Server) -> None:
             await wait_for(pilot, "done")
             await pilot.press("enter")
             await until(pilot, lambda: app.screen is app.chat)
-            await until(pilot, lambda: app.chat_state.loaded is not None or app.engine.error is not None)
+            await until(pilot, lambda: app.chat_state.loaded is not None or bool(app.chat.query(ErrorCard)))
             app.chat.composer.fill("Once upon a time")
             await pilot.press("enter")
             await until(pilot, lambda: app.chat_state.answering is None and not app.engine.worker_thread.is_busy)
@@ -291,7 +292,7 @@ async def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None
     async with opened(app) as pilot:
         await picker(pilot)
         await pilot.press(*"storyteller", "enter")
-        await until(pilot, lambda: app.screen is app.chat and app.engine.error is not None)
+        await until(pilot, lambda: app.screen is app.chat and bool(app.chat.query(ErrorCard)))
         await pilot.pause(0.2)
         picture = shown(app)
     assert "the engine was killed (SIGKILL)" in picture

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER
@@ -27,7 +27,9 @@ from localspec.tui.turns import Turns
 from localspec.tui.widgets.bars import Top, TopBar, resident
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.message import Answered, Asked, Spoken
+from localspec.tui.widgets.notice import Notice
 from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -84,11 +86,12 @@ class ChatScreen(Screen[None]):
             yield Static(id="figures", markup=False)
         yield Static(id="strip", markup=False)
         yield Static(id="attached", markup=False)
+        yield Notice()
         with Horizontal(id="ask"):
             yield Static("›", id="prompt", markup=False)
             yield Composer(id="composer")
             yield Static(id="cell", markup=False)
-        yield Footer(compact=True)
+        yield Keys()
         yield Static("terminal too small: Ctrl+Q quits", id="small", markup=False)
 
     async def on_mount(self) -> None:
@@ -123,7 +126,6 @@ class ChatScreen(Screen[None]):
     async def renew(self) -> None:
         """Show the whole path anew: after a branch was switched, a conversation opened or begun."""
         path = self._engine.state.messages.path()
-        self._news.doing = ""
         with self.app.batch_update():
             await self.transcript.remove_children()
             await self.transcript.mount_all([self._widget(entry) for entry in path] or [Welcome()])
@@ -204,7 +206,7 @@ class ChatScreen(Screen[None]):
         if cell.display:
             cell.update(figures.cell(trace))
         stopping = "stopping… Esc again ends the engine" if thread.is_deaf else "stopping…"
-        doing = stopping if thread.is_stopping else self._news.doing
+        doing = stopping if thread.is_stopping else self._news.doing.words
         used = trace.stats.context_n if trace is not None else 0
         memory, name = resident(thread.worker.pid), state.settings.name or state.settings.target
         saved = "autosaved" if state.writer.is_saved else "not saved"
@@ -220,10 +222,22 @@ class ChatScreen(Screen[None]):
         """Give an edit up of which nothing is left."""
         self.turns.emptied()
 
+    @on(Composer.Completed)
+    def tell_choices(self, completed: Composer.Completed) -> None:
+        """Tell how a command may go on: with the words that differ."""
+        words = [choice.rpartition(" ")[2] for choice in completed.choices]
+        self._host.say("  ".join(words))
+
     @on(Spoken.Wanted)
     async def act(self, wanted: Spoken.Wanted) -> None:
         """Do what a key on a message asks for."""
         await self.turns.act(wanted.what, wanted.entry)
+
+    @on(Spoken.Typed)
+    def write(self, typed: Spoken.Typed) -> None:
+        """Go to the composer, and write what was typed."""
+        self.composer.focus()
+        self.composer.insert(typed.character)
 
     @on(Transcript.Follow)
     def chip(self, follow: Transcript.Follow) -> None:

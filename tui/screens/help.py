@@ -11,11 +11,13 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
 from localspec.tui.provenance import LEGEND
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notice import Notice
 from localspec.ui.glossary import FIGURES, TERMS
 
 FIGURES_TITLE = "The figures (localspec explain TERM says more)"
@@ -53,7 +55,8 @@ class Help(Screen[None]):
                 _table("Commands, typed as a message", help_rows()),
             ):
                 yield Static(content, markup=False, classes="help")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Let the keys scroll."""
@@ -74,7 +77,8 @@ class LogScreen(Screen[None]):
         yield Static(Content.styled(" The engine's log", "bold"), classes="title", markup=False)
         with VerticalScroll():
             yield Static(Content(sanitize(self._log) or "the log is empty"), markup=False, classes="help")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Begin at the end, which is what one looks for."""

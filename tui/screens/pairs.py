@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Input, Static
 from textual.worker import get_current_worker
 
 from localspec.errors import LocalspecError, NotFoundError
@@ -27,6 +27,8 @@ from localspec.tui.host import Host
 from localspec.tui.pair_fits import Memory, this_machine
 from localspec.tui.pair_rows import cells, columns_of, compared, described
 from localspec.tui.widgets.composer import Line
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notice import Notice
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
@@ -64,7 +66,8 @@ class PairsScreen(Screen[None]):
         yield DataTable[Content](id="offers", cursor_type="row", zebra_stripes=False, cell_padding=1)
         yield Static(id="about", markup=False)
         yield Static(id="drawer", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     def on_mount(self) -> None:
         """List what there is; what fits follows when the machine has answered."""
