@@ -13,6 +13,7 @@ from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
 from localspec.engine.events import Loaded
+from localspec.errors import LocalspecError
 from localspec.models.store import PairRef
 from localspec.settings.request import LoadSettings
 from localspec.tui.trace import Trace
@@ -33,6 +34,8 @@ class ChatEngine:
         self._messages, self._traces = state.messages, dict[int, Trace]()
         self._job = 0  # the thread's number of the answer
         self._loading = 0  # its number of the load that was asked for last
+        self._before: LoadSettings | None = None  # the pair that was loaded before that load
+        self.refused: LocalspecError | None = None  # why that load failed, after which the pair before loads again
         self._writer = AnswerWriter(state)
 
     @property
@@ -82,7 +85,9 @@ class ChatEngine:
 
     def switch_pair(self, settings: LoadSettings) -> None:
         """Load another pair; the conversation goes on. Raises UsageError if the settings do not go with it."""
+        before = self._before if self.state.loaded is None else self.state.settings
         self.state.switch_pair(settings)
+        self._before, self.refused = before, None
         self._loading = self.worker_thread.load(settings)
 
     def take(self) -> list[Arrived | Ended]:
@@ -107,7 +112,8 @@ class ChatEngine:
             return ""
         answering = self.state.answering
         if isinstance(item.event, Loaded) and item.job >= self._loading:  # else of a pair that is no longer wanted
-            self.state.loaded = item.event
+            self.state.has_loaded(item.event)
+            self._before = None
             if answering is not None:  # it was asked for while the pair was loading
                 self.traces[answering.id].stats.loaded = item.event
         if answering is None or item.job != self._job:
@@ -116,8 +122,13 @@ class ChatEngine:
         return self.traces[answering.id].observe(item.at, item.event)
 
     def _end(self, item: Ended) -> None:
-        """End the answer."""
+        """End the answer; after a load that failed go back to the pair before."""
         answering = self.state.answering
+        if answering is None and item.job == self._loading and item.error is not None and self._before is not None:
+            self.refused, before = item.error, self._before
+            self._before = None
+            self.state.switch_pair(before)
+            self._loading = self.worker_thread.load(before)
         if answering is None or item.job != self._job:
             return
         trace = self.traces[answering.id]

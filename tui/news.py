@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from localspec.chat.answer_writer import remark
 from localspec.engine.events import Loaded, Started, Warned
+from localspec.sanitize import sanitize
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import ChatView, Host
 from localspec.tui.redraw_throttle import RedrawThrottle, budget
@@ -89,6 +90,9 @@ class News:
             engine.unseen = ""
             widget.wait("" if self.doing.words == "answering" else self.doing.words)
             await widget.feed(text)
+        if ended and engine.refused is not None:
+            await self._view.fail(engine.refused, is_load=True)
+            self._host.say(sanitize(f"{engine.state.settings.name} loads again"))
         # While it is busy the next job goes on, as an answer that waited for its pair.
         if ended and not engine.worker_thread.is_busy:
             await self._end(widget, ended[-1])
@@ -99,6 +103,9 @@ class News:
         match item.event:
             case Loaded(threads=threads):
                 self.throttle.budget = budget(threads)
+                if self._engine.refused is None:  # else the card tells why another pair did not load
+                    await self._view.drop_cards()
+                self._engine.refused = None
                 self._view.call_after_refresh(prepare)  # nobody waits now, and an answer would
             case Started():
                 self.throttle.wake()  # the messages are drawn, and the first word of the answer must not wait for it
@@ -113,5 +120,5 @@ class News:
             if told:
                 await self._view.tell(told)
         if item.error is not None:
-            await self._view.fail(item.error)
+            await self._view.fail(item.error, is_load=widget is None)
         self._view.show_figures()

@@ -16,6 +16,7 @@ from localspec.errors import UsageError
 from localspec.sanitize import one_line
 from localspec.settings.method_options import whole
 from localspec.settings.request import typed_path
+from localspec.ui.paths import path_completions
 
 N = 20  # conversations of a list
 
@@ -155,7 +156,8 @@ async def undelete_conversation(chat: Chat) -> Conversation:
     return found
 
 
-@command("/export FILE", "write this conversation for people: .md, .html, or .json with all branches", screen="export")
+@command("/export FILE", "write this conversation for people: .md, .html, or .json with all branches", screen="export",
+         values=path_completions)  # fmt: skip
 async def export(chat: Chat, argument: str) -> None:
     """Write this conversation to a file: .md, .html or .json."""
     messages = chat.state.messages
@@ -172,7 +174,7 @@ async def export(chat: Chat, argument: str) -> None:
     await chat.tell(f"wrote {one_line(str(path))}")
 
 
-@command("/save FILE", "write this conversation to a file that /load reads")
+@command("/save FILE", "write this conversation to a file that /load reads", values=path_completions)
 async def save_file(chat: Chat, argument: str) -> None:
     """Write the path to a file of JSON that /load reads."""
     path, messages = _path_of(argument, "/save FILE"), chat.state.messages
@@ -181,7 +183,7 @@ async def save_file(chat: Chat, argument: str) -> None:
     await chat.tell(f"saved {count(len(said))} to {one_line(str(path))}")
 
 
-@command("/load FILE", "go on with a conversation that /save wrote", needs_rest=True)
+@command("/load FILE", "go on with a conversation that /save wrote", needs_rest=True, values=path_completions)
 async def load_file(chat: Chat, argument: str) -> None:
     """Go on with the turns of a file, in a new conversation."""
     path = _path_of(argument, "/load FILE, or /resume for a conversation that is kept")

@@ -11,6 +11,7 @@ from localspec.conversations.records import ASSISTANT
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
 from localspec.settings.method_options import whole
+from localspec.ui.paths import path_completions
 
 _BLOCK = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -92,7 +93,7 @@ async def copy(chat: Chat, argument: str) -> None:
         await chat.copy(answers[-number], "the answer")
 
 
-@command("/read FILE", "attach a text to the next message; none removes all", screen="attach", values="none")
+@command("/read FILE", "attach a text to the next message; none removes all", screen="attach", values=path_completions)
 async def read(chat: Chat, argument: str) -> None:
     """Attach a text file to the next message, or take back all that were attached."""
     if not argument:

@@ -10,7 +10,10 @@ from localspec.models.recent import recent_pairs
 from localspec.models.store import target_reference
 from localspec.sanitize import one_line
 from localspec.ui.inputs import text_or_file
+from localspec.ui.paths import path_completions
 from localspec.ui.settings import SETTINGS, changed, check, known_values, shown
+
+MODELS = (".gguf",)  # endings of their files
 
 
 def _typed_settings(typed: str) -> Iterable[str]:
@@ -21,8 +24,9 @@ def _typed_settings(typed: str) -> Iterable[str]:
     return [f"{name} {value}" for value in known_values(name)]
 
 
-def _recent(_typed: str) -> Iterable[str]:
-    return [each.pair for each in recent_pairs() if each.is_here]
+def _typed_pairs(typed: str) -> Iterable[str]:
+    """Return the pairs that were loaded before, and models of the folder that is typed."""
+    return [*(each.pair for each in recent_pairs() if each.is_here), *path_completions(typed, MODELS)]
 
 
 @command("/set [NAME VALUE]", "change a setting; alone, list them", values=_typed_settings)
@@ -72,7 +76,7 @@ async def change_system(chat: Chat, argument: str) -> None:
 
 
 @command("/model [PAIR]", "let another pair answer; alone, choose or show it", aliases="pair", screen="pairs",
-         needs_rest=True, values=_recent)  # fmt: skip
+         needs_rest=True, values=_typed_pairs)  # fmt: skip
 async def change_model(chat: Chat, argument: str) -> None:
     """Let another pair answer, or show the one that does."""
     if argument:

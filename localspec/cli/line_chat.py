@@ -20,7 +20,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import TextSink
 from localspec.cli.race import figures, shown_race
 from localspec.cli.signals import Stop, stopping
-from localspec.engine.events import Event, Warned
+from localspec.engine.events import Event, Loaded, Warned
 from localspec.errors import NotFoundError, UsageError
 from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings, Request
@@ -216,7 +216,10 @@ class LineChat:
 
     def _events(self, request: Request, live: Live, stop: Stop) -> Iterator[Event]:
         self._tell_start(live)
-        yield from self._loader.answer(self.state.settings, request, lambda: stop.is_asked)
+        for event in self._loader.answer(self.state.settings, request, lambda: stop.is_asked):
+            if isinstance(event, Loaded):
+                self.state.has_loaded(event)
+            yield event
 
     def _tell_start(self, live: Live) -> None:
         if not self._loader.has(self.state.settings):

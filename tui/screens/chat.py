@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.sanitize import sanitize
 from localspec.tui import stats_panel as figures
 from localspec.tui.chat_engine import ChatEngine
@@ -150,9 +150,14 @@ class ChatScreen(Screen[None]):
         """Add a line of the chat's own."""
         await self.transcript.mount(Note(text))
 
-    async def fail(self, error: LocalspecError) -> None:
-        """Add a card that tells of an error."""
-        await self.transcript.mount(ErrorCard(error))
+    async def fail(self, error: LocalspecError, *, is_load: bool = False) -> None:
+        """Add a card that tells of an error; that of a load, or of an engine's end, stands until a pair is loaded."""
+        await self.transcript.mount(ErrorCard(error, is_of_engine=is_load or isinstance(error, WorkerDiedError)))
+
+    async def drop_cards(self) -> None:
+        """Take away the cards that tell why the engine ended or did not load."""
+        cards = [each for each in self.transcript.query(ErrorCard) if each.is_of_engine]
+        await self.transcript.remove_children(cards)
 
     def show_attached(self) -> None:
         """Tell above the input what goes with the next message."""

@@ -191,7 +191,7 @@ class Composer(TextArea):
         if not self.text.startswith("/") or "\n" in self.text:
             await self.run_action("screen.message(0)")
         elif choices:
-            self.text = _beginning(choices)
+            self.text = beginning(choices)
             self.move_cursor(self.document.end)
             if len(choices) > 1:
                 self.post_message(self.Completed([choice.rstrip() for choice in choices]))
@@ -294,7 +294,7 @@ class Composer(TextArea):
         return chip
 
 
-def _beginning(lines: list[str]) -> str:
+def beginning(lines: list[str]) -> str:
     """Return the beginning that all lines share."""
     shared = takewhile(lambda column: len(set(column)) == 1, zip(*lines, strict=False))
     return "".join(column[0] for column in shared)
