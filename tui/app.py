@@ -45,9 +45,9 @@ AGAIN = 2.0  # seconds in which a second Ctrl+C quits
 WATCH = 0.25  # seconds between two looks at a download
 
 KEYLESS = (
-    ("theme", "Light or dark"),
-    ("open('export')", "Export the conversation"),
-    ("restart", "Restart the engine"),
+    ("theme", "Light or dark", "change the colours of the screen"),
+    ("open('export')", "Export the conversation", "write it to a .md, .html or .json file"),
+    ("restart", "Restart the engine", "end its process and load the pair again"),
 )
 
 
@@ -59,10 +59,12 @@ class LocalspecApp(App[int]):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+o", "open('pairs')", "pairs", show=True, priority=True),
-        Binding("f4", "open('race')", "race", show=True),
-        Binding("f9", "open('settings')", "settings", show=True),
-        Binding("f1", "open('help')", "help", show=True),
+        Binding(
+            "ctrl+o", "open('pairs')", "pairs", show=True, priority=True, tooltip="choose or download another pair"
+        ),
+        Binding("f4", "open('race')", "race", show=True, tooltip="answer plainly and with drafts, and compare"),
+        Binding("f9", "open('settings')", "settings", show=True, tooltip="change the settings of the next answers"),
+        Binding("f1", "open('help')", "help", show=True, tooltip="keys, figures and commands"),
         Binding("ctrl+n", "new", "new conversation", show=False),
         Binding("f8,ctrl+r", "open('conversations')", "conversations", show=False),
         Binding("ctrl+s", "open('system')", "system message", show=False),
@@ -227,13 +229,15 @@ class LocalspecApp(App[int]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield everything that has a key, and what has none, for the palette."""
+        from localspec.tui.screens.help import key_names
+
         for source, prefix in ((LocalspecApp, "app"), (ChatScreen, "screen")):
             for declared in source.BINDINGS:
                 if isinstance(declared, Binding) and (prefix == "app" or screen is self._chat):
-                    key = self.get_key_display(declared)
-                    yield SystemCommand(_title(declared), key, self._runs(f"{prefix}.{declared.action}"))
-        for action, title in KEYLESS:
-            yield SystemCommand(title, "", self._runs(f"app.{action}"))
+                    told = " · ".join(filter(None, (declared.tooltip, key_names(declared)[0])))
+                    yield SystemCommand(_title(declared), told, self._runs(f"{prefix}.{declared.action}"))
+        for action, title, told in KEYLESS:
+            yield SystemCommand(title, told, self._runs(f"app.{action}"))
 
     def _runs(self, action: str) -> Callable[[], object]:
         async def run() -> None:

@@ -12,7 +12,8 @@ from localspec.sanitize import one_line
 from localspec.tui.pair_fits import Fit, Memory, fit
 
 COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
-LEFT_OUT = ((100, ()), (76, ("licence",)), (0, ("licence", "draft", "tested")))  # by the screen's width
+# By the screen's width: each column takes two cells more, the table three.
+LEFT_OUT = ((100, ()), (84, ("licence",)), (76, ("licence", "tested")), (0, ("licence", "draft", "tested")))
 
 
 def columns_of(width: int) -> dict[str, int]:

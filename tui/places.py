@@ -120,6 +120,7 @@ class Places:
         def take(text: str | None) -> None:
             if text is not None:
                 self._engine.state.set_system(text.strip())
+                self._chat.show_attached()
 
         system = self._engine.state.messages.system or ""
         self._push(AskText("System message, from the next answer", system), take)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from localspec.conversations.records import ASSISTANT, USER, Conversation, Message, ending
+from localspec.conversations.records import ASSISTANT, USER, Conversation, Message, ending, spoken
 from localspec.sanitize import sanitize
 
 SCHEMA = "localspec.conversation/1"
@@ -44,7 +44,7 @@ def markdown(conversation: Conversation, path: Sequence[Message]) -> str:
     if conversation.system is not None:
         parts += ["## System", sanitize(conversation.system)]
     for message in path:
-        parts += [f"## {_NAMES[message.role]}", sanitize(message.content)]
+        parts += [f"## {_NAMES[message.role]}", sanitize(spoken(message.role, message.content))]
         if _end(message):
             parts.append(f"*({_end(message)})*")
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
@@ -58,7 +58,7 @@ def page(conversation: Conversation, path: Sequence[Message]) -> str:
         sections.append(_section("system", "System", conversation.system, ""))
     for message in path:
         end = f"({_end(message)})" if _end(message) else ""
-        sections.append(_section(message.role, _NAMES[message.role], message.content, end))
+        sections.append(_section(message.role, _NAMES[message.role], spoken(message.role, message.content), end))
     return f"""<!DOCTYPE html>
 <html lang="und">
 <head>

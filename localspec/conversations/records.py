@@ -27,6 +27,11 @@ def ending(finish: str | None) -> str:
     return _ENDINGS.get(finish, finish or "")
 
 
+def spoken(role: str, text: str) -> str:
+    """Return a message as it is shown: many tokenizers write a space before the first word of an answer."""
+    return text.removeprefix(" ") if role == ASSISTANT else text
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One node of a tree. `parent` None is a beginning; `finish` None is an answer that is still being written.

@@ -105,14 +105,19 @@ async def test_every_command_of_the_help_exists_and_every_key_is_in_it() -> None
         for cls in (LocalspecApp, ChatScreen, Composer, Spoken):
             for declared in cls.__dict__["BINDINGS"]:
                 assert isinstance(declared, Binding)
-                assert declared.description in text
+                assert (declared.tooltip or declared.description) in text
 
 
 async def test_the_palette_offers_what_has_a_key_and_what_has_none() -> None:
     async with opened() as (_pilot, app):
-        titles = [command.title for command in app.get_system_commands(app.screen)]
+        commands = list(app.get_system_commands(app.screen))
+        titles = [command.title for command in commands]
         assert {"Colours", "Export the conversation", "Light or dark", "Conversations"} <= set(titles)
         assert len(titles) == len(set(titles))
+        told = {command.title: command.help for command in commands}
+        assert told["Again"] == "answer the last message again; the old answer stays · F5"
+        assert told["Conversations"] == "F8"
+        assert all(words for title, words in told.items() if len(title.split()) == 1), "one word explains nothing"
 
 
 async def test_light_and_dark() -> None:

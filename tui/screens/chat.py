@@ -17,7 +17,7 @@ from textual.widgets import Static
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError, WorkerDiedError
-from localspec.sanitize import sanitize
+from localspec.sanitize import one_line, sanitize
 from localspec.tui import stats_panel as figures
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import Host
@@ -52,10 +52,10 @@ class ChatScreen(Screen[None]):
     """Home. `turns` does what is asked of the conversation, `news` brings what has come from the engine."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop", "stop", show=True),
-        Binding("f2", "figures", "figures", show=True),
-        Binding("f3", "origins", "colours", show=True),
-        Binding("f5", "regenerate", "again", show=True),
+        Binding("escape", "stop", "stop", show=True, tooltip="stop the answer, or go back to writing"),
+        Binding("f2", "figures", "figures", show=True, tooltip="show the figures beside, below, or not at all"),
+        Binding("f3", "origins", "colours", show=True, tooltip="show where each token comes from"),
+        Binding("f5", "regenerate", "again", show=True, tooltip="answer the last message again; the old answer stays"),
         Binding("f6", "speculation", "speculation on or off", show=False),
         Binding("f7", "copy", "copy the last answer", show=False),
         Binding("ctrl+t", "thinking", "show or hide reasoning", show=False),
@@ -160,11 +160,15 @@ class ChatScreen(Screen[None]):
         await self.transcript.remove_children(cards)
 
     def show_attached(self) -> None:
-        """Tell above the input what goes with the next message."""
-        names = ", ".join(sanitize(each.name) for each in self._engine.state.attached)
+        """Tell above the input what goes with the next message: attachments, and the system message."""
+        state = self._engine.state
+        names = ", ".join(sanitize(each.name) for each in state.attached)
+        parts = [f"+ {names}"] if names else []
+        if state.messages.system:
+            parts.append(f"system (^S): {one_line(state.messages.system)}")
         line = self.query_one("#attached", Static)
-        line.display = bool(names)
-        line.update(Content(f"+ {names}"))
+        line.display = bool(parts)
+        line.update(Content(" · ".join(parts)))
 
     def _widget(self, entry: Node) -> Spoken:
         state = self._engine.state

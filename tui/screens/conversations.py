@@ -23,7 +23,7 @@ from localspec.chat.conversation_commands import (
     rename_conversation,
     undelete_conversation,
 )
-from localspec.conversations.records import ASSISTANT, Conversation
+from localspec.conversations.records import ASSISTANT, Conversation, spoken
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
@@ -115,9 +115,22 @@ class Conversations(Screen[str | None]):
             kept_one = row.conversation
             title = sanitize(row.excerpt or kept_one.title or "untitled")
             table.add_row(
-                Text(_when(kept_one.updated), style="dim"), Text(_line(title, 60)), Text(f"{kept_one.n_messages}")
+                Text(_when(kept_one.updated), style="dim"),
+                Text(_line(title, self._title_width)),
+                Text(f"{kept_one.n_messages}"),
             )
         await self._preview()
+
+    @property
+    def _title_width(self) -> int:
+        """Cells of a title: beside the preview, where that has room, with the date and the number of messages."""
+        is_alone = self.has_class("-tiny") or self.has_class("-narrow")
+        return max(8, self.size.width // (1 if is_alone else 2) - 24)
+
+    async def on_resize(self) -> None:
+        """Cut the titles to the new width."""
+        if self.query_one(DataTable).columns:  # else it was not filled yet
+            await self._list(self.query_one("#search", Input).value)
 
     @property
     def _current(self) -> Conversation | None:
@@ -134,7 +147,7 @@ class Conversations(Screen[str | None]):
         parts = [(f"{sanitize(current.title)}\n", "bold"), (f"{sanitize(current.pair)} · {current.id}\n", "$muted")]
         for message in path[-PREVIEWED:]:
             who = ("Assistant", "bold $origin-draft") if message.role == ASSISTANT else ("You", "bold $primary")
-            text = sanitize(message.text)
+            text = sanitize(spoken(message.role, message.text))
             parts += [("\n", ""), who, (f"\n{text[:LONG]}{'…' if len(text) > LONG else ''}\n", "")]
         preview.update(Content.assemble(*parts))
 

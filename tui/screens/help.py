@@ -93,14 +93,18 @@ def _bindings(cls: type[DOMNode]) -> list[Binding]:
     for declared in cls.__dict__.get("BINDINGS", ()):
         binding = declared if isinstance(declared, Binding) else Binding(*declared)
         if binding.description:
-            keys = [each.key for each in Binding.make_bindings([binding])]
-            shown = Binding(keys[0], binding.action, binding.description, key_display=_shown(binding, keys))
+            told = binding.tooltip or binding.description
+            key = binding.key.partition(",")[0]
+            shown = Binding(key, binding.action, told, key_display="  ".join(key_names(binding)))
             found[binding.action, binding.description] = shown
     return list(found.values())
 
 
-def _shown(binding: Binding, keys: Sequence[str]) -> str:
-    return binding.key_display or "  ".join(map(_short, keys))
+def key_names(binding: Binding) -> list[str]:
+    """Return the keys of a binding as people write them, the most usual first."""
+    if binding.key_display:
+        return [binding.key_display]
+    return [_short(each.key) for each in Binding.make_bindings([binding])]
 
 
 _NAMES = {

@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 
 from localspec.bench.race import TOKENS
 from localspec.chat.message_tree import MessageTree
+from localspec.conversations.records import ASSISTANT, spoken
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.request import Message, Request
 from localspec.tui.host import Host
@@ -195,10 +196,10 @@ def text(running: Running | None, side: bool) -> Content:
     """Return the text of a side; once both are there, what differs is marked."""
     if running is None or side not in running.lanes:
         return Content("")
-    shown = running.lanes[side].text[: running.seen(side).characters]
+    shown = spoken(ASSISTANT, running.lanes[side].text[: running.seen(side).characters])
     if not (running.is_over and len(running.lanes) == 2):
         return Content(sanitize(shown))
-    other = running.lanes[not side].text
+    other = spoken(ASSISTANT, running.lanes[not side].text)
     same = next((i for i, (a, b) in enumerate(zip(shown, other, strict=False)) if a != b), min(len(shown), len(other)))
     return Content.assemble(sanitize(shown[:same]), (sanitize(shown[same:]), "$accent underline"))
 

@@ -21,7 +21,7 @@ from localspec.sanitize import sanitize
 from localspec.tui.provenance import View, legend, marked
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import Reply
-from localspec.ui.summary import is_slower, stats_line
+from localspec.ui.summary import is_slower, kept_line, stats_line
 
 FOLDED = 16  # lines of a user's message that are shown
 LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes
@@ -222,6 +222,9 @@ class Answered(Spoken):
 
     def action_reveal(self) -> None:
         """Show or hide what was drafted and refused."""
+        if self.view is View.OFF:
+            self.notify("F3 shows where tokens come from; d then adds the refused drafts")
+            return
         self.is_revealed = not self.is_revealed
         self._show_origins()
 
@@ -256,9 +259,13 @@ class Answered(Spoken):
     def _show_note(self) -> None:
         note = self.query_one(".note", Static)
         stats = None if self.trace is None else self.trace.stats
-        note.display = stats is not None and stats.finished is not None
         if stats is not None and stats.finished is not None:
             note.update(Content.styled(stats_line(stats), "$warning" if is_slower(stats) else "$muted"))
+            note.display = True
+        elif stats is None and self.entry.stats is not None:
+            line = kept_line(self.entry.stats)
+            note.update(Content.styled(sanitize(line), "$muted"))
+            note.display = bool(line)
 
 
 def _folded(thought: Thought, is_unfolded: bool) -> Content:
