@@ -18,6 +18,7 @@ from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
 from localspec.models.hub.files import is_model, part_number, quant_of, select
 from localspec.models.names import DraftChoice, HubName, PairName, PathName
+from localspec.models.recent import recent_pairs
 from localspec.models.store import BUNDLED, PairRef, expand, locate
 
 Where = Literal["here", "hub"]
@@ -32,7 +33,7 @@ class AvailablePair:
 
     name: str
     ref: str
-    origin: str  # yours, bundled, catalogue, cache, file
+    origin: str  # recent, yours, bundled, catalogue, cache, file
     where: Where
     target_bytes: int
     draft_bytes: int
@@ -67,7 +68,7 @@ def offers(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
         *map(_bundled, BUNDLED),
         *here,
         *cached,
-        *_files(folder),
+        *files_of(folder),
         *(offer for _, offer in models if offer.where != "here"),
     ]
 
@@ -179,7 +180,22 @@ def _cached(name: HubName, files: list[CachedFile]) -> AvailablePair:
     return AvailablePair(str(name), str(name), "cache", "here", size, 0, False, quant_of(files[0].name))
 
 
-def _files(folder: Path | None) -> list[AvailablePair]:
+def recent_offers() -> list[AvailablePair]:
+    """Return the pairs that a chat has loaded and whose files are still here, the latest first."""
+    found = []
+    for each in recent_pairs():
+        with suppress(OSError):
+            target, draft = size_on_disk(Path(each.target)), size_on_disk(Path(each.draft)) if each.draft else 0
+            drafter = Path(each.draft).name if each.draft else ""
+            found.append(
+                AvailablePair(each.name, each.pair, "recent", "here", target, draft, False,
+                              quant_of(Path(each.target).name), drafter)
+            )  # fmt: skip
+    return found
+
+
+def files_of(folder: Path | None) -> list[AvailablePair]:
+    """Return the models of a folder, [] of one that cannot be read."""
     found = []
     with suppress(OSError):
         for path in sorted(folder.iterdir()) if folder is not None else ():

@@ -48,7 +48,7 @@ ONLY = {
     "models": "errors sanitize settings.folders settings.request tuning",
     "speculation": "control engine errors methods settings trees verify",
     "conversations": "errors sanitize settings",
-    "chat": "conversations engine.events errors models.store sanitize settings ui",
+    "chat": "conversations engine.events errors models.recent models.store sanitize settings ui",
 }
 FORBIDDEN = {
     "methods": "engine.loop engine.context",

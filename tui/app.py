@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -13,7 +15,9 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.events import Event, Paste
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
+from textual.timer import Timer
 
 from localspec.chat.conversation_writer import sent_before
 from localspec.chat.state import ChatState
@@ -28,6 +32,7 @@ from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
+from localspec.tui.widgets.notice import Notice
 from localspec.ui.editor import edited, left_to_it
 
 if TYPE_CHECKING:
@@ -35,13 +40,14 @@ if TYPE_CHECKING:
 
 WIDTHS = ((0, "-mini"), (30, "-tiny"), (60, "-narrow"), (72, "-small"), (100, "-wide"))  # columns and CSS class
 HEIGHTS = ((0, "-low"), (8, "-flat"), (16, "-tall"))
+NOTICE = 6.0  # seconds that a notice stands: time to read two lines
 AGAIN = 2.0  # seconds in which a second Ctrl+C quits
 WATCH = 0.25  # seconds between two looks at a download
 
 KEYLESS = (
-    ("theme", "Light or dark"),
-    ("open('export')", "Export the conversation"),
-    ("restart", "Restart the engine"),
+    ("theme", "Light or dark", "change the colours of the screen"),
+    ("open('export')", "Export the conversation", "write it to a .md, .html or .json file"),
+    ("restart", "Restart the engine", "end its process and load the pair again"),
 )
 
 
@@ -53,10 +59,12 @@ class LocalspecApp(App[int]):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+o", "open('pairs')", "pairs", show=True, priority=True),
-        Binding("f4", "open('race')", "race", show=True),
-        Binding("f9", "open('settings')", "settings", show=True),
-        Binding("f1", "open('help')", "help", show=True),
+        Binding(
+            "ctrl+o", "open('pairs')", "pairs", show=True, priority=True, tooltip="choose or download another pair"
+        ),
+        Binding("f4", "open('race')", "race", show=True, tooltip="answer plainly and with drafts, and compare"),
+        Binding("f9", "open('settings')", "settings", show=True, tooltip="change the settings of the next answers"),
+        Binding("f1", "open('help')", "help", show=True, tooltip="keys, figures and commands"),
         Binding("ctrl+n", "new", "new conversation", show=False),
         Binding("f8,ctrl+r", "open('conversations')", "conversations", show=False),
         Binding("ctrl+s", "open('system')", "system message", show=False),
@@ -64,6 +72,7 @@ class LocalspecApp(App[int]):
         Binding("ctrl+g", "editor", "write in $EDITOR", show=False),
         Binding("f12", "open('log')", "the engine's log", show=False),
         Binding("ctrl+l", "redraw", "redraw", show=False),
+        Binding("ctrl+z", "suspend", "suspend; fg brings it back", show=False, priority=True),
         Binding("ctrl+c", "interrupt", "copy selection, stop, clear, quit", show=False, priority=True),
         Binding("ctrl+d", "quit_if_empty", "quit, if the composer is empty", show=False),
         Binding("ctrl+q", "quit", "quit", show=False, priority=True),
@@ -85,6 +94,8 @@ class LocalspecApp(App[int]):
         self.clock = clock  # monotonic seconds
         self.download: Download | None = None
         self.bug: Exception | None = None
+        self.notice = ""  # what is said now
+        self._notice_ends: Timer | None = None
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
         self.theme = self._first_theme = DARK if is_dark else LIGHT
@@ -156,7 +167,32 @@ class LocalspecApp(App[int]):
 
     def say(self, text: str, *, is_wrong: bool = False) -> None:
         """Show a short notice; the text is never markup."""
-        self.notify(text, markup=False, severity="warning" if is_wrong else "information")
+        self.notice = sanitize(text)
+        if self._notice_ends is not None:
+            self._notice_ends.stop()
+        self._notice_ends = self.set_timer(NOTICE, self._end_notice)
+        self._show_notice(is_wrong=is_wrong)
+
+    def _end_notice(self) -> None:
+        self.notice = ""
+        self._show_notice()
+
+    def _show_notice(self, *, is_wrong: bool = False) -> None:
+        for screen in self.screen_stack:
+            for line in screen.query(Notice):
+                line.show(self.notice, is_wrong=is_wrong)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Say what Textual has to say in the same place."""
+        self.say(message, is_wrong=severity != "information")
 
     def stop_job(self) -> None:
         """Stop the engine's job; that the engine had to be ended for it is said."""
@@ -193,13 +229,15 @@ class LocalspecApp(App[int]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield everything that has a key, and what has none, for the palette."""
+        from localspec.tui.screens.help import key_names
+
         for source, prefix in ((LocalspecApp, "app"), (ChatScreen, "screen")):
             for declared in source.BINDINGS:
                 if isinstance(declared, Binding) and (prefix == "app" or screen is self._chat):
-                    key = self.get_key_display(declared)
-                    yield SystemCommand(_title(declared), key, self._runs(f"{prefix}.{declared.action}"))
-        for action, title in KEYLESS:
-            yield SystemCommand(title, "", self._runs(f"app.{action}"))
+                    told = " · ".join(filter(None, (declared.tooltip, key_names(declared)[0])))
+                    yield SystemCommand(_title(declared), told, self._runs(f"{prefix}.{declared.action}"))
+        for action, title, told in KEYLESS:
+            yield SystemCommand(title, told, self._runs(f"app.{action}"))
 
     def _runs(self, action: str) -> Callable[[], object]:
         async def run() -> None:
@@ -241,7 +279,7 @@ class LocalspecApp(App[int]):
             self.say(self.chat_state.detach())
             self.chat.show_attached()
         elif self.clock() - self._interrupted_at < AGAIN:
-            self.exit(130, 130)
+            self.exit(0)
         else:
             self._interrupted_at = self.clock()
             self.say("Ctrl+C again to quit")
@@ -271,6 +309,13 @@ class LocalspecApp(App[int]):
             self.chat.composer.fill(text)
         else:
             self.say(f"{wrong.message}; try: {wrong.hint}", is_wrong=True)
+
+    def action_suspend(self) -> None:
+        """Leave the terminal to the shell, until its `fg`."""
+        if os.getsid(0) == os.getpgrp():  # the terminal has no other program: nothing could bring this one back
+            self.say("There is no shell to go back to")
+        elif self._driver is not None and self._driver.can_suspend:
+            os.killpg(0, signal.SIGTSTP)  # the group: whatever has started this program waits as well
 
     def action_theme(self) -> None:
         """Change between light and dark."""

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
-from localspec.engine.events import Committed, Finished, Loaded
+from localspec.engine.events import Loaded
 from localspec.errors import LocalspecError
 from localspec.models.store import PairRef
 from localspec.settings.request import LoadSettings
@@ -28,13 +29,14 @@ class ChatEngine:
     ) -> None:
         self.state = state
         self.worker_thread = worker_thread
-        self.error: LocalspecError | None = None  # why the last job failed
         self.unseen = ""  # of the answer that is being written: taken, safe to show, and not drawn yet
         self._clock = clock
         self._messages, self._traces = state.messages, dict[int, Trace]()
         self._job = 0  # the thread's number of the answer
         self._loading = 0  # its number of the load that was asked for last
-        self._unsaved = ""
+        self._before: LoadSettings | None = None  # the pair that was loaded before that load
+        self.refused: LocalspecError | None = None  # why that load failed, after which the pair before loads again
+        self._writer = AnswerWriter(state)
 
     @property
     def traces(self) -> dict[int, Trace]:
@@ -60,9 +62,9 @@ class ChatEngine:
         """Begin an answer to a message, beside those it has."""
         state = self.state
         request = replace(state.request_for(asked), details=True)
-        entry = state.begin_answer(asked)
+        self._writer = AnswerWriter(state)
+        entry = self._writer.begin(asked)
         self.traces[entry.id] = Trace.begin(state.settings, state.request, state.loaded, self._clock)
-        self.error = None
         self._job = self.worker_thread.answer(state.settings, request)
         return entry
 
@@ -83,8 +85,9 @@ class ChatEngine:
 
     def switch_pair(self, settings: LoadSettings) -> None:
         """Load another pair; the conversation goes on. Raises UsageError if the settings do not go with it."""
+        before = self._before if self.state.loaded is None else self.state.settings
         self.state.switch_pair(settings)
-        self.error = None
+        self._before, self.refused = before, None
         self._loading = self.worker_thread.load(settings)
 
     def take(self) -> list[Arrived | Ended]:
@@ -92,7 +95,7 @@ class ChatEngine:
         items = self.worker_thread.take()
         for item in items:
             self.unseen += self._observe(item)
-        self._save()
+        self._writer.save()
         return items
 
     def close(self) -> None:
@@ -109,31 +112,27 @@ class ChatEngine:
             return ""
         answering = self.state.answering
         if isinstance(item.event, Loaded) and item.job >= self._loading:  # else of a pair that is no longer wanted
-            self.state.loaded = item.event
+            self.state.has_loaded(item.event)
+            self._before = None
             if answering is not None:  # it was asked for while the pair was loading
                 self.traces[answering.id].stats.loaded = item.event
         if answering is None or item.job != self._job:
             return ""
-        if isinstance(item.event, Committed):
-            self._unsaved += item.event.text
-        if isinstance(item.event, Finished):
-            self._unsaved += item.event.tail
+        self._writer.observe(item.event)
         return self.traces[answering.id].observe(item.at, item.event)
 
-    def _save(self) -> None:
-        if self.state.answering is not None:
-            self.state.writer.append(self.state.answering, self._unsaved)
-            self._unsaved = ""
-
     def _end(self, item: Ended) -> None:
-        """End the answer."""
-        self.error = item.error
+        """End the answer; after a load that failed go back to the pair before."""
         answering = self.state.answering
+        if answering is None and item.job == self._loading and item.error is not None and self._before is not None:
+            self.refused, before = item.error, self._before
+            self._before = None
+            self.state.switch_pair(before)
+            self._loading = self.worker_thread.load(before)
         if answering is None or item.job != self._job:
             return
-        self._save()
         trace = self.traces[answering.id]
         stats = trace.stats
         # Without an end the process was ended on purpose.
         reason = "error" if item.error else stats.finished.reason if stats.finished else "interrupted"
-        self.state.end_answer(stats.text, reason, result(stats, trace.settings, trace.request))
+        self._writer.finish(reason, result(stats, trace.settings, trace.request))

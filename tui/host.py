@@ -81,8 +81,11 @@ class ChatView(Protocol):
     async def tell(self, text: str) -> None:
         """Add a line of the chat's own."""
 
-    async def fail(self, error: LocalspecError) -> None:
-        """Add a card that tells of an error."""
+    async def fail(self, error: LocalspecError, *, is_load: bool = False) -> None:
+        """Add a card that tells of an error, of a load until a pair is loaded."""
+
+    async def drop_cards(self) -> None:
+        """Take away the cards that tell why the engine ended or did not load."""
 
     def answer_of(self, entry: Node | None) -> Answered | None:
         """Return the widget of an answer."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from localspec.engine.events import Loaded, Loading, Prefilled, Started, Warned
+from localspec.chat.answer_writer import remark
+from localspec.engine.events import Loaded, Started, Warned
+from localspec.sanitize import sanitize
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import ChatView, Host
 from localspec.tui.redraw_throttle import RedrawThrottle, budget
 from localspec.tui.widgets.message import Answered
 from localspec.tui.widgets.reply import prepare
 from localspec.tui.worker_thread import Arrived, Ended
+from localspec.ui.doing import Doing
 
 KEEP = 0.7  # seconds after which what has come is kept, though it may not be drawn yet
 RATE = 20  # times a second that it is looked whether something has come
@@ -28,7 +31,7 @@ class News:
         view: ChatView,
         in_turn: Callable[[Callable[[], Awaitable[None]]], object],
     ) -> None:
-        self.doing = ""  # the engine's job, in a word or two
+        self.doing = Doing()  # the engine's job
         self.throttle = RedrawThrottle()
         self._host = host
         self._engine = engine
@@ -85,34 +88,37 @@ class News:
         text, widget = engine.unseen, self._view.answer_of(entry)
         if widget is not None:
             engine.unseen = ""
+            widget.wait("" if self.doing.words == "answering" else self.doing.words)
             await widget.feed(text)
+        if ended and engine.refused is not None:
+            await self._view.fail(engine.refused, is_load=True)
+            self._host.say(sanitize(f"{engine.state.settings.name} loads again"))
         # While it is busy the next job goes on, as an answer that waited for its pair.
         if ended and not engine.worker_thread.is_busy:
             await self._end(widget, ended[-1])
         self._view.show_figures(is_due=bool(text))
 
     async def _tell_of(self, item: Arrived) -> None:
+        self.doing.observe(item.at, item.event)
         match item.event:
             case Loaded(threads=threads):
                 self.throttle.budget = budget(threads)
+                if self._engine.refused is None:  # else the card tells why another pair did not load
+                    await self._view.drop_cards()
+                self._engine.refused = None
                 self._view.call_after_refresh(prepare)  # nobody waits now, and an answer would
-            case Loading(what, fraction):
-                self.doing = f"loading the {what} {fraction:.0%}"
-            case Started(prompt_n=n):
-                self.doing = f"reading {n} tokens"
+            case Started():
                 self.throttle.wake()  # the messages are drawn, and the first word of the answer must not wait for it
-            case Prefilled():
-                self.doing = "answering"
             case Warned(message=message):
                 await self._view.tell(message)
 
     async def _end(self, widget: Answered | None, item: Ended) -> None:
-        self.doing = ""
+        self.doing.words = ""
         if widget is not None:
             await widget.finish()
-            finished = None if widget.trace is None else widget.trace.stats.finished
-            if finished is not None and finished.reason == "context":
-                await self._view.tell("The context is full: the answer ends here. Ctrl+N begins a new conversation.")
+            told = "" if widget.trace is None else remark(widget.trace.stats)
+            if told:
+                await self._view.tell(told)
         if item.error is not None:
-            await self._view.fail(item.error)
+            await self._view.fail(item.error, is_load=widget is None)
         self._view.show_figures()

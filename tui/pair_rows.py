@@ -6,13 +6,14 @@ from textual.content import Content
 
 from localspec.models.available import AvailablePair
 from localspec.models.candidates import look
-from localspec.models.pairs import check_pair
+from localspec.models.pairs import check_pair, require_fit
 from localspec.models.store import PairRef
 from localspec.sanitize import one_line
-from localspec.tui.pair_fits import Memory, fit
+from localspec.tui.pair_fits import Fit, Memory, fit
 
 COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6, "licence": 14}
-LEFT_OUT = ((100, ()), (76, ("licence",)), (0, ("licence", "draft", "tested")))  # by the screen's width
+# By the screen's width: each column takes two cells more, the table three.
+LEFT_OUT = ((100, ()), (84, ("licence",)), (76, ("licence", "tested")), (0, ("licence", "draft", "tested")))
 
 
 def columns_of(width: int) -> dict[str, int]:
@@ -21,24 +22,28 @@ def columns_of(width: int) -> dict[str, int]:
     return {name: cells for name, cells in COLUMNS.items() if name not in hidden}
 
 
-def cells(offer: AvailablePair, memory: Memory) -> dict[str, Content]:
+def cells(offer: AvailablePair, memory: Memory, *, is_broken: bool = False) -> dict[str, Content]:
     """Return what stands in each column."""
     about = "~" if offer.is_about else ""
-    suits = fit(offer.bytes, memory)
+    suits = Fit("✗", "") if is_broken else fit(offer.bytes, memory)
     style = {"✓": "$success", "!": "$warning", "✗": "$error"}.get(suits.mark, "")
     return {
         "pair": Content(one_line(offer.name)),
         "size": Content(f"{about}{_size(offer.bytes)}"),
         "draft": Content.styled(one_line(offer.draft), "$muted"),
         "fit": Content.styled(suits.mark, style) if style else Content(""),
-        "where": Content("here") if offer.where == "here" else Content.styled("hub", "$muted"),
+        "where": Content.styled("bad", "$error")
+        if is_broken
+        else Content("here")
+        if offer.where == "here"
+        else Content.styled("hub", "$muted"),
         "tested": Content("yes" if offer.is_tested else ""),
         "licence": Content.styled(one_line(offer.license), "$muted"),
     }
 
 
-def described(offer: AvailablePair, memory: Memory, verdict: str) -> Content:
-    """Return what is known of a row in a few lines."""
+def described(offer: AvailablePair, memory: Memory, verdict: str, problem: str = "") -> Content:
+    """Return what is known of a row in a few lines; `problem` is what is wrong with its files."""
     about = "about " if offer.is_about else ""
     first = [offer.ref, offer.quant, f"{about}{_size(offer.target_bytes)}" if offer.target_bytes else ""]
     if offer.draft:
@@ -46,16 +51,26 @@ def described(offer: AvailablePair, memory: Memory, verdict: str) -> Content:
     second = [
         offer.origin,
         "on this machine" if offer.where == "here" else "to be downloaded",
-        fit(offer.bytes, memory).words,
+        "" if problem else fit(offer.bytes, memory).words,
         f"{offer.context} tokens" if offer.context else "",
         offer.license,
         "" if offer.is_tested else "not tested",
     ]
     lines = [" · ".join(filter(None, first)), " · ".join(filter(None, second))]
-    rest = " · ".join(filter(None, (verdict, offer.notes)))
+    rest = one_line(problem or " · ".join(filter(None, (verdict, offer.notes))))
     return Content.assemble(
-        (one_line(lines[0]), "bold"), "\n", (one_line(lines[1]), "$muted"), f"\n{one_line(rest)}" if rest else ""
+        (one_line(lines[0]), "bold"),
+        "\n",
+        (one_line(lines[1]), "$muted"),
+        (f"\n{rest}" if rest else "", "$error" if problem else ""),
     )
+
+
+def require(pair: PairRef) -> None:
+    """Read the headers of a pair; raises what a load would, if they are damaged or do not go together."""
+    target = look(pair.target)
+    if pair.draft is not None:
+        require_fit(target, look(pair.draft))
 
 
 def compared(pair: PairRef) -> str:

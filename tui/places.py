@@ -112,7 +112,7 @@ class Places:
                 self._chat.call_later(self._chat.turns.open, conversation)
 
         if not self._chat.turns.is_answering():
-            self._push(Conversations(self._host), take)
+            self._push(Conversations(self._host, self._chat.turns), take)
 
     def _system(self) -> None:
         """Change the system message."""
@@ -120,6 +120,7 @@ class Places:
         def take(text: str | None) -> None:
             if text is not None:
                 self._engine.state.set_system(text.strip())
+                self._chat.show_attached()
 
         system = self._engine.state.messages.system or ""
         self._push(AskText("System message, from the next answer", system), take)

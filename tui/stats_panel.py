@@ -97,9 +97,10 @@ def _pair(loaded: Loaded | None, width: int) -> list[list[Part]]:
         else:
             name = sanitize(model.path.rsplit("/", 1)[-1])
             lines.append([(f" {name[: width - 1]}", "")])
-            size = f" {_count(model.n_params)} parameters · {sanitize(model.quant)} · {model.bytes / 1e6:.0f} MB"
+            size = f" {_count(model.n_params)} parameters · {sanitize(model.quant)}"
             lines.append([(size, "$muted")])
-            lines.append([(f" {model.n_layer} layers on {', '.join(map(sanitize, model.devices))}", "$muted")])
+            where = f"{model.bytes / 1e6:.0f} MB, {model.n_layer} layers on {', '.join(map(sanitize, model.devices))}"
+            lines += [[(f" {line}", "$muted")] for line in wrapped(where, width - 1)]
         lines.append([])
     lines.append([("The figures of the next answer", "$muted")])
     lines.append([("will be here.", "$muted")])
@@ -129,7 +130,10 @@ def _speedup(stats: Stats) -> list[Part]:
 
 
 def _baseline(stats: Stats) -> list[list[Part]]:
-    return [] if stats.baseline is None else [[(f" {plain_rate(stats.baseline)}", "$muted")]]
+    if stats.baseline is None:
+        return []
+    rate, _, rest = plain_rate(stats.baseline).partition(", ")  # together they are wider than the pane
+    return [[(f" {line}", "$muted")] for line in (rate, rest)]
 
 
 def _ms(value: float) -> str:

@@ -21,6 +21,7 @@ from localspec.backends.growing_context import GrowingContext
 from localspec.backends.lib import LOG, api
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
+from localspec.backends.reading import Reading
 from localspec.backends.rows import LlamaRows, RowBuffer
 from localspec.backends.threads import settle_threads
 from localspec.engine.distribution import Ids
@@ -54,6 +55,7 @@ class LlamaBackend:
     is how many rows a pass of one token has, early in a context: more than one where somebody measured that those take
     less time. `reads_singly`: two tokens that were missed are read in two passes, likewise. `cancel` is asked within
     passes where those take long: any of them then raises Cancelled, and the cache holds what it held.
+    `reading` tells how far a prompt is.
     """
 
     def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
@@ -63,6 +65,7 @@ class LlamaBackend:
         self.decode_rows = 1
         self.reads_singly = False
         self.cancel: Cancel = not_cancelled
+        self.reading = Reading()
         self._took = 0.0  # seconds of the last decode
         self.kv_bytes = kv_bytes(model, self.options)
         n_leaves = 1 if model.is_stateful else self.options.max_leaves
@@ -196,7 +199,7 @@ class LlamaBackend:
         if not self._memory:
             raise IncompatibleError(f"{self.model.path} holds a model without a cache: it does not write text")
         self._batch.fill_chain(np.zeros(2, np.int32), 0)
-        self._decode(2)
+        self._decode(2, cancel=self.reading.count_node)
         can_rollback = bool(api.llama_memory_seq_rm(self._memory, 0, 1, -1))
         api.llama_memory_clear(self._memory, True)
         return can_rollback
@@ -246,7 +249,7 @@ class LlamaBackend:
             chunk = np.asarray(tokens[start : start + most], np.int32)
             n = len(chunk)
             self._batch.fill_chain(chunk, start, last_only=True)
-            self._decode(n, cancel=cancel if is_long else None)
+            self._decode(n, cancel=self.reading.telling(cancel, start, n) if is_long else None)
             self._tokens += chunk.tolist()
             self._cells.advance(n)
             self._read += n if start == self._read and n == self._n_batch else 0

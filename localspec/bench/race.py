@@ -17,6 +17,7 @@ from localspec.engine.events import Started
 from localspec.settings.request import Request
 from localspec.worker.client import Worker
 
+TOKENS = 128  # of an answer, where the settings name no number
 WARM_UP = 8  # tokens
 EVEN = 0.02  # ratios nearer to 1 are no difference
 SCHEMA = "localspec.race/1"

@@ -1,4 +1,4 @@
-"""An answer on its way to the store, written while it comes."""
+"""An answer on its way to the store, written while it comes: the one way in which any answer is kept."""
 
 from __future__ import annotations
 
@@ -8,34 +8,53 @@ from typing import Any
 from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
 from localspec.engine.events import Committed, Event, Finished
+from localspec.ui.stats import Stats
+
+
+def remark(stats: Stats) -> str:
+    """Return what a person should know of how an answer ended, "" for nothing: it may look as if the model was done."""
+    reason = "" if stats.finished is None else stats.finished.reason
+    if reason == "context" and stats.loaded is not None:
+        n = stats.loaded.n_ctx
+        return f"the context is full: {n} tokens with the prompt; --ctx {2 * n} for more, or /new"
+    return "the answer is empty; /regen tries again" if reason == "stop" and not stats.text else ""
 
 
 class AnswerWriter:
-    """Keeps the text of one answer. The answer begins with its first text: an empty one leaves nothing."""
+    """Keeps one answer from when it is asked for to its end. One that stays empty is kept too, with its reason."""
 
-    def __init__(self, state: ChatState, asked: Node | None = None) -> None:
-        self.asked = asked
+    def __init__(self, state: ChatState) -> None:
         self._state = state
         self._text = ""
+        self._n_saved = 0  # characters
+
+    def begin(self, asked: Node) -> Node:
+        """Add the answer to a message, and return it."""
+        return self._state.begin_answer(asked)
+
+    def observe(self, event: Event) -> None:
+        """Take the text of an event; `save` keeps it."""
+        if isinstance(event, Committed):
+            self._text += event.text
+        elif isinstance(event, Finished):
+            self._text += event.tail
+
+    def save(self) -> None:
+        """Keep what has come since the last time."""
+        new = self._text[self._n_saved :]
+        if new and self._state.answering is not None:
+            self._state.writer.append(self._state.answering, new)
+            self._n_saved = len(self._text)
 
     def recorded(self, events: Iterator[Event]) -> Iterator[Event]:
         """Yield the events, each after its text was kept."""
         for event in events:
-            if isinstance(event, Committed):
-                self._add(event.text)
-            elif isinstance(event, Finished):
-                self._add(event.tail)
+            self.observe(event)
+            self.save()
             yield event
 
     def finish(self, reason: str, stats: dict[str, Any]) -> None:
-        """End the answer; `stats` is the object of --json."""
-        if self._text:
+        """End the answer, if it was begun; `stats` is the object of --json."""
+        if self._state.answering is not None:
+            self.save()
             self._state.end_answer(self._text, reason, stats)
-
-    def _add(self, text: str) -> None:
-        if text and self.asked is not None:
-            if not self._text:
-                self._state.begin_answer(self.asked)
-            self._text += text
-            assert self._state.answering is not None
-            self._state.writer.append(self._state.answering, text)

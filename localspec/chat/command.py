@@ -6,7 +6,7 @@ A command may wait for the store, so it is `async`. The line chat, which never w
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -84,6 +84,7 @@ class Chat(Protocol):
 
 
 Act = Callable[[Chat, str], Awaitable[None]]
+Values = Callable[[str], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Command:
     """One command. `act` gets the chat and the argument, "" without one.
 
     `screen` opens in a full-screen chat where no argument is given. `needs_rest`: not while an answer is being written.
+    `values` returns arguments that are known beforehand, for what is typed of one; others may be possible as well.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Command:
     aliases: tuple[str, ...] = ()
     screen: str = ""
     needs_rest: bool = False
+    values: Values = lambda _typed: ()
 
     @property
     def usage(self) -> str:
@@ -121,13 +124,21 @@ class Table:
         self.commands: list[Command] = []
 
     def command(
-        self, usage: str, help: str, *, aliases: str = "", screen: str = "", needs_rest: bool = False
+        self,
+        usage: str,
+        help: str,
+        *,
+        aliases: str = "",
+        screen: str = "",
+        needs_rest: bool = False,
+        values: str | Values = "",
     ) -> Callable[[Act], Act]:
         """Register the function below as the command that `usage` shows: its name, and its argument if it has one."""
         name, _, argument = usage.removeprefix("/").partition(" ")
+        known = (lambda _typed: values.split()) if isinstance(values, str) else values
 
         def register(act: Act) -> Act:
-            made = Command(name, argument, help, act, tuple(aliases.split()), screen, needs_rest)
+            made = Command(name, argument, help, act, tuple(aliases.split()), screen, needs_rest, known)
             for each in (name, *made.aliases):
                 assert each not in self._named, f"/{each} is registered twice"
                 self._named[each] = made
@@ -166,9 +177,25 @@ class Table:
             raise UsageError(f"there is no command /{name}", hint=f"{hint}, or // to send a slash")
         return command, argument.strip()
 
+    def completions(self, line: str) -> list[str]:
+        """Return the lines that a beginning may become: names of commands, then the values that are known."""
+        if not line.startswith("/") or "\n" in line:
+            return []
+        name, blank, argument = line[1:].partition(" ")
+        if not blank:
+            found = [each for each in self.commands if each.name.startswith(name.lower())]
+            return [f"/{each.name}{' ' if each.argument else ''}" for each in found]
+        command = self._named.get(name.lower())
+        values = () if command is None else command.values(argument)
+        return [f"/{name} {value}" for value in values if value.startswith(argument)]
+
+    def begins_command(self, line: str) -> bool:
+        """Whether a line begins with the name of a command."""
+        return line.startswith("/") and line[1:].split(" ", 1)[0].lower() in self._named
+
     def _has_slash(self, text: str) -> bool:
         is_one_line = "\n" not in text.strip()
-        return text.startswith("/") and (is_one_line or text[1:].split(" ", 1)[0].lower() in self._named)
+        return text.startswith("/") and (is_one_line or self.begins_command(text))
 
 
 TABLE = Table()

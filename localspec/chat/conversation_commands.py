@@ -9,12 +9,14 @@ from localspec.chat.command import Chat, command
 from localspec.chat.conversation_files import Saved, load, save, turns, write_export
 from localspec.chat.listing import about, count, hits, rows
 from localspec.chat.message_tree import MessageTree, Node
+from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
 from localspec.settings.folders import typed_path
 from localspec.settings.method_options import whole
+from localspec.ui.paths import path_completions
 
 N = 20  # conversations of a list
 
@@ -71,15 +73,22 @@ async def fork(chat: Chat, _argument: str) -> None:
 
 async def fork_from(chat: Chat, entry: Node) -> None:
     """Go on in a copy of the conversation up to a message. The attachments go with it: it is the same talk."""
+    if await chat.wait(chat.state.writer.ask(lambda _store: entry.key)) is None:  # asked behind what is being written
+        raise UsageError("this message is not saved, so it cannot be forked", hint="/save FILE keeps it")
+    await _go_to_copy(chat, entry.key, attached=chat.state.attached)
 
-    def copied(store: Store) -> str:
-        if entry.key is None:
-            raise UsageError("this message is not saved, so it cannot be forked", hint="/save FILE keeps it")
-        return store.fork(entry.key).id
 
-    made, attached = await chat.wait(chat.state.writer.ask(copied)), chat.state.attached
+async def fork_conversation(chat: Chat, found: Conversation) -> None:
+    """Go on in a copy of any conversation, up to the message that was looked at last."""
+    await _go_to_copy(chat, found.leaf)
+
+
+async def _go_to_copy(chat: Chat, message: int | None, *, attached: Sequence[Attachment] = ()) -> None:
+    if message is None:
+        raise UsageError("this conversation has no messages to copy", hint="/list shows the others")
+    made = await chat.wait(chat.state.writer.ask(lambda store: store.fork(message).id))
     await _restore(chat, made)
-    chat.state.attached = attached
+    chat.state.attached = list(attached)
     await chat.moved("")
     await chat.tell(f"this is now a copy, {made}")
 
@@ -97,12 +106,19 @@ async def rename(chat: Chat, argument: str) -> None:
     if key is None:
         raise UsageError("the conversation has no messages yet", hint="send a message first")
 
+    title = await rename_conversation(chat, key, argument)
+    await chat.tell(f"title: {one_line(title)}")
+
+
+async def rename_conversation(chat: Chat, key: str, title: str) -> str:
+    """Give a conversation a title, unless that is empty, and return the one that it has."""
+
     def renamed(store: Store) -> str:
-        if argument:
-            store.rename(key, argument)
+        if title:
+            store.rename(key, title)
         return store.get(key).title
 
-    await chat.tell(f"title: {one_line(await chat.wait(chat.state.writer.ask(renamed)))}")
+    return await chat.wait(chat.state.writer.ask(renamed))
 
 
 @command("/delete [N|ID]", "delete this conversation, or another one", needs_rest=True)
@@ -112,24 +128,36 @@ async def delete(chat: Chat, argument: str) -> None:
     if not argument and key is None:
         raise UsageError("there is nothing to delete yet", hint="/delete ID; /list shows the ids")
     found = await _named(chat, argument or key or "")
+    await delete_conversation(chat, found)
+    await chat.tell(f"deleted {found.id}; /undelete restores it")
+
+
+async def delete_conversation(chat: Chat, found: Conversation) -> None:
+    """Delete a conversation; in place of the one that is open a new one begins."""
     await chat.wait(chat.state.writer.ask(lambda store: store.delete(found.id)))
-    if found.id == key:
+    if found.id == chat.state.messages.key:
         chat.state.begin()
         await chat.moved("")
-    await chat.tell(f"deleted {found.id}; /undelete restores it")
 
 
 @command("/undelete", "bring back the conversation that was deleted last", needs_rest=True)
 async def undelete(chat: Chat, _argument: str) -> None:
     """Bring back the last deleted conversation, and go there if nothing has been said since."""
+    found = await undelete_conversation(chat)
+    await chat.tell(f"{about(found)} is restored")
+
+
+async def undelete_conversation(chat: Chat) -> Conversation:
+    """Bring back the last deleted conversation, go there if nothing has been said since, and return it."""
     found = await chat.wait(chat.state.writer.ask(lambda store: store.undelete()))
     if chat.state.messages.key is None:
         await _restore(chat, found.id)
         await chat.moved("")
-    await chat.tell(f"{about(found)} is restored")
+    return found
 
 
-@command("/export FILE", "write this conversation for people: .md, .html, or .json with all branches", screen="export")
+@command("/export FILE", "write this conversation for people: .md, .html, or .json with all branches", screen="export",
+         values=path_completions)  # fmt: skip
 async def export(chat: Chat, argument: str) -> None:
     """Write this conversation to a file: .md, .html or .json."""
     messages = chat.state.messages
@@ -146,7 +174,7 @@ async def export(chat: Chat, argument: str) -> None:
     await chat.tell(f"wrote {one_line(str(path))}")
 
 
-@command("/save FILE", "write this conversation to a file that /load reads")
+@command("/save FILE", "write this conversation to a file that /load reads", values=path_completions)
 async def save_file(chat: Chat, argument: str) -> None:
     """Write the path to a file of JSON that /load reads."""
     path, messages = _path_of(argument, "/save FILE"), chat.state.messages
@@ -155,7 +183,7 @@ async def save_file(chat: Chat, argument: str) -> None:
     await chat.tell(f"saved {count(len(said))} to {one_line(str(path))}")
 
 
-@command("/load FILE", "go on with a conversation that /save wrote", needs_rest=True)
+@command("/load FILE", "go on with a conversation that /save wrote", needs_rest=True, values=path_completions)
 async def load_file(chat: Chat, argument: str) -> None:
     """Go on with the turns of a file, in a new conversation."""
     path = _path_of(argument, "/load FILE, or /resume for a conversation that is kept")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from localspec.chat.message_tree import Node
-from localspec.conversations.records import SENT, USER, Conversation, Hit, Message
+from localspec.conversations.records import USER, Conversation, Hit, Message, ending, spoken
 from localspec.sanitize import one_line, sanitize
 
 YOU, ASSISTANT = "You: ", "Assistant: "
@@ -41,9 +41,9 @@ def said(path: Sequence[Message | Node]) -> list[str]:
     """Return what was said, with labels; an answer that was cut short says so."""
     lines = []
     for message in path:
-        lines.append(f"{YOU if message.role == USER else ASSISTANT}{sanitize(message.content)}")
-        if message.finish not in (SENT, "stop", "length"):
-            lines.append(f"({one_line(message.finish or 'still being written')})")
+        lines.append(f"{YOU if message.role == USER else ASSISTANT}{sanitize(spoken(message.role, message.content))}")
+        if ending(message.finish):
+            lines.append(f"({one_line(ending(message.finish))})")
     return lines
 
 

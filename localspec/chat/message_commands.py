@@ -11,6 +11,7 @@ from localspec.conversations.records import ASSISTANT
 from localspec.errors import UsageError
 from localspec.sanitize import one_line
 from localspec.settings.method_options import whole
+from localspec.ui.paths import path_completions
 
 _BLOCK = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -70,7 +71,8 @@ async def history(chat: Chat, _argument: str) -> None:
     await chat.show_path()
 
 
-@command("/copy [N|code|all]", "copy the last answer, the Nth from the end, or its last block of code")
+@command("/copy [N|code|all]", "copy the last answer, the Nth from the end, or its last block of code",
+         values="code all")  # fmt: skip
 async def copy(chat: Chat, argument: str) -> None:
     """Copy an answer as it was written, the last block of code in the last one, or the conversation."""
     path = chat.state.messages.path()
@@ -80,7 +82,10 @@ async def copy(chat: Chat, argument: str) -> None:
     elif not answers:
         raise UsageError("there is nothing to copy", hint="send a message first")
     elif argument == "code":
-        await chat.copy(_code(answers[-1]), "its code")
+        blocks = code_blocks(answers[-1])
+        if not blocks:
+            raise UsageError("there is no code in the last answer", hint="/copy copies all of it")
+        await chat.copy(blocks[-1], "its code")
     else:
         number = whole(argument) or 0 if argument else 1
         if not 1 <= number <= len(answers):
@@ -88,7 +93,7 @@ async def copy(chat: Chat, argument: str) -> None:
         await chat.copy(answers[-number], "the answer")
 
 
-@command("/read FILE", "attach a text to the next message; none removes all", screen="attach")
+@command("/read FILE", "attach a text to the next message; none removes all", screen="attach", values=path_completions)
 async def read(chat: Chat, argument: str) -> None:
     """Attach a text file to the next message, or take back all that were attached."""
     if not argument:
@@ -112,9 +117,6 @@ def _way(path: list[Node], here: set[int]) -> str:
     return f"from message {path.index(first) + 1} of {len(path)}: {short(first.text)}{last}"
 
 
-def _code(answer: str) -> str:
-    """Return the last block of code in an answer; one that is not closed goes to the end."""
-    blocks = _BLOCK.findall(answer)
-    if not blocks:
-        raise UsageError("there is no code in the last answer", hint="/copy copies all of it")
-    return str(blocks[-1][1])
+def code_blocks(answer: str) -> list[str]:
+    """Return the blocks of code in an answer; one that is not closed goes to the end."""
+    return [str(code) for _, code in _BLOCK.findall(answer)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from localspec.conversations.attachment import Attachment, with_attachments
 from localspec.conversations.records import INTERRUPTED, SENT, USER, Conversation
@@ -31,6 +32,7 @@ class Node:
     at: float = 0.0  # seconds since the epoch
     key: int | None = None
     attachments: tuple[Attachment, ...] = ()
+    stats: dict[str, Any] | None = None  # of an answer: the object of --json
 
     @property
     def content(self) -> str:
@@ -61,7 +63,7 @@ class MessageTree:
         for kept in messages:
             parent = None if kept.parent is None else by_key[kept.parent]
             entry = made.add(kept.role, kept.text, parent=parent, finish=kept.finish or INTERRUPTED, at=kept.created)
-            entry.key, entry.attachments = kept.id, kept.attachments
+            entry.key, entry.attachments, entry.stats = kept.id, kept.attachments, kept.stats
             by_key[kept.id] = entry
         made.go_to(None if conversation.leaf is None else by_key.get(conversation.leaf))
         return made

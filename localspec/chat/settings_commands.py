@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from localspec.chat.command import Chat, command
 from localspec.chat.listing import in_columns
+from localspec.models.recent import recent_pairs
 from localspec.models.store import target_reference
 from localspec.sanitize import one_line
 from localspec.ui.inputs import text_or_file
-from localspec.ui.settings import SETTINGS, changed, check, shown
+from localspec.ui.paths import path_completions
+from localspec.ui.settings import SETTINGS, changed, check, known_values, shown
+
+MODELS = (".gguf",)  # endings of their files
 
 
-@command("/set [NAME VALUE]", "change a setting; alone, list them")
+def _typed_settings(typed: str) -> Iterable[str]:
+    """Return the names of settings, or behind a name the values that it is known to take."""
+    name, blank, _ = typed.partition(" ")
+    if not blank:
+        return [f"{each} " for each in SETTINGS]
+    return [f"{name} {value}" for value in known_values(name)]
+
+
+def _typed_pairs(typed: str) -> Iterable[str]:
+    """Return the pairs that were loaded before, and models of the folder that is typed."""
+    return [*(each.pair for each in recent_pairs() if each.is_here), *path_completions(typed, MODELS)]
+
+
+@command("/set [NAME VALUE]", "change a setting; alone, list them", values=_typed_settings)
 async def change(chat: Chat, argument: str) -> None:
     """Change one setting, show it, or show all."""
     name, _, value = argument.partition(" ")
@@ -29,7 +48,7 @@ async def change_temperature(chat: Chat, argument: str) -> None:
     await change(chat, f"temp {argument}".rstrip())
 
 
-@command("/seed N", "seed; none: a new one each time")
+@command("/seed N", "seed; none: a new one each time", values="none")
 async def change_seed(chat: Chat, argument: str) -> None:
     """Change or show the seed."""
     await change(chat, f"seed {argument}".rstrip())
@@ -48,7 +67,7 @@ async def show_settings(chat: Chat, _argument: str) -> None:
     await chat.tell("localspec config show --origin says where each comes from")
 
 
-@command("/system [TEXT|@FILE]", "system message; none removes it", screen="system")
+@command("/system [TEXT|@FILE]", "system message; none removes it", screen="system", values="none")
 async def change_system(chat: Chat, argument: str) -> None:
     """Change or show the system message."""
     if argument:
@@ -57,7 +76,7 @@ async def change_system(chat: Chat, argument: str) -> None:
 
 
 @command("/model [PAIR]", "let another pair answer; alone, choose or show it", aliases="pair", screen="pairs",
-         needs_rest=True)  # fmt: skip
+         needs_rest=True, values=_typed_pairs)  # fmt: skip
 async def change_model(chat: Chat, argument: str) -> None:
     """Let another pair answer, or show the one that does."""
     if argument:
@@ -66,7 +85,9 @@ async def change_model(chat: Chat, argument: str) -> None:
     await chat.tell(f"pair: {one_line(settings.name)}{'' if settings.draft else ', without a draft model'}")
 
 
-@command("/draft [NAME]", "change the draft model; none: no draft model", screen="pairs", needs_rest=True)
+@command(
+    "/draft [NAME]", "change the draft model; none: no draft model", screen="pairs", needs_rest=True, values="none"
+)
 async def change_draft(chat: Chat, argument: str) -> None:
     """Let another model draft for the same target, or show the one that does."""
     if argument:

@@ -15,6 +15,7 @@ from localspec.conversations.attachment import Attachment
 from localspec.conversations.records import ASSISTANT, USER, Conversation
 from localspec.conversations.store import Store
 from localspec.engine.events import Loaded
+from localspec.models.recent import remember_pair
 from localspec.models.store import reference
 from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings, Request, Speculation
@@ -116,8 +117,14 @@ class ChatState:
         """End the answer; `stats` is the object of --json."""
         entry, self.answering = self.answering, None
         assert entry is not None, "an answer is being written"
-        entry.text, entry.finish = text, reason
+        entry.text, entry.finish, entry.stats = text, reason, stats
         self.writer.finish(entry, stats)
+
+    def has_loaded(self, loaded: Loaded) -> None:
+        """Note that the pair is loaded, here and in the list of recent pairs, unless nothing is to be kept."""
+        self.loaded, settings = loaded, self.settings
+        if self.writer.is_saved:
+            self.writer.ask(lambda _store: remember_pair(settings))
 
     def change(self, request: Request) -> None:
         """Take other settings from the next answer on; raises UsageError and keeps the old ones if they are wrong.

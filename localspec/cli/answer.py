@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterable, Iterator
 
+from localspec.chat.pair_loader import PairLoader
 from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.output import Sink
 from localspec.cli.signals import Stop, deferred
-from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Started, Warned
-from localspec.settings.request import LoadSettings, Request
+from localspec.engine.events import Committed, Event, Finished, Loading, Reading, Warned
+from localspec.settings.request import LoadSettings
+from localspec.ui.doing import Doing
 from localspec.ui.stats import Stats
 from localspec.ui.summary import is_slower, live_line, plans, stats_line, verdict
 from localspec.worker.client import Worker
@@ -18,7 +21,7 @@ from localspec.worker.client import Worker
 
 def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, console: Console, stop: Stop) -> None:
     """Hand every event on until there is none; a stop for time is told as such."""
-    has_numbers = False  # in the status
+    has_numbers, doing = False, Doing()  # in the status
     for event in events:
         if isinstance(event, Finished) and stop.is_timeout:
             event = dataclasses.replace(event, reason="timeout")
@@ -30,42 +33,21 @@ def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, consol
         if is_first:
             live.erase()  # text comes: what the status said of the prompt is over, numbers or not
         sink.event(event)
-        line = _status(event, stats)
-        if line and (live.is_due or is_first or not isinstance(event, Committed | Loading)):
+        is_told = doing.observe(time.monotonic(), event)
+        line = live_line(stats) if isinstance(event, Committed) else doing.words if is_told else ""
+        if line and (live.is_due or is_first or not isinstance(event, Committed | Loading | Reading)):
             live.status(line)
             has_numbers = isinstance(event, Committed)
 
 
 def load(worker: Worker, settings: LoadSettings, stop: Stop) -> Iterator[Event]:
     """Yield what happens while the pair loads; ends after Loaded, or Finished if it was stopped."""
-    with deferred():
-        events = worker.load(settings)  # starts the process
-    for event in events:
-        yield event
-        if isinstance(event, Loaded) and stop.is_asked:  # the stop came too late to stop the load itself
-            yield Finished("interrupted", "", 0.0, 0.0, 0)
+    return loader(worker).ready(settings, lambda: stop.is_asked)
 
 
-def generate(worker: Worker, request: Request, stop: Stop) -> Iterator[Event]:
-    """Yield an answer."""
-    events = worker.generate(request)
-    if stop.is_asked:  # between the last request and this one: cancelling is for the request that runs
-        worker.cancel()
-    yield from events
-
-
-def _status(event: Event, stats: Stats) -> str:
-    """Return what the status should say after an event, "" to leave it."""
-    match event:
-        case Loading():
-            return f"loading the {event.what} {event.fraction:.0%}"
-        case Loaded():
-            return "starting"
-        case Started():
-            return f"reading the prompt, {event.prompt_n} tokens"
-        case Committed():
-            return live_line(stats)
-    return ""
+def loader(worker: Worker) -> PairLoader:
+    """Return a loader during whose start of a process Ctrl-C waits."""
+    return PairLoader(worker, deferred)
 
 
 def warn_if_full(stats: Stats, console: Console) -> None:

@@ -6,6 +6,7 @@ Each is imported when it is the one that opens: a screen that is waited for shou
 from __future__ import annotations
 
 import gc
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import click
 
 from localspec.chat.state import ChatState
-from localspec.cli.console import Console, wants_plain
+from localspec.cli.console import Console, is_terminal, wants_plain
 from localspec.cli.fetch import present_settings
 from localspec.cli.options import (
     ConversationOptions,
@@ -29,6 +30,7 @@ from localspec.cli.options import (
 from localspec.cli.params import Command, option
 from localspec.cli.settings import (
     PairOptions,
+    Promised,
     is_typed,
     open_worker,
     promised_settings,
@@ -37,6 +39,8 @@ from localspec.cli.settings import (
 )
 from localspec.cli.settings_table import in_force
 from localspec.cli.store_options import answered, store_for_talking, wanted
+from localspec.errors import LocalspecError
+from localspec.models.recent import recent_pairs
 from localspec.settings.request import LoadSettings
 
 
@@ -63,6 +67,8 @@ class Options(ConversationOptions, ScreenOptions):
 def chat(console: Console, /, **values: Any) -> int:
     """Chat with a pair: full-screen, with live figures; F1 lists the keys.
 
+    Without -m, and with no model in config.toml, the pair of the last chat opens again.
+
     Conversations are kept while they are written: `localspec chat -c` continues, `localspec logs` lists them.
 
     With --plain or -q, and without a terminal, the chat is line by line; /help lists its commands. Ctrl-C stops an
@@ -76,7 +82,7 @@ def chat(console: Console, /, **values: Any) -> int:
         pair = PairOptions.of(values)
         if found is not None:
             pair = pair.of_conversation(answered(store, found))
-        promised = promised_settings(pair)
+        promised = promised_settings(pair) if found is not None else _last_or(pair, console)
         request = request_settings(values, promised.settings)
         system = system_message(options.system)
         settings = present_settings(promised, console)
@@ -90,12 +96,23 @@ def chat(console: Console, /, **values: Any) -> int:
                 form = partial(in_force, click.get_current_context())
                 look = Look(options.theme, options.tokens, options.stats is not False)
                 return open_chat(worker, state, form=form, look=look)
-        from localspec.cli.converse import line_chat
+        from localspec.cli.converse import open_line_chat
 
         with open_worker(options.log_file) as worker:
             state = ChatState.opened(store, settings, request, system=said, found=found)
             open_pair = partial(_open_pair, pair, console)
-            return line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
+            return open_line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
+
+
+def _last_or(options: PairOptions, console: Console) -> Promised:
+    """Return the pair that the options name; where none is named and somebody sits there, the one of the last chat."""
+    last = next(iter(recent_pairs()), None)
+    if options.model is None and options.draft is None and last is not None and is_terminal(sys.stdin):
+        try:
+            return promised_settings(replace(options, model=last.pair))
+        except LocalspecError as error:
+            console.warn(f"the last pair, {last.name}, cannot be opened: {error.message}")
+    return promised_settings(options)
 
 
 def _open_pair(options: PairOptions, console: Console, pair: str) -> LoadSettings:

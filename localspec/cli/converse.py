@@ -12,14 +12,13 @@ from localspec.cli.console import Console, OutputGone, is_terminal, write_out
 from localspec.cli.line_chat import LineChat
 from localspec.cli.lines import Lines, history
 from localspec.cli.options import ScreenOptions
-from localspec.cli.signals import INTERRUPTED
 from localspec.conversations.records import Conversation
 from localspec.errors import LocalspecError
 from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 
 
-def line_chat(
+def open_line_chat(
     console: Console,
     worker: Worker,
     state: ChatState,
@@ -58,7 +57,7 @@ def converse(chat: LineChat, lines: Lines) -> int:
                 raise
             write_out("\n")
             if was_interrupted:
-                return INTERRUPTED
+                return 0  # meant, and no failure
             was_interrupted = True
             chat.console.say("Ctrl-C again or Ctrl-D to leave", "dim")
             continue

@@ -8,19 +8,19 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from localspec.chat.answer_writer import AnswerWriter
+from localspec.bench.race import TOKENS
+from localspec.chat.answer_writer import AnswerWriter, remark
 from localspec.chat.commands import TABLE
 from localspec.chat.listing import ASSISTANT, said
 from localspec.chat.message_tree import Node
-from localspec.chat.pair_loader import PairLoader
 from localspec.chat.state import ChatState
-from localspec.cli.answer import follow, tell, warn_if_full
+from localspec.cli.answer import follow, loader, tell
 from localspec.cli.console import Console, is_dumb, is_terminal, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import TextSink
-from localspec.cli.race import N, figures, shown_race
-from localspec.cli.signals import Stop, deferred, stopping
-from localspec.engine.events import Event, Warned
+from localspec.cli.race import figures, shown_race
+from localspec.cli.signals import Stop, stopping
+from localspec.engine.events import Event, Loaded, Warned
 from localspec.errors import NotFoundError, UsageError
 from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings, Request
@@ -54,7 +54,7 @@ class LineChat:
         self.is_script = not is_terminal(sys.stdin)
         self._find = find
         self._worker = worker
-        self._loader = PairLoader(worker, deferred)
+        self._loader = loader(worker)
 
     def run(self, line: str) -> None:
         """Run the command of a line; raises UsageError for one that does not exist."""
@@ -154,7 +154,7 @@ class LineChat:
                     if isinstance(event, Warned):
                         self.console.warn(event.message)
                 if not stop.is_asked:
-                    request = replace(request, max_tokens=request.max_tokens or N)
+                    request = replace(request, max_tokens=request.max_tokens or TOKENS)
                     found = shown_race(self._worker, request, 1, live, stop)
         except KeyboardInterrupt:
             self._worker.close()
@@ -190,8 +190,8 @@ class LineChat:
         stats = Stats(loaded=self.stats.loaded if self.stats is not None else None)  # told once, when it was loaded
         label = "" if self.console.quiet else ASSISTANT
         sink = TextSink(self.console, live, control=self.control, has_marks=self.has_marks, label=label)
-        writer, request = AnswerWriter(self.state, asked), self.state.request_for(asked)
-        reason = "error"
+        writer, request, reason = AnswerWriter(self.state), self.state.request_for(asked), "error"
+        writer.begin(asked)
         try:
             with stopping(self._worker.cancel, _abandon) as stop:
                 events = writer.recorded(self._events(request, live, stop))
@@ -208,16 +208,18 @@ class LineChat:
             writer.finish(reason, result(stats, self.state.settings, request))
             self.stats = stats
         sink.finish(stats)
-        if not stats.text and reason == "stop":
-            self.console.warn("the answer is empty; /regen tries again")
-        warn_if_full(stats, self.console)
+        if remark(stats):
+            self.console.warn(remark(stats))
         if self.has_stats:
             tell(stats, self.console)
         stop.leave_if_told(is_script=self.is_script)
 
     def _events(self, request: Request, live: Live, stop: Stop) -> Iterator[Event]:
         self._tell_start(live)
-        yield from self._loader.answer(self.state.settings, request, lambda: stop.is_asked)
+        for event in self._loader.answer(self.state.settings, request, lambda: stop.is_asked):
+            if isinstance(event, Loaded):
+                self.state.has_loaded(event)
+            yield event
 
     def _tell_start(self, live: Live) -> None:
         if not self._loader.has(self.state.settings):

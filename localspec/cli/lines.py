@@ -1,19 +1,26 @@
-r"""Messages from a terminal or a script: lines, with history, joined by a final \ or between triple quotes."""
+r"""Messages from a terminal or a script: lines, with history, joined by a final \ or between triple quotes.
+
+What is pasted at the prompt is one message: a line that more text follows at once goes on in the next line, unless it
+is a slash command. Lines that were typed ahead, while an answer came, stay lines.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from localspec.chat.commands import TABLE
 from localspec.cli.console import is_terminal
 from localspec.errors import PromptTooLongError
 from localspec.settings.folders import state_folder
 
 QUOTES = '"""'
 MAX_LINE = 1 << 24  # characters; more is no message but a mistake
+AT_ONCE = 0.02  # seconds: hands take longer from Enter to the next key, and a paste does not
 _KEPT = 1000  # lines of history
 
 ReadLine = Callable[[str], str | None]
@@ -58,7 +65,7 @@ def _line(prompt: str) -> str | None:
     """Read one line, with editing where both ends are a terminal. A script gets no prompts on its stdout."""
     if is_terminal(sys.stdin) and is_terminal(sys.stdout):
         try:
-            return input(prompt)
+            return _typed(prompt)
         except EOFError:
             return None
     if sys.stdin is None:
@@ -69,6 +76,23 @@ def _line(prompt: str) -> str | None:
     if len(line) >= MAX_LINE:
         raise PromptTooLongError("a line of standard input is longer than 16 MiB", hint="/read FILE")
     return line.removeprefix("\ufeff").rstrip("\r\n").replace("\0", "\ufffd") if line else None
+
+
+def _typed(prompt: str) -> str:
+    """Read what a person types, or pastes; raises EOFError at its end."""
+    is_ahead = _is_waiting(0.0)
+    lines = [input(prompt)]
+    while not is_ahead and not TABLE.begins_command(lines[0]) and _is_waiting(AT_ONCE):
+        try:
+            lines.append(input(_continued(prompt)))
+        except EOFError:
+            break
+    return "\n".join(lines)
+
+
+def _is_waiting(seconds: float) -> bool:
+    """Whether there is more to read, now or within so many seconds."""
+    return bool(select.select([sys.stdin], [], [], seconds)[0])
 
 
 @contextmanager
@@ -82,6 +106,7 @@ def history(*, is_kept: bool = True) -> Iterator[None]:
     except ImportError:  # not every Python has it: lines are then read without editing
         yield
         return
+    readline.parse_and_bind("set enable-bracketed-paste on")  # Python turns it off
     if os.environ.get("LOCALSPEC_NO_HISTORY") or not is_terminal(sys.stdin):
         yield
         return

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from localspec.bench.answers import Answer
-from localspec.bench.race import Race, race
+from localspec.bench.race import TOKENS, Race, race
 from localspec.bench.table import aligned
 from localspec.cli.answer import load
 from localspec.cli.complete import pair_names
@@ -40,7 +40,6 @@ from localspec.ui.summary import live_line, percent
 from localspec.worker.client import Worker
 
 OUTPUT = "Output"
-N = 128  # tokens, without -n
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Options(PromptOptions, ReportOptions):
 @option("--repeat", type=click.IntRange(1, 1000), default=1, metavar="N", section="Race",
         help="Rounds, each with its own seed, in alternating order; six give an interval.  [default: 1]")  # fmt: skip
 @pair_options
-@short_reply_options(N)
+@short_reply_options(TOKENS)
 @prompt_options
 @speculation_options
 @sampling_options

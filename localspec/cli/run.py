@@ -13,7 +13,7 @@ import click
 
 from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.state import ChatState
-from localspec.cli.answer import follow, generate, load, tell, warn_if_full
+from localspec.cli.answer import follow, loader, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
 from localspec.cli.habits import is_model, model_first
@@ -50,7 +50,7 @@ from localspec.cli.store_options import answered, is_going_on, store_for_talking
 from localspec.cli.stream import EventsSink
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
-from localspec.engine.events import Event, Finished, Started, Warned
+from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import Inputs, prompt_of, read_parts
@@ -236,15 +236,11 @@ def _said(events: Iterator[Event], job: Job, writer: AnswerWriter) -> Iterator[E
     """Keep the prompt once it is being answered; a raw one is not kept."""
     for event in events:
         if isinstance(event, Started) and job.request.prompt is None:
-            writer.asked = job.state.say(job.words, job.data)
+            writer.begin(job.state.say(job.words, job.data))
         yield event
 
 
 def _events(worker: Worker, job: Job, stop: Stop) -> Iterator[Event]:
     """Yield everything from the first warning to Finished; nothing is generated once a load was cancelled."""
     yield from job.warnings
-    for event in load(worker, job.settings, stop):
-        yield event
-        if isinstance(event, Finished):
-            return
-    yield from generate(worker, job.request, stop)
+    yield from loader(worker).answer(job.settings, job.request, lambda: stop.is_asked)

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from localspec.conversations.records import ASSISTANT, SENT, USER, Conversation, Message
+from localspec.conversations.records import ASSISTANT, USER, Conversation, Message, ending, spoken
 from localspec.sanitize import sanitize
 
 SCHEMA = "localspec.conversation/1"
 FORMATS = ("md", "html", "json")
 _NAMES = {USER: "You", ASSISTANT: "Assistant"}
-_UNREMARKABLE = (SENT, "stop")
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
@@ -45,8 +44,8 @@ def markdown(conversation: Conversation, path: Sequence[Message]) -> str:
     if conversation.system is not None:
         parts += ["## System", sanitize(conversation.system)]
     for message in path:
-        parts += [f"## {_NAMES[message.role]}", sanitize(message.content)]
-        if message.finish not in _UNREMARKABLE:
+        parts += [f"## {_NAMES[message.role]}", sanitize(spoken(message.role, message.content))]
+        if _end(message):
             parts.append(f"*({_end(message)})*")
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
@@ -58,8 +57,8 @@ def page(conversation: Conversation, path: Sequence[Message]) -> str:
     if conversation.system is not None:
         sections.append(_section("system", "System", conversation.system, ""))
     for message in path:
-        end = "" if message.finish in _UNREMARKABLE else f"({_end(message)})"
-        sections.append(_section(message.role, _NAMES[message.role], message.content, end))
+        end = f"({_end(message)})" if _end(message) else ""
+        sections.append(_section(message.role, _NAMES[message.role], spoken(message.role, message.content), end))
     return f"""<!DOCTYPE html>
 <html lang="und">
 <head>
@@ -96,4 +95,4 @@ def _about(conversation: Conversation) -> str:
 
 
 def _end(message: Message) -> str:
-    return _line(message.finish or "still being written")
+    return _line(ending(message.finish))

@@ -10,6 +10,26 @@ from localspec.conversations.attachment import Attachment, with_attachments
 USER, ASSISTANT = "user", "assistant"
 SENT = "sent"  # the finish of what a person wrote, which is complete at once
 INTERRUPTED = "interrupted"
+_ENDINGS = {
+    SENT: "",
+    "stop": "",
+    "length": "cut off by -n",
+    "context": "cut off: the context is full",
+    INTERRUPTED: "stopped",
+    "timeout": "stopped by --timeout",
+    "error": "failed",
+    None: "still being written",
+}
+
+
+def ending(finish: str | None) -> str:
+    """Return why a message is not whole, in words; "" for one that is."""
+    return _ENDINGS.get(finish, finish or "")
+
+
+def spoken(role: str, text: str) -> str:
+    """Return a message as it is shown: many tokenizers write a space before the first word of an answer."""
+    return text.removeprefix(" ") if role == ASSISTANT else text
 
 
 @dataclass(frozen=True, slots=True)

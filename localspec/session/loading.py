@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,12 @@ from localspec.settings.sizes import size
 
 STATUS = Path("/proc/self/status")
 
+Tell = Callable[[events.Event], None]
+
+
+def untold(_event: events.Event) -> None:
+    """Tell nobody."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Models:
@@ -48,9 +55,12 @@ class _Models:
         self.target.close()
 
 
-def load(settings: LoadSettings, cancel: Cancel, clock: Clock = time.perf_counter) -> events.EventsThen[LoadedPair]:
+def load(
+    settings: LoadSettings, cancel: Cancel, clock: Clock = time.perf_counter, tell: Tell = untold
+) -> events.EventsThen[LoadedPair]:
     """Check the files, load the pair, report that, and return it. `cancel` is read between passes and inside prefill.
 
+    `tell` takes the events that happen in the middle of a long call of the pair: how far a prompt is read.
     Nothing stays loaded where this raises or is dropped before its end.
     """
     began = clock()
@@ -65,6 +75,7 @@ def load(settings: LoadSettings, cancel: Cancel, clock: Clock = time.perf_counte
     if draft is None:
         warnings += early_exit.find(target)
     models = yield from _load_models(settings, target, draft, cancel)
+    models.target.backend.reading.tell = lambda n: tell(events.Reading(n))
     try:
         pair = yield from _prepared(settings, models, early_exit, cancel, clock)
         for warning in (*warnings, *models.warnings, *_short_draft(models), *_not_locked(settings, target.info)):

@@ -9,6 +9,7 @@ from typing import Any
 from localspec.errors import UsageError
 from localspec.settings.declaration import Declaration, declared
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from localspec.speculation import axis_names
 
 _PARTS: dict[str, type[Any]] = {"speculation": Speculation, "sampling": Sampling, "": Request}  # by field of a request
 _FOUND = [(part, each) for part, holder in _PARTS.items() for each in declared(holder) if each.in_chat]
@@ -31,6 +32,16 @@ def shown(request: Request, name: str) -> str:
     """Return the value of a setting as it may be typed."""
     part, setting = _find(name)
     return setting.spelled(getattr(getattr(request, part) if part else request, setting.field))
+
+
+def known_values(name: str) -> tuple[str, ...]:
+    """Return the values that a setting is known to take, () where any number or text may be one."""
+    setting = next((each for each in SETTINGS.values() if each.is_called(name)), None)
+    if setting is None:
+        return ()
+    values = axis_names(setting.field) if setting.is_axis else (*setting.choices, *setting.names)
+    known = ("on", "off") if setting.kind == "switch" else values
+    return tuple(dict.fromkeys((*known, *((setting.nothing,) if setting.is_optional else ()))))
 
 
 def check(request: Request, settings: LoadSettings) -> None:

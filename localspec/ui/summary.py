@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from localspec.ui.stats import Baseline, Stats
 
 ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
@@ -184,3 +187,29 @@ def _draft_rows(stats: Stats) -> list[tuple[str, str]]:
 def percent(share: float | None) -> str:
     """Return a share in whole percent."""
     return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def kept_line(kept: Mapping[str, Any]) -> str:
+    """Return the line below an answer of an earlier run, made of what was kept of it: the object of --json.
+
+    Another version may have written that: what it lacks is left out.
+    """
+    timings, spec = kept.get("timings") or {}, kept.get("spec") or {}
+    n, drafted, speedup = timings.get("predicted_n"), timings.get("draft_n"), spec.get("speedup")
+    if not n:
+        return ""
+    parts = [f"{n} tok"]
+    if timings.get("predicted_per_second") is not None:
+        parts.append(f"{timings['predicted_per_second']:.1f} tok/s")
+    if drafted:
+        if speedup is not None:
+            low, high = spec.get("speedup_ci95") or (speedup, speedup)
+            parts.append(f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}")
+        accepted = timings.get("draft_n_accepted") or 0
+        parts.append(f"accepted {accepted}/{drafted} drafted ({percent(accepted / drafted)})")
+        parts.append(f"{spec.get('tokens_per_pass') or 0:.1f} tok/pass")
+    elif drafted == 0:
+        parts.append(PLAIN)
+    if timings.get("ttft_ms") is not None:
+        parts.append(f"ttft {timings['ttft_ms'] / 1e3:.2f} s")
+    return " · ".join(parts)

@@ -47,7 +47,10 @@ REPORT = "--log-file FILE, and report what the file says"
 # How many lines of its log an error brings along.
 LOG_LINES = 20
 _EXIT_REASONS = {
-    "SIGKILL": ("was killed (SIGKILL), often because memory ran out", "a smaller --ctx, which takes less memory"),
+    "SIGKILL": (
+        "was killed (SIGKILL), often because memory ran out",
+        "if memory ran out: --draft none, a smaller --ctx or a smaller model",
+    ),
     "SIGSEGV": ("crashed (SIGSEGV)", REPORT),
     "SIGBUS": ("crashed (SIGBUS): the model file may have changed or its disk failed", REPORT),
     "SIGABRT": ("aborted (SIGABRT)", REPORT),

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 from localspec.backends.binding import Binding
 from localspec.engine.events import Event, EventsThen, Failed, Finished, Inspected, Loaded, to_wire
 from localspec.errors import InternalError, LocalspecError, NotFoundError, ResourceError
-from localspec.settings.request import LoadSettings, load_settings_from_wire, request_from_wire
+from localspec.settings.request import load_settings_from_wire, request_from_wire
 
 if TYPE_CHECKING:
-    from localspec.engine.protocols import Cancel
     from localspec.session.loaded_pair import LoadedPair
 
+SELDOM = 0.2  # seconds between two reports of how far a prompt is
 GRACE = 1.0  # seconds between the parent's end and ours
 # What a pass is told with, while the next one waits: events are trees, in which nobody need look for circles.
 ENCODE = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
@@ -54,6 +54,7 @@ class Server:
         self._cancel = cancel
         self._pair: LoadedPair | None = None
         self._binding = Binding()
+        self._told_at = 0.0
 
     def serve(self, command: dict[str, Any]) -> None:
         """Run one command to its end and write its events; the last is Loaded, Finished, Inspected or Failed."""
@@ -99,7 +100,7 @@ class Server:
         settings = load_settings_from_wire(command["settings"])
         with self._binding.loading(settings.threads):
             load = _load_function()
-        self._pair = yield from load(settings, self._cancel)
+        self._pair = yield from load(settings, self._cancel, tell=self._tell)
         self._binding.hold(self._pair.threads)
 
     def _generate(self, command: dict[str, Any]) -> Iterator[Event]:
@@ -117,6 +118,14 @@ class Server:
         from localspec.control.timing import SurveyRequest
 
         yield from pair.survey(SurveyRequest.from_wire(command["survey"]))
+
+    def _tell(self, event: Event) -> None:
+        """Write an event from within a call that lasts, but no oftener than is looked at."""
+        now = time.monotonic()
+        if now - self._told_at >= SELDOM:
+            self._told_at = now
+            with contextlib.suppress(BrokenPipeError):  # the next event finds that too, and not within llama.cpp
+                self.write(self._cancel.current, event)
 
     def _loaded(self) -> LoadedPair:
         """Return the pair; raise InternalError before one is loaded."""
@@ -185,7 +194,7 @@ def _watch(control: int, cancel: CancelFlag) -> None:
     os._exit(0)
 
 
-def _load_function() -> Callable[[LoadSettings, Cancel], EventsThen[LoadedPair]]:
+def _load_function() -> Callable[..., EventsThen[LoadedPair]]:
     """Import `load`, and with it llama.cpp. Raises NotFoundError where that is not installed or cannot be loaded."""
     try:
         from localspec.session.loading import load

@@ -28,7 +28,8 @@ def move(state: ChatState, store: Store, name: str, number: int) -> None:
     if name == "ask":
         state.say(f"q{number}")
     elif name in ("answer", "silence") and path and path[-1].role == USER:
-        writer = AnswerWriter(state, path[-1])
+        writer = AnswerWriter(state)
+        writer.begin(path[-1])
         text = f"a{number}" if name == "answer" else ""
         list(writer.recorded(iter([Finished("stop", text, 0.0, 0.0, 0)])))
         writer.finish("stop", {})

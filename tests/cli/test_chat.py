@@ -332,7 +332,7 @@ def test_control_c_at_the_prompt() -> None:
     assert "again or Ctrl-D" in terminal.text
     time.sleep(0.3)
     terminal.type("\x03")
-    assert terminal.wait() == 130
+    assert terminal.wait() == 0
     terminal.assert_clean()
 
 

@@ -183,7 +183,7 @@ def test_exports(store: Store, logs: Logs, home: Path) -> None:
     logs("export", kept, "-o", str(target))
     text = target.read_text()
     assert text.startswith("# Numbers\n\n*big+small · ")
-    assert text.endswith("## You\n\none\n\n## Assistant\n\n# 1\n\n```\ncode\n```\n\n*(interrupted)*\n")
+    assert text.endswith("## You\n\none\n\n## Assistant\n\n# 1\n\n```\ncode\n```\n\n*(stopped)*\n")
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with pytest.raises(UsageError, match="exists"):
         logs("export", kept, "-o", str(target), "--format", "json")

@@ -43,14 +43,15 @@ def test_an_answer_that_broke_off_is_kept_with_the_reason(talk: Talk) -> None:
     assert [message.finish for message in talk.kept] == ["sent", "error"]
     talk.worker.fails[0] = WorkerDiedError("the engine was killed (SIGKILL)")
     talk.say("two")
-    assert talk.said == ["one", "Once upon a time there", "two"], "an answer without a word is none"
+    assert talk.said == ["one", "Once upon a time there", "two", ""], "an answer without a word is kept with its reason"
+    assert [message.finish for message in talk.kept][-1] == "error"
 
 
-def test_an_empty_answer_is_said_and_is_none(talk: Talk) -> None:
+def test_an_empty_answer_is_said_and_kept_and_not_sent(talk: Talk) -> None:
     talk.worker.passes = [""]
     talk.say("one")
     assert "the answer is empty; /regen" in talk.errors
-    assert talk.said == ["one"]
+    assert talk.said == ["one", ""]
 
 
 def test_editing_begins_a_branch(talk: Talk) -> None:

@@ -35,10 +35,10 @@ def test_a_second_turn_evaluates_only_what_is_new_in_both_models(session: Loaded
     with Store.open(None) as store:
         state = ChatState.opened(store, LoadSettings(str(pair.TARGET), str(pair.DRAFT)), REQUEST)
         for turn, words in enumerate((LONG, "Then she rose and", "At last the king came and")):
-            writer = AnswerWriter(state, state.say(words))
-            assert writer.asked is not None
+            writer, asked = AnswerWriter(state), state.say(words)
+            writer.begin(asked)
             before = [backend.evaluated for backend in backends]
-            request = replace(state.request_for(writer.asked), shorten=False)
+            request = replace(state.request_for(asked), shorten=False)
             told = list(writer.recorded(session.answer(request)))
             target, draft = (backend.evaluated - n for backend, n in zip(backends, before, strict=True))
             prefilled = next(event for event in told if isinstance(event, events.Prefilled))

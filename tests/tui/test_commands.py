@@ -70,7 +70,7 @@ async def test_copying_says_what_was_done(monkeypatch: pytest.MonkeyPatch) -> No
         await settled(pilot)
         whole = "".join(passes)
         assert copied == [whole, "y\n", whole, "x = 1\n", "y\n", "x = 1\n"]
-        assert any("if your terminal allows it" in str(each.message) for each in app._notifications)
+        assert "if your terminal allows it" in app.notice
 
 
 async def test_edit_title_and_fork() -> None:
@@ -92,7 +92,7 @@ async def test_a_full_context_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_REASON", "context")
     async with opened() as (pilot, app):
         await ask(pilot, "go")
-        assert "The context is full: the answer ends here" in notes(app)
+        assert "the context is full: 1024 tokens with the prompt; --ctx 2048 for more, or /new" in notes(app)
 
 
 async def test_every_command_of_the_help_exists_and_every_key_is_in_it() -> None:
@@ -105,14 +105,19 @@ async def test_every_command_of_the_help_exists_and_every_key_is_in_it() -> None
         for cls in (LocalspecApp, ChatScreen, Composer, Spoken):
             for declared in cls.__dict__["BINDINGS"]:
                 assert isinstance(declared, Binding)
-                assert declared.description in text
+                assert (declared.tooltip or declared.description) in text
 
 
 async def test_the_palette_offers_what_has_a_key_and_what_has_none() -> None:
     async with opened() as (_pilot, app):
-        titles = [command.title for command in app.get_system_commands(app.screen)]
+        commands = list(app.get_system_commands(app.screen))
+        titles = [command.title for command in commands]
         assert {"Colours", "Export the conversation", "Light or dark", "Conversations"} <= set(titles)
         assert len(titles) == len(set(titles))
+        told = {command.title: command.help for command in commands}
+        assert told["Again"] == "answer the last message again; the old answer stays · F5"
+        assert told["Conversations"] == "F8"
+        assert all(words for title, words in told.items() if len(title.split()) == 1), "one word explains nothing"
 
 
 async def test_light_and_dark() -> None:

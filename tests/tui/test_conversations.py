@@ -154,13 +154,24 @@ async def test_delete_and_undo(store: Store) -> None:
         assert len(store.conversations()) == 2
 
 
-async def test_the_open_conversation_is_not_deleted(store: Store) -> None:
+async def test_a_new_conversation_begins_where_the_open_one_is_deleted(store: Store) -> None:
+    """As with /delete, and u brings it back onto the screen."""
     async with opened(store=store) as (pilot, app):
         await ask(pilot, "go")
         await open_list(pilot, app)
         await pilot.press("d")
-        await settled(pilot)
-        assert len(store.conversations()) == 3
+        await until(pilot, lambda: app.chat_state.messages.key is None and len(titles(app)) == 2)
+        assert shown(app) == []
+        await pilot.press("u")
+        await until(pilot, lambda: len(titles(app)) == 3)
+        assert shown(app)[0] == "go"
+
+
+async def test_what_goes_wrong_in_the_list_is_said(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("u")  # nothing was deleted
+        await until(pilot, lambda: "no conversation was deleted" in app.notice)
 
 
 async def test_a_fork_leaves_the_old_one_as_it_was(store: Store) -> None:
@@ -212,7 +223,7 @@ async def test_an_export_that_cannot_be_written_replaces_nothing(name: str, tmp_
     (tmp_path / "there.md").write_text("mine")
     async with opened() as (pilot, app):
         await export(pilot, app, tmp_path / name)
-        await until(pilot, lambda: bool(app._notifications))
+        await until(pilot, lambda: bool(app.notice))
         assert (tmp_path / "there.md").read_text() == "mine"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["there.md"]
 
@@ -398,7 +409,7 @@ async def test_a_search_for_a_whole_page_is_refused_in_words(store: Store) -> No
         await pilot.press("f8")
         await until(pilot, lambda: isinstance(app.screen, Conversations))
         app.screen.query_one("#search", Input).value = " ".join(chr(0x4E00 + n) for n in range(1200))
-        await until(pilot, lambda: any("too much to search for" in each.message for each in app._notifications))
+        await until(pilot, lambda: "too much to search for" in app.notice)
 
 
 def test_what_is_handed_over_is_written_before_the_end() -> None:

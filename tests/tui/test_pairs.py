@@ -12,13 +12,17 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from localspec.cli.settings_table import described
-from localspec.errors import WorkerDiedError
+from localspec.errors import ResourceError, WorkerDiedError
 from localspec.models.hub.cache import Cache
 from localspec.models.names import parse
+from localspec.models.recent import remember_pair
+from localspec.models.store import parse_pair
 from localspec.models.user_catalog import add
+from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.pair_fits import Fit, Memory, fit
 from localspec.tui.screens.pairs import PairsScreen
+from localspec.tui.widgets.card import ErrorCard
 from localspec.worker.client import Worker
 from tests.cli.harness import PAIR as STORYTELLER
 from tests.cli.harness import needs_pair
@@ -236,11 +240,11 @@ async def test_a_hub_that_fails_is_told_in_the_drawer_and_in_the_chat(hub: Serve
         await pilot.press(*"tales", "enter")
         await wait_for(pilot, "failed")
         said = drawer(app)
-        await until(pilot, lambda: bool(app._notifications))
-        told = [str(each.message) for each in app._notifications]
+        await until(pilot, lambda: bool(app.notice))
+        told = app.notice
     assert "tales: the hub has no" in said
     assert "Try:" in said
-    assert told[0].startswith("tales: ")
+    assert told.startswith("tales: ")
 
 
 def test_what_fits() -> None:
@@ -268,7 +272,7 @@ async def test_the_real_engine_changes_its_pair(hub: Server) -> None:
             await wait_for(pilot, "done")
             await pilot.press("enter")
             await until(pilot, lambda: app.screen is app.chat)
-            await until(pilot, lambda: app.chat_state.loaded is not None or app.engine.error is not None)
+            await until(pilot, lambda: app.chat_state.loaded is not None or bool(app.chat.query(ErrorCard)))
             app.chat.composer.fill("Once upon a time")
             await pilot.press("enter")
             await until(pilot, lambda: app.chat_state.answering is None and not app.engine.worker_thread.is_busy)
@@ -291,7 +295,122 @@ async def test_an_engine_that_dies_while_it_loads_leaves_the_chat_open() -> None
     async with opened(app) as pilot:
         await picker(pilot)
         await pilot.press(*"storyteller", "enter")
-        await until(pilot, lambda: app.screen is app.chat and app.engine.error is not None)
+        await until(pilot, lambda: app.screen is app.chat and bool(app.chat.query(ErrorCard)))
         await pilot.pause(0.2)
         picture = shown(app)
     assert "the engine was killed (SIGKILL)" in picture
+
+
+@pytest.fixture
+def models(home: Path) -> Path:
+    """A folder with a model, the beginning of one, and something else under the name of one."""
+    folder = home / "files" / "models"
+    folder.mkdir(parents=True)
+    whole_file = (STORYTELLER / "target-q8_0.gguf").read_bytes()
+    (folder / "good.gguf").write_bytes(whole_file)
+    (folder / "cut.gguf").write_bytes(whole_file[: len(whole_file) // 2])
+    (folder / "text.gguf").write_text("not a model", "utf-8")
+    return folder
+
+
+@needs_pair
+async def test_broken_files_carry_no_tick(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = app_with(ScriptedEngine())
+    async with opened(app) as pilot:
+        screen = PairsScreen(app, lambda: MEMORY, models)
+        await app.push_screen(screen)
+        await until(pilot, lambda: len(screen._broken) == 2)
+        await pilot.pause(0.1)
+        lines = {
+            name: line for line in shown(app).split("\n") for name in ("good", "cut", "text") if f"{name}.gg" in line
+        }
+        await pilot.press(*"text.gguf")
+        await until(pilot, lambda: "it is a text file" in drawer(app))
+    assert "✓" in lines["good"]
+    assert "here" in lines["good"]
+    for name in ("cut", "text"):
+        assert "✓" not in lines[name]
+        assert "✗" in lines[name]
+        assert "bad" in lines[name]
+
+
+@needs_pair
+@pytest.mark.parametrize("name", ["text.gguf", "cut.gguf", "good.gguf+text.gguf"])
+async def test_a_pick_that_cannot_load_keeps_the_pair_and_is_told_in_the_picker(models: Path, name: str) -> None:
+    engine = ScriptedEngine()
+    app = app_with(engine)
+    pair = "+".join(str(models / each) for each in name.split("+"))
+    async with opened(app) as pilot:
+        screen = await picker(pilot)
+        screen.query_one(Input).value = pair
+        await pilot.press("enter")
+        await until(pilot, lambda: screen._error is not None)
+        assert app.screen is screen
+        assert app.chat_state.loaded is not None
+        assert app.chat_state.settings.name == "storyteller"
+        assert len(engine.loads) == 1
+
+
+@needs_pair
+async def test_after_a_load_that_fails_the_pair_before_loads_again(models: Path) -> None:
+    """A whole file may still be too large for the memory. The card stays; the next pair that loads takes it away."""
+
+    class Picky(ScriptedEngine):
+        def load(self, settings: Any) -> Iterator[Any]:
+            if settings.target.endswith("good.gguf") and len(self.loads) == 1:
+                self.loads.append(settings)
+                raise ResourceError("not enough memory for good.gguf", hint="a smaller one")
+            yield from super().load(settings)
+
+    engine = Picky()
+    app = app_with(engine)
+    async with opened(app) as pilot:
+        for expected in ("storyteller", "good.gguf"):
+            screen = await picker(pilot)
+            screen.query_one(Input).value = str(models / "good.gguf")
+            await pilot.press("enter")
+            await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
+            await until(pilot, lambda: not app.engine.worker_thread.is_busy)
+            await until(pilot, lambda: app.chat_state.settings.name == expected)  # noqa: B023
+            await pilot.pause(0.2)
+            has_card = expected == "storyteller"
+            assert bool(app.chat.query(ErrorCard)) == has_card
+            assert ("not enough memory for good.gguf" in shown(app)) == has_card
+    assert [Path(each.target).name for each in engine.loads] == [
+        "target-q8_0.gguf", "good.gguf", "target-q8_0.gguf", "good.gguf",
+    ]  # fmt: skip
+
+
+@needs_pair
+async def test_recent_pairs_are_on_top_and_found_from_any_folder(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember_pair(LoadSettings(str(models / "gone.gguf"), name="gone.gguf"))
+    remember_pair(LoadSettings(str(models / "good.gguf"), name="good.gguf"))
+    bundled = parse_pair("storyteller")
+    remember_pair(LoadSettings(str(bundled.target), str(bundled.draft), name="storyteller"))
+    engine = ScriptedEngine()
+    app = app_with(engine)
+    async with opened(app) as pilot:
+        screen = await picker(pilot)
+        assert names(screen)[:3] == ["storyteller", "good.gguf", "tales"]
+        assert names(screen).count("storyteller") == 1
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: app.screen is app.chat and len(engine.loads) == 2)
+    assert engine.loads[1].target == str(models / "good.gguf")
+
+
+@needs_pair
+async def test_a_path_is_completed_and_its_models_are_offered(models: Path) -> None:
+    app = app_with(ScriptedEngine())
+    async with opened(app) as pilot:
+        screen = await picker(pilot)
+        line = screen.query_one(Input)
+        line.value = str(models.parent / "mo")
+        await pilot.press("tab")
+        assert line.value == f"{models}/"
+        await until(pilot, lambda: {"good.gguf", "cut.gguf"} <= set(names(screen)))
+        line.value = f"{models}/go"
+        await pilot.press("tab")
+        assert line.value == f"{models}/good.gguf"
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.chat)
+        assert app.chat_state.settings.target == str(models / "good.gguf")

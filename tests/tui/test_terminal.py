@@ -233,3 +233,41 @@ def test_nothing_of_a_hostile_answer_is_obeyed_by_the_terminal(tmp_path: Path) -
     for sequence in (b"\x1b]52", b"\x1b]8;", b"\x1b]0;evil", b"\xc2\x9b", b"\x1bc", b"\xe2\x80\xae", b"\x1b[6n"):
         assert sequence not in output, sequence
     assert "␛]52;c;RVZJTA==".encode() in output
+
+
+def test_control_z_gives_the_terminal_to_the_shell_and_fg_brings_the_chat_back_whole(tmp_path: Path) -> None:
+    home = {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_NO_HISTORY": "1", "PS1": "$ "}
+    bash = ["bash", "--norc", "--noprofile", "-i"]
+    terminal = Terminal([], program=bash, env=home, columns=120, rows=40)
+    terminal.type(f"{sys.executable} -m tests.cli.fakes chat\r")
+    terminal.wait_for(lambda: has(terminal, "Ask something") and has(terminal, "ctx 0/"))
+    terminal.type("half")
+    terminal.wait_for(lambda: has(terminal, "› half"))
+    terminal.type("\x1a")
+    terminal.wait_for(lambda: has(terminal, "Stopped"))
+    for sequence in ENDED:
+        assert sequence in terminal.output
+    terminal.type("echo $((40 + 2))\r")
+    terminal.wait_for(lambda: any(line.strip() == "42" for line in terminal.screen.display))
+    terminal.type("fg\r")
+    terminal.wait_for(lambda: has(terminal, "› half"))
+    terminal.type(" more")
+    terminal.wait_for(lambda: has(terminal, "› half more"))
+    terminal.type("\x03")
+    terminal.wait_for(lambda: has(terminal, "Cleared"))
+    terminal.type("\x03")
+    terminal.wait_for(lambda: has(terminal, "Ctrl+C again to quit"))
+    terminal.type("\x03")
+    terminal.wait_for(lambda: terminal.output.count(ENDED[0]) == 2)
+    terminal.type("echo code $?\r")
+    terminal.wait_for(lambda: has(terminal, "code 0"))
+    terminal.type("exit\r")
+    terminal.wait()
+
+
+def test_control_z_stays_where_no_shell_could_bring_the_chat_back(tmp_path: Path) -> None:
+    terminal = chat(tmp_path)
+    terminal.type("\x1a")
+    terminal.wait_for(lambda: has(terminal, "There is no shell to go back to"))
+    terminal.type("\x11")
+    assert terminal.wait() == 0

@@ -12,12 +12,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER
-from localspec.errors import LocalspecError
-from localspec.sanitize import sanitize
+from localspec.errors import LocalspecError, WorkerDiedError
+from localspec.sanitize import one_line, sanitize
 from localspec.tui import stats_panel as figures
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import Host
@@ -27,7 +27,9 @@ from localspec.tui.turns import Turns
 from localspec.tui.widgets.bars import Top, TopBar, resident
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.message import Answered, Asked, Spoken
+from localspec.tui.widgets.notice import Notice
 from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -50,10 +52,10 @@ class ChatScreen(Screen[None]):
     """Home. `turns` does what is asked of the conversation, `news` brings what has come from the engine."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop", "stop", show=True),
-        Binding("f2", "figures", "figures", show=True),
-        Binding("f3", "origins", "colours", show=True),
-        Binding("f5", "regenerate", "again", show=True),
+        Binding("escape", "stop", "stop", show=True, tooltip="stop the answer, or go back to writing"),
+        Binding("f2", "figures", "figures", show=True, tooltip="show the figures beside, below, or not at all"),
+        Binding("f3", "origins", "colours", show=True, tooltip="show where each token comes from"),
+        Binding("f5", "regenerate", "again", show=True, tooltip="answer the last message again; the old answer stays"),
         Binding("f6", "speculation", "speculation on or off", show=False),
         Binding("f7", "copy", "copy the last answer", show=False),
         Binding("ctrl+t", "thinking", "show or hide reasoning", show=False),
@@ -84,11 +86,12 @@ class ChatScreen(Screen[None]):
             yield Static(id="figures", markup=False)
         yield Static(id="strip", markup=False)
         yield Static(id="attached", markup=False)
+        yield Notice()
         with Horizontal(id="ask"):
             yield Static("›", id="prompt", markup=False)
             yield Composer(id="composer")
             yield Static(id="cell", markup=False)
-        yield Footer(compact=True)
+        yield Keys()
         yield Static("terminal too small: Ctrl+Q quits", id="small", markup=False)
 
     async def on_mount(self) -> None:
@@ -123,7 +126,6 @@ class ChatScreen(Screen[None]):
     async def renew(self) -> None:
         """Show the whole path anew: after a branch was switched, a conversation opened or begun."""
         path = self._engine.state.messages.path()
-        self._news.doing = ""
         with self.app.batch_update():
             await self.transcript.remove_children()
             await self.transcript.mount_all([self._widget(entry) for entry in path] or [Welcome()])
@@ -148,16 +150,25 @@ class ChatScreen(Screen[None]):
         """Add a line of the chat's own."""
         await self.transcript.mount(Note(text))
 
-    async def fail(self, error: LocalspecError) -> None:
-        """Add a card that tells of an error."""
-        await self.transcript.mount(ErrorCard(error))
+    async def fail(self, error: LocalspecError, *, is_load: bool = False) -> None:
+        """Add a card that tells of an error; that of a load, or of an engine's end, stands until a pair is loaded."""
+        await self.transcript.mount(ErrorCard(error, is_of_engine=is_load or isinstance(error, WorkerDiedError)))
+
+    async def drop_cards(self) -> None:
+        """Take away the cards that tell why the engine ended or did not load."""
+        cards = [each for each in self.transcript.query(ErrorCard) if each.is_of_engine]
+        await self.transcript.remove_children(cards)
 
     def show_attached(self) -> None:
-        """Tell above the input what goes with the next message."""
-        names = ", ".join(sanitize(each.name) for each in self._engine.state.attached)
+        """Tell above the input what goes with the next message: attachments, and the system message."""
+        state = self._engine.state
+        names = ", ".join(sanitize(each.name) for each in state.attached)
+        parts = [f"+ {names}"] if names else []
+        if state.messages.system:
+            parts.append(f"system (^S): {one_line(state.messages.system)}")
         line = self.query_one("#attached", Static)
-        line.display = bool(names)
-        line.update(Content(f"+ {names}"))
+        line.display = bool(parts)
+        line.update(Content(" · ".join(parts)))
 
     def _widget(self, entry: Node) -> Spoken:
         state = self._engine.state
@@ -204,7 +215,7 @@ class ChatScreen(Screen[None]):
         if cell.display:
             cell.update(figures.cell(trace))
         stopping = "stopping… Esc again ends the engine" if thread.is_deaf else "stopping…"
-        doing = stopping if thread.is_stopping else self._news.doing
+        doing = stopping if thread.is_stopping else self._news.doing.words
         used = trace.stats.context_n if trace is not None else 0
         memory, name = resident(thread.worker.pid), state.settings.name or state.settings.target
         saved = "autosaved" if state.writer.is_saved else "not saved"
@@ -220,10 +231,22 @@ class ChatScreen(Screen[None]):
         """Give an edit up of which nothing is left."""
         self.turns.emptied()
 
+    @on(Composer.Completed)
+    def tell_choices(self, completed: Composer.Completed) -> None:
+        """Tell how a command may go on: with the words that differ."""
+        words = [choice.rpartition(" ")[2] for choice in completed.choices]
+        self._host.say("  ".join(words))
+
     @on(Spoken.Wanted)
     async def act(self, wanted: Spoken.Wanted) -> None:
         """Do what a key on a message asks for."""
         await self.turns.act(wanted.what, wanted.entry)
+
+    @on(Spoken.Typed)
+    def write(self, typed: Spoken.Typed) -> None:
+        """Go to the composer, and write what was typed."""
+        self.composer.focus()
+        self.composer.insert(typed.character)
 
     @on(Transcript.Follow)
     def chip(self, follow: Transcript.Follow) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -15,14 +14,23 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Input, Static
 
-from localspec.conversations.records import ASSISTANT, Conversation
+from localspec.chat.command import Chat
+from localspec.chat.conversation_commands import (
+    delete_conversation,
+    fork_conversation,
+    rename_conversation,
+    undelete_conversation,
+)
+from localspec.conversations.records import ASSISTANT, Conversation, spoken
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.tui.host import Host
 from localspec.tui.widgets.composer import Line
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notice import Notice
 
 Result = TypeVar("Result")
 MOST = 500  # conversations that are listed
@@ -51,9 +59,10 @@ class Conversations(Screen[str | None]):
         Binding("u", "undo", "undo", show=True),
     ]
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, chat: Chat) -> None:
         super().__init__()
         self._host = host
+        self._chat = chat
         self._rows: list[Row] = []
 
     def compose(self) -> ComposeResult:
@@ -64,7 +73,8 @@ class Conversations(Screen[str | None]):
             yield DataTable(cursor_type="row", show_header=False)
             with VerticalScroll(id="preview", can_focus=False):
                 yield Static(markup=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     async def on_mount(self) -> None:
         """List them, the last used first."""
@@ -73,12 +83,23 @@ class Conversations(Screen[str | None]):
         self.query_one(DataTable).focus()
 
     async def _ask(self, question: Callable[[Store], Result]) -> Result | None:
-        """Ask the store; what goes wrong is said and is then no answer."""
+        """Ask the store; None where that goes wrong, which is said."""
+        found: list[Result] = []
+
+        async def ask() -> None:
+            found.append(await self._chat.wait(self._chat.state.writer.ask(question)))
+
+        await self._do(ask())
+        return found[0] if found else None
+
+    async def _do(self, change: Awaitable[object]) -> bool:
+        """Change something as the commands do; return whether it went well, and say if not."""
         try:
-            return await asyncio.wrap_future(self._host.engine.state.writer.ask(question))
+            await change
         except LocalspecError as error:
             self._host.say(f"{error.message}{error.advice}", is_wrong=True)
-            return None
+            return False
+        return True
 
     async def _list(self, query: str = "") -> None:
         if query.strip():
@@ -94,9 +115,22 @@ class Conversations(Screen[str | None]):
             kept_one = row.conversation
             title = sanitize(row.excerpt or kept_one.title or "untitled")
             table.add_row(
-                Text(_when(kept_one.updated), style="dim"), Text(_line(title, 60)), Text(f"{kept_one.n_messages}")
+                Text(_when(kept_one.updated), style="dim"),
+                Text(_line(title, self._title_width)),
+                Text(f"{kept_one.n_messages}"),
             )
         await self._preview()
+
+    @property
+    def _title_width(self) -> int:
+        """Cells of a title: beside the preview, where that has room, with the date and the number of messages."""
+        is_alone = self.has_class("-tiny") or self.has_class("-narrow")
+        return max(8, self.size.width // (1 if is_alone else 2) - 24)
+
+    async def on_resize(self) -> None:
+        """Cut the titles to the new width."""
+        if self.query_one(DataTable).columns:  # else it was not filled yet
+            await self._list(self.query_one("#search", Input).value)
 
     @property
     def _current(self) -> Conversation | None:
@@ -113,7 +147,7 @@ class Conversations(Screen[str | None]):
         parts = [(f"{sanitize(current.title)}\n", "bold"), (f"{sanitize(current.pair)} · {current.id}\n", "$muted")]
         for message in path[-PREVIEWED:]:
             who = ("Assistant", "bold $origin-draft") if message.role == ASSISTANT else ("You", "bold $primary")
-            text = sanitize(message.text)
+            text = sanitize(spoken(message.role, message.text))
             parts += [("\n", ""), who, (f"\n{text[:LONG]}{'…' if len(text) > LONG else ''}\n", "")]
         preview.update(Content.assemble(*parts))
 
@@ -140,29 +174,19 @@ class Conversations(Screen[str | None]):
     async def action_fork(self) -> None:
         """Go on with a copy."""
         current = self._current
-        if current is None or current.leaf is None:
-            return
-        leaf = current.leaf
-        made = await self._ask(lambda store: store.fork(leaf))
-        if made is not None:
-            self.dismiss(made.id)
+        if current is not None and await self._do(fork_conversation(self._chat, current)):
+            self.dismiss(None)
 
     async def action_delete(self) -> None:
         """Delete the one under the cursor; u brings it back."""
         current = self._current
-        if current is None:
-            return
-        if current.id == self._host.engine.state.messages.key:
-            self._host.say("this conversation is open; begin a new one with Ctrl+N first", is_wrong=True)
-            return
-        await self._ask(lambda store: store.delete(current.id))
-        await self._list(self.query_one("#search", Input).value)
-        self._host.say("Deleted · u restores it")
+        if current is not None and await self._do(delete_conversation(self._chat, current)):
+            await self._list(self.query_one("#search", Input).value)
+            self._host.say("Deleted · u restores it")
 
     async def action_undo(self) -> None:
         """Bring the one that was deleted last back."""
-        found = await self._ask(lambda store: store.undelete())
-        if found is not None:
+        if await self._do(undelete_conversation(self._chat)):
             await self._list(self.query_one("#search", Input).value)
 
     async def action_rename(self) -> None:
@@ -175,7 +199,7 @@ class Conversations(Screen[str | None]):
 
         async def take(title: str | None) -> None:
             if title and title.strip():
-                await self._ask(lambda store: store.rename(current.id, title.strip()))
+                await self._do(rename_conversation(self._chat, current.id, title.strip()))
                 await self._list(self.query_one("#search", Input).value)
 
         self.app.push_screen(Ask("Title", current.title), take)

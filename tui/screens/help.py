@@ -11,11 +11,13 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
 from localspec.tui.provenance import LEGEND
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notice import Notice
 from localspec.ui.glossary import FIGURES, TERMS
 
 FIGURES_TITLE = "The figures (localspec explain TERM says more)"
@@ -53,7 +55,8 @@ class Help(Screen[None]):
                 _table("Commands, typed as a message", help_rows()),
             ):
                 yield Static(content, markup=False, classes="help")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Let the keys scroll."""
@@ -74,7 +77,8 @@ class LogScreen(Screen[None]):
         yield Static(Content.styled(" The engine's log", "bold"), classes="title", markup=False)
         with VerticalScroll():
             yield Static(Content(sanitize(self._log) or "the log is empty"), markup=False, classes="help")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Begin at the end, which is what one looks for."""
@@ -89,14 +93,18 @@ def _bindings(cls: type[DOMNode]) -> list[Binding]:
     for declared in cls.__dict__.get("BINDINGS", ()):
         binding = declared if isinstance(declared, Binding) else Binding(*declared)
         if binding.description:
-            keys = [each.key for each in Binding.make_bindings([binding])]
-            shown = Binding(keys[0], binding.action, binding.description, key_display=_shown(binding, keys))
+            told = binding.tooltip or binding.description
+            key = binding.key.partition(",")[0]
+            shown = Binding(key, binding.action, told, key_display="  ".join(key_names(binding)))
             found[binding.action, binding.description] = shown
     return list(found.values())
 
 
-def _shown(binding: Binding, keys: Sequence[str]) -> str:
-    return binding.key_display or "  ".join(map(_short, keys))
+def key_names(binding: Binding) -> list[str]:
+    """Return the keys of a binding as people write them, the most usual first."""
+    if binding.key_display:
+        return [binding.key_display]
+    return [_short(each.key) for each in Binding.make_bindings([binding])]
 
 
 _NAMES = {

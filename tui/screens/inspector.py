@@ -9,11 +9,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Static
 
 from localspec.engine.events import Committed
 from localspec.sanitize import sanitize
 from localspec.tui.trace import Trace
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notice import Notice
 
 MOST = 5000  # passes that are listed
 COLUMNS = ("pass", "at", "drafter", "k", "kept", "text", "refused", "draft", "verify", "host ms", "why")
@@ -34,7 +36,8 @@ class Inspector(Screen[None]):
         head = f"Passes {stats.passes}  ·  {stats.emitted} tokens  ·  accepted {stats.accepted}/{stats.drafted} drafted"
         yield Static(Content.styled(f" {head}", "bold"), classes="title", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Fill the table; cells are never markup."""

@@ -12,21 +12,25 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Input, Static
 from textual.worker import get_current_worker
 
 from localspec.errors import LocalspecError, NotFoundError
-from localspec.models.available import AvailablePair, find, offers
+from localspec.models.available import AvailablePair, files_of, find, offers, recent_offers
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
 from localspec.models.store import NotCachedError, PairRef
 from localspec.sanitize import sanitize
+from localspec.settings.request import typed_path
 from localspec.tui.download_panel import drawn
 from localspec.tui.downloads import Download
 from localspec.tui.host import Host
 from localspec.tui.pair_fits import Memory, this_machine
-from localspec.tui.pair_rows import cells, columns_of, compared, described
-from localspec.tui.widgets.composer import Line
+from localspec.tui.pair_rows import cells, columns_of, compared, described, require
+from localspec.tui.widgets.composer import Line, beginning
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notice import Notice
+from localspec.ui.paths import is_path, path_completions
 
 RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
@@ -39,6 +43,7 @@ class PairsScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
         Binding("enter", "use", "use, download", priority=True),
+        Binding("tab", "complete", "complete a path", show=False, priority=True),
         Binding("ctrl+x", "cancel", "cancel download", priority=True),
         Binding("up", "move(-1)", "up", show=False),
         Binding("down", "move(1)", "down", show=False),
@@ -54,6 +59,7 @@ class PairsScreen(Screen[None]):
         self._memory = Memory()
         self._offers: list[AvailablePair] = []
         self._seen: list[AvailablePair] = []
+        self._broken: dict[str, str] = {}  # what is wrong with an offer's files, by its reference
         self._verdict = ""
         self._error: LocalspecError | None = None
 
@@ -64,7 +70,8 @@ class PairsScreen(Screen[None]):
         yield DataTable[Content](id="offers", cursor_type="row", zebra_stripes=False, cell_padding=1)
         yield Static(id="about", markup=False)
         yield Static(id="drawer", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     def on_mount(self) -> None:
         """List what there is; what fits follows when the machine has answered."""
@@ -93,19 +100,33 @@ class PairsScreen(Screen[None]):
     def read(self) -> None:
         """Look again at what there is."""
         try:
-            self._offers = offers(load_catalog(), self._folder)
+            listed = offers(load_catalog(), self._folder)
         except LocalspecError as error:  # a mistake in the user's catalogue
-            self._offers, self._error = [], error
+            listed, self._error = [], error
+        recent = recent_offers()
+        known = {offer.ref for offer in recent}
+        self._offers = [*recent, *(offer for offer in listed if offer.ref not in known)]
         self._fill()
+        self.check(self._offers)
 
     @work(thread=True)
     def survey(self) -> None:
         """Ask what memory there is."""
         self._give(self._took_memory, self._survey())
 
+    @work(thread=True, exclusive=True, group="check")
+    def check(self, found: list[AvailablePair]) -> None:
+        """Read the headers of the models that are here: a file that is damaged is no offer."""
+        for offer in found:
+            if offer.where == "here" and offer.ref not in self._broken and not get_current_worker().is_cancelled:
+                try:
+                    require(find(offer))
+                except LocalspecError as error:
+                    self._give(self._took_broken, offer.ref, error.message)
+
     @on(Input.Changed)
     def filter(self) -> None:
-        """Show what has all of the words."""
+        """Show what has all of the words, or the models of the folder that is written."""
         self._error = None
         self._fill()
 
@@ -130,6 +151,14 @@ class PairsScreen(Screen[None]):
             words = error.message
         self._give(self._took_verdict, offer, words)
 
+    def action_complete(self) -> None:
+        """Complete the path that is written: to a folder, or a model."""
+        line = self.query_one("#filter", Input)
+        found = path_completions(line.value, (".gguf",))
+        if is_path(line.value) and found:
+            line.value = beginning(found)
+            line.cursor_position = len(line.value)
+
     def action_move(self, rows: int) -> None:
         """Move the cursor from the filter."""
         last = max(0, len(self._seen) - 1)
@@ -151,6 +180,7 @@ class PairsScreen(Screen[None]):
         """Find a pair's files."""
         try:
             found = find(wanted)
+            require(found)
         except NotCachedError as missing:
             self._give(self._ask, wanted if isinstance(wanted, str) else wanted.ref, missing)
         except LocalspecError as error:
@@ -213,6 +243,10 @@ class PairsScreen(Screen[None]):
         self._memory = memory
         self._fill()
 
+    def _took_broken(self, ref: str, problem: str) -> None:
+        self._broken[ref] = problem
+        self._fill()
+
     def _took_verdict(self, offer: AvailablePair, words: str) -> None:
         if self.chosen == offer:
             self._verdict = words
@@ -220,21 +254,32 @@ class PairsScreen(Screen[None]):
 
     def _fill(self) -> None:
         """Fill the table with what has the words, the cursor where it was."""
-        words = self.query_one("#filter", Input).value.casefold().split()
+        written = self.query_one("#filter", Input).value
         was = self.chosen
-        found = [offer for offer in self._offers if offer.has(words)]
-        self._seen = sorted(found, key=lambda offer: not all(word in offer.name.casefold() for word in words))
+        self._seen = self._matching(written)
         table = self.table
         table.clear(columns=True)
         columns = columns_of(self.size.width)
         for name, width in columns.items():
             table.add_column(name, width=width)
         for offer in self._seen:
-            row = cells(offer, self._memory)
+            row = cells(offer, self._memory, is_broken=offer.ref in self._broken)
             table.add_row(*(row[name] for name in columns))
         if was in self._seen:
             table.move_cursor(row=self._seen.index(was))
         self._about()
+
+    def _matching(self, written: str) -> list[AvailablePair]:
+        """Return the offers that have all the words, those that have them in their names first."""
+        words = written.casefold().split()
+        found = [offer for offer in self._offers if offer.has(words)]
+        found.sort(key=lambda offer: not all(word in offer.name.casefold() for word in words))
+        if is_path(written):
+            folder, slash, name = written.rpartition("/")
+            here = files_of(typed_path(folder + slash))
+            known = {offer.file for offer in found}
+            found += [each for each in here if each.name.startswith(name) and each.file not in known]
+        return found
 
     def _about(self) -> None:
         about = self.query_one("#about", Static)
@@ -244,7 +289,7 @@ class PairsScreen(Screen[None]):
         elif self.chosen is None:
             about.update(Content("No match. Enter opens it as a path or hub name."))
         else:
-            about.update(described(self.chosen, self._memory, self._verdict))
+            about.update(described(self.chosen, self._memory, self._verdict, self._broken.get(self.chosen.ref, "")))
 
     def _draw_download(self) -> None:
         drawer, download = self.query_one("#drawer", Static), self._host.download

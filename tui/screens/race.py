@@ -11,20 +11,23 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
+from localspec.bench.race import TOKENS
 from localspec.chat.message_tree import MessageTree
+from localspec.conversations.records import ASSISTANT, spoken
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.request import Message, Request
 from localspec.tui.host import Host
 from localspec.tui.race import Running
 from localspec.tui.widgets.card import card
 from localspec.tui.widgets.composer import Line
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notice import Notice
 from localspec.tui.worker_thread import Ended
 from localspec.ui.summary import percent
 from localspec.worker.client import Worker
 
-N = 128  # tokens, where the settings name no number
 MANY = 6  # rounds: the fewest that give an interval
 RATE = 10  # times a second that the lanes are drawn
 BAR = 16  # cells
@@ -80,7 +83,8 @@ class RaceScreen(Screen[None]):
             yield Lane(id="plain")
             yield Lane(id="other")
         yield Static(id="verdict", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Begin at once where the chat has a question."""
@@ -126,7 +130,7 @@ class RaceScreen(Screen[None]):
             text = self._question if is_asked else written.strip()
             messages = MessageTree(self._engine.state.messages.system).messages_with(text)
         request = self._engine.state.request
-        return replace(request, messages=messages, max_tokens=request.max_tokens or N, details=False, shorten=True)
+        return replace(request, messages=messages, max_tokens=request.max_tokens or TOKENS, details=False, shorten=True)
 
     def _tick(self) -> None:
         """Draw what has changed."""
@@ -177,7 +181,7 @@ def head(running: Running | None, side: bool) -> Content:
     speed = lane.answer.stats.tok_per_s
     rate = "" if speed is None else f" {speed:.1f} tok/s"
     kind = " (ghost: its text at this moment)" if is_ghost else ""
-    limit = running.request.max_tokens or N
+    limit = running.request.max_tokens or TOKENS
     filled = round(BAR * min(1.0, seen.tokens / limit))
     bar = "━" * filled + "─" * (BAR - filled)
     figures = f" {seen.tokens} tok · {seen.seconds:.2f} s"
@@ -192,10 +196,10 @@ def text(running: Running | None, side: bool) -> Content:
     """Return the text of a side; once both are there, what differs is marked."""
     if running is None or side not in running.lanes:
         return Content("")
-    shown = running.lanes[side].text[: running.seen(side).characters]
+    shown = spoken(ASSISTANT, running.lanes[side].text[: running.seen(side).characters])
     if not (running.is_over and len(running.lanes) == 2):
         return Content(sanitize(shown))
-    other = running.lanes[not side].text
+    other = spoken(ASSISTANT, running.lanes[not side].text)
     same = next((i for i, (a, b) in enumerate(zip(shown, other, strict=False)) if a != b), min(len(shown), len(other)))
     return Content.assemble(sanitize(shown[:same]), (sanitize(shown[same:]), "$accent underline"))
 

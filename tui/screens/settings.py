@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.events import DescendantFocus
 from textual.screen import Screen
 from textual.suggester import SuggestFromList
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
@@ -21,6 +21,8 @@ from localspec.tui.form import THEME, Form
 from localspec.tui.host import Host
 from localspec.tui.themes import DARK, LIGHT
 from localspec.tui.widgets.composer import Line
+from localspec.tui.widgets.keys import Keys
+from localspec.tui.widgets.notice import Notice
 
 THEMES = {"dark": DARK, "light": LIGHT}
 
@@ -81,7 +83,8 @@ class SettingsScreen(Screen[None]):
                 for name in names:
                     yield Field(name, self.form.text(name), self.form.settings[name].choices)
         yield Static(id="about", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Notice()
+        yield Keys()
 
     def on_mount(self) -> None:
         """Show where every value comes from."""

@@ -44,10 +44,13 @@ class TopBar(Static):
         """Return the row: what matters least is left out where there is no room."""
         if self._top is None:
             return Content("")
-        left, right = _left(self._top, self.size.width), _right(self._top)
-        gap = self.size.width - left.cell_length - right.cell_length
+        width = self.size.width
+        left, right = _left(self._top, width), _right(self._top)
+        gap = width - left.cell_length - right.cell_length
         if gap < 1:
-            return left.truncate(self.size.width)
+            state = Content.styled(f" {self._top.state} ", "$accent") if self._top.state else Content("")
+            left = left.truncate(max(0, width - state.cell_length), ellipsis=True)
+            return Content.assemble(left, " " * (width - left.cell_length - state.cell_length), state)
         return Content.assemble(left, " " * gap, right)
 
 

@@ -52,9 +52,10 @@ class ErrorCard(Vertical):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "app.restart", "restart the engine")]
 
-    def __init__(self, error: LocalspecError) -> None:
+    def __init__(self, error: LocalspecError, *, is_of_engine: bool = False) -> None:
         super().__init__(classes="error-card")
         self.error = error
+        self.is_of_engine = is_of_engine  # it says why there is none
 
     def compose(self) -> ComposeResult:
         """Show the error, and the button where it is of use."""

@@ -1,6 +1,8 @@
 """Where a person writes: messages, and lines of forms.
 
-Enter sends a message; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter.
+Enter sends a message; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter. Enter that comes amid
+text faster than hands type is a newline too, unless it ends a slash command: so a paste is one message also where the
+terminal does not say that it is one, and what is typed ahead is sent line by line.
 
 What is pasted never sends anything, and a large paste becomes a chip in the text: a text area of 200 KB takes most of
 a second for every key. So does what a small one has of characters that show nothing. A chip is sent as what it stands
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import ClassVar
 
 from textual import events
@@ -21,12 +24,15 @@ from textual.widgets import Input, TextArea
 from textual.widgets.input import Selection
 from textual.widgets.text_area import Edit, EditResult
 
+from localspec.chat.commands import TABLE
 from localspec.sanitize import sanitize
 
 LONG = 2048  # characters of a paste that become a chip
 MANY = 12  # lines of it
 HISTORY = 500
 NEWLINES = ("shift+enter", "ctrl+j", "alt+enter")
+HANDS = 0.02  # seconds between two keys: hands take longer, and a terminal that hands over a paste does not
+HELD = 0.05  # seconds that Enter waits for what follows, where the key before it came faster than hands type
 
 
 class Line(Input):
@@ -57,7 +63,8 @@ class Composer(TextArea):
         Binding(",".join(NEWLINES), "newline", "newline", key_display="⇧⏎ ^J", show=True),
         Binding("up", "up", "earlier message", show=False),
         Binding("down", "down", "later message", show=False),
-        Binding("tab", "screen.message(0)", "to the messages", show=False),
+        Binding("tab", "tab", "complete a command; else to the messages", show=False),
+        Binding("ctrl+underscore", "undo", "undo", show=False),
         # What a text area would keep to itself.
         Binding("pageup", "screen.page(-1)", show=False),
         Binding("pagedown", "screen.page(1)", show=False),
@@ -73,6 +80,12 @@ class Composer(TextArea):
 
         text: str
 
+    @dataclass
+    class Completed(Message):
+        """A command may go on in several ways."""
+
+        choices: list[str]
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
             id=id, compact=True, highlight_cursor_line=False, placeholder="Ask something; /help lists the commands"
@@ -83,6 +96,8 @@ class Composer(TextArea):
         self._pasted: dict[str, str] = {}  # chip to text
         self.is_resting = False
         self._blinked = True  # before it rested
+        self._pressed_at = 0.0  # when the last key came
+        self._held_at: float | None = None  # when Enter came that is neither sent nor a newline yet
 
     def remember(self, sent: list[str]) -> None:
         """Put what was sent earlier before what was sent here."""
@@ -117,15 +132,28 @@ class Composer(TextArea):
 
     async def _on_key(self, event: events.Key) -> None:
         """Take Enter in its turn: a binding with priority would overtake the characters typed before it."""
+        before, self._pressed_at = self._pressed_at, event.time
+        if self._held_at is not None:
+            is_text = event.is_printable or event.key in ("enter", "tab")
+            self._release(is_newline=is_text and event.time - self._held_at <= HELD)
+        is_fast = event.time - before <= HANDS and not self._is_command
         if event.key == "tab":
             event.stop()
             event.prevent_default()
-            await self.run_action("screen.message(0)")
+            if is_fast:
+                self.insert("\t")
+            else:
+                await self.action_tab()
             return
         if event.key == "ctrl+d" and not self.text:  # at the end of nothing it means to leave
             event.stop()
             event.prevent_default()
             await self.run_action("app.quit_if_empty")
+            return
+        if event.key == "enter" and is_fast:
+            event.stop()
+            event.prevent_default()
+            self._hold(event.time)
             return
         act = {"enter": self.action_send, **dict.fromkeys(NEWLINES, self.action_newline)}.get(event.key)
         if act is None:
@@ -134,6 +162,39 @@ class Composer(TextArea):
         event.stop()
         event.prevent_default()
         act()
+
+    @property
+    def _is_command(self) -> bool:
+        return TABLE.begins_command(self.text.partition("\n")[0])
+
+    def _hold(self, at: float) -> None:
+        """Let Enter wait for the next key, if there is one: what was read before it comes first."""
+        self._held_at = at
+
+        def settle() -> None:
+            if self._held_at == at:
+                self._release(is_newline=False)
+
+        # Keys that were read already are on their way through the app and then through this widget.
+        self.set_timer(HELD, lambda: self.app.call_later(lambda: self.call_later(settle)))
+
+    def _release(self, *, is_newline: bool) -> None:
+        self._held_at = None
+        if is_newline:
+            self.action_newline()
+        else:
+            self.action_send()
+
+    async def action_tab(self) -> None:
+        """Complete the command that is being written; without one go to the messages."""
+        choices = TABLE.completions(self.text)
+        if not self.text.startswith("/") or "\n" in self.text:
+            await self.run_action("screen.message(0)")
+        elif choices:
+            self.text = beginning(choices)
+            self.move_cursor(self.document.end)
+            if len(choices) > 1:
+                self.post_message(self.Completed([choice.rstrip() for choice in choices]))
 
     def action_send(self) -> None:
         """Send what is written; a backslash at the end goes on in the next line instead."""
@@ -231,6 +292,12 @@ class Composer(TextArea):
             chip = f"[Pasted {what}, {n}]"
         self._pasted[chip] = text
         return chip
+
+
+def beginning(lines: list[str]) -> str:
+    """Return the beginning that all lines share."""
+    shared = takewhile(lambda column: len(set(column)) == 1, zip(*lines, strict=False))
+    return "".join(column[0] for column in shared)
 
 
 def _is_large(text: str) -> bool:

@@ -10,21 +10,22 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.events import Key
 from textual.message import Message
 from textual.widgets import Static
 
+from localspec.chat.message_commands import code_blocks
 from localspec.chat.message_tree import Node
-from localspec.conversations.records import INTERRUPTED, USER
+from localspec.conversations.records import USER, ending
 from localspec.sanitize import sanitize
 from localspec.tui.provenance import View, legend, marked
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import Reply
-from localspec.ui.summary import is_slower, stats_line
+from localspec.ui.summary import is_slower, kept_line, stats_line
 
 FOLDED = 16  # lines of a user's message that are shown
 LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes
 RARELY = 20  # pieces of a longer one between two drawings
-_ENDS = {INTERRUPTED: "stopped", "timeout": "stopped", "error": "failed", None: "…"}
 OPEN, CLOSE = "<think>", "</think>"  # around the reasoning
 
 
@@ -80,10 +81,17 @@ class Spoken(Vertical, can_focus=True):
         entry: Node
         what: str
 
+    @dataclass
+    class Typed(Message):
+        """A character was typed that is for the composer."""
+
+        character: str
+
     def __init__(self, entry: Node, branch: tuple[int, int]) -> None:
         super().__init__(classes=entry.role)
         self.entry = entry
         self.branch = branch  # which of how many siblings
+        self.doing = ""  # what an answer waits for
 
     def head(self) -> Content:
         """Return the line above the text."""
@@ -93,9 +101,17 @@ class Spoken(Vertical, can_focus=True):
         n, count = self.branch
         if count > 1:
             parts.append((f"  ‹ {n}/{count} ›", "$accent"))
-        if self.entry.finish in _ENDS:
-            parts.append((f"  {_ENDS[self.entry.finish]}", "$warning" if self.entry.finish is not None else ""))
+        if self.entry.finish is None:
+            parts.append((f"  {self.doing or '…'}", "$muted"))
+        elif ending(self.entry.finish):
+            parts.append((f"  {sanitize(ending(self.entry.finish))}", "$warning"))
         return Content.assemble(*parts)
+
+    def on_key(self, event: Key) -> None:
+        """Hand what is no key of the message on to the composer: somebody writes."""
+        if event.is_printable and event.character and event.key not in self.screen.active_bindings:
+            event.stop()
+            self.post_message(self.Typed(event.character))
 
     def action_want(self, what: str) -> None:
         """Hand a wish on to the screen."""
@@ -158,6 +174,12 @@ class Answered(Spoken):
         await self.show(self.view)
         self._show_note()
 
+    def wait(self, doing: str) -> None:
+        """Tell what the answer waits for; "" for nothing."""
+        if doing != self.doing:
+            self.doing = doing
+            self.query_one(".head", Static).update(self.head())
+
     async def feed(self, text: str) -> None:
         """Append what came, safe to show."""
         if not text:
@@ -200,15 +222,18 @@ class Answered(Spoken):
 
     def action_reveal(self) -> None:
         """Show or hide what was drafted and refused."""
+        if self.view is View.OFF:
+            self.notify("F3 shows where tokens come from; d then adds the refused drafts")
+            return
         self.is_revealed = not self.is_revealed
         self._show_origins()
 
     def action_code(self) -> None:
         """Copy the next block of code, from the first after the last."""
-        blocks = self.entry.text.split("```")[1::2]
+        blocks = code_blocks(self.entry.text)
         if blocks:
             self._block = (self._block + 1) % len(blocks)
-            self.post_message(self.Copied(blocks[self._block].partition("\n")[2], self._block + 1, len(blocks)))
+            self.post_message(self.Copied(blocks[self._block], self._block + 1, len(blocks)))
 
     async def _renew(self) -> None:
         old, self._reply = self._reply, Reply(self._thought.answer)
@@ -234,9 +259,13 @@ class Answered(Spoken):
     def _show_note(self) -> None:
         note = self.query_one(".note", Static)
         stats = None if self.trace is None else self.trace.stats
-        note.display = stats is not None and stats.finished is not None
         if stats is not None and stats.finished is not None:
             note.update(Content.styled(stats_line(stats), "$warning" if is_slower(stats) else "$muted"))
+            note.display = True
+        elif stats is None and self.entry.stats is not None:
+            line = kept_line(self.entry.stats)
+            note.update(Content.styled(sanitize(line), "$muted"))
+            note.display = bool(line)
 
 
 def _folded(thought: Thought, is_unfolded: bool) -> Content:

@@ -1,0 +1,60 @@
+"""A chat that names no pair opens that of the last one, where somebody sits there and the pair is still here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import FAKE, PAIR, Terminal, needs_pair, run
+
+pytestmark = needs_pair
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    shutil.copy(PAIR / "target-q8_0.gguf", tmp_path / "mine.gguf")
+    return {"LOCALSPEC_HOME": str(tmp_path / "home"), "ACCESSIBLE": "1"}
+
+
+def opened(home: dict[str, str], *args: str, says: bool = False, **env: str) -> str:
+    """Open a line chat, let it answer if asked, leave it, and return its first line."""
+    terminal = Terminal([*args], program=FAKE, env={**home, **env})
+    terminal.wait_for(lambda: terminal.lines[-1:] == ["You:"])
+    if says:
+        terminal.type("hi\r")
+        terminal.wait_for(lambda: "king" in terminal.text and terminal.lines[-1:] == ["You:"])
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+    return terminal.text.partition("You:")[0]
+
+
+def test_the_last_pair_opens_again_and_what_is_named_goes_before_it(tmp_path: Path, home: dict[str, str]) -> None:
+    mine = str(tmp_path / "mine.gguf")
+    assert "storyteller" in opened(home)
+    assert "mine.gguf" in opened(home, "chat", "-m", f"{mine}+none")
+    assert "storyteller" in opened(home), "a pair that was never loaded is none that was used"
+    assert "mine.gguf" in opened(home, "chat", "-m", f"{mine}+none", says=True)
+    assert "mine.gguf" in opened(home)
+    assert "mine.gguf" in opened(home, "chat")
+    assert "storyteller" in opened(home, "chat", "-m", "storyteller")
+    assert "storyteller" in opened(home, LOCALSPEC_MODEL="storyteller"), "a pair that is set for good"
+    assert b"storyteller" in run("chat", stdin=b"/model\n", env=home).stdout, "a script must not depend on it"
+
+
+def test_a_pair_that_has_gone_is_told(tmp_path: Path, home: dict[str, str]) -> None:
+    opened(home, "chat", "-m", f"{tmp_path / 'mine.gguf'}+none", says=True)
+    (tmp_path / "mine.gguf").unlink()
+    text = opened(home)
+    assert "the last pair, mine.gguf+none, cannot be opened" in text
+    assert "storyteller" in text
+
+
+def test_with_no_save_nothing_is_remembered(tmp_path: Path, home: dict[str, str]) -> None:
+    opened(home, "chat", "--no-save", "-m", f"{tmp_path / 'mine.gguf'}+none", says=True)
+    assert not (tmp_path / "home" / "state" / "recent.json").exists()
+    opened(home, "chat", "-m", f"{tmp_path / 'mine.gguf'}+none", says=True)
+    (entry,) = json.loads((tmp_path / "home" / "state" / "recent.json").read_text("utf-8"))
+    assert entry["target"] == str(tmp_path / "mine.gguf")

@@ -1,0 +1,161 @@
+"""What a reader sees: figures of earlier answers, how answers ended, the system message, lines of a fair length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from textual.widgets import DataTable, Static
+
+from localspec.chat.state import ChatState
+from localspec.conversations.store import Store
+from localspec.engine.events import Event, Finished, Loading, Reading
+from localspec.settings.request import Request
+from localspec.tui.app import LocalspecApp
+from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.screens.conversations import Conversations
+from localspec.tui.worker_thread import WorkerThread
+from localspec.ui.summary import kept_line
+from tests.tui.chats import shown
+from tests.tui.scripted import SETTINGS, ScriptedWorker, answers, ask, opened, plain, say, settled, until
+
+
+@dataclass
+class Reader(ScriptedWorker):
+    """Reads half of a prompt of 16 tokens, and then waits."""
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        for index, event in enumerate(super().generate(request)):
+            if index == 1:
+                yield Reading(8)
+                self.is_held.set()
+                self.go.wait()
+            yield event
+
+
+@dataclass
+class Cut(ScriptedWorker):
+    """Ends every answer with -n."""
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        for event in super().generate(request):
+            yield replace(event, reason="length") if isinstance(event, Finished) else event
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+async def test_how_far_a_prompt_is_read_is_shown(size: tuple[int, int]) -> None:
+    worker = Reader()
+    async with opened(worker, size=size) as (pilot, app):
+        await say(pilot, "go")
+        await until(pilot, lambda: shown(app).count("reading 8 of 16 tokens") == 2)
+        top = shown(app).split("\n")[0]
+        assert "reading 8 of 16 tokens" in top
+        worker.go.set()
+        await until(pilot, lambda: app.chat_state.answering is None and not app.engine.worker_thread.is_busy)
+        assert "reading" not in shown(app)
+
+
+async def test_an_answer_that_waits_for_its_pair_says_how_far_that_is() -> None:
+    class Slow(ScriptedWorker):
+        def load(self, settings: object) -> Iterator[Event]:
+            for event in super().load(SETTINGS):
+                yield Loading("target", 0.25) if isinstance(event, Loading) else event
+                if len(self.loads) == 2 and not self.is_held.is_set():
+                    self.is_held.set()
+                    self.go.wait()
+
+    worker = Slow()
+    async with opened(worker) as (pilot, app):
+        app.engine.switch_pair(replace(app.chat_state.settings, name="another"))
+        await say(pilot, "go")
+        await until(pilot, lambda: bool(answers(app)) and "loading the target 25%" in plain(answers(app)[0], "head"))
+        worker.go.set()
+        await until(pilot, lambda: app.chat_state.answering is None and not app.engine.worker_thread.is_busy)
+
+
+async def test_an_answer_that_was_cut_says_so_also_when_it_is_opened_again() -> None:
+    store = Store.open(None)
+    async with opened(Cut(), store=store) as (pilot, app):
+        answer = await ask(pilot, "go")
+        assert "cut off by -n" in plain(answer, "head")
+        key = app.chat_state.messages.key or ""
+        await say(pilot, "/new")
+        await app.chat.turns.open(key)
+        assert "cut off by -n" in plain(answers(app)[0], "head")
+
+
+async def test_a_chat_that_is_opened_again_keeps_the_figures_of_its_answers() -> None:
+    store = Store.open(None)
+    async with opened(store=store) as (pilot, app):
+        before = plain(await ask(pilot, "go"), "note")
+        key = app.chat_state.messages.key or ""
+        conversation = app.chat_state.writer.ask(lambda each: each.get(key)).result()
+        state = ChatState.opened(store, SETTINGS, Request(), found=conversation)
+    app = LocalspecApp(ChatEngine(state, WorkerThread(ScriptedWorker())))
+    async with opened(app=app) as (pilot, app):
+        note = answers(app)[0].query_one(".note", Static)
+        assert note.display
+        after = str(note.render())
+    for part in ("9 tok", "3.64× plain, 3.64 to 3.64", "drafted", "tok/pass", "ttft"):
+        assert part in before
+        assert part in after
+
+
+def test_figures_of_other_versions_are_shown_as_far_as_they_go() -> None:
+    assert kept_line({}) == ""
+    assert kept_line({"timings": None, "spec": None}) == ""
+    assert kept_line({"timings": {"predicted_n": 3}}) == "3 tok"
+    timings = {"predicted_n": 30, "predicted_per_second": 10.0, "draft_n": 20, "draft_n_accepted": 15, "ttft_ms": 500.0}
+    assert (
+        kept_line({"timings": timings})
+        == "30 tok · 10.0 tok/s · accepted 15/20 drafted (75 %) · 0.0 tok/pass · ttft 0.50 s"
+    )
+    assert kept_line({"timings": {**timings, "draft_n": 0}}) == "30 tok · 10.0 tok/s · plain decoding · ttft 0.50 s"
+
+
+async def test_a_system_message_is_seen_while_it_goes_along() -> None:
+    async with opened() as (pilot, app):
+        assert "system" not in shown(app)
+        await say(pilot, "/system You are a pirate.")
+        await settled(pilot)
+        assert "system (^S): You are a pirate." in shown(app)
+        await say(pilot, "/system none")
+        await settled(pilot)
+        assert "system (^S)" not in shown(app)
+
+
+async def test_prose_is_no_wider_than_one_reads() -> None:
+    worker = ScriptedWorker(passes=["word " * 200])
+    async with opened(worker, size=(200, 60)) as (pilot, app):
+        answer = await ask(pilot, "go " * 200)
+        lines = [line for line in shown(app).split("\n") if "word word" in line or "go go" in line]
+        assert len(lines) > 10
+        assert all(len(line.split("│")[0].rstrip()) <= 106 for line in lines)
+        assert answer.size.width <= 104
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+async def test_lists_have_no_bar_below_them(size: tuple[int, int]) -> None:
+    store = Store.open(None)
+    kept = store.create("storyteller", title="A title of many words " * 10)
+    asked = store.add_message(kept.id, None, "user", "Tell me " * 20)
+    store.finish(store.add_message(kept.id, asked.id, "assistant").id, "stop")
+    async with opened(store=store, size=size) as (pilot, app):
+        await pilot.press("f8")
+        await until(pilot, lambda: isinstance(app.screen, Conversations) and bool(app.screen.query(DataTable)))
+        await until(pilot, lambda: app.screen.query_one(DataTable).row_count > 0)
+        await settled(pilot)
+        table = app.screen.query_one(DataTable)
+        assert not table.show_horizontal_scrollbar
+        assert table.virtual_size.width <= table.size.width + table.scrollbar_size_vertical
+
+
+async def test_the_refused_drafts_need_the_colours_and_say_so() -> None:
+    async with opened() as (pilot, app):
+        answer = await ask(pilot, "go")
+        answer.focus()
+        await pilot.press("d")
+        await settled(pilot)
+        assert "F3 shows where tokens come from" in app.notice
+        assert not answer.is_revealed
