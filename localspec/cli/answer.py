@@ -9,11 +9,13 @@ from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.output import Sink
 from localspec.cli.signals import Stop, deferred
-from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Started, Warned
+from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Reading, Started, Warned
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.stats import Stats
 from localspec.ui.summary import is_slower, live_line, plans, stats_line, verdict
 from localspec.worker.client import Worker
+
+GLOSSARY = "words: localspec explain"
 
 
 def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, console: Console, stop: Stop) -> None:
@@ -62,10 +64,17 @@ def _status(event: Event, stats: Stats) -> str:
         case Loaded():
             return "starting"
         case Started():
-            return f"reading the prompt, {event.prompt_n} tokens"
+            return f"reading the prompt, {_count(event.prompt_n)} tokens"
+        case Reading():
+            return f"reading the prompt, {_count(event.done)} of {_count(event.prompt_n)} tokens"
         case Committed():
             return live_line(stats)
     return ""
+
+
+def _count(n: int) -> str:
+    """Return a number with blanks between its thousands."""
+    return f"{n:,}".replace(",", " ")
 
 
 def warn_if_full(stats: Stats, console: Console) -> None:
@@ -77,8 +86,8 @@ def warn_if_full(stats: Stats, console: Console) -> None:
 
 def tell(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
     """Write the stats line and below it what the plans promised, if that is asked, and what the controller found."""
-    console.say(stats_line(stats), "yellow" if is_slower(stats) else "dim")
+    console.note(f"{stats_line(stats)} · {GLOSSARY}", "yellow" if is_slower(stats) else "dim")
     has_verdict = stats.finished is not None and stats.finished.verdict  # else the line above says all of it
     for line in (plans(stats) if with_plans else "", verdict(stats) if has_verdict else ""):
         if line:
-            console.say(line, "dim")
+            console.note(line, "dim")

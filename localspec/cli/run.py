@@ -42,6 +42,7 @@ from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Finished, Started, Warned
 from localspec.errors import UsageError
+from localspec.models.store import introduction
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import Inputs, prompt_of, read_parts
 from localspec.ui.result import result
@@ -107,6 +108,8 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
         if has_stats:
             tell(stats, console, with_plans=options.stats is True)
+            for sentence in introduction(job.settings, job.request.speculation):
+                console.note(sentence, "dim")
         return stop.exit_code
 
 
