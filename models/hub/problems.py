@@ -13,6 +13,7 @@ from typing import Any
 from localspec.errors import LocalspecError, NetworkError, NotFoundError, UsageError
 from localspec.sanitize import shown
 
+OFFLINE = "offline"  # the reason in an error's detail
 _TOKEN = re.compile(r"hf_[A-Za-z0-9]+")
 _PASSWORD = re.compile(r"(?<=//)[^/@\s]+(?=@)")
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
@@ -143,7 +144,7 @@ def offline(endpoint: str) -> NetworkError:
     return NetworkError(
         f"offline: the hub cannot be reached at {_PASSWORD.sub('…', endpoint)}",
         hint="check the connection, or HF_ENDPOINT; --offline uses what is on this machine",
-        detail={"reason": "offline"},
+        detail={"reason": OFFLINE},
     )
 
 
