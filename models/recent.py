@@ -1,0 +1,76 @@
+"""The pairs that a chat has loaded, the last one first: one small file in the state folder.
+
+A bare `localspec` opens the first of them, and the pair picker lists them on top. The file is a convenience: one that
+is damaged or cannot be written costs the list and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from localspec.models.store import reference
+from localspec.settings.request import LoadSettings, state_folder
+
+MOST = 9  # pairs: a list that is seen at a glance
+
+
+@dataclass(frozen=True, slots=True)
+class RecentPair:
+    """A pair that was loaded. `pair` is a value of -m that finds it from any folder, `name` is for people.
+
+    `target` and `draft` are absolute paths of its files as they were then, `used` is seconds since the epoch.
+    """
+
+    pair: str
+    name: str
+    target: str
+    draft: str | None
+    used: float
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its files are still there."""
+        return all(os.path.isfile(path) for path in (self.target, self.draft) if path is not None)
+
+
+def recent_pairs() -> list[RecentPair]:
+    """Return the pairs that were loaded last, the latest first; [] where none is known.
+
+    Their files may be gone by now: see `RecentPair.is_here`.
+    """
+    try:
+        read = json.loads(_path().read_text("utf-8"))
+        found = [RecentPair(**each) for each in read]
+    except (OSError, ValueError, TypeError):
+        return []
+    return [each for each in found if _is_sound(each)][:MOST]
+
+
+def remember_pair(settings: LoadSettings, clock: Callable[[], float] = time.time) -> None:
+    """Put a pair that has loaded on top of the list."""
+    new = RecentPair(reference(settings), settings.name, settings.target, settings.draft, clock())
+    files = new.target, new.draft
+    kept = [each for each in recent_pairs() if (each.target, each.draft) != files]
+    path = _path()
+    beside = path.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside.write_text(json.dumps([asdict(each) for each in (new, *kept)][:MOST], indent=1) + "\n", "utf-8")
+        beside.chmod(0o600)
+        beside.replace(path)
+
+
+def _path() -> Path:
+    return state_folder("recent.json")
+
+
+def _is_sound(each: RecentPair) -> bool:
+    """Whether the fields have their types: a person or another version may have written the file."""
+    texts = [each.pair, each.name, each.target, each.draft or ""]
+    return all(isinstance(text, str) for text in texts) and isinstance(each.used, int | float)
