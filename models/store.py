@@ -229,6 +229,8 @@ def _unknown(name: str, names: list[str]) -> NotFoundError:
         return NotFoundError(
             f"there is no pair called '{shown(name)}'", hint=f"./{shown(name)} for the file of that name"
         )
+    if os.path.isdir(name):
+        return NotFoundError(f"'{shown(name)}' is a directory", hint=f"./{shown(name)}/FILE.gguf for a model in it")
     close = difflib.get_close_matches(name, [*BUNDLED, *names], n=1)
     hint = f"Did you mean '{close[0]}'?" if close else f"{FORMS}; known names: localspec pairs list"
     return NotFoundError(f"there is no pair called '{shown(name)}'", hint=hint)
