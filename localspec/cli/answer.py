@@ -84,9 +84,15 @@ def warn_if_full(stats: Stats, console: Console) -> None:
         console.warn(f"the context is full: {n} tokens with the prompt; --ctx {2 * n} for more")
 
 
+def ended_by_itself(stats: Stats) -> bool:
+    """Whether nobody stopped the answer."""
+    return stats.finished is not None and stats.finished.reason not in ("interrupted", "timeout")
+
+
 def tell(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
     """Write the stats line and below it what the plans promised, if that is asked, and what the controller found."""
-    console.note(f"{stats_line(stats)} · {GLOSSARY}", "yellow" if is_slower(stats) else "dim")
+    words = f" · {GLOSSARY}" if stats.drafted and ended_by_itself(stats) else ""
+    console.note(f"{stats_line(stats)}{words}", "yellow" if is_slower(stats) else "dim")
     has_verdict = stats.finished is not None and stats.finished.verdict  # else the line above says all of it
     for line in (plans(stats) if with_plans else "", verdict(stats) if has_verdict else ""):
         if line:

@@ -12,7 +12,7 @@ import click
 
 from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.state import ChatState
-from localspec.cli.answer import follow, generate, load, tell, warn_if_full
+from localspec.cli.answer import ended_by_itself, follow, generate, load, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
 from localspec.cli.live import Live
@@ -108,6 +108,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
         if has_stats:
             tell(stats, console, with_plans=options.stats is True)
+        if has_stats and options.stats is None and ended_by_itself(stats):
             for sentence in introduction(job.settings, job.request.speculation):
                 console.note(sentence, "dim")
         return stop.exit_code

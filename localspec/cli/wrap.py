@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 ROOM = 24  # columns: a word that begins with so many left is written at once, as few words are longer
 FENCES = ("```", "~~~")
+BEGIN = 32  # characters of a line that are kept to find a fence
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 _TOKENS = re.compile(rf"{SGR.pattern}|.", re.DOTALL)
 
@@ -37,6 +38,8 @@ class WordWrap:
 
     def _written(self, text: str, columns: int) -> Iterator[str]:
         for token in _TOKENS.findall(text):
+            if len(self._line) < BEGIN:
+                self._line += token
             if token == "\n":
                 yield from self._word(columns)
                 yield token
@@ -57,8 +60,6 @@ class WordWrap:
 
     def _placed(self, char: str, columns: int) -> Iterator[str]:
         """Yield a character of the line, or hold it back."""
-        if len(self._line) < 8:
-            self._line += char
         n = cells(char)
         if char in " \t" or n == 2:
             yield from self._word(columns)

@@ -15,6 +15,7 @@ from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.models.names import HubName
 
 EXPERTS, USED = 128, 8  # of a mixture; with another share the same weights would be read
+MOST_ROUTED = 0.98  # of the weights: attention and what chooses the experts are read by every token
 UNTIED = 3.0  # billions of weights: from here on the head is a matrix of its own
 
 
@@ -64,7 +65,7 @@ class Estimate:
         experts = 0
         if model.active:
             routed = (model.params - model.active) / (1.0 - USED / EXPERTS) / model.params
-            experts = int(body * min(routed, 1.0))
+            experts = int(body * min(routed, MOST_ROUTED))
         kv = model.cache_kib * 1024 // (4 * shape.layers) or shape.kv  # keys and values of 2 bytes
         layer = Layer((body - experts) // shape.layers, experts // shape.layers, kv, kv)
         return Anatomy(
