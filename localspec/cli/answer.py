@@ -9,7 +9,7 @@ from localspec.cli.console import Console
 from localspec.cli.live import Live
 from localspec.cli.output import Sink
 from localspec.cli.signals import Stop, deferred
-from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Reading, Started, Warned
+from localspec.engine.events import Committed, Event, Finished, Loaded, Loading, Started, Warned
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.stats import Stats
 from localspec.ui.summary import is_slower, live_line, plans, stats_line, verdict
@@ -64,17 +64,10 @@ def _status(event: Event, stats: Stats) -> str:
         case Loaded():
             return "starting"
         case Started():
-            return f"reading the prompt, {_count(event.prompt_n)} tokens"
-        case Reading():
-            return f"reading the prompt, {_count(event.done)} of {_count(event.prompt_n)} tokens"
+            return f"reading the prompt, {event.prompt_n} tokens"
         case Committed():
             return live_line(stats)
     return ""
-
-
-def _count(n: int) -> str:
-    """Return a number with blanks between its thousands."""
-    return f"{n:,}".replace(",", " ")
 
 
 def warn_if_full(stats: Stats, console: Console) -> None:

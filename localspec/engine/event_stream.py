@@ -12,11 +12,9 @@ import numpy as np
 
 from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Step
-from localspec.engine.events import Committed, Event, EventsThen, Finished, Piece, Prefilled, Reading, StepMs
+from localspec.engine.events import Committed, Event, Finished, Piece, Prefilled, StepMs
 from localspec.engine.loop import Engine
-from localspec.engine.protocols import Cancelled
 
-PIECE = 512  # tokens: the prompt is evaluated in batches of so many in any case
 RESET, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
@@ -29,11 +27,10 @@ def stream_events(
     evaluated = engine.target.evaluated
     told = engine.clock()
     prepare_ms = 1e3 * (told - began)
-    read_s = yield from _read(engine, context)
     for index, step in enumerate(engine.generate(context)):
         if index == 0:
             cached = context.prompt_n - (engine.target.evaluated - evaluated)
-            yield Prefilled(context.prompt_n, cached, 1e3 * (read_s + step.times.verify), prepare_ms)
+            yield Prefilled(context.prompt_n, cached, 1e3 * step.times.verify, prepare_ms)
             first = engine.clock()
         yield _committed(index, step, vocabulary, details=details)
     assert context.finish is not None
@@ -45,25 +42,6 @@ def stream_events(
         ttft_ms=1e3 * ((first or now) - began),
         peak_memory=peak_memory(),
     )
-
-
-def _read(engine: Engine, context: Context) -> EventsThen[float]:
-    """Read a long prompt but for its last piece, telling how far that is; return the seconds that it took.
-
-    A stop ends it early: the engine meets the same stop when it reads the rest.
-    """
-    tokens, n, seconds = context.tokens, context.prompt_n, 0.0
-    done = engine.target.cached(tokens)
-    while n - done > PIECE:
-        done += PIECE
-        began = engine.clock()
-        try:
-            engine.target.prefill(tokens[:done], engine.cancel)
-        except Cancelled:
-            break
-        seconds += engine.clock() - began
-        yield Reading(done, n)
-    return seconds
 
 
 def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool) -> Committed:

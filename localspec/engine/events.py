@@ -68,14 +68,6 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """Progress of reading a long prompt: `done` of its `prompt_n` tokens are in the cache."""
-
-    done: int
-    prompt_n: int
-
-
-@dataclass(frozen=True, slots=True)
 class Prefilled:
     """The prompt is in the cache: `prompt_n` tokens, of which `cache_n` were there already.
 
@@ -186,7 +178,7 @@ class Failed:
         return from_wire(self.error)
 
 
-Event = Loading | Loaded | Started | Reading | Prefilled | Committed | Probed | Warned | Finished | Inspected | Failed
+Event = Loading | Loaded | Started | Prefilled | Committed | Probed | Warned | Finished | Inspected | Failed
 Y = TypeVar("Y")
 T = TypeVar("T")
 EventsThen = Generator[Event, None, T]  # a call that yields events while it works, and then returns its result
@@ -207,7 +199,7 @@ class Returning(Generic[Y, T]):
 
 TYPES: dict[str, type[Any]] = {
     cls.__name__.lower(): cls
-    for cls in (Loading, Loaded, Started, Reading, Prefilled, Committed, Probed, Warned, Finished, Inspected, Failed)
+    for cls in (Loading, Loaded, Started, Prefilled, Committed, Probed, Warned, Finished, Inspected, Failed)
 }
 
 

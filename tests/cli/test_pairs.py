@@ -43,7 +43,7 @@ def test_list_search_and_show(tmp_path: Path) -> None:
     assert [one["name"] for one in listed["pairs"] if one["tested"]] == ["storyteller"]
     head, *lines = call(tmp_path).stdout.decode().split("\n\n")[0].splitlines()
     assert len(lines) == len(names)
-    assert head.split("  ")[-1] == "licence"
+    assert head.split()[-1] == "licence"
     (line,) = (line for line in lines if " qwen3-8b " in line)
     assert line.split() == ["qwen3-8b", "5", "GB", "Q4_K_M", "qwen3-0.6b,", "13", "%", "apache-2.0"]
     assert [line.split()[1] for line in lines if line.startswith("here")] == ["storyteller"]
