@@ -151,7 +151,7 @@ _MODEL: _Keys = {
     ),
     "drafts": ("a list of names", _names),
     "active": ("billions of weights, a number above 0", _number),
-    "cache_kib": ("KiB of a token's cache in f16, a whole number", lambda value: _number(value) and value == int(value)),
+    "cache_kib": ("KiB of a token's cache in f16, a whole number", lambda value: _number(value) and value % 1 == 0),
     "builtin": (f"one of {', '.join(KINDS)}", lambda value: value in KINDS),
 }
 _MODEL_NEEDS = ("family", "repo", "about_gb", "params", "license", "context")

@@ -80,8 +80,9 @@ class Tried:
 class Evidence:
     """Everything that was measured. `tried` by setting: greedy, sampled, raw, draft template (all but one at T=0).
 
-    `refused` says why a setting could not be tried. `is_cut`: the time did not suffice for every answer. `replayed` are rows of the target beyond those that its answers
-    needed. `began_ms` and `ended_ms` are the same pass of one row, first of all and last of all.
+    `refused` says why a setting could not be tried. `is_cut`: the time did not suffice for every answer. `replayed` are
+    rows of the target beyond those that its answers needed. `began_ms` and `ended_ms` are the same pass of one row,
+    first of all and last of all.
     """
 
     first: SurveyReport | None = None

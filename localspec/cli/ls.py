@@ -36,8 +36,8 @@ IDLE = "nothing runs in the background: a model is in memory only while a run or
 def list_models(console: Console, /, as_json: bool) -> int:
     """List the models that are here: in the Hugging Face cache, and the pairs that a chat used lately.
 
-    The cache's models may come from other programs. A model is in memory only while a `run` or a `chat` uses it: nothing
-    runs in the background, so there is nothing to stop.
+    The cache's models may come from other programs. A model is in memory only while a `run` or a `chat` uses it: there
+    is nothing in the background that could be stopped.
     """
     cache, receipts = Cache(), Receipts()
     recent = recent_pairs()

@@ -41,7 +41,7 @@ class Sink(Protocol):
 class TextSink:
     """The text itself, flushed per pass, to an accessible terminal by sentences.
 
-    On a terminal it is made safe, wrapped at words, loses a blank that it begins with, and ends in a fresh line. `label`
+    On a terminal it is made safe, wrapped at words, loses a blank at its beginning, and ends in a fresh line. `label`
     goes before the first text, and is not part of it.
     """
 

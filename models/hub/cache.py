@@ -5,7 +5,8 @@
     models--ORG--REPO/blobs/SHA256               the bytes
 
 Invariant: a blob is written elsewhere and renamed once its hash is right, a link is made after its blob. A link that
-leads out of the cache is no file of it; the folder of a repository may be a link to another disk, though. Where a file system has no links, the blob itself is moved to the link's place.
+leads out of the cache is no file of it; the folder of a repository may be a link to another disk, though. Where a file
+system has no links, the blob itself is moved to the link's place.
 """
 
 from __future__ import annotations
@@ -207,7 +208,12 @@ class Cache:
             status = blob.stat()
         except (OSError, RuntimeError):  # a link that leads nowhere, or in a circle
             return None
-        homes = self.root, os.path.realpath(self.folder(repo))
-        if not stat.S_ISREG(status.st_mode) or not any(map(blob.is_relative_to, homes)):
+        folder = self.folder(repo)
+        home = Path(os.path.realpath(folder))
+        if blob.is_relative_to(home):
+            blob = folder / blob.relative_to(home)  # as receipts and locks know it, also where the folder is a link
+        elif not blob.is_relative_to(self.root):
+            return None
+        if not stat.S_ISREG(status.st_mode):
             return None
         return CachedFile(repo, commit, name, link, blob, status.st_size)

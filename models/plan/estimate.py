@@ -21,7 +21,7 @@ UNTIED = 3.0  # billions of weights: from here on the head is a matrix of its ow
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A known model: billions of weights, layers, width, cache entries of a layer, feed-forward width, heads, tokens."""
+    """A known model: billions of weights, layers, width, keys of a layer's cache, feed-forward width, heads, tokens."""
 
     params: float
     layers: int

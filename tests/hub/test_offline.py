@@ -60,7 +60,7 @@ def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.Monk
     monkeypatch.delenv("HF_HUB_DOWNLOAD_TIMEOUT", raising=False)
     hub, began = Hub("https://hub.example"), time.monotonic()
     for ask in (lambda: hub.listing("a/b", None), lambda: hub.search("b")):
-        with pytest.raises(NetworkError, match="offline: the hub cannot be reached at https://hub.example"):
+        with pytest.raises(NetworkError, match="offline: the hub cannot be reached"):
             ask()
     over.set()
     assert time.monotonic() - began < 30

@@ -148,3 +148,16 @@ def test_header_is_immutable(tmp_path: Path) -> None:
     header: Header = read_header(model().write(tmp_path / "m.gguf"))
     with pytest.raises(TypeError):
         header.metadata["x"] = 1
+
+
+@pytest.mark.parametrize("size", [5, 20, 100, 3_000, 20_000, 60_000, 200_000, 500_000])
+def test_a_real_model_that_was_cut_is_called_cut_off(size: int, tmp_path: Path) -> None:
+    """In its header, its vocabulary, its tensor table or its weights: never malformed, nor somebody's fault."""
+    draft = parse_pair("storyteller").draft
+    assert draft is not None
+    whole = draft.read_bytes()
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(whole[:size])
+    error = assert_fails(path, IntegrityError, "is cut off: ")
+    assert f"{size} found" in error.message
+    assert error.hint == "download the file again"

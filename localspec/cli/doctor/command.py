@@ -48,8 +48,8 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     server does not answer.
 
     With PAIR: passes of both models are timed. Acceptance is measured at temperature 0 and 0.8, with the chat template
-    and without (± is two standard errors). Then auto races plain decoding, without a seed. The verdict comes first, then
-    a line for each possible cause, with its number. The exit code is 0 whatever is found.
+    and without (± is two standard errors). Then auto races plain decoding, without a seed. The verdict comes first,
+    then a line for each possible cause, with its number. The exit code is 0 whatever is found.
     """
     console: Console = ctx.obj
     options = picked(Options, values)
