@@ -26,6 +26,8 @@ class CatalogModel:
     """A model of the hub. `about_gb` maps quantisations, the preferred first, to approximate sizes in 10^9 bytes.
 
     `params` is in billions of weights, `context` in tokens; `drafts` are names of the catalogue, the preferred first.
+    `active`: of a mixture of experts, the billions of weights that a token uses. `cache_kib`: the cache of a token in
+    f16, where it is unlike that of other models of the size.
     """
 
     name: str
@@ -37,6 +39,8 @@ class CatalogModel:
     context: int
     drafts: tuple[str, ...] = ()
     builtin: str = ""
+    active: float = 0.0
+    cache_kib: int = 0
     tested: bool = False
     notes: str = ""
     is_users: bool = False
@@ -146,6 +150,8 @@ _MODEL: _Keys = {
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value > 0,
     ),
     "drafts": ("a list of names", _names),
+    "active": ("billions of weights, a number above 0", _number),
+    "cache_kib": ("KiB of a token's cache in f16, a whole number", lambda value: _number(value) and value % 1 == 0),
     "builtin": (f"one of {', '.join(KINDS)}", lambda value: value in KINDS),
 }
 _MODEL_NEEDS = ("family", "repo", "about_gb", "params", "license", "context")

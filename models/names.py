@@ -25,6 +25,7 @@ MAX_TEXT = 16_384  # characters of a whole reference: more is an accident
 MAX_FILE = 350  # characters of a file's name in a repository
 
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_EXTENSION = re.compile(r".*\.[A-Za-z_]+", re.DOTALL)  # after a name of the catalogue stands a number at most
 _OWNER = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}|refs/pr/[0-9]{1,9}")
 _QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
@@ -192,7 +193,8 @@ def _model(text: str, exists: Exists) -> ModelName:
             return _hub(text, text[len(prefix) :], is_page=not prefix.startswith("hf:"))
     if _looks_like_path(text):
         return PathName(text)
-    if exists(text) and ("/" in text or os.sep in text):
+    is_file_like = "/" in text or os.sep in text or text != lower or _EXTENSION.fullmatch(text)
+    if is_file_like and exists(text):
         return PathName(f"./{text}")
     scheme = _SCHEME.match(text)
     if scheme is not None:

@@ -25,22 +25,36 @@ from localspec.models.names import (
     parse_draft,
 )
 from localspec.sanitize import shown
-from localspec.settings.request import LoadSettings
+from localspec.settings.request import LoadSettings, Speculation
 
 DEFAULT = "storyteller"
 
 
 @dataclass(frozen=True)
 class Bundled:
-    """A pair that comes with the package: file names under models/."""
+    """A pair that comes with the package: file names under models/.
+
+    It is a demonstration: `speculation` drafts visibly where a person chose nothing, though no time is won.
+    """
 
     target: str
     draft: str
+    speculation: Speculation
 
 
 BUNDLED: dict[str, Bundled] = {
-    "storyteller": Bundled("storyteller/target-q8_0.gguf", "storyteller/draft-q8_0.gguf"),
+    "storyteller": Bundled(
+        "storyteller/target-q8_0.gguf",
+        "storyteller/draft-q8_0.gguf",
+        Speculation(method="draft-model", k=3),
+    ),
 }
+INTRODUCTION = (
+    "storyteller writes stories (5 million parameters); it is not an assistant. "
+    "It is a demonstration: so small that drafting wins no time.",
+    "A real pair: localspec pairs list, then localspec pull NAME. "
+    "A draft for a model that you have: localspec pairs suggest FILE.gguf",
+)
 
 
 @dataclass(frozen=True)
@@ -215,9 +229,23 @@ def _unknown(name: str, names: list[str]) -> NotFoundError:
         return NotFoundError(
             f"there is no pair called '{shown(name)}'", hint=f"./{shown(name)} for the file of that name"
         )
+    if os.path.isdir(name):
+        return NotFoundError(f"'{shown(name)}' is a directory", hint=f"./{shown(name)}/FILE.gguf for a model in it")
     close = difflib.get_close_matches(name, [*BUNDLED, *names], n=1)
     hint = f"Did you mean '{close[0]}'?" if close else f"{FORMS}; known names: localspec pairs list"
     return NotFoundError(f"there is no pair called '{shown(name)}'", hint=hint)
+
+
+def usual_speculation(settings: LoadSettings) -> Speculation:
+    """Return what drafts for a pair where a person chose nothing: `auto`, and for a bundled pair its own."""
+    bundled = BUNDLED.get(settings.name) if settings.draft is not None else None
+    return Speculation() if bundled is None else bundled.speculation
+
+
+def introduction(settings: LoadSettings, speculation: Speculation) -> tuple[str, ...]:
+    """Return the sentences that present a bundled pair which demonstrates drafting; () for anything else."""
+    is_shown = settings.name in BUNDLED and speculation == usual_speculation(settings) != Speculation()
+    return INTRODUCTION if is_shown else ()
 
 
 def reference(settings: LoadSettings) -> str:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Committed, Event, Finished, Inspected, Loading
 from localspec.lossless.questions import ForkQuestion, Question
 from localspec.settings.request import Request, Speculation
 from localspec.ui.stats import Stats
-from localspec.worker.client import Worker
 
 PLAIN = Speculation(method="plain")
+
+
+class Asked(Protocol):
+    """The methods of `localspec.worker.client.Worker` that measure a loaded pair."""
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer; ends after Finished."""
+
+    def inspect(self, question: Question) -> Iterator[Event]:
+        """Ask something about the pair; ends after Inspected."""
+
+    def survey(self, asked: SurveyRequest) -> Iterator[Event]:
+        """Time passes; ends after Inspected."""
+
+    def cancel(self) -> None:
+        """Ask the running request to stop."""
 
 
 @dataclass(slots=True)
@@ -61,7 +76,7 @@ class Answer:
         }
 
 
-def ask(worker: Worker, request: Request, on_event: Callable[[Answer], None] = lambda answer: None) -> Answer:
+def ask(worker: Asked, request: Request, on_event: Callable[[Answer], None] = lambda answer: None) -> Answer:
     """Return the answer to `request`, from empty caches."""
     answer = Answer(replace(request, cold=True))
     for event in worker.generate(answer.request):
@@ -70,7 +85,7 @@ def ask(worker: Worker, request: Request, on_event: Callable[[Answer], None] = l
     return answer
 
 
-def inspect(worker: Worker, question: Question) -> dict[str, Any]:
+def inspect(worker: Asked, question: Question) -> dict[str, Any]:
     """Return the worker's answer to a question about the pair."""
     for event in worker.inspect(question):
         if isinstance(event, Inspected):
@@ -90,6 +105,12 @@ class SurveyReport:
         return _pairs(self.content["target"]["ms"])
 
     @property
+    def draft_ms(self) -> float:
+        """Milliseconds of a draft token, 0 without a draft model."""
+        draft = self.content["draft"]
+        return 0.0 if draft is None else dict(_pairs(draft["ms"])).get(1, 0.0)
+
+    @property
     def known_costs(self) -> tuple[tuple[int, float], ...]:
         """The same as the pair's profile has it, from a calibration and from real passes, which take their while."""
         return _pairs(self.content["profile"]["ms"])
@@ -100,7 +121,7 @@ def _pairs(wire: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
 
 
 def survey(
-    worker: Worker, asked: SurveyRequest, on_progress: Callable[[str, float], None] = lambda what, share: None
+    worker: Asked, asked: SurveyRequest, on_progress: Callable[[str, float], None] = lambda what, share: None
 ) -> SurveyReport | None:
     """Return the times of the pair's passes, None if that was interrupted."""
     for event in worker.survey(asked):
@@ -145,7 +166,7 @@ class Same:
         return {"is_equal": self.is_equal, "is_explained": self.is_explained, "fork": fork}
 
 
-def compare_answers(worker: Worker, plain: Answer, other: Answer) -> Same:
+def compare_answers(worker: Asked, plain: Answer, other: Answer) -> Same:
     """Return how the two compare, asking the target about the place where they fork, if they do."""
     if plain.tokens == other.tokens:
         return Same(True, len(plain.tokens))

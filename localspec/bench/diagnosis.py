@@ -6,18 +6,19 @@ Nothing is concluded here; `localspec doctor PAIR` does that. What an interrupti
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from localspec.bench.answers import Answer, SurveyReport, ask, survey
+from localspec.bench.answers import Answer, Asked, SurveyReport, ask, survey
 from localspec.bench.race import Race, race
 from localspec.bench.suites import Prompt, choose, load_suite
+from localspec.bench.time_limit import TimeLimit
 from localspec.control.prices import Prices
-from localspec.control.timing import SurveyRequest
+from localspec.control.timing import WIDTHS, SurveyRequest
 from localspec.errors import IncompatibleError
 from localspec.settings.request import Message, Request, Sampling, Speculation
-from localspec.worker.client import Worker
 
 TEMPERATURE = 0.8
 CHAIN = Speculation(method="draft-model", k=4, verify="token")  # `token`: acceptance as the papers define it
@@ -27,7 +28,10 @@ PROMPTS = 3
 ROUNDS = 2  # of the race
 FEWEST, MOST = 16, 96  # tokens of an answer
 LEAST = 48  # tokens of a prompt: of a context that holds fewer nothing is to be learned
-TIMING, ANSWERING = 0.15, 0.7  # shares of the time; loading and reading prompts take the rest
+TIMING, ACCEPTING, RACING = 0.15, 0.3, 0.4  # shares of the time that are planned
+ACCEPTANCE_ENDS, RACE_ENDS = 0.55, 0.97  # of the time: what is not over by then is cut
+CHARACTERS = 4  # of a prompt's token
+CHAIN_PASSES = 24  # passes of one row that timing `CHAIN_ROWS` widths takes the time of, or more
 ONE_ROW = SurveyRequest(seconds=0.2, sizes=(1,), is_deep=False)
 
 
@@ -76,13 +80,15 @@ class Tried:
 class Evidence:
     """Everything that was measured. `tried` by setting: greedy, sampled, raw, draft template (all but one at T=0).
 
-    `refused` says why a setting could not be tried. `replayed` are rows of the target beyond those that its answers
-    needed. `began_ms` and `ended_ms` are the same pass of one row, first of all and last of all.
+    `refused` says why a setting could not be tried. `is_cut`: the time did not suffice for every answer. `replayed` are
+    rows of the target beyond those that its answers needed. `began_ms` and `ended_ms` are the same pass of one row,
+    first of all and last of all.
     """
 
     first: SurveyReport | None = None
     tried: dict[str, Tried] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    is_cut: bool = False
     replayed: int | None = None
     race: Race | None = None
     began_ms: float | None = None
@@ -100,12 +106,21 @@ class Templates:
     draft: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked: the prompts, and tokens of an answer, for acceptance and in the race."""
+
+    prompts: tuple[Prompt, ...]
+    acceptance: int
+    racing: int
+
+
 class Examination:
-    """Measures a pair that is loaded, within about `seconds`."""
+    """Measures a pair that is loaded, within `seconds` by the clock: between passes and answers it looks at it."""
 
     def __init__(
         self,
-        worker: Worker,
+        worker: Asked,
         templates: Templates,
         *,
         has_draft: bool,
@@ -113,42 +128,59 @@ class Examination:
         seconds: float,
         is_stopped: Callable[[], bool],
         on_progress: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._worker = worker
+        self._worker = TimeLimit(worker, clock)
         self._templates = templates
         self._has_draft = has_draft
         self._n_ctx = n_ctx
         self._seconds = seconds
         self._is_stopped = is_stopped
         self._on_progress = on_progress
+        self._clock = clock
+        self._began = clock()
 
     def run(self) -> Evidence:
         """Return what could be measured before a stop."""
         found = Evidence()
+        self._began = self._clock()
         found.began_ms = self._one_row()
-        found.first = self._survey(SurveyRequest(seconds=TIMING * self._seconds, least=CHAIN_ROWS))
+        is_slow = found.began_ms is None or CHAIN_PASSES * found.began_ms / 1e3 > 2 * TIMING * self._seconds
+        least = WIDTHS if is_slow else CHAIN_ROWS
+        found.first = self._survey(SurveyRequest(seconds=TIMING * self._seconds, least=least))
         if found.first is None:
             return found
         found.major_faults = int(found.first.content["major_faults"])
         found.swapped_bytes = found.first.content["swapped_bytes"]
-        prompts, n_tokens = self._size(found.first)
+        plan = self._size(found.first)
         can_draft = bool(found.first.content["can_rollback"] and found.first.content["draft_can_rollback"])
-        needed = self._try_settings(found, prompts, n_tokens) if can_draft else 0
+        needed = self._try_settings(found, plan.prompts, plan.acceptance) if can_draft else 0
         between = self._survey(ONE_ROW)
-        if between is not None and can_draft:
+        if between is not None and can_draft and not found.is_cut:
             found.replayed = between.content["evaluated"] - found.first.content["evaluated"] - needed
-        if not self._is_stopped():
-            request = self._request(prompts[0], n_tokens, Sampling(temperature=TEMPERATURE))
-            found.race = race(
-                self._worker,
-                replace(request, speculation=Speculation()),
-                ROUNDS,
-                self._is_stopped,
-                lambda what, _answer: self._on_progress(f"race, {what}"),
-                is_seeded=False,  # a seed would have `auto` verify by another rule than people run
-            )
+        found.race = self._race(plan.prompts[0], plan.racing)
+        found.is_cut = found.is_cut or self._worker.n_cut > 0 or self._worker.is_over
         found.ended_ms = self._one_row()
         return found
+
+    def _race(self, prompt: Prompt, n_tokens: int) -> Race | None:
+        """Race `auto` in the time that is left; None where no round was over by then."""
+        self._share(RACE_ENDS, 2 + 2 * ROUNDS)
+        if self._is_stopped() or self._worker.is_over:
+            return None
+        request = self._request(prompt, n_tokens, Sampling(temperature=TEMPERATURE))
+        return race(
+            self._worker,
+            replace(request, speculation=Speculation()),
+            ROUNDS,
+            lambda: self._is_stopped() or self._worker.is_over,
+            lambda what, _answer: self._on_progress(f"race, {what}"),
+            is_seeded=False,  # a seed would have `auto` verify by another rule than people run
+        )
+
+    def _share(self, part: float, requests: int) -> None:
+        """Give the next requests the time up to this part of the whole."""
+        self._worker.share(self._began + part * self._seconds, requests)
 
     def _one_row(self) -> float | None:
         """Return the milliseconds of a pass of one row, timed alone; None after a stop."""
@@ -162,14 +194,24 @@ class Examination:
             self._worker, asked, lambda what, share: self._on_progress(f"timing passes of the {what} {share:.0%}")
         )
 
-    def _size(self, first: SurveyReport) -> tuple[tuple[Prompt, ...], int]:
-        """Return the prompts, and tokens of an answer, that the time has room for."""
+    def _size(self, first: SurveyReport) -> Plan:
+        """Return the prompts, and tokens of an answer, that the time has room for: of a slow pair one short prompt."""
+        costs = dict(first.row_costs)
+        widest = max(costs)
         settings = 2 + 2 * bool(self._templates.target) if self._has_draft else 0
-        tokens = ANSWERING * self._seconds / (dict(first.row_costs)[1] / 1e3)
-        is_slow = tokens < FEWEST * (settings * PROMPTS + 2 * ROUNDS)
-        n_prompts = 1 if is_slow else PROMPTS
-        suite = choose(load_suite("spec-bench" if self._templates.target else "stories"), n_prompts)
-        return suite.prompts, int(min(max(tokens / (settings * n_prompts + 2 * ROUNDS), FEWEST), MOST))
+        pass_s = (costs.get(CHAIN_ROWS, 2 * costs[1]) + 4 * first.draft_ms) / 1e3  # of a chain: about two tokens
+        suite = load_suite("spec-bench" if self._templates.target else "stories")
+        several = choose(suite, PROMPTS).prompts
+        shortest = (min(suite.prompts, key=lambda one: len(one.text)),)
+        acceptance, racing = 0, 0
+        for prompts in (several, shortest):
+            reading = sum(len(one.text) for one in prompts) / len(prompts) / CHARACTERS * costs[widest] / widest / 1e3
+            n = max(settings * len(prompts), 1)
+            acceptance = int((ACCEPTING * self._seconds / n - reading) / (pass_s / 2))
+            racing = int((RACING * self._seconds / (2 + 2 * ROUNDS) - reading) / (costs[1] / 1e3))
+            if min(acceptance, racing) >= FEWEST:
+                break
+        return Plan(prompts, min(max(acceptance, FEWEST), MOST), min(max(racing, FEWEST), MOST))
 
     def _request(self, prompt: Prompt, n_tokens: int, sampling: Sampling, *, is_raw: bool = False) -> Request:
         """Return the request as a person would make it, through the chat template if there is one and not `is_raw`.
@@ -202,6 +244,7 @@ class Examination:
                 self._request(prompt, n_tokens, greedy), template=templates.draft
             )
         needed = 0
+        self._share(ACCEPTANCE_ENDS, len(settings) * len(prompts))
         for name, request in settings.items():
             answers: list[Answer] = []
             try:
@@ -209,12 +252,17 @@ class Examination:
                     self._on_progress(f"acceptance, {name}, prompt {i + 1} of {len(prompts)}")
                     if self._is_stopped():
                         return needed
+                    if self._worker.is_over:
+                        found.is_cut = True
+                        break
                     answers.append(ask(self._worker, request(prompt, i)))
                     needed += _rows(answers[-1])
             except IncompatibleError as error:  # the draft's template may be beyond the sandbox
                 found.refused[name] = error.message
                 continue
-            found.tried[name] = Tried.of(answers)
+            if answers:
+                found.tried[name] = Tried.of(answers)
+        found.is_cut = found.is_cut or self._worker.n_cut > 0
         return needed
 
 

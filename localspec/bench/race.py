@@ -11,11 +11,10 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from localspec.bench.answers import PLAIN, Answer, Same, ask, compare_answers
+from localspec.bench.answers import PLAIN, Answer, Asked, Same, ask, compare_answers
 from localspec.bench.statistics import Interval, median_interval
 from localspec.engine.events import Started
 from localspec.settings.request import Request
-from localspec.worker.client import Worker
 
 TOKENS = 128  # of an answer, where the settings name no number
 WARM_UP = 8  # tokens
@@ -156,7 +155,7 @@ def is_unclear(ratios: Sequence[float]) -> bool:
 
 
 def race(
-    worker: Worker,
+    worker: Asked,
     request: Request,
     repeats: int,
     is_stopped: Callable[[], bool],
@@ -185,7 +184,7 @@ def race(
             speculation = PLAIN if is_plain else request.speculation
             asked = replace(request, sampling=sampling, speculation=speculation)
             found[is_plain] = ask(worker, asked, partial(on_progress, name))
-        if len(found) < 2 or any(one.is_interrupted for one in found.values()):
+        if len(found) < 2 or any(one.is_interrupted or one.stats.started is None for one in found.values()):
             break
         one = _round(worker, found[True], found[False])
         if is_stopped() and one.same is not None and one.same.fork is None and not one.same.is_equal:
@@ -194,7 +193,7 @@ def race(
     return Race(tuple(rounds)) if rounds else None
 
 
-def _round(worker: Worker, plain: Answer, other: Answer) -> Round:
+def _round(worker: Asked, plain: Answer, other: Answer) -> Round:
     started = other.stats.started
     assert started is not None
     is_one_dist = started.verify == "coupled" or started.k == 0

@@ -16,7 +16,7 @@ from localspec.conversations.records import ASSISTANT, USER, Conversation
 from localspec.conversations.store import Store
 from localspec.engine.events import Loaded
 from localspec.models.recent import remember_pair
-from localspec.models.store import reference
+from localspec.models.store import reference, usual_speculation
 from localspec.settings.folders import typed_path
 from localspec.settings.request import LoadSettings, Request, Speculation
 from localspec.ui.inputs import MAX_FILE, Inputs
@@ -155,9 +155,19 @@ class ChatState:
         self.request = request
 
     def switch_pair(self, settings: LoadSettings) -> None:
-        """Let another pair answer; raises UsageError and keeps the old one if the settings do not go with it."""
-        check(self.request, settings)
-        self.settings, self.loaded = settings, None
+        """Let another pair answer; raises UsageError and keeps the old one if the settings do not go with it.
+
+        Where nobody chose how to draft, the other pair's own way takes the place of this one's.
+        """
+        before, usual = usual_speculation(self.settings), usual_speculation(settings)
+        request, off = self.request, self.switched_off
+        if off == before:
+            off = usual
+            request = replace(request, speculation=replace(usual, k=0))
+        elif request.speculation == before:
+            request = replace(request, speculation=usual)
+        check(request, settings)
+        self.settings, self.request, self.switched_off, self.loaded = settings, request, off, None
         self.writer.change(self.messages, pair=reference(settings))
 
     def set_system(self, text: str | None) -> None:

@@ -18,6 +18,8 @@ from localspec.ui.stats import Stats
 from localspec.ui.summary import is_slower, live_line, plans, stats_line, verdict
 from localspec.worker.client import Worker
 
+GLOSSARY = "words: localspec explain"
+
 
 def follow(events: Iterable[Event], stats: Stats, sink: Sink, live: Live, console: Console, stop: Stop) -> None:
     """Hand every event on until there is none; a stop for time is told as such."""
@@ -57,10 +59,16 @@ def warn_if_full(stats: Stats, console: Console) -> None:
         console.warn(f"the context is full: {n} tokens with the prompt; --ctx {2 * n} for more")
 
 
+def ended_by_itself(stats: Stats) -> bool:
+    """Whether nobody stopped the answer."""
+    return stats.finished is not None and stats.finished.reason not in ("interrupted", "timeout")
+
+
 def tell(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
     """Write the stats line and below it what the plans promised, if that is asked, and what the controller found."""
-    console.say(stats_line(stats), "yellow" if is_slower(stats) else "dim")
+    words = f" · {GLOSSARY}" if stats.drafted and ended_by_itself(stats) else ""
+    console.note(f"{stats_line(stats)}{words}", "yellow" if is_slower(stats) else "dim")
     has_verdict = stats.finished is not None and stats.finished.verdict  # else the line above says all of it
     for line in (plans(stats) if with_plans else "", verdict(stats) if has_verdict else ""):
         if line:
-            console.say(line, "dim")
+            console.note(line, "dim")

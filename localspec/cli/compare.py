@@ -15,7 +15,7 @@ from localspec.cli.fetch import is_offline, online
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.errors import IncompatibleError, LocalspecError, UsageError
+from localspec.errors import IncompatibleError, LocalspecError, NetworkError, UsageError
 from localspec.models.candidates import DraftCandidate, local_candidates, look, remote_candidate, remote_info
 from localspec.models.catalog import Catalog, load_catalog
 from localspec.models.catalog_file import CatalogModel
@@ -141,12 +141,12 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
         for model in _of_catalogue(seen, load_catalog())
         if model.source.repo not in tried and str(model.source) not in here
     ]
-    if offline:
+    hub = None if offline else _reached(console)
+    if hub is None:
         for model in listed:
             about = model.size_gb * 1e9
             yield DraftCandidate(str(model.source), "catalogue", None, about, reason="it is not on this machine")
         return
-    hub = Hub()
     wanted = [(model.source, "catalogue") for model in listed]
     tried |= {source.repo for source, _ in wanted}
     if len(wanted) < limit:
@@ -160,6 +160,17 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
         there = remote_candidate(seen.info, name, where, hub)
         if there.name not in here:
             yield there
+
+
+def _reached(console: Console) -> Hub | None:
+    """Return the hub; None, with a warning, where this machine has no way to it."""
+    hub = Hub()
+    try:
+        hub.reach()
+    except NetworkError as error:
+        console.warn(f"{error.message}; only files on this machine are compared")
+        return None
+    return hub
 
 
 def _may_have_better(one: DraftCandidate, seen: Seen) -> bool:

@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
@@ -61,6 +62,12 @@ class Console:
         with contextlib.suppress(OSError, ValueError):
             print(self.paint(line, style, sys.stderr) if style else line, file=sys.stderr, flush=True)
 
+    def note(self, text: str, style: str = "") -> None:
+        """Write what people read beside the answer to stderr, on a terminal wrapped at words."""
+        lines = textwrap.wrap(text, width() - 1, break_on_hyphens=False) if is_terminal(sys.stderr) else [text]
+        for line in lines:
+            self.say(line, style)
+
     def warn(self, message: str) -> None:
         """Write one warning line."""
         if not self.quiet:
@@ -106,8 +113,17 @@ def share_terminal() -> bool:
 
 def width() -> int:
     """Columns of the terminal behind stderr; 80 if it does not say."""
+    return _columns(sys.stderr)
+
+
+def columns_of_stdout() -> int:
+    """Columns of the terminal behind stdout; 80 if it does not say."""
+    return _columns(sys.stdout)
+
+
+def _columns(stream: IO[str]) -> int:
     try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        columns = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
         columns = 0
     return columns or shutil.get_terminal_size().columns

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator
 
 import click
 
 from localspec.cli.complete import explained_names
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.ui.explain import Facts, Page, spelled
 from localspec.ui.explain import explain as explanation_of
-from localspec.ui.glossary import Term
+from localspec.ui.glossary import TERMS, Term
 
 WIDTH = 88
 KINDS = {"method": "drafting method", "tree": "tree policy", "length": "length rule", "verify": "verifier"}
 
 
 @click.command(cls=Command)
-@click.argument("name", nargs=-1, required=True, shell_complete=explained_names)
+@click.argument("name", nargs=-1, shell_complete=explained_names)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def explain(console: Console, /, name: tuple[str, ...], as_json: bool) -> int:
@@ -29,8 +30,11 @@ def explain(console: Console, /, name: tuple[str, ...], as_json: bool) -> int:
     A page has the idea, the formula, when it helps and when it hurts, the options, the source, and whether the output
     keeps the target's distribution. localspec methods lists these names.
 
-    Terms such as acceptance, pass, verdict or ttft are explained in a few sentences.
+    Terms such as acceptance, pass, verdict or ttft are explained in a few sentences. Without NAME all terms are listed.
     """
+    if not name:
+        _list_terms(as_json=as_json)
+        return 0
     found = explanation_of(" ".join(name))
     if as_json:
         write_json(found.to_wire())
@@ -38,6 +42,19 @@ def explain(console: Console, /, name: tuple[str, ...], as_json: bool) -> int:
         parts = [] if found.term is None else [term_lines(found.term)]
         write_out("\n\n".join("\n".join(each) for each in [*parts, *map(lines, found.pages)]) + "\n")
     return 0
+
+
+def _list_terms(*, as_json: bool) -> None:
+    """Write every term with its one line."""
+    if as_json:
+        write_json({"terms": [term.to_wire() for term in TERMS.values()]})
+        return
+    widest = max(len(term.name) for term in TERMS.values())
+    rows = []
+    for term in TERMS.values():
+        rows += _wrapped(term.short, f"{term.name:<{widest}}  ", " " * (widest + 2))
+    end = "One of them in full: localspec explain TERM. Methods, trees and rules: localspec methods"
+    write_out("\n".join([*rows, "", end]) + "\n")
 
 
 def term_lines(term: Term) -> Iterator[str]:
@@ -107,7 +124,8 @@ def _bias(page: Page) -> Iterator[str]:
 
 
 def _wrapped(text: str, first: str, other: str = "") -> list[str]:
+    width = min(WIDTH, columns_of_stdout() - 1) if is_terminal(sys.stdout) else WIDTH
     return textwrap.wrap(
-        " ".join(text.split()), WIDTH, initial_indent=first, subsequent_indent=other or first,
+        " ".join(text.split()), width, initial_indent=first, subsequent_indent=other or first,
         break_on_hyphens=False, break_long_words=False,
     )  # fmt: skip

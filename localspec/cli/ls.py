@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from localspec.chat.listing import when
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import confirmed
@@ -14,28 +16,38 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.available import whole_models
+from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remove import Removal, plan_removal
 from localspec.models.hub.remove import carry_out as remove_files
 from localspec.models.names import DraftChoice, HubName, parse
+from localspec.models.recent import RecentPair, recent_pairs
 from localspec.models.store import expand
 from localspec.sanitize import one_line
 from localspec.settings.sizes import size
+
+IDLE = "nothing runs in the background: a model is in memory only while a run or a chat uses it"
 
 
 @click.command("ls", cls=Command)
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
 def list_models(console: Console, /, as_json: bool) -> int:
-    """List the GGUF models in the Hugging Face cache, from localspec and other programs."""
+    """List the models that are here: in the Hugging Face cache, and the pairs that a chat used lately.
+
+    The cache's models may come from other programs. A model is in memory only while a `run` or a `chat` uses it: there
+    is nothing in the background that could be stopped.
+    """
     cache, receipts = Cache(), Receipts()
+    recent = recent_pairs()
     rows = [_row(name, files, receipts) for name, files in whole_models(cache)]
     left = [(path, path.stat().st_size) for path in cache.partials() if path.is_file()]
     ours = [(path, size) for path, size in left if path.name.endswith(PARTIAL)]
     if as_json:
         partials = [{"path": str(path), "bytes": size, "pulled": (path, size) in ours} for path, size in left]
-        write_json({"cache": str(cache.root), "models": rows, "interrupted": partials})
+        used = [{**asdict(one), "is_here": one.is_here, "bytes": _bytes(one)} for one in recent]
+        write_json({"cache": str(cache.root), "models": rows, "interrupted": partials, "recent": used})
         return 0
     names = [one_line(row["name"]) for row in rows]
     widest = max(map(len, names), default=0)
@@ -50,8 +62,26 @@ def list_models(console: Console, /, as_json: bool) -> int:
         others = _total([one for one in left if one not in ours])
         where = one_line(str(cache.root / "models--*/blobs"))
         lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
-    write_out("".join(f"{line}\n" for line in lines or [f"no models in {one_line(str(cache.root))}"]))
+    lines = lines or [f"no models in {one_line(str(cache.root))}"]
+    write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", IDLE]))
     return 0
+
+
+def _recent_lines(recent: list[RecentPair]) -> list[str]:
+    """Return the pairs that a chat used lately, as they are written after -m."""
+    if not recent:
+        return []
+    return ["", "used lately:"] + [
+        f"{size(_bytes(one)) if one.is_here else 'gone':>9}  {when(one.used)}  {one_line(one.pair)}" for one in recent
+    ]
+
+
+def _bytes(one: RecentPair) -> int:
+    """Return the size of a pair's files, 0 where they are gone."""
+    try:
+        return sum(size_on_disk(Path(path)) for path in (one.target, one.draft) if path is not None)
+    except OSError:
+        return 0
 
 
 def _total(left: list[tuple[Path, int]]) -> str:

@@ -9,11 +9,12 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from localspec.cli.console import Console, is_accessible, is_terminal, write_out
+from localspec.cli.console import Console, columns_of_stdout, is_accessible, is_terminal, write_out
 from localspec.cli.live import Live
 from localspec.cli.marks import marked
 from localspec.cli.sentences import Sentences
 from localspec.cli.signals import INTERRUPTED, TIMED_OUT
+from localspec.cli.wrap import SGR, WordWrap
 from localspec.engine.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.settings.request import LoadSettings, Request
@@ -38,10 +39,10 @@ class Sink(Protocol):
 
 
 class TextSink:
-    """The text itself, flushed per pass, to an accessible terminal by sentences. On a terminal it is made safe and ends
-    in a fresh line.
+    """The text itself, flushed per pass, to an accessible terminal by sentences.
 
-    `label` goes before the first text, and is not part of it.
+    On a terminal it is made safe, wrapped at words, loses a blank at its beginning, and ends in a fresh line. `label`
+    goes before the first text, and is not part of it.
     """
 
     def __init__(
@@ -54,7 +55,10 @@ class TextSink:
         self._provenance = Provenance() if has_marks else None
         self._can_color = console.can_color(sys.stdout)
         self._sentences = Sentences() if self._is_terminal and is_accessible() else None
+        is_wrapped = self._is_terminal and is_shown and self._sentences is None
+        self._wrap = WordWrap() if is_wrapped else None
         self._label = label
+        self._has_begun = not self._is_terminal
         self._last = ""
 
     def event(self, event: Event) -> None:
@@ -90,26 +94,39 @@ class TextSink:
         return text if self._sanitizer is None else self._sanitizer.feed(text)
 
     def _write(self, text: str) -> None:
-        self._put(self._safe(text))
+        self._put(self._begun(self._safe(text)))
 
     def _write_spans(self, spans: list[Span]) -> None:
-        safe = [Span(self._safe(span.text), span.source) for span in spans]
-        bare = "".join(marked(span, can_color=False) for span in safe)
-        self._put("".join(marked(span, can_color=self._can_color) for span in safe), bare)
+        safe = [Span(self._begun(self._safe(span.text)), span.source) for span in spans]
+        self._put("".join(marked(span, can_color=self._can_color) for span in safe))
+
+    def _begun(self, text: str) -> str:
+        """Return the text without the blank that many answers begin with: on a terminal it only indents a line."""
+        if self._has_begun or not text:
+            return text
+        self._has_begun = True
+        return text.removeprefix(" ")
 
     def _put_rest(self) -> None:
-        """Write what waited for the end of its sentence."""
+        """Write what waited for the end of its sentence or word."""
         if self._sentences is not None:
             rest, self._sentences = self._sentences.finish(), None
             self._put(rest)
+        if self._wrap is not None:
+            self._show(self._wrap.finish(columns_of_stdout()))
 
-    def _put(self, text: str, bare: str | None = None) -> None:
+    def _put(self, text: str) -> None:
         if self._sentences is not None:
-            text, bare = self._sentences.feed(text), None
+            text = self._sentences.feed(text)
+        if text and self._label:
+            self._label, label = "", self._label
+            self._show(label if self._wrap is None else self._wrap.feed(label, columns_of_stdout()))
+        self._show(text if self._wrap is None else self._wrap.feed(text, columns_of_stdout()))
+
+    def _show(self, text: str) -> None:
         if text:
-            self._live.write(self._label)
-            self._label, self._last = "", text
-            self._live.write(text, bare=bare)
+            self._last = text
+            self._live.write(text, bare=SGR.sub("", text))
 
 
 class JsonSink:

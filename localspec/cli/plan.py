@@ -14,16 +14,19 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.errors import UsageError
+from localspec.models.catalog import load_catalog
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
-from localspec.models.gguf.layer_sizes import anatomy
+from localspec.models.gguf.layer_sizes import Anatomy, anatomy
 from localspec.models.gguf.shards import read_model
+from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
 from localspec.models.plan.describe import to_wire
+from localspec.models.plan.estimate import estimate
 from localspec.models.plan.machine import CPU, DISK, Machine, MachineDevice, Rates, flat
 from localspec.models.plan.search import ACCEPTANCE, Models, PlacementPlan, PlacementRequest, alternatives
-from localspec.models.store import parse_pair
+from localspec.models.store import DEFAULT, NotCachedError, PairRef, locate, parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
@@ -33,6 +36,10 @@ from localspec.ui.ask import ask
 
 IMPORTS = "from localspec.backends.build import survey"
 _PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
+ABOUT = (
+    "about: not all files are on this machine; sizes are the catalogue's, shapes those of models of such a size\n"
+    "localspec pull NAME downloads them, and the plan is then exact\n\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +101,60 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
     Speeds follow from bandwidths, measured by localspec calibrate --machine or given by --bandwidth, and from the
     assumed acceptance. Only the reading of weights and cache is counted. Without bandwidths there is an order and no
     number.
+
+    A pair of the catalogue that is not downloaded yet is planned from its sizes there, about.
     """
     options = picked(Options, values)
-    found = parse_pair(*model_and_draft(named_pair(None, pair), options.draft))
+    is_about = False
+    try:
+        found = parse_pair(*model_and_draft(named_pair(None, pair), options.draft))
+        name, models = found.name, _models(found)
+    except NotCachedError as missing:
+        name, models, is_about = pair, _about(missing), True
+    machine = _machine(options)
+    request = PlacementRequest(options.ctx, options.kv_type, acceptance=options.acceptance, threads=options.threads)
+    plans = alternatives(machine, models, request)
+    if as_json:
+        write_json({**_wire(name, machine, models, request, plans), "is_about": is_about})
+    else:
+        write_out((ABOUT if is_about else "") + _table(one_line(name), machine, models, request, plans))
+    return 0
+
+
+def _models(found: PairRef) -> Models:
+    """Return the parts of models that are here; raises IncompatibleError if they do not fit."""
     target, target_info = _look_at(str(found.target))
     draft = None if found.draft is None else _look_at(str(found.draft))
     if draft is not None:
         require_fit(target_info, draft[1])
-    models = Models(
+    return Models(
         anatomy(target),
         None if draft is None else anatomy(draft[0]),
         target_info.n_ctx_train,
         4096 if draft is None else draft[1].n_ctx_train,
     )
-    machine = _machine(options)
-    request = PlacementRequest(options.ctx, options.kv_type, acceptance=options.acceptance, threads=options.threads)
-    plans = alternatives(machine, models, request)
-    if as_json:
-        write_json(_wire(found.name, machine, models, request, plans))
-    else:
-        write_out(_table(one_line(found.name), machine, models, request, plans))
-    return 0
+
+
+def _about(missing: NotCachedError) -> Models:
+    """Return about what models consist of that are not all here; raises `missing` where the catalogue knows no size."""
+    catalog, draft = load_catalog(), missing.pair.draft
+
+    def parts(name: ModelName, *, as_draft: bool) -> tuple[Anatomy, int]:
+        found = estimate(name, catalog) if isinstance(name, HubName) else None
+        if found is not None:
+            return found.anatomy, found.model.context
+        is_lost = name in missing.wanted
+        if is_lost:
+            raise missing
+        here = locate(PairName(Alias(DEFAULT), name) if as_draft else PairName(name))
+        header, info = _look_at(str(here.draft if as_draft else here.target))
+        return anatomy(header), info.n_ctx_train
+
+    target = parts(missing.pair.target, as_draft=False)
+    if isinstance(draft, DraftChoice):
+        return Models(target[0], None, target[1], 4096)
+    second = parts(draft, as_draft=True)
+    return Models(target[0], second[0], target[1], second[1])
 
 
 def _look_at(path: str) -> tuple[Header, ModelInfo]:

@@ -13,10 +13,13 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import ask, carry_out, hub_names, is_attended, is_offline, make_plan_here, online
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
-from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
+from localspec.errors import IncompatibleError, LocalspecError, NetworkError, NotFoundError, UsageError
+from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import Cache
+from localspec.models.hub.problems import OFFLINE
 from localspec.models.names import HubName
 from localspec.models.pairs import require_fit
+from localspec.models.plan.estimate import estimate
 from localspec.models.pull import Item, PullPlan
 from localspec.models.store import expand, locate
 from localspec.sanitize import one_line
@@ -51,7 +54,13 @@ def pull(
         return 0
     if is_offline(offline):
         return _tell_cached(wanted, as_json)
-    plan = make_plan_here(wanted, console)
+    try:
+        plan = make_plan_here(wanted, console)
+    except NetworkError as error:
+        if not (dry_run and error.detail.get("reason") == OFFLINE):
+            raise
+        _tell_about(wanted, error, console, as_json=as_json)
+        return 0
     plan.require_space()
     if dry_run:
         _tell_plan(plan, as_json)
@@ -125,6 +134,30 @@ def _tell_cached(wanted: tuple[HubName, ...], as_json: bool) -> int:
     else:
         write_out("".join(f"{one_line(str(name))}: here\n" for name in wanted))
     return 0
+
+
+def _tell_about(wanted: tuple[HubName, ...], error: NetworkError, console: Console, *, as_json: bool) -> None:
+    """Show about how much would be downloaded, by the catalogue; raises `error` where it knows no size."""
+    cache, catalog = Cache(), load_catalog()
+    missing: dict[str, int] = {}
+    for name in wanted:
+        if cache.find(name) is None:
+            found = estimate(name, catalog)
+            if found is None:
+                raise error
+            missing[str(name)] = found.bytes
+    console.warn(f"{error.message}; sizes are about, from the catalogue")
+    total = sum(missing.values())
+    if as_json:
+        names = [str(name) for name in wanted]
+        write_json({"dry_run": True, "names": names, "files": [], "download_bytes": total, "is_about": True})
+        return
+    rows = [f"{one_line(str(name))}  {_about(missing.get(str(name)))}\n" for name in wanted]
+    write_out("".join(rows) + f"about {size(total)} to download\n")
+
+
+def _about(n_bytes: int | None) -> str:
+    return "here" if n_bytes is None else f"about {size(n_bytes)}"
 
 
 def _tell_plan(plan: PullPlan, as_json: bool) -> None:

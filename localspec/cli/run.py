@@ -13,7 +13,7 @@ import click
 
 from localspec.chat.answer_writer import AnswerWriter
 from localspec.chat.state import ChatState
-from localspec.cli.answer import follow, loader, tell, warn_if_full
+from localspec.cli.answer import ended_by_itself, follow, loader, tell, warn_if_full
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
 from localspec.cli.habits import is_model, model_first
@@ -52,6 +52,7 @@ from localspec.conversations.attachment import Attachment
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Started, Warned
 from localspec.errors import UsageError
+from localspec.models.store import introduction
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui.inputs import Inputs, prompt_of, read_parts
 from localspec.ui.result import result
@@ -126,6 +127,9 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
         if has_stats:
             tell(stats, console, with_plans=options.stats is True)
+        if has_stats and options.stats is None and ended_by_itself(stats):
+            for sentence in introduction(job.settings, job.request.speculation):
+                console.note(sentence, "dim")
         return stop.exit_code
 
 

@@ -15,13 +15,14 @@ from localspec.cli.options import Values, collected
 from localspec.cli.store_options import Answered
 from localspec.errors import UsageError
 from localspec.models.names import DraftChoice, parse
-from localspec.models.store import NotCachedError, PairRef, parse_pair
+from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_speculation
 from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.ui.inputs import MAX_FILE, text_or_file
 from localspec.ui.settings import check
 from localspec.worker.client import Worker
 
+DRAFTING = ("method", "tree", "draft_tokens", "length", "option")  # parameters that say how and how much to draft
 _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 
 
@@ -84,12 +85,19 @@ def promised_settings(options: PairOptions) -> Promised:
 
 def request_settings(values: Values, settings: LoadSettings) -> Request:
     """Return a request without its prompt, checked as far as that goes without a model."""
-    parts = {"sampling": collected(Sampling, values), "speculation": collected(Speculation, values)}
+    parts = {"sampling": collected(Sampling, values), "speculation": _speculation(values, settings)}
     request = collected(Request, values, **parts)
     if request.template is not None:
         request = replace(request, template=_template(request.template))
     check(request, settings)
     return request
+
+
+def _speculation(values: Values, settings: LoadSettings) -> Speculation:
+    """Return the four axes; a pair's own method drafts where nobody says how and how much to draft."""
+    asked, usual = collected(Speculation, values), usual_speculation(settings)
+    is_left_open = all(_source(name) is ParameterSource.DEFAULT for name in DRAFTING)
+    return replace(asked, method=usual.method, k=usual.k) if is_left_open else asked
 
 
 def system_message(text: str | None, limit: int = MAX_FILE) -> tuple[Message, ...]:

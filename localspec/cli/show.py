@@ -11,8 +11,10 @@ from localspec.cli.console import Console, write_out
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
+from localspec.models.catalog import load_catalog
 from localspec.models.describe import KV_TYPES, Description, describe, sha256
-from localspec.models.store import find_model
+from localspec.models.plan.estimate import estimate
+from localspec.models.store import NotCachedError, find_model
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.sizes import size
 
@@ -31,9 +33,14 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, as
     """Show the facts in a model's file: architecture, sizes, cache, experts, tokenizer, chat template.
 
     MODEL is a GGUF file or a pair's name, whose target is shown. The header is checked as before a load; the weights
-    are not read.
+    are not read. Of a model that is not downloaded yet the catalogue's facts are shown, about.
     """
-    shown = describe(find_model(model).absolute())
+    try:
+        path = find_model(model)
+    except NotCachedError as missing:
+        _show_estimate(missing, as_json=as_json)
+        return 0
+    shown = describe(path.absolute())
     hashes = _hashes(shown, console) if has_hash else {}
     if as_json:
         write_json({**shown.to_wire(), **({"sha256": hashes} if has_hash else {})})
@@ -43,6 +50,38 @@ def show(console: Console, /, model: str, has_hash: bool, has_template: bool, as
         rows = [*_rows(shown), *(("sha256", f"{digest}  {name}") for name, digest in hashes.items())]
         write_out("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows) + _excerpt(shown.info.chat_template))
     return 0
+
+
+def _show_estimate(missing: NotCachedError, *, as_json: bool) -> None:
+    """Show what the catalogue knows of a model that is not here; raises `missing` where it knows nothing."""
+    catalog = load_catalog()
+    found = estimate(missing.wanted[0], catalog)
+    if found is None:
+        raise missing
+    model, parts = found.model, found.anatomy
+    cache = {kind: parts.kv_per_token(kind) for kind in KV_TYPES}
+    if as_json:
+        write_json({
+            "name": model.name, "source": str(missing.wanted[0]), "is_here": False, "is_about": True,
+            "n_params": round(1e9 * model.params), "bytes": found.bytes, "quant": found.quant,
+            "n_ctx_train": model.context, "kv_bytes_per_token": cache, "license": model.license,
+        })  # fmt: skip
+        return
+    others = [f"{quant} {size(1e9 * gb)}" for quant, gb in model.about_gb.items() if quant != found.quant]
+    drafts = [f"{one.name} ({1e11 * one.size_gb / found.bytes:.0f} % of its size)" for one in catalog.drafts_of(model)]
+    rows = [
+        ("model", f"{model.name}, {missing.wanted[0]}"),
+        ("here", "no: all below is about, from the catalogue"),
+        ("size", f"about {size(found.bytes)}, {found.quant}" + (f"; also {', '.join(others)}" if others else "")),
+        ("parameters", f"about {model.params:g} billion" + (f", {model.active:g} a token" if model.active else "")),
+        ("context", f"{model.context} tokens"),
+        ("cache a token", ", ".join(f"about {size(n)} in {kind}" for kind, n in cache.items())),
+        ("license", model.license),
+        ("drafts", ", ".join(drafts) or "none known"),
+        ("download", f"localspec pull {model.name}"),
+        ("memory", f"localspec plan {model.name}"),
+    ]
+    write_out("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows))
 
 
 def _hashes(shown: Description, console: Console) -> dict[str, str]:

@@ -36,6 +36,7 @@ from localspec.engine.events import (
     Started,
     Warned,
 )
+from localspec.models.store import BUNDLED
 from localspec.ui.speedup import Comparison, Passes, compare
 
 SOURCES = ("accepted", "corrected", "bonus", "plain")
@@ -257,6 +258,11 @@ class Stats:
         return self._compared[1]
 
     @property
+    def is_demonstration(self) -> bool:
+        """Whether a bundled pair answers: what surrounds its short passes decides how fast they are."""
+        return self.loaded is not None and self.loaded.draft is not None and self.loaded.name in BUNDLED
+
+    @property
     def drafted_little(self) -> bool:
         """Whether too few decoding passes drafted for a speedup to be theirs."""
         return self.drafting_passes < FEW * self._timed.n
@@ -265,7 +271,9 @@ class Stats:
     def speedup(self) -> float | None:
         """How many times as fast as plain decoding; None where that is unknown, undecided or no merit of drafts."""
         found = self.comparison
-        return None if found is None or found.holds_one or self.drafted_little else found.factor
+        if found is None or self.is_demonstration:
+            return None
+        return None if found.holds_one or self.drafted_little else found.factor
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -11,9 +11,11 @@ ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are ab
 PLAIN = "plain decoding"
 ALIKE = "about the speed of plain decoding"
 UNCLEAR = "no clear difference from plain"
+DEMONSTRATION = "demonstration: wins no time"
 SENTENCES = {
     PLAIN: "This answer was decoded plainly",
     ALIKE: "This answer ran at about the speed of plain decoding",
+    DEMONSTRATION: "This pair demonstrates drafting: it is so small that no time is won",
     UNCLEAR: "This answer was not clearly faster or slower than plain decoding",
 }
 
@@ -26,20 +28,20 @@ def live_line(stats: Stats) -> str:
     if stats.speedup is not None:
         parts.append(standing(stats))
     if stats.acceptance is not None:
-        parts.append(f"accepted {percent(stats.acceptance)}")
-        parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
+        parts.append(f"{percent(stats.acceptance)} of the draft accepted")
+        parts.append(f"{stats.tokens_per_pass or 0:.1f} tokens a pass")
     return " · ".join(parts)
 
 
 def stats_line(stats: Stats) -> str:
     """Return the line that stands below an answer."""
-    parts = [f"{stats.emitted} tok"] if stats.started is not None else []
+    parts = [f"{stats.emitted} {'token' if stats.emitted == 1 else 'tokens'}"] if stats.started is not None else []
     if stats.tok_per_s is not None:
         parts.append(f"{stats.tok_per_s:.1f} tok/s")
     if stats.drafted:
         parts.append(speedup_words(stats))
-        parts.append(f"accepted {stats.accepted}/{stats.drafted} drafted ({percent(stats.acceptance)})")
-        parts.append(f"{stats.tokens_per_pass or 0:.1f} tok/pass")
+        parts.append(f"{stats.accepted} of {stats.drafted} drafted accepted ({percent(stats.acceptance)})")
+        parts.append(f"{stats.tokens_per_pass or 0:.1f} tokens a pass")
     elif stats.started is not None and (stats.started.k == 0 or stats.passes > 1):
         parts.append(PLAIN)
     if stats.started is not None and not stats.started.is_lossless:
@@ -48,7 +50,7 @@ def stats_line(stats: Stats) -> str:
         parts.append(f"reproducible, widths 1 to {stats.started.widths[-1]}")
     ttft = ttft_ms(stats)
     if ttft is not None:
-        parts.append(f"ttft {ttft / 1e3:.2f} s")
+        parts.append(f"first token after {ttft / 1e3:.2f} s")
     if stats.finished is not None and stats.finished.reason in ("interrupted", "timeout"):
         parts.append(stats.finished.reason)
     return " · ".join(parts)
@@ -105,6 +107,8 @@ def standing(stats: Stats) -> str:
     """Return the speedup, or in a few words why none is shown."""
     if not stats.drafted:
         return PLAIN if stats.started is not None and stats.started.k == 0 else "nothing was drafted"
+    if stats.is_demonstration:
+        return DEMONSTRATION
     found = stats.comparison
     if found is None:
         return "no speedup was measured"
@@ -124,7 +128,7 @@ def interval(stats: Stats) -> str:
 
 def speedup_words(stats: Stats) -> str:
     """Return the speedup, or why none is shown, with the plain rate that it is measured against."""
-    if stats.baseline is None or not stats.drafted:
+    if stats.baseline is None or not stats.drafted or stats.is_demonstration:
         return standing(stats)
     shown = "" if stats.speedup is None else f", {interval(stats)}"
     return f"{standing(stats)}{shown} ({plain_rate(stats.baseline)})"

@@ -55,8 +55,8 @@ class HeaderCursor:
     def truncated(self, expected: int, where: str) -> IntegrityError:
         """Return the error for a file that ends before byte `expected`."""
         return IntegrityError(
-            f"{self.name} is truncated: {expected} bytes expected{where}, {self.size} found",
-            hint="the download was probably cut off: download the file again",
+            f"{self.name} is cut off: {expected} bytes expected{where}, {self.size} found",
+            hint="download the file again",
             detail={"file": self.name, "expected_bytes": expected, "actual_bytes": self.size},
         )
 
@@ -68,20 +68,33 @@ class HeaderCursor:
                 hint="copy the file to a local disk and try again",
             )
 
+    @property
+    def most(self) -> int:
+        """The most bytes that anything of a header may have."""
+        return self._limits.metadata
+
     def left(self) -> int:
         """Return how many more bytes may be read: those left in the file, within the limit on metadata."""
         return min(self.size, self._limits.metadata) - self.pos
 
     def claim(self, count: int, each: int, what: str) -> None:
-        """Raise IntegrityError if `count` things of at least `each` bytes cannot follow; `what` is their plural."""
+        """Raise IntegrityError if `count` things of at least `each` bytes cannot follow; `what` is their plural.
+
+        A number that a header may have, in a file that is too short for it, shows that the file was cut off.
+        """
+        end = self.pos + count * each
+        if self.size < end <= self._limits.metadata:
+            raise self.truncated(end, f" to read {count} {what}, or more")
         if count * each > self.left():
             raise self.bad(f"it claims {count} {what}, more than a header of this size can hold")
 
     def claim_entries(self, count: int, each: int, what: str) -> None:
         """Like `claim`, for the entries of a table, whose number is limited too."""
-        self.claim(count, each, what)
-        if count > self._limits.entries:
+        if self._limits.entries < count <= self.left() // each:
             raise self.bad(f"it claims {count} {what}, and no more than {self._limits.entries} are read")
+        if count > self._limits.entries:
+            raise self.bad(f"it claims {count} {what}, more than a header of this size can hold")
+        self.claim(count, each, what)
 
     def need(self, n: int, what: str) -> None:
         """Make `n` bytes from `pos` on available in `data`; raise IntegrityError if there are not that many."""

@@ -17,6 +17,7 @@ SUPPORTED_VERSIONS = (2, 3)
 
 _PEEK = 512
 _DOWNLOAD = "download the file itself: on its page choose 'download', not the address of the page"
+_NO_MODEL = "name a model's file, which ends in .gguf, or a pair of: localspec pairs list"
 _CONVERT = "convert it with llama.cpp's convert_hf_to_gguf.py, or download a GGUF version of the model"
 # First bytes, what they mean, what to do.
 _OTHERS: tuple[tuple[bytes, str, str], ...] = (
@@ -92,7 +93,8 @@ def check_magic(cursor: HeaderCursor) -> int:
     cursor.need(min(_PEEK, cursor.size), "the magic number")
     head = bytes(cursor.data[:_PEEK])
     if not head.startswith(MAGIC) and not MAGIC.startswith(head):
-        raise cursor.bad(*_what_it_is(head, cursor.size))
+        what, hint = _what_it_is(head, cursor.size)
+        raise cursor.bad(what, _NO_MODEL if hint == _DOWNLOAD and not cursor.name.lower().endswith(".gguf") else hint)
     cursor.take(4, "the magic number")
     version = cursor.u32("the version")
     if version and not version & 0xFFFF:

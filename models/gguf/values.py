@@ -110,7 +110,7 @@ def _read_pair(cursor: HeaderCursor, key: str) -> KeyValue:
 
 def _read_scalar(cursor: HeaderCursor, kind: int, what: str) -> Value:
     if kind == STRING_TYPE:
-        return cursor.string(what, cursor.left()).decode("utf-8", "replace")
+        return cursor.string(what, cursor.most).decode("utf-8", "replace")
     code = "<" + VALUE_FORMATS[kind]
     value: int | float = struct.unpack(code, cursor.take(struct.calcsize(code), what))[0]
     return bool(value) if VALUE_TYPES[kind] == "bool" else value

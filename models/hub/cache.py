@@ -5,7 +5,8 @@
     models--ORG--REPO/blobs/SHA256               the bytes
 
 Invariant: a blob is written elsewhere and renamed once its hash is right, a link is made after its blob. A link that
-leads out of the cache is no file of it. Where a file system has no links, the blob itself is moved to the link's place.
+leads out of the cache is no file of it; the folder of a repository may be a link to another disk, though. Where a file
+system has no links, the blob itself is moved to the link's place.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Cache:
     def require_inside(self, path: Path) -> None:
         """Raise IntegrityError if the folder that `path` is to be written in is a link that leads out of the cache."""
         real = Path(os.path.realpath(path.parent))
-        if not real.is_relative_to(self.root):
+        top = path.relative_to(self.root).parts[0]
+        if not (real.is_relative_to(self.root) or real.is_relative_to(os.path.realpath(self.root / top))):
             raise IntegrityError(
                 f"{shown(path.parent)} leads out of the cache, to {shown(real)}, where nothing is written",
                 hint="remove the link there; to keep the cache elsewhere: HF_HUB_CACHE=FOLDER",
@@ -206,6 +208,12 @@ class Cache:
             status = blob.stat()
         except (OSError, RuntimeError):  # a link that leads nowhere, or in a circle
             return None
-        if not stat.S_ISREG(status.st_mode) or not blob.is_relative_to(self.root):
+        folder = self.folder(repo)
+        home = Path(os.path.realpath(folder))
+        if blob.is_relative_to(home):
+            blob = folder / blob.relative_to(home)  # as receipts and locks know it, also where the folder is a link
+        elif not blob.is_relative_to(self.root):
+            return None
+        if not stat.S_ISREG(status.st_mode):
             return None
         return CachedFile(repo, commit, name, link, blob, status.st_size)

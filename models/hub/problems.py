@@ -13,8 +13,15 @@ from typing import Any
 from localspec.errors import LocalspecError, NetworkError, NotFoundError, UsageError
 from localspec.sanitize import shown
 
+OFFLINE = "offline"  # the reason in an error's detail
 _TOKEN = re.compile(r"hf_[A-Za-z0-9]+")
 _PASSWORD = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+_ERRNO = re.compile(r"\[Errno -?\d+\] ")
+_NO_WAY = re.compile(
+    "name or service not known|name resolution|getaddrinfo failed|nodename nor servname|no address associated|"
+    "network is unreachable|no route to host",
+    re.IGNORECASE,
+)
 _FOREIGN = ("httpx", "httpx2", "httpcore", "httpcore2", "huggingface_hub", "hf_xet", "anyio", "h11")
 
 
@@ -125,8 +132,19 @@ def _of_connection(error: Exception, endpoint: str) -> NetworkError:
         )
     if "Timeout" in name:
         return NetworkError(f"{endpoint} does not answer", hint="try again; HF_HUB_DOWNLOAD_TIMEOUT=60 waits longer")
+    if _NO_WAY.search(said):
+        return offline(endpoint)
     return NetworkError(
         f"{endpoint} cannot be reached: {said}", hint="check the connection; --offline uses what is on this machine"
+    )
+
+
+def offline(endpoint: str) -> NetworkError:
+    """Return the error of a machine that has no way to the hub."""
+    return NetworkError(
+        f"offline: the hub cannot be reached at {_PASSWORD.sub('…', endpoint)}",
+        hint="check the connection, or HF_ENDPOINT; --offline uses what is on this machine",
+        detail={"reason": OFFLINE},
     )
 
 
@@ -154,7 +172,7 @@ def _is_http(error: BaseException) -> bool:
 def _said(error: Exception) -> str:
     """Return an error's own words as one short line without a token or a password in it."""
     words = " ".join(str(error).split()) or type(error).__name__
-    return shown(_PASSWORD.sub("…", _TOKEN.sub("hf_…", words))[:200], limit=200)
+    return shown(_ERRNO.sub("", _PASSWORD.sub("…", _TOKEN.sub("hf_…", words)))[:200], limit=200)
 
 
 def hub_settings() -> ModuleType:

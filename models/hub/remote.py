@@ -5,27 +5,32 @@ Endpoint, token, proxies and timeouts are those of huggingface_hub (HF_ENDPOINT,
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from localspec import __version__
 from localspec.errors import IntegrityError, NetworkError, UsageError
 from localspec.models.hub.files import Listed, Listing, require_safe
-from localspec.models.hub.problems import hub_settings, is_passing, translated, wait_wanted
+from localspec.models.hub.problems import hub_settings, is_passing, offline, translated, wait_wanted
 from localspec.sanitize import shown
 
 MAIN = "main"
 TRIES = 4
 MAX_WAIT = 20.0  # seconds that a server may ask to wait; a longer wait is told
+KNOCK = 2.0  # seconds for the first connection: with a name server it takes 0.1, and people wait for it
 MAX_PLAIN = 50_000_000_000  # bytes: larger files the hub gives only by its own protocol
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -50,6 +55,7 @@ class Hub:
         self.endpoint = constants.ENDPOINT if endpoint is None else endpoint
         self._timeout = float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
         self.pause = pause
+        self._is_reached = False
         try:
             address = urlsplit(self.endpoint)
             is_address = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
@@ -61,8 +67,21 @@ class Hub:
                 hint="unset it, or HF_ENDPOINT=https://HOST",
             )
 
+    def reach(self) -> None:
+        """Raise NetworkError where no connection is made within `KNOCK` seconds, or those of HF_HUB_DOWNLOAD_TIMEOUT.
+
+        It is tried once. A proxy is left to the requests themselves.
+        """
+        if self._is_reached or _has_proxy(self.endpoint):
+            return
+        seconds = max(KNOCK, self._timeout) if "HF_HUB_DOWNLOAD_TIMEOUT" in os.environ else KNOCK
+        if not _answers(self.endpoint, seconds):
+            raise offline(self.endpoint)
+        self._is_reached = True
+
     def listing(self, repo: str, revision: str | None) -> Listing:
         """Return what a repository holds. Raises NetworkError, and IntegrityError for names that are not safe."""
+        self.reach()
         from huggingface_hub import HfApi
 
         asked = MAIN if revision is None else revision
@@ -131,6 +150,7 @@ class Hub:
 
     def search(self, words: str, limit: int = 20) -> list[str]:
         """Return repositories with GGUF files that match, the most downloaded first."""
+        self.reach()
         from huggingface_hub import HfApi
 
         with translated(words, self.endpoint):
@@ -148,6 +168,29 @@ class Hub:
                     raise
                 self.pause(wait)
         raise AssertionError
+
+
+def _has_proxy(endpoint: str) -> bool:
+    """Whether requests go through a proxy, which alone knows the hub's address."""
+    address = urlsplit(endpoint)
+    proxies = getproxies()
+    return not proxy_bypass(address.hostname or "") and (address.scheme in proxies or "all" in proxies)
+
+
+def _answers(endpoint: str, seconds: float) -> bool:
+    """Whether the endpoint takes a connection. Looking a name up knows no limit, so a thread that is left does it."""
+    address = urlsplit(endpoint)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    found = threading.Event()
+
+    def connect() -> None:
+        with suppress(OSError), socket.create_connection((address.hostname or "", port), timeout=seconds):
+            found.set()
+
+    thread = threading.Thread(target=connect, daemon=True, name="reach")
+    thread.start()
+    thread.join(seconds)
+    return found.is_set()
 
 
 def _by_hf(listing: Listing, file: Listed) -> str:

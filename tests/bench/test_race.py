@@ -43,6 +43,9 @@ class Answering:
         facts = {"can_rollback": True, "draft_can_rollback": True, "evaluated": 0, "major_faults": 0}
         yield Inspected({"target": times, "draft": times, "swapped_bytes": 0, **facts})
 
+    def cancel(self) -> None:
+        """Have nothing to stop."""
+
     def inspect(self, question: object) -> Iterator[Event]:
         """Fail: a race whose texts are not compared asks nothing."""
         raise AssertionError("texts of different seeds were compared")

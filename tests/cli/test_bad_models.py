@@ -141,4 +141,4 @@ def test_a_file_cut_off_is_truncated(sandbox: Sandbox, share: float) -> None:
     ends = [end for end in model().boundaries() if end > 8]
     (sandbox.files / "cut.gguf").write_bytes(model().build()[: ends[int(share * (len(ends) - 1))] - 1])
     done = sandbox.run("show", "./cut.gguf")
-    assert " — try: " in assert_one_line(done, 5, "cut.gguf", "truncated")
+    assert " — try: " in assert_one_line(done, 5, "cut.gguf", "is cut off")

@@ -11,7 +11,7 @@ import pytest
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError
 from localspec.session.loaded_model import inspect_model, load_model
-from tests.cli.harness import REAL, TIMEOUT, assert_advice, assert_one_line, environment
+from tests.cli.harness import REAL, TIMEOUT, assert_advice, assert_one_line, environment, localspec
 from tests.cli.sandbox import Sandbox
 from tests.integration.gguf_models import EXACT, random_gguf
 from tests.models.gguf_files import model
@@ -171,3 +171,19 @@ def test_a_file_that_shrinks_while_it_is_mapped(tmp_path: Path) -> None:
     assert chat.returncode == 9, said
     assert b"Traceback" not in said
     assert b"the model file may have changed" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("README.md", ["README.md is not a valid GGUF file: it is a text file", "ends in .gguf"]),
+        ("config.json", ["config.json is not a valid GGUF file: it is a text file", "ends in .gguf"]),
+        ("folder", ["'folder' is a directory", "./folder/FILE.gguf"]),
+    ],
+)
+def test_what_is_there_and_no_model_is_named_as_it_is(name: str, words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# Not a model\n")
+    (tmp_path / "config.json").write_text("{}\n")
+    (tmp_path / "folder").mkdir()
+    done = localspec("run", "-m", name, "hi", cwd=tmp_path)
+    assert_one_line(done, 3 if name == "folder" else 5, *words)

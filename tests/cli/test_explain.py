@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
 from localspec.speculation import registered
+from localspec.ui.glossary import TERMS
 from tests.cli.harness import ROOT, assert_one_line, environment, localspec, needs_pair
 
 
@@ -90,7 +92,13 @@ def test_explain_misspelt() -> None:
         "there is no method, tree, rule or term called 'acceptence'; did you mean 'acceptance'?",
         "localspec explain acceptance",
     )
-    assert_one_line(localspec("explain"), 2)
+
+
+def test_explain_lists_its_terms() -> None:
+    text = output("explain")
+    assert re.search(r"^acceptance +the share of the guesses that were accepted$", text, re.M)
+    assert [line.split("  ")[0] for line in text.split("\n\n")[0].splitlines()] == [t.name for t in TERMS.values()]
+    assert [one["term"] for one in json.loads(output("explain", "--json"))["terms"]] == [t.name for t in TERMS.values()]
 
 
 def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:

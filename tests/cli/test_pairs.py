@@ -41,10 +41,12 @@ def test_list_search_and_show(tmp_path: Path) -> None:
     assert names[0] == "storyteller"
     assert len(names) == len(set(names)) > 60
     assert [one["name"] for one in listed["pairs"] if one["tested"]] == ["storyteller"]
-    lines = call(tmp_path).stdout.decode().splitlines()
+    head, *lines = call(tmp_path).stdout.decode().split("\n\n")[0].splitlines()
     assert len(lines) == len(names)
-    (line,) = (line for line in lines if line.startswith("qwen3-8b "))
-    assert "about 5 GB Q4_K_M · draft qwen3-0.6b (13 % of the target's size) · apache-2.0, not tested" in line
+    assert head.split()[-1] == "licence"
+    (line,) = (line for line in lines if " qwen3-8b " in line)
+    assert line.split() == ["qwen3-8b", "5", "GB", "Q4_K_M", "qwen3-0.6b,", "13", "%", "apache-2.0"]
+    assert [line.split()[1] for line in lines if line.startswith("here")] == ["storyteller"]
     found = [one["name"] for one in answer(tmp_path, "search", "CODER")["pairs"]]
     assert "qwen2.5-coder-32b" in found
     assert "llama-3.3-70b" not in found
@@ -52,7 +54,10 @@ def test_list_search_and_show(tmp_path: Path) -> None:
     assert shown["drafts"] == ["llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b"]
     assert shown["is_here"] is False
     assert answer(tmp_path, "show", "storyteller")["is_here"] is True
-    assert "context          131072" in call(tmp_path, "show", "llama-3.3-70b").stdout.decode()
+    told = call(tmp_path, "show", "llama-3.3-70b").stdout.decode()
+    assert "context          131072 tokens\n" in told
+    assert "draft's share    3 % of the target's size\n" in told
+    assert "_" not in "".join(line[:16] for line in told.splitlines())
 
 
 def test_names_of_ones_own(tmp_path: Path) -> None:

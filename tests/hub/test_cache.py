@@ -58,6 +58,22 @@ def test_a_branch_moves_once_all_files_are_here(machine: Machine, monkeypatch: p
     assert machine.found(PARTS) == list(parts().values())
 
 
+def test_a_repository_on_another_disk_is_found_and_pulled_into(machine: Machine) -> None:
+    """Its folder is a link, as people make one who move it: huggingface_hub follows it too."""
+    machine.pull(DRAFT)
+    folder, elsewhere = machine.cache.folder(TALES), machine.folder / "other disk"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    assert machine.found(DRAFT) == [DRAFT_BYTES]
+    assert [one["repo"] for one in machine.json("ls")["models"]] == [TALES]
+    machine.server.repos[TALES].tags = {"v1": Repo({"sub/draft.Q8_0.gguf": TARGET_BYTES})}
+    machine.pull(f"hf:{TALES}@v1:Q8_0")
+    assert machine.found(f"hf:{TALES}@v1:Q8_0") == [TARGET_BYTES]
+    assert machine.json("rm", "-y", f"hf:{TALES}@v1:Q8_0")["freed_bytes"] == len(TARGET_BYTES)
+    assert machine.found(DRAFT) == [DRAFT_BYTES]
+    assert folder.is_symlink()
+
+
 def test_two_revisions_at_once(machine: Machine) -> None:
     machine.server.repos[TALES].tags = {"v1": Repo({"sub/draft.Q8_0.gguf": TARGET_BYTES})}
     pull = machine.pull(DRAFT, f"hf:{TALES}@v1:Q8_0")
@@ -179,7 +195,7 @@ def test_what_other_programs_left_is_told_apart(machine: Machine) -> None:
     assert said.startswith("unfinished downloads of other programs: 1, 2.0 MB; rm leaves them")
     assert "interrupted" not in said
     blob.with_name(f"{blob.name}.localspec.incomplete").write_bytes(b"x" * 1_000_000)
-    lines = machine.call("ls").stdout.decode().splitlines()
+    lines = machine.call("ls").stdout.decode().split("\n\n")[0].splitlines()
     assert [line.partition(";")[0] for line in lines] == [
         "interrupted downloads: 1, 1.0 MB",
         "unfinished downloads of other programs: 1, 2.0 MB",

@@ -44,7 +44,7 @@ def pieces(*byte_tokens: int) -> File:
     return model([b"<0x%02X>" % byte for byte in byte_tokens]).set("tokenizer.ggml.model", "str", "llama")
 
 
-CUT = "truncated"
+CUT = "is cut off"
 MALFORMED: dict[str, tuple[bytes, str]] = {
     "B01 empty": (b"", "it is empty"),
     "B02 three bytes": (b"GGU", CUT),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,3 +184,20 @@ def test_names_of_files_that_are_not_safe(name: str) -> None:
 @pytest.mark.parametrize("name", ["x.gguf", "Q4_K_M/x-00001-of-00002.gguf", "ä b (1).gguf", "...gguf"])
 def test_names_of_files_that_are(name: str) -> None:
     assert not check_file_name(name)
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", "model.safetensors", "Weights"])
+def test_a_file_that_exists_is_a_file_whatever_it_is(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("text")
+    assert parse(name).target == PathName(f"./{name}")
+    assert parse(f"storyteller+{name}").draft == PathName(f"./{name}")
+
+
+def test_a_file_does_not_take_the_name_of_a_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("storyteller", "qwen3.5-27b", "phi-3-mini"):
+        (tmp_path / name).write_text("text")
+        assert parse(name).target == Alias(name)

@@ -93,7 +93,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], type[LocalspecError], str]] = {
     "a tensor twice": (
         damaged(3, lambda f: f.with_tensors(tensor("extra.2", (8,)))), IntegrityError, "which an earlier part has"
     ),
-    "a part cut off": (damaged(3, lambda f: f.with_tensors(tensor("x", (64,)))), IntegrityError, "is truncated"),
+    "a part cut off": (damaged(3, lambda f: f.with_tensors(tensor("x", (64,)))), IntegrityError, "is cut off"),
     "a part that is no GGUF": (damaged(2, lambda f: setattr(f, "magic", b"XXXX")), IntegrityError, "not a valid GGUF"),
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ LOW = (0.6, 0.4)  # acceptance: below, worth a note, bad
 STEEPER = 1.3  # the price of rows deep in a context over that at its start
 TIGHT = 1.5  # a cliff within the rows of a short chain that costs this is bad
 FEW_BITS = 4.0  # of a weight of the draft
+MORE_TIME = "localspec doctor PAIR --seconds 300, or more"
 COPIES = "--method suffix, which drafts only what is likely"
 
 
@@ -221,6 +222,8 @@ def _untried(case: Case, name: str) -> Finding:
     """Say why acceptance is not known."""
     if case.loaded.draft is None:
         return unmeasured(name, "the pair has no draft model")
+    if case.evidence.is_cut:
+        return unmeasured(name, "the time was up", MORE_TIME)
     if case.evidence.tried:
         return unmeasured(name, "no draft token was judged")
     return unmeasured(name, "no answer could be drafted")

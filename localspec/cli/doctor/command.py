@@ -35,7 +35,7 @@ class Options(ReportOptions):
 @click.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[PAIR]", shell_complete=pair_names)
 @option("--seconds", type=Positive(86400), default=60.0, metavar="SEC", section="What",
-        help="About how long to measure a pair, at 16 tokens an answer or more.  [default: 60]")  # fmt: skip
+        help="How long to measure a pair, loading apart.  [default: 60]")  # fmt: skip
 @pair_options
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
 @report_options
@@ -48,8 +48,8 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     server does not answer.
 
     With PAIR: passes of both models are timed. Acceptance is measured at temperature 0 and 0.8, with the chat template
-    and without (± is two standard errors). Then auto races plain decoding, without a seed. Each possible cause is one
-    line with its number. The exit code is 0 whatever is found.
+    and without (± is two standard errors). Then auto races plain decoding, without a seed. The verdict comes first,
+    then a line for each possible cause, with its number. The exit code is 0 whatever is found.
     """
     console: Console = ctx.obj
     options = picked(Options, values)

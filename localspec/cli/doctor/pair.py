@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from localspec.bench.race import EVEN, Race, is_unclear
 from localspec.cli.answer import load
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.case import Case
-from localspec.cli.doctor.causes import causes
+from localspec.cli.doctor.causes import MORE_TIME, causes
 from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.marks import line
 from localspec.cli.live import Live
@@ -28,6 +31,7 @@ from localspec.worker.client import Worker
 
 SCHEMA = "localspec.doctor/1"
 DECIDES = "localspec bench PAIR --methods plain,auto"  # with several prompts, and an interval
+CUT = "; answers were cut to end in time (more of it: --seconds)"
 PLAIN_SPEED = 0.98  # auto's promise: slower than this is no noise to be told as even
 
 
@@ -38,11 +42,12 @@ def examine_pair(
     target = read_model(Path(settings.target))
     draft = None if settings.draft is None else read_model(Path(settings.draft))
     templates = Templates(model_info(target).chat_template, None if draft is None else model_info(draft).chat_template)
-    live = Live(console, is_long=True)
+    live, began = Live(console, is_long=True), time.monotonic()
     with open_worker(log_file) as worker:
         try:
             with stopping(worker.cancel, leave_at_once(live.erase)) as stop:
                 loaded = _load(worker, settings, live, console, stop)
+                ready = time.monotonic()
                 examination = Examination(
                     worker,
                     templates,
@@ -50,9 +55,10 @@ def examine_pair(
                     n_ctx=2 if loaded is None else loaded.n_ctx,
                     seconds=seconds,
                     is_stopped=lambda: stop.is_asked,
-                    on_progress=live.status,
+                    on_progress=lambda what: live.status(f"{what} · {_left(ready + seconds)}"),
                 )
                 evidence = Evidence() if loaded is None else examination.run()
+                times = Times(seconds, ready - began, time.monotonic() - ready)
         finally:
             live.erase()
     if loaded is None or evidence.first is None:
@@ -61,14 +67,34 @@ def examine_pair(
         return stop.exit_code
     draft_parts = None if draft is None else anatomy(draft)
     found = list(causes(Case(loaded, anatomy(target), draft_parts, evidence)))
-    told = verdict(evidence.race, found)
+    told = verdict(evidence.race, found, is_cut=evidence.is_cut)
     if as_json:
-        write_json(_wire(settings, evidence, found, told, is_complete=not stop.is_asked))
+        wire = _wire(settings, evidence, found, told, is_complete=not stop.is_asked)
+        write_json({**wire, "seconds": dataclasses.asdict(times)})
     else:
+        write_out(f"{one_line(told)}\n\n")
         for one in found:
             write_out(line(one, console, sys.stdout))
-        write_out(f"\n{one_line(told)}\n")
+        write_out(f"\n{times.told}{CUT if evidence.is_cut else ''}\n")
     return stop.exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds: how long measuring should take, how long loading and measuring took."""
+
+    asked: float
+    loading: float
+    measuring: float
+
+    @property
+    def told(self) -> str:
+        """Return them in words."""
+        return f"measured for {self.measuring:.0f} of {self.asked:.0f} s, after {self.loading:.0f} s of loading"
+
+
+def _left(end: float) -> str:
+    return f"{max(0.0, end - time.monotonic()):.0f} s left"
 
 
 def _load(worker: Worker, settings: LoadSettings, live: Live, console: Console, stop: Stop) -> Loaded | None:
@@ -84,7 +110,7 @@ def _load(worker: Worker, settings: LoadSettings, live: Live, console: Console, 
     return None if stop.is_asked else loaded
 
 
-def verdict(raced: Race | None, found: list[Finding]) -> str:
+def verdict(raced: Race | None, found: list[Finding], *, is_cut: bool = False) -> str:
     """Return what the race showed, what was found bad, and, where nothing is gained, what else may be why."""
     bad = ", ".join(one.name for one in found if one.state == "bad")
     noted = ", ".join(one.name for one in found if one.state == "note" and one.is_measured)
@@ -94,6 +120,7 @@ def verdict(raced: Race | None, found: list[Finding]) -> str:
         return f"auto drafted nothing here, so there is no speedup{blamed}{noted}"
     if raced is None or raced.ratio is None:
         why = "the race did not end" if raced is None else "the answers of the race were too short"
+        why = f"the time was up; {MORE_TIME}" if is_cut else why
         return f"speed not measured: {why}{blamed if bad else ''}"
     ratio, ratios = raced.ratio.median, raced.ratios
     rounds = f"at T={TEMPERATURE:g}, one prompt"

@@ -1,0 +1,99 @@
+"""Without a way to the hub: one short attempt, one word for it, and everything that is known without the hub."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.errors import NetworkError
+from localspec.models.hub.problems import OFFLINE, translated
+from localspec.models.hub.remote import Hub
+from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+def call(folder: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
+    env = {"LOCALSPEC_HOME": str(folder), "HF_HOME": str(folder / "hf"), "HF_ENDPOINT": NOWHERE, "NO_PROXY": "*"}
+    return localspec(*args, env=env)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[Errno -2] Name or service not known",
+        "[Errno -3] Temporary failure in name resolution",
+        "[Errno 101] Network is unreachable",
+        "[Errno 8] nodename nor servname provided, or not known",
+    ],
+)
+def test_no_way_to_the_hub_is_one_word(said: str) -> None:
+    with pytest.raises(NetworkError) as caught, translated("a/b", "https://hub.example"):
+        raise ConnectionError(said)
+    assert caught.value.message == "offline: the hub cannot be reached at https://hub.example"
+    assert caught.value.detail["reason"] == OFFLINE
+
+
+def test_no_error_has_its_number() -> None:
+    with pytest.raises(NetworkError, match=r"cannot be reached: Connection refused$"), translated("a/b", NOWHERE):
+        raise ConnectionError("[Errno 111] Connection refused")
+
+
+def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking up a name takes as long as the system likes."""
+    over = threading.Event()
+
+    def silent(*args: Any, **kwargs: Any) -> Any:
+        over.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    monkeypatch.setattr("localspec.models.hub.remote.KNOCK", 0.1)
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.delenv("HF_HUB_DOWNLOAD_TIMEOUT", raising=False)
+    hub, began = Hub("https://hub.example"), time.monotonic()
+    for ask in (lambda: hub.listing("a/b", None), lambda: hub.search("b")):
+        with pytest.raises(NetworkError, match="offline: the hub cannot be reached"):
+            ask()
+    over.set()
+    assert time.monotonic() - began < 30
+
+
+@needs_pair
+def test_suggest_lists_what_is_here(tmp_path: Path) -> None:
+    for name in ("target", "draft"):
+        (tmp_path / f"{name}.gguf").symlink_to(PAIR / f"{name}-q8_0.gguf")
+    done = call(tmp_path, "pairs", "suggest", str(tmp_path / "target.gguf"))
+    assert done.returncode == 0
+    first = done.stdout.decode().splitlines()[0]
+    assert first.startswith(str(tmp_path / "draft.gguf"))
+    assert first.endswith(": fits")
+    warning = done.stderr.decode()
+    assert warning.count("\n") == 1
+    assert f"offline: the hub cannot be reached at {NOWHERE}" in warning
+
+
+@pytest.mark.parametrize("args", [("pull", "hf:a/b"), ("pull", "hf:a/b", "--dry-run"), ("run", "-m", "hf:a/b", "hi")])
+def test_what_needs_the_hub_says_so(tmp_path: Path, args: tuple[str, ...]) -> None:
+    line = assert_one_line(call(tmp_path, *args), 4, f"offline: the hub cannot be reached at {NOWHERE}")
+    assert "Errno" not in line
+
+
+def test_a_dry_run_tells_the_catalogues_sizes(tmp_path: Path) -> None:
+    done = call(tmp_path, "pull", "qwen3-8b", "--dry-run")
+    assert done.returncode == 0
+    assert done.stdout.decode().splitlines() == [
+        "hf:Qwen/Qwen3-8B-GGUF:Q4_K_M  about 5.0 GB",
+        "hf:Qwen/Qwen3-0.6B-GGUF:Q8_0  about 640.0 MB",
+        "about 5.6 GB to download",
+    ]
+    assert "offline" in done.stderr.decode()
+    made = json.loads(call(tmp_path, "pull", "qwen3-8b", "--dry-run", "--json").stdout)
+    assert (made["is_about"], made["download_bytes"]) == (True, 5_640_000_000)
