@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from localspec.models.store import reference
-from localspec.settings.request import LoadSettings, state_folder
+from localspec.settings.folders import state_folder
+from localspec.settings.request import LoadSettings
 
 MOST = 9  # pairs: a list that is seen at a glance
 

@@ -44,7 +44,8 @@ def _pair(key: str, text: str, folder: Path) -> str:
     try:
         if key == "model":
             pair = parse(text, exists=exists)
-            parts = [pair.target, *([] if pair.draft is DraftChoice.UNSET else [pair.draft])]
+            parts: list[ModelName | DraftChoice] = [pair.target]
+            parts += [] if pair.draft is DraftChoice.UNSET else [pair.draft]
         else:
             parts = [parse_draft(text, exists=exists)]
     except (UsageError, ValueError):  # told where the pair is looked up

@@ -39,9 +39,9 @@ def known_values(name: str) -> tuple[str, ...]:
     setting = next((each for each in SETTINGS.values() if each.is_called(name)), None)
     if setting is None:
         return ()
-    values = axis_names(setting.field) if setting.is_axis else (*setting.choices, *setting.names)
+    values = axis_names(setting.field) if setting.is_axis else setting.choices
     known = ("on", "off") if setting.kind == "switch" else values
-    return tuple(dict.fromkeys((*known, *((setting.nothing,) if setting.is_optional else ()))))
+    return tuple(dict.fromkeys((*known, *((setting.nothing,) if setting.default is None else ()))))
 
 
 def check(request: Request, settings: LoadSettings) -> None:

@@ -79,7 +79,6 @@ class Estimate:
             n_vocab=shape.vocab,
             n_experts=EXPERTS if model.active else 0,
             n_used=USED if model.active else 0,
-            window=0,
             n_next=0,
             largest=table,
             types=((self.quant, self.bytes),),

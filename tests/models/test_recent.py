@@ -8,7 +8,8 @@ import pytest
 
 from localspec.models.recent import MOST, recent_pairs, remember_pair
 from localspec.models.store import parse_pair
-from localspec.settings.request import LoadSettings, state_folder
+from localspec.settings.folders import state_folder
+from localspec.settings.request import LoadSettings
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
 from localspec.models.store import NotCachedError, PairRef
 from localspec.sanitize import sanitize
-from localspec.settings.request import typed_path
+from localspec.settings.folders import typed_path
 from localspec.tui.download_panel import drawn
 from localspec.tui.downloads import Download
 from localspec.tui.host import Host
