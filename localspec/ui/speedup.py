@@ -34,17 +34,21 @@ class Comparison:
 
 @dataclass(slots=True)
 class Passes:
-    """The decoding passes of an answer, sorted by drafter and number of rows.
+    """The decoding passes of an answer, sorted by drafter, number of rows, and how many before it had as many.
 
+    Of those before, `settles` are counted at most: on a GPU the first ones after a change take longer.
     `rest`: by kind, the milliseconds of every pass but for its drafting. `draft`: by kind, those of drafting, where the
     pass before had the same drafter. `full_ms`: the sum of all other drafting.
     """
 
-    rest: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    rest: dict[tuple[str, int, int], list[float]] = field(default_factory=dict)
     draft: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    settles: int = 0
     full_ms: float = 0.0
     n: int = 0
     _drafter: str = ""  # of the pass before
+    _rows: int = 0  # of the pass before
+    _alike: int = 0  # passes of as many rows, up to it
 
     def add(self, drafter: str, rows: int, draft_ms: float, rest_ms: float) -> None:
         """Take the next pass.
@@ -53,7 +57,9 @@ class Passes:
         counts in full, for a median would leave the reading out.
         """
         self.n += 1
-        self.rest.setdefault((drafter, rows), []).append(rest_ms)
+        alike = self._alike if rows == self._rows else 0
+        self._rows, self._alike = rows, min(alike + 1, self.settles)
+        self.rest.setdefault((drafter, rows, alike), []).append(rest_ms)
         if drafter and drafter == self._drafter:
             self.draft.setdefault((drafter, rows), []).append(draft_ms)
         else:

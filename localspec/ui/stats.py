@@ -42,6 +42,7 @@ from localspec.ui.speedup import Comparison, Passes, compare
 SOURCES = ("accepted", "corrected", "bonus", "plain")
 
 
+GPU_SETTLES = 2  # passes after a change of width before the time of one is steady (see engine/protocols.py)
 FEW = 0.1  # share of the decoding passes: where fewer drafted, no speedup is shown
 
 
@@ -174,6 +175,8 @@ class Stats:
             self.sample_ms += ms.sample
             self.other_ms += ms.other
             self._decoded += len(event.out)
+            if self.loaded is not None and not set(self.loaded.target.devices) <= {"CPU"}:
+                self._timed.settles = GPU_SETTLES
             self._timed.add(event.drafter, event.rows, ms.draft, ms.verify + ms.sample + ms.other)
 
     def _positions(self, event: Committed, is_cut: bool) -> None:

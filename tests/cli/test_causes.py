@@ -28,7 +28,7 @@ DRAFT = replace(TARGET, path="/d.gguf", bytes=400_000_000, n_params=700_000_000)
 LOADED = Loaded("pair", TARGET, DRAFT, 4096, 2, 1.0, {})
 PARTS = Anatomy(
     (Layer(90, 0, 1, 1),), 10, 10, is_tied=False, width=1, ff=1, n_heads=1, n_vocab=100, n_experts=0, n_used=0,
-    window=0, n_next=0, largest=1, types=(),
+    n_next=0, largest=1, types=(),
 )  # fmt: skip
 DRAFTS = replace(PARTS, layers=(Layer(300_000_000, 0, 1, 1),), embedding=900_000_000, output=100_000_000)
 MIXTURE = replace(
