@@ -141,7 +141,7 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
         for model in _of_catalogue(seen, load_catalog())
         if model.source.repo not in tried and str(model.source) not in here
     ]
-    hub = None if offline else _reached(console)
+    hub = None if offline else _reached(live, console)
     if hub is None:
         for model in listed:
             about = model.size_gb * 1e9
@@ -154,6 +154,7 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
             found = hub.search(_query(seen))
             wanted += [(name, "hub") for repo in found if (name := _repo(repo)) is not None and name.repo not in tried]
         except LocalspecError as error:
+            live.erase()
             console.warn(error.message)
     for name, where in wanted[:limit]:
         live.status(f"looking at {one_line(str(name))}")
@@ -162,12 +163,13 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
             yield there
 
 
-def _reached(console: Console) -> Hub | None:
+def _reached(live: Live, console: Console) -> Hub | None:
     """Return the hub; None, with a warning, where this machine has no way to it."""
     hub = Hub()
     try:
         hub.reach()
     except NetworkError as error:
+        live.erase()
         console.warn(f"{error.message}; only files on this machine are compared")
         return None
     return hub

@@ -14,6 +14,7 @@ from localspec.cli.lines import Lines, history
 from localspec.cli.options import ScreenOptions
 from localspec.conversations.records import Conversation
 from localspec.errors import LocalspecError
+from localspec.models.store import introduction
 from localspec.settings.request import LoadSettings
 from localspec.worker.client import Worker
 
@@ -47,6 +48,8 @@ def converse(chat: LineChat, lines: Lines) -> int:
     """Read and answer until the end of input; return the exit code: of a script its last error's."""
     if not (chat.is_script or chat.console.quiet):
         chat.console.say(f"localspec · {chat.state.settings.name} · /help, Ctrl-D to leave", "dim")
+        for sentence in introduction(chat.state.settings, chat.state.request.speculation):
+            chat.console.note(sentence, "dim")
     was_interrupted, code = False, 0
     while not chat.is_over:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.settings import PairOptions, Promised
-from localspec.errors import DeclinedError, NotFoundError
+from localspec.errors import DeclinedError, NetworkError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.store import NotCachedError, PairRef, expand, locate
 from localspec.sanitize import one_line
@@ -43,7 +43,11 @@ def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> 
         raise NotFoundError(
             f"{missing.message}, and downloads are switched off", hint=online(missing.hint), detail=missing.detail
         )
-    plan = make_plan_here(missing.wanted, console)
+    try:
+        plan = make_plan_here(missing.wanted, console)
+    except NetworkError as error:
+        error.message = f"{missing.message}; {error.message}"
+        raise
     plan.require_space()
     if not options.yes:
         ask(plan, f"{missing.hint}, or -y")

@@ -37,8 +37,8 @@ from localspec.ui.ask import ask
 IMPORTS = "from localspec.backends.build import survey"
 _PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
 ABOUT = (
-    "about: not all files are on this machine; sizes are the catalogue's, shapes those of models of such a size\n"
-    "localspec pull NAME downloads them, and the plan is then exact\n\n"
+    "about: these files are not on this machine. Sizes are those of the catalogue,\n"
+    "shapes those of models as large. After localspec pull NAME the plan is exact.\n\n"
 )
 
 

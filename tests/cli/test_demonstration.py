@@ -105,6 +105,14 @@ def test_a_newcomer_reads_it_below_the_first_answer() -> None:
     assert "× plain" not in text
 
 
+def test_the_line_chat_presents_it() -> None:
+    terminal = Terminal(["chat", "--plain"], program=FAKE)
+    terminal.wait_for(lambda: "localspec pairs suggest FILE.gguf" in " ".join(terminal.text.split()))
+    assert "not an assistant" in " ".join(terminal.text.split())
+    terminal.type("\x04")
+    assert terminal.wait() == 0
+
+
 def test_programs_do_not_read_it() -> None:
     assert b"assistant" not in run("run", "hi").stderr
     assert b"assistant" not in run("run", "--stats", "hi").stderr

@@ -15,7 +15,7 @@ import pytest
 from localspec.errors import NetworkError
 from localspec.models.hub.problems import OFFLINE, translated
 from localspec.models.hub.remote import Hub
-from tests.cli.harness import PAIR, assert_one_line, localspec, needs_pair
+from tests.cli.harness import PAIR, REAL, Terminal, assert_one_line, localspec, needs_pair
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -78,6 +78,14 @@ def test_suggest_lists_what_is_here(tmp_path: Path) -> None:
     warning = done.stderr.decode()
     assert warning.count("\n") == 1
     assert f"offline: the hub cannot be reached at {NOWHERE}" in warning
+
+
+@needs_pair
+def test_the_warning_stands_on_a_line_of_its_own(tmp_path: Path) -> None:
+    env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path), "HF_ENDPOINT": NOWHERE, "NO_PROXY": "*"}
+    terminal = Terminal(["pairs", "suggest", "storyteller"], program=REAL, env=env)
+    assert terminal.wait() == 0
+    assert any(line.startswith("localspec: warning: offline") for line in terminal.lines), terminal.lines
 
 
 @pytest.mark.parametrize("args", [("pull", "hf:a/b"), ("pull", "hf:a/b", "--dry-run"), ("run", "-m", "hf:a/b", "hi")])
