@@ -22,7 +22,7 @@ from localspec.ui.inputs import MAX_FILE, text_or_file
 from localspec.ui.settings import check
 from localspec.worker.client import Worker
 
-DRAFTING = ("method", "tree", "draft_tokens", "length", "option")  # parameters that say how and how much to draft
+DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft
 _NO_DRAFTS = (DraftChoice.NONE, DraftChoice.UNSET)
 
 

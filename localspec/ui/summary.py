@@ -35,13 +35,12 @@ def live_line(stats: Stats) -> str:
 
 def stats_line(stats: Stats) -> str:
     """Return the line that stands below an answer."""
-    parts = [f"{stats.emitted} {'token' if stats.emitted == 1 else 'tokens'}"] if stats.started is not None else []
+    parts = [_tokens(stats.emitted)] if stats.started is not None else []
     if stats.tok_per_s is not None:
         parts.append(f"{stats.tok_per_s:.1f} tok/s")
     if stats.drafted:
         parts.append(speedup_words(stats))
-        parts.append(f"{stats.accepted} of {stats.drafted} drafted accepted ({percent(stats.acceptance)})")
-        parts.append(f"{stats.tokens_per_pass or 0:.1f} tokens a pass")
+        parts += _drafting(stats.accepted, stats.drafted, stats.tokens_per_pass)
     elif stats.started is not None and (stats.started.k == 0 or stats.passes > 1):
         parts.append(PLAIN)
     if stats.started is not None and not stats.started.is_lossless:
@@ -50,10 +49,24 @@ def stats_line(stats: Stats) -> str:
         parts.append(f"reproducible, widths 1 to {stats.started.widths[-1]}")
     ttft = ttft_ms(stats)
     if ttft is not None:
-        parts.append(f"first token after {ttft / 1e3:.2f} s")
+        parts.append(_first_token(ttft))
     if stats.finished is not None and stats.finished.reason in ("interrupted", "timeout"):
         parts.append(stats.finished.reason)
     return " · ".join(parts)
+
+
+def _tokens(n: int) -> str:
+    return "1 token" if n == 1 else f"{n} tokens"
+
+
+def _drafting(accepted: int, drafted: int, per_pass: float | None) -> list[str]:
+    """Return what came of the drafts, in whole words: people read it who are new to it."""
+    share = percent(accepted / drafted)
+    return [f"{accepted} of {drafted} drafted accepted ({share})", f"{per_pass or 0:.1f} tokens a pass"]
+
+
+def _first_token(ms: float) -> str:
+    return f"first token after {ms / 1e3:.2f} s"
 
 
 def verdict(stats: Stats) -> str:
@@ -202,18 +215,16 @@ def kept_line(kept: Mapping[str, Any]) -> str:
     n, drafted, speedup = timings.get("predicted_n"), timings.get("draft_n"), spec.get("speedup")
     if not n:
         return ""
-    parts = [f"{n} tok"]
+    parts = [_tokens(n)]
     if timings.get("predicted_per_second") is not None:
         parts.append(f"{timings['predicted_per_second']:.1f} tok/s")
     if drafted:
         if speedup is not None:
             low, high = spec.get("speedup_ci95") or (speedup, speedup)
             parts.append(f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}")
-        accepted = timings.get("draft_n_accepted") or 0
-        parts.append(f"accepted {accepted}/{drafted} drafted ({percent(accepted / drafted)})")
-        parts.append(f"{spec.get('tokens_per_pass') or 0:.1f} tok/pass")
+        parts += _drafting(timings.get("draft_n_accepted") or 0, drafted, spec.get("tokens_per_pass"))
     elif drafted == 0:
         parts.append(PLAIN)
     if timings.get("ttft_ms") is not None:
-        parts.append(f"ttft {timings['ttft_ms'] / 1e3:.2f} s")
+        parts.append(_first_token(timings["ttft_ms"]))
     return " · ".join(parts)

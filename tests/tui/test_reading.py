@@ -97,7 +97,7 @@ async def test_a_chat_that_is_opened_again_keeps_the_figures_of_its_answers() ->
         note = answers(app)[0].query_one(".note", Static)
         assert note.display
         after = str(note.render())
-    for part in ("9 tok", "3.64× plain, 3.64 to 3.64", "drafted", "tok/pass", "ttft"):
+    for part in ("9 tokens", "3.64× plain, 3.64 to 3.64", "drafted accepted", "tokens a pass", "first token after"):
         assert part in before
         assert part in after
 
@@ -105,7 +105,7 @@ async def test_a_chat_that_is_opened_again_keeps_the_figures_of_its_answers() ->
 def test_figures_of_other_versions_are_shown_as_far_as_they_go() -> None:
     assert kept_line({}) == ""
     assert kept_line({"timings": None, "spec": None}) == ""
-    assert kept_line({"timings": {"predicted_n": 3}}) == "3 tok"
+    assert kept_line({"timings": {"predicted_n": 3}}) == "3 tokens"
     timings = {"predicted_n": 30, "predicted_per_second": 10.0, "draft_n": 20, "draft_n_accepted": 15, "ttft_ms": 500.0}
     assert (
         kept_line({"timings": timings})
