@@ -64,8 +64,7 @@ class Console:
 
     def note(self, text: str, style: str = "") -> None:
         """Write what people read beside the answer to stderr, on a terminal wrapped at words."""
-        lines = textwrap.wrap(text, width() - 1, break_on_hyphens=False) if is_terminal(sys.stderr) else [text]
-        for line in lines:
+        for line in wrapped(text, sys.stderr).split("\n"):
             self.say(line, style)
 
     def warn(self, message: str) -> None:
@@ -119,6 +118,14 @@ def width() -> int:
 def columns_of_stdout() -> int:
     """Columns of the terminal behind stdout; 80 if it does not say."""
     return _columns(sys.stdout)
+
+
+def wrapped(text: str, stream: IO[str] | None, indent: int = 0) -> str:
+    """Return `text` for a terminal wrapped at words, further lines indented below the first; as it is for others."""
+    if stream is None or not is_terminal(stream):
+        return text
+    columns = max(_columns(stream) - indent - 1, 20)
+    return f"\n{'':<{indent}}".join(textwrap.wrap(text, columns, break_on_hyphens=False, break_long_words=False))
 
 
 def _columns(stream: IO[str]) -> int:

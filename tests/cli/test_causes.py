@@ -333,3 +333,12 @@ def test_break_even_of_one_token() -> None:
     """One draft token at 0.3 of a pass, free rows: it pays from 30 % acceptance on."""
     assert break_even(Prices({1: 1.0, 64: 1.0}), 0.3) == pytest.approx(0.31)
     assert break_even(Prices({1: 1.0, 64: 64.0}), 0.3) is None
+
+
+def test_what_there_was_no_time_for_is_told_as_that() -> None:
+    made = found(Evidence(first=passes(), is_cut=True))
+    for name in ("accepted", "sampling", "template", "replays"):
+        assert made[name].message == "not measured: the time was up", name
+    assert "--seconds" in made["accepted"].hint
+    told = verdict(None, [], is_cut=True)
+    assert told == "speed not measured: the time was up; localspec doctor PAIR --seconds 300, or more"

@@ -46,7 +46,7 @@ def replays(case: Case) -> Finding:
         text = f"the {who} cannot take tokens back, as tried when it was loaded, so nothing is drafted with it"
         return Finding("replays", "bad", text, "a pair of attention models: localspec pairs list", facts=facts)
     if case.evidence.replayed is None:
-        return unmeasured("replays", "nothing was drafted")
+        return unmeasured("replays", "the time was up" if case.evidence.is_cut else "nothing was drafted")
     n = case.evidence.replayed
     text = f"{n} rows of the target were evaluated beyond those its answers needed"
     return Finding("replays", "ok" if n == 0 else "note", text, facts=facts)

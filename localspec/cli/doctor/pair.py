@@ -12,7 +12,7 @@ from typing import Any
 from localspec.bench.diagnosis import TEMPERATURE, Evidence, Examination, Templates
 from localspec.bench.race import EVEN, Race, is_unclear
 from localspec.cli.answer import load
-from localspec.cli.console import Console, write_out
+from localspec.cli.console import Console, wrapped, write_out
 from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import MORE_TIME, causes
 from localspec.cli.doctor.checks import Finding
@@ -72,10 +72,10 @@ def examine_pair(
         wire = _wire(settings, evidence, found, told, is_complete=not stop.is_asked)
         write_json({**wire, "seconds": dataclasses.asdict(times)})
     else:
-        write_out(f"{one_line(told)}\n\n")
+        write_out(f"{wrapped(one_line(told), sys.stdout)}\n\n")
         for one in found:
             write_out(line(one, console, sys.stdout))
-        write_out(f"\n{times.told}{CUT if evidence.is_cut else ''}\n")
+        write_out(f"\n{wrapped(times.told + (CUT if evidence.is_cut else ''), sys.stdout)}\n")
     return stop.exit_code
 
 
