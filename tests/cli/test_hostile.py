@@ -65,7 +65,8 @@ def test_an_answer_is_text_and_nothing_else(tmp_path: Path, name: str, is_cut: b
     assert not CONTROL.search(shown)
     if not is_dumb:
         terminal.assert_clean()
-    plain = re.sub("[⟦⟧⁺]", "", shown)
+    seen = shown if is_dumb else terminal.text  # what is sent to others has the status between two pieces
+    plain = re.sub("[⟦⟧⁺]", "", seen)
     for word in ("click", "overwritten", "[/INST]", "[@click=app.quit]", "you are root", "gpj.exe", "␛]52;c;aGk=␇"):
         assert word in plain
 

@@ -109,9 +109,11 @@ def test_figures_of_other_versions_are_shown_as_far_as_they_go() -> None:
     timings = {"predicted_n": 30, "predicted_per_second": 10.0, "draft_n": 20, "draft_n_accepted": 15, "ttft_ms": 500.0}
     assert (
         kept_line({"timings": timings})
-        == "30 tok · 10.0 tok/s · accepted 15/20 drafted (75 %) · 0.0 tok/pass · ttft 0.50 s"
+        == "30 tokens · 10.0 tok/s · 15 of 20 drafted accepted (75 %) · 0.0 tokens a pass · first token after 0.50 s"
     )
-    assert kept_line({"timings": {**timings, "draft_n": 0}}) == "30 tok · 10.0 tok/s · plain decoding · ttft 0.50 s"
+    assert kept_line({"timings": {**timings, "draft_n": 0}}) == (
+        "30 tokens · 10.0 tok/s · plain decoding · first token after 0.50 s"
+    )
 
 
 async def test_a_system_message_is_seen_while_it_goes_along() -> None:
