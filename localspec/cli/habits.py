@@ -37,6 +37,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 OPTIONS: dict[str, tuple[str, str]] = {
     flag: (why, hint)
     for flags, why, hint in (
+        ("-c", "the context has an option of its own", "--ctx N"),
+        ("-s", "the seed has an option of its own", "--seed N"),
+        ("-p --prompt", "the prompts are those of --suite", "--suite FILE"),
         ("-cnv --conversation -i --interactive -if --interactive-first -mli --multiline-input",
          "a conversation is a command of its own", "localspec chat"),
         ("-no-cnv --no-conversation", "run answers once, and --raw leaves out the chat template", "--raw"),
