@@ -96,7 +96,7 @@ class Group(click.Group):
                 message, hint = habits.COMMANDS[name]
                 raise UsageError(message, hint=hint)
             if is_model(name):
-                raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat -m {name}")
+                raise UsageError(f"{name!r} is a model, and no command", hint=f"localspec chat {name}")
             # A command that removes is never what a misspelt word is taken for.
             safe = [each for each in (*COMMANDS, *ALIASES) if each != "rm"]
             near = difflib.get_close_matches(name, safe, n=1)

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from localspec.chat.state import ChatState
+from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, is_terminal, wants_plain
 from localspec.cli.fetch import present_settings
 from localspec.cli.options import (
@@ -54,6 +55,7 @@ class Options(ConversationOptions, ScreenOptions):
 
 
 @click.command(cls=Command)
+@click.argument("pair", required=False, shell_complete=pair_names)
 @model_options
 @reply_options
 @conversation_options
@@ -64,10 +66,10 @@ class Options(ConversationOptions, ScreenOptions):
 @option("--theme", type=click.Choice(["auto", "dark", "light"]), default="auto", section="Output",
         help="Colours of the full screen.  [default: auto, as the terminal's background]")  # fmt: skip
 @click.pass_obj
-def chat(console: Console, /, **values: Any) -> int:
-    """Chat with a pair: full-screen, with live figures; F1 lists the keys.
+def chat(console: Console, /, pair: str | None, **values: Any) -> int:
+    """Chat with PAIR: full-screen, with live figures; F1 lists the keys.
 
-    Without -m, and with no model in config.toml, the pair of the last chat opens again.
+    Without PAIR, and with no model in config.toml, the pair of the last chat opens again.
 
     Conversations are kept while they are written: `localspec chat -c` continues, `localspec logs` lists them.
 
@@ -79,10 +81,10 @@ def chat(console: Console, /, **values: Any) -> int:
     options.apply(console)
     with store_for_talking(options, console) as store:
         found = wanted(store, options)
-        pair = PairOptions.of(values)
+        wished = PairOptions.of(values, pair)
         if found is not None:
-            pair = pair.of_conversation(answered(store, found))
-        promised = promised_settings(pair) if found is not None else _last_or(pair, console)
+            wished = wished.of_conversation(answered(store, found))
+        promised = promised_settings(wished) if found is not None else _last_or(wished, console)
         request = request_settings(values, promised.settings)
         system = system_message(options.system)
         settings = present_settings(promised, console)
@@ -100,7 +102,7 @@ def chat(console: Console, /, **values: Any) -> int:
 
         with open_worker(options.log_file) as worker:
             state = ChatState.opened(store, settings, request, system=said, found=found)
-            open_pair = partial(_open_pair, pair, console)
+            open_pair = partial(_open_pair, wished, console)
             return open_line_chat(console, worker, state, open_pair, options, found, is_kept=options.save)
 
 

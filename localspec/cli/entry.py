@@ -116,8 +116,10 @@ def _usage(error: click.ClickException) -> LocalspecError:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "localspec"
     hint = f"{command} --help"
-    if isinstance(error, click.NoSuchOption) and context is not None and takes_prompt(context.command):
-        hint += ", or -- before a prompt that begins with '-'"
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        what = "prompt" if takes_prompt(context.command) else "word"
+        if any(isinstance(each, click.Argument) for each in context.command.params):
+            hint += f", or -- before a {what} that begins with '-'"
     return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 

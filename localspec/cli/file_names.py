@@ -8,28 +8,27 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from localspec.cli.option_sources import Configurable
 from localspec.errors import UsageError
 from localspec.models.names import DraftChoice, ModelName, PathName, parse, parse_draft
 from localspec.settings.folders import typed_path
 
 
-def located(option: Configurable, text: str, folder: Path) -> str:
+def located(key: str, placeholder: str, text: str, folder: Path) -> str:
     """Return an option's text with the files that it names, as seen from `folder`, absolute; other texts as they are.
 
-    The placeholder in the help says where a text names a file: FILE, FOLDER or PATH, NAME|FILE, TEXT|@FILE.
+    `placeholder` is what the help shows in place of the text. It says where a text names a file: FILE, FOLDER or PATH,
+    NAME|FILE, TEXT|@FILE.
     """
-    shown = option.metavar or ""
-    if option.key in ("model", "draft"):
-        return _pair(option.key, text, folder)
-    if option.key == "option":
+    if key in ("model", "draft"):
+        return _pair(key, text, folder)
+    if key == "option":
         name, equals, value = text.partition("=")
         return f"{name}{equals}{_path(value, folder)}" if name == "file" and value else text
-    if "@FILE" in shown:
+    if "@FILE" in placeholder:
         return f"@{_path(text[1:], folder)}" if text[:1] == "@" else text
-    if shown.startswith(("FILE", "FOLDER", "PATH")):
+    if placeholder.startswith(("FILE", "FOLDER", "PATH")):
         return _path(text, folder)
-    is_path = "FILE" in shown and (os.sep in text or "." in text)  # else it is a name
+    is_path = "FILE" in placeholder and (os.sep in text or "." in text)  # else it is a name
     return _path(text, folder) if is_path else text
 
 
@@ -41,13 +40,13 @@ def _pair(key: str, text: str, folder: Path) -> str:
     def exists(path: str) -> bool:
         return os.path.isfile(folder / typed_path(path))
 
+    parts: list[ModelName | DraftChoice] = []
     try:
         if key == "model":
             pair = parse(text, exists=exists)
-            parts: list[ModelName | DraftChoice] = [pair.target]
-            parts += [] if pair.draft is DraftChoice.UNSET else [pair.draft]
+            parts += [pair.target, *([] if pair.draft is DraftChoice.UNSET else [pair.draft])]
         else:
-            parts = [parse_draft(text, exists=exists)]
+            parts.append(parse_draft(text, exists=exists))
     except (UsageError, ValueError):  # told where the pair is looked up
         return text
     has_file = any(isinstance(each, PathName) for each in parts)

@@ -17,6 +17,7 @@ from localspec.errors import LocalspecError, UsageError
 LEAST_CONTEXT = 128  # tokens: a smaller number after -c may begin a prompt
 NEAR = 0.8  # of difflib's ratio, from which on a word is taken for a misspelt name
 BACKGROUND = "nothing runs in the background: a pair is loaded only while run or chat runs"
+HUB = ("hf:", "hf.co/", "huggingface.co/", "http")  # without it, ORG/REPO may be a word of a prompt: and/or
 CACHE_TYPES = ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v")
 _NUMBER = re.compile(r"-?\d+")
 
@@ -37,6 +38,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 OPTIONS: dict[str, tuple[str, str]] = {
     flag: (why, hint)
     for flags, why, hint in (
+        ("-c", "the context has an option of its own", "--ctx N"),
+        ("-s", "the seed has an option of its own", "--seed N"),
+        ("-p --prompt", "the prompts are those of --suite", "--suite FILE"),
         ("-cnv --conversation -i --interactive -if --interactive-first -mli --multiline-input",
          "a conversation is a command of its own", "localspec chat"),
         ("-no-cnv --no-conversation", "run answers once, and --raw leaves out the chat template", "--raw"),
@@ -151,25 +155,23 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
 
 def is_model(word: str) -> bool:
     """Whether a word can only be a model: a name of the catalogue, a GGUF file, one of the hub, or a pair of these."""
-    from localspec.models.names import DraftChoice, HubName, PathName, parse
+    from localspec.models.names import Alias, DraftChoice, HubName, PathName, parse
 
     try:
         pair = parse(word)
     except UsageError:
         return False
-    named = [each for each in (pair.target, pair.draft) if not isinstance(each, DraftChoice)]
-    names = _names() if not all(isinstance(each, PathName | HubName) for each in named) else []
-    for each in named:
-        if isinstance(each, PathName):
-            if not each.path.lower().endswith(".gguf"):
-                return False
-        elif isinstance(each, HubName):
-            if not word.lower().startswith(
-                ("hf:", "hf.co/", "http", "huggingface.co/")
-            ):  # ORG/REPO may be a word of a prompt: and/or
-                return False
-        elif each.name not in names:
-            return False
+    for each in (pair.target, pair.draft):
+        match each:
+            case DraftChoice():
+                continue
+            case PathName(path) if path.lower().endswith(".gguf"):
+                continue
+            case HubName() if word.lower().startswith(HUB):
+                continue
+            case Alias(name) if name in _names():
+                continue
+        return False
     return True
 
 

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from localspec.cli.file_names import located
 from localspec.errors import LocalspecError, UsageError
 from localspec.settings.config_file import Configuration, Entry, Key, read_configuration
 from localspec.settings.declaration import Declaration
@@ -227,9 +228,7 @@ def given(file: Configuration, entry: Entry, option: Configurable) -> Any:
         raise file.mistake(entry, f"{entry.path[-1]} = {spelt} is not {_NOUNS[kind]}")
     if kind not in ("text", "texts"):
         return value
-    from localspec.cli.file_names import located  # late: most files name no file
-
-    texts = [located(option, str(each), file.file.parent) for each in values]
+    texts = [located(option.key, option.metavar or "", str(each), file.file.parent) for each in values]
     return texts if kind == "texts" else texts[0]
 
 

@@ -65,7 +65,7 @@ def check_file() -> None:
 def read_words(option: Configurable, words: Sequence[str]) -> Any:
     """Return the value that words on a command line spell, as it is written into config.toml; raises UsageError."""
     if option.kind in ("text", "texts"):
-        words = [located(option, word, Path.cwd()) for word in words]
+        words = [located(option.key, option.metavar or "", word, Path.cwd()) for word in words]
     value = _converted(option, list(words) if option.multiple else words[0])
     if isinstance(value, tuple):
         return list(value)

@@ -64,7 +64,6 @@ class Declaration:
     nothing: str = "none"
     default_help: str = ""
     in_chat: bool = True  # whether /set changes it
-    is_line: bool = False  # whether an item may hold blanks, so that a chat reads one item and the form none
     # What follows from the field itself.
     field: str = ""
     default: Any = None
@@ -79,6 +78,11 @@ class Declaration:
     def key(self) -> str:
         """Return the name in config.toml, the environment, /set and the form: the option's long name."""
         return next(flag for flag in self.flags if flag.startswith("--")).removeprefix("--")
+
+    @property
+    def is_line(self) -> bool:
+        """Whether an item may hold blanks, so that a chat reads one item and the form none."""
+        return self.metavar == "TEXT"
 
     @property
     def in_form(self) -> bool:

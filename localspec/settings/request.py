@@ -243,7 +243,7 @@ class Request:
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
         (), "--stop", aliases="-r --reverse-prompt", group=ANSWER, metavar="TEXT", is_repeated=True,
-        is_line=True, read=unescape, spell=repr, verify=_check_stops, help=r"Stop before TEXT; \n is a newline.",
+        read=unescape, spell=repr, verify=_check_stops, help=r"Stop before TEXT; \n is a newline.",
     )  # fmt: skip
     template: str | None = setting(  # overrides the model's own chat template
         None, "--template", aliases="--chat-template --chat-template-file", group=ANSWER,

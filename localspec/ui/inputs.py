@@ -199,11 +199,11 @@ def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -
 
 
 def text_or_file(name: str, value: str | None, limit: int = MAX_FILE) -> str | None:
-    """Return `value`, or for @FILE what the file holds: at most `limit` bytes."""
+    """Return `value`, or for @FILE what the file holds, at most `limit` bytes, without the newline at its end."""
     if value is None or not value.startswith("@"):
         return value
     try:
-        return decoded(read_regular(value[1:], limit, said=f"{name} {value}"))
+        return decoded(read_regular(value[1:], limit, said=f"{name} {value}")).removesuffix("\n")
     except UnicodeDecodeError:
         reason = f"cannot read {name} {value}: it is not UTF-8 text"
         raise NotFoundError(reason, hint=f"{name} 'the text itself', or {name} @FILE") from None

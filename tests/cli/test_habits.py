@@ -87,6 +87,13 @@ def test_a_word_that_is_nearly_a_name(words: list[str], meant: str) -> None:
 
 
 @needs_pair
+def test_chat_takes_a_pair_as_other_commands_do() -> None:
+    assert run("chat", "--no-save", "storyteller", "--plain", stdin=b"/settings\n").returncode == 0
+    assert_one_line(run("chat", "-m", "storyteller", "storyteller"), 2, "named twice")
+    assert_one_line(run("chat", "storyteler"), 3, "Did you mean 'storyteller'?")
+
+
+@needs_pair
 @pytest.mark.parametrize("words", [["run"], ["run", "storyteller"], ["run", "-m", "storyteller"]])
 def test_run_without_a_prompt_opens_a_chat_on_a_terminal(words: list[str]) -> None:
     terminal = Terminal([*words, "-q", "--temp", "0"], env={"ACCESSIBLE": "1"})
@@ -154,6 +161,7 @@ def test_a_spelling_of_another_option(typed: str, parameter: str, value: object)
         (["- an item"], "-- before a prompt"),
         (["-no, I said"], "-n"),
         (["--verbos", "hello"], "-- before a prompt"),
+        (["-m", "storyteller", "--what", "is", "it"], "-- before a prompt"),
         (["-p", "one", "two"], "twice"),
     ],
 )
@@ -168,14 +176,19 @@ def test_what_can_be_meant_is_left_alone(words: list[str]) -> None:
     assert checked(run_command, words) == words
 
 
+def test_a_word_that_looks_like_an_option_in_other_commands() -> None:
+    assert_one_line(run("logs", "search", "-x"), 2, "-- before a word that begins with '-'")
+    assert_one_line(run("logs", "search", "--", "-x"), 3, "no message contains '-x'")
+
+
 @pytest.mark.parametrize("flag", OPTIONS)
 def test_each_option_of_another_program_says_what_to_type(flag: str) -> None:
-    """No command has it itself, unless it is in the table by mistake; a value after it is not looked at."""
-    own = {opt for _, command in commands() for each in command.params for opt in each.opts}
-    if flag not in own:
-        assert flag not in GRANTED
+    """As far as the command does not have it itself."""
+    assert flag not in GRANTED
+    own = {opt for each in run_command.params for opt in each.opts}
+    command = dict(commands())[("bench",)] if flag in own else run_command
     with pytest.raises(UsageError) as caught:
-        checked(run_command, [flag, "x"])
+        checked(command, [flag, "x"])
     assert caught.value.message.startswith(f"there is no option {flag} here: ")
     assert caught.value.hint
 
@@ -195,7 +208,7 @@ def test_each_option_of_another_program_says_what_to_type(flag: str) -> None:
         (["create", "x"], 2, "localspec pairs add"),
         (["push"], 2, "HF_TOKEN"),
         (["remove", "x"], 2, "localspec rm"),
-        (["storyteller"], 2, "localspec chat -m storyteller"),
+        (["storyteller"], 2, "localspec chat storyteller"),
         (["explian"], 2, "Did you mean 'explain'?"),
     ],
 )

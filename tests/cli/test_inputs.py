@@ -93,6 +93,7 @@ def test_one_rule_for_the_newline_at_the_end(tmp_path: Path) -> None:
     assert read_prompt((), (path, path), Inputs(100), is_raw=True) == "Once upon\nOnce upon"
     assert read_prompt(("a time",), (path,), Inputs(100), is_raw=True) == "Once upon\na time"
     assert compose("", [Attachment("", "two\n\n")], is_raw=True) == "two\n"
+    assert text_or_file("--system", f"@{path}") == "Once upon"
 
 
 def test_timeout_counts_the_wait_for_standard_input(tmp_path: Path) -> None:

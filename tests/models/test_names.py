@@ -59,6 +59,8 @@ def test_files_of_doubtful_names() -> None:
     """What exists is a path; its spelling then says so."""
     there = {"a+b.gguf", "models/x", "org/repo"}
     assert str(parse("models/x", exists=there.__contains__)) == "./models/x"
+    assert str(parse("README", exists=lambda name: name == "README")) == "./README"
+    assert str(parse("README", exists=nothing_exists)) == "readme"
     assert str(parse("a+b.gguf+none", exists=there.__contains__)) == "a+b.gguf+none"
     assert parse("org/repo", exists=there.__contains__).target == PathName("./org/repo")
     assert parse("hf:org/repo", exists=there.__contains__).target == HubName("org/repo")
