@@ -103,9 +103,9 @@ class PairsScreen(Screen[None]):
             listed = offers(load_catalog(), self._folder)
         except LocalspecError as error:  # a mistake in the user's catalogue
             listed, self._error = [], error
-        recent = recent_offers()
-        known = {offer.ref for offer in recent}
-        self._offers = [*recent, *(offer for offer in listed if offer.ref not in known)]
+        known, recent = {offer.ref: offer for offer in listed}, recent_offers()
+        top = [known.get(offer.ref, offer) for offer in recent]  # the catalogue knows more of its own
+        self._offers = [*top, *(offer for offer in listed if offer not in top)]
         self._fill()
         self.check(self._offers)
 
