@@ -21,7 +21,7 @@ from localspec.models.hub.files import Listed, Listing, is_model, part_number, q
 from localspec.models.hub.problems import translated
 from localspec.models.hub.remote import SHA256, Hub
 from localspec.models.names import HubName
-from localspec.models.pairs import PairReport, check_pair
+from localspec.models.pairs import PairReport, check_pair, require_fit
 from localspec.sanitize import shown
 from localspec.settings.folders import cache_folder
 
@@ -73,6 +73,13 @@ class DraftCandidate:
 def look(path: Path) -> ModelInfo:
     """Read a model's header, of a split model those of all parts."""
     return model_info(read_model(path))
+
+
+def require_sound(target: Path, draft: Path | None) -> None:
+    """Read the headers of a pair; raises what a load would, if they are damaged or do not go together."""
+    found = look(target)
+    if draft is not None:
+        require_fit(found, look(draft))
 
 
 def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterator[DraftCandidate]:

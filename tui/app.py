@@ -17,7 +17,6 @@ from textual.dom import DOMNode
 from textual.events import Event, Paste
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
-from textual.timer import Timer
 
 from localspec.chat.conversation_writer import sent_before
 from localspec.chat.state import ChatState
@@ -32,7 +31,7 @@ from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
 from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
-from localspec.tui.widgets.notice import Notice
+from localspec.tui.widgets.notice import Notices
 from localspec.ui.editor import edited, left_to_it
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 WIDTHS = ((0, "-mini"), (30, "-tiny"), (60, "-narrow"), (72, "-small"), (100, "-wide"))  # columns and CSS class
 HEIGHTS = ((0, "-low"), (8, "-flat"), (16, "-tall"))
-NOTICE = 6.0  # seconds that a notice stands: time to read two lines
 AGAIN = 2.0  # seconds in which a second Ctrl+C quits
 WATCH = 0.25  # seconds between two looks at a download
 
@@ -66,7 +64,9 @@ class LocalspecApp(App[int]):
         Binding("f9", "open('settings')", "settings", show=True, tooltip="change the settings of the next answers"),
         Binding("f1", "open('help')", "help", show=True, tooltip="keys, figures and commands"),
         Binding("ctrl+n", "new", "new conversation", show=False),
-        Binding("f8,ctrl+r", "open('conversations')", "conversations", show=False),
+        Binding(
+            "f8,ctrl+r", "open('conversations')", "conversations", show=False, tooltip="search and open what was said"
+        ),
         Binding("ctrl+s", "open('system')", "system message", show=False),
         Binding("ctrl+f", "open('attach')", "attach a text file", show=False),
         Binding("ctrl+g", "editor", "write in $EDITOR", show=False),
@@ -94,8 +94,7 @@ class LocalspecApp(App[int]):
         self.clock = clock  # monotonic seconds
         self.download: Download | None = None
         self.bug: Exception | None = None
-        self.notice = ""  # what is said now
-        self._notice_ends: Timer | None = None
+        self._notices = Notices(self)
         for theme in THEMES:  # before the style sheet is read: it names their variables
             self.register_theme(theme)
         self.theme = self._first_theme = DARK if is_dark else LIGHT
@@ -137,6 +136,11 @@ class LocalspecApp(App[int]):
         return self._chat
 
     @property
+    def notice(self) -> str:
+        """What is said now, "" for nothing."""
+        return self._notices.text
+
+    @property
     def chat_state(self) -> ChatState:
         """The state of the chat."""
         return self.engine.state
@@ -167,20 +171,7 @@ class LocalspecApp(App[int]):
 
     def say(self, text: str, *, is_wrong: bool = False) -> None:
         """Show a short notice; the text is never markup."""
-        self.notice = sanitize(text)
-        if self._notice_ends is not None:
-            self._notice_ends.stop()
-        self._notice_ends = self.set_timer(NOTICE, self._end_notice)
-        self._show_notice(is_wrong=is_wrong)
-
-    def _end_notice(self) -> None:
-        self.notice = ""
-        self._show_notice()
-
-    def _show_notice(self, *, is_wrong: bool = False) -> None:
-        for screen in self.screen_stack:
-            for line in screen.query(Notice):
-                line.show(self.notice, is_wrong=is_wrong)
+        self._notices.say(text, is_wrong=is_wrong)
 
     def notify(
         self,

@@ -38,6 +38,7 @@ class News:
         self._view = view
         self._in_turn = in_turn
         self._is_awake = False  # a tick is on its way
+        self._is_untold = False  # `doing` is another one than what is shown
         self._taken_at = 0.0
         self._alarm: asyncio.TimerHandle | None = None  # for the next look
 
@@ -55,7 +56,7 @@ class News:
             self.throttle.wake()
         is_late = self._host.clock() - self._taken_at >= KEEP
         has_news = thread.has_news
-        is_wanted = (has_news or self._engine.unseen) if self._is_due else (has_news and is_late)
+        is_wanted = (has_news or self._engine.unseen or self._is_untold) if self._is_due else (has_news and is_late)
         if is_wanted and not self._is_awake:
             self._is_awake = True
             self._in_turn(self._tick)
@@ -83,8 +84,9 @@ class News:
             if isinstance(item, Arrived):
                 await self._tell_of(item)
         ended = [item for item in items if isinstance(item, Ended)]
-        if not (is_due or ended) or not (items or engine.unseen):
+        if not (is_due or ended) or not (items or engine.unseen or self._is_untold):
             return
+        self._is_untold = False
         text, widget = engine.unseen, self._view.answer_of(entry)
         if widget is not None:
             engine.unseen = ""
@@ -99,7 +101,7 @@ class News:
         self._view.show_figures(is_due=bool(text))
 
     async def _tell_of(self, item: Arrived) -> None:
-        self.doing.observe(item.at, item.event)
+        self._is_untold |= self.doing.observe(item.at, item.event)
         match item.event:
             case Loaded(threads=threads):
                 self.throttle.budget = budget(threads)

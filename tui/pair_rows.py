@@ -6,7 +6,7 @@ from textual.content import Content
 
 from localspec.models.available import AvailablePair
 from localspec.models.candidates import look
-from localspec.models.pairs import check_pair, require_fit
+from localspec.models.pairs import check_pair
 from localspec.models.store import PairRef
 from localspec.sanitize import one_line
 from localspec.tui.pair_fits import Fit, Memory, fit
@@ -64,13 +64,6 @@ def described(offer: AvailablePair, memory: Memory, verdict: str, problem: str =
         (one_line(lines[1]), "$muted"),
         (f"\n{rest}" if rest else "", "$error" if problem else ""),
     )
-
-
-def require(pair: PairRef) -> None:
-    """Read the headers of a pair; raises what a load would, if they are damaged or do not go together."""
-    target = look(pair.target)
-    if pair.draft is not None:
-        require_fit(target, look(pair.draft))
 
 
 def compared(pair: PairRef) -> str:

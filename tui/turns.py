@@ -13,6 +13,7 @@ from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.state import ChatState
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError
+from localspec.models.store import PairRef
 from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings
 from localspec.tui.chat_engine import ChatEngine
@@ -123,10 +124,16 @@ class Turns:
         self._host.say(f"{what}: {clipboard.copy(text, lambda _data: self._host.copy_to_clipboard(text))}")
 
     async def find_pair(self, pair: str) -> LoadSettings:
-        """Return how to load a pair that is named, if its files are here."""
+        """Return how to load a pair that is named, if its files are here and sound."""
         from localspec.models.available import find  # late: the first screen is waited for
+        from localspec.models.candidates import require_sound
 
-        return self._engine.settings_for(await asyncio.to_thread(find, pair))
+        def look() -> PairRef:
+            found = find(pair)
+            require_sound(found.target, found.draft)
+            return found
+
+        return self._engine.settings_for(await asyncio.to_thread(look))
 
     async def load(self, settings: LoadSettings) -> None:
         """Load another pair."""

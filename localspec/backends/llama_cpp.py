@@ -21,7 +21,7 @@ from localspec.backends.growing_context import GrowingContext
 from localspec.backends.lib import LOG, api
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
-from localspec.backends.reading import Reading
+from localspec.backends.reading import Reading, not_cancelled
 from localspec.backends.rows import LlamaRows, RowBuffer
 from localspec.backends.threads import settle_threads
 from localspec.engine.distribution import Ids
@@ -346,8 +346,3 @@ class LlamaBackend:
             hint="raise --ctx, or generate less",
             detail={"length": self._cells.length, "n_ctx": self._n_ctx, "needed": n},
         )
-
-
-def not_cancelled() -> bool:
-    """Nobody stops."""
-    return False

@@ -14,6 +14,11 @@ def ignored(_n: int) -> None:
     """Tell nobody."""
 
 
+def not_cancelled() -> bool:
+    """Nobody stops."""
+    return False
+
+
 class Reading:
     """Calls `tell` with the tokens that are evaluated, again and again. `count_node` is for the first pass of all."""
 

@@ -65,7 +65,7 @@ class Chat(Protocol):
         """Copy to the clipboard, and say how."""
 
     async def find_pair(self, pair: str) -> LoadSettings:
-        """Return how to load a pair that is named."""
+        """Return how to load a pair that is named; raises for files that are damaged or do not go together."""
 
     async def load(self, settings: LoadSettings) -> None:
         """Let another pair answer, after the state was checked."""

@@ -9,6 +9,7 @@ import gc
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -41,6 +42,7 @@ from localspec.cli.settings import (
 from localspec.cli.settings_table import in_force
 from localspec.cli.store_options import answered, store_for_talking, wanted
 from localspec.errors import LocalspecError
+from localspec.models.candidates import require_sound
 from localspec.models.recent import recent_pairs
 from localspec.settings.request import LoadSettings
 
@@ -119,4 +121,6 @@ def _last_or(options: PairOptions, console: Console) -> Promised:
 
 def _open_pair(options: PairOptions, console: Console, pair: str) -> LoadSettings:
     """Return how to load a pair that was named in the chat."""
-    return present_settings(promised_settings(replace(options, model=pair, draft=None)), console)
+    settings = present_settings(promised_settings(replace(options, model=pair, draft=None)), console)
+    require_sound(Path(settings.target), None if settings.draft is None else Path(settings.draft))
+    return settings

@@ -90,6 +90,12 @@ def _typed(prompt: str) -> str:
     return "\n".join(lines)
 
 
+def _completed(text: str, n: int) -> str | None:
+    """Return the `n`th line that a command may become; elsewhere Tab is a tab, as in what is pasted."""
+    found = TABLE.completions(text) if text.startswith("/") else [f"{text}\t"]
+    return found[n] if n < len(found) else None
+
+
 def _is_waiting(seconds: float) -> bool:
     """Whether there is more to read, now or within so many seconds."""
     return bool(select.select([sys.stdin], [], [], seconds)[0])
@@ -107,6 +113,9 @@ def history(*, is_kept: bool = True) -> Iterator[None]:
         yield
         return
     readline.parse_and_bind("set enable-bracketed-paste on")  # Python turns it off
+    readline.set_completer_delims("")
+    readline.set_completer(_completed)
+    readline.parse_and_bind("tab: complete")
     if os.environ.get("LOCALSPEC_NO_HISTORY") or not is_terminal(sys.stdin):
         yield
         return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from localspec.ui.stats import Baseline, Stats
@@ -35,38 +36,70 @@ def live_line(stats: Stats) -> str:
 
 def stats_line(stats: Stats) -> str:
     """Return the line that stands below an answer."""
-    parts = [_tokens(stats.emitted)] if stats.started is not None else []
-    if stats.tok_per_s is not None:
-        parts.append(f"{stats.tok_per_s:.1f} tok/s")
-    if stats.drafted:
-        parts.append(speedup_words(stats))
-        parts += _drafting(stats.accepted, stats.drafted, stats.tokens_per_pass)
-    elif stats.started is not None and (stats.started.k == 0 or stats.passes > 1):
-        parts.append(PLAIN)
-    if stats.started is not None and not stats.started.is_lossless:
-        parts.append(f"approximate: {stats.started.verify} changes the distribution")
-    if stats.started is not None and stats.started.widths:
-        parts.append(f"reproducible, widths 1 to {stats.started.widths[-1]}")
-    ttft = ttft_ms(stats)
-    if ttft is not None:
-        parts.append(_first_token(ttft))
-    if stats.finished is not None and stats.finished.reason in ("interrupted", "timeout"):
-        parts.append(stats.finished.reason)
-    return " · ".join(parts)
+    started = stats.started
+    compared = speedup_words(stats) if stats.drafted else ""
+    if not stats.drafted and started is not None and (started.k == 0 or stats.passes > 1):
+        compared = PLAIN
+    notes = []
+    if started is not None and not started.is_lossless:
+        notes.append(f"approximate: {started.verify} changes the distribution")
+    if started is not None and started.widths:
+        notes.append(f"reproducible, widths 1 to {started.widths[-1]}")
+    figures = _Figures(
+        None if started is None else stats.emitted, stats.tok_per_s, compared, stats.drafted, stats.accepted,
+        stats.tokens_per_pass, ttft_ms(stats), notes,
+    )  # fmt: skip
+    is_stopped = stats.finished is not None and stats.finished.reason in ("interrupted", "timeout")
+    return " · ".join([*figures.parts(), *([stats.finished.reason] if is_stopped and stats.finished else [])])
 
 
-def _tokens(n: int) -> str:
-    return "1 token" if n == 1 else f"{n} tokens"
+def kept_line(kept: Mapping[str, Any]) -> str:
+    """Return that line for an answer of an earlier run, from what was kept of it: the object of --json.
+
+    Another version may have written that: what it lacks is left out.
+    """
+    timings, spec = kept.get("timings") or {}, kept.get("spec") or {}
+    drafted, speedup = timings.get("draft_n"), spec.get("speedup")
+    compared = PLAIN if drafted == 0 else ""
+    if speedup is not None:
+        low, high = spec.get("speedup_ci95") or (speedup, speedup)
+        compared = f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}"
+    return " · ".join(
+        _Figures(
+            timings.get("predicted_n"), timings.get("predicted_per_second"), compared, drafted or 0,
+            timings.get("draft_n_accepted") or 0, spec.get("tokens_per_pass"), timings.get("ttft_ms"),
+        ).parts()
+    )  # fmt: skip
 
 
-def _drafting(accepted: int, drafted: int, per_pass: float | None) -> list[str]:
-    """Return what came of the drafts, in whole words: people read it who are new to it."""
-    share = percent(accepted / drafted)
-    return [f"{accepted} of {drafted} drafted accepted ({share})", f"{per_pass or 0:.1f} tokens a pass"]
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """The figures of the line below an answer; None for what is not known."""
 
+    n: int | None
+    rate: float | None
+    compared: str  # with plain decoding, in words
+    drafted: int
+    accepted: int
+    per_pass: float | None
+    first_ms: float | None
+    notes: Sequence[str] = ()
 
-def _first_token(ms: float) -> str:
-    return f"first token after {ms / 1e3:.2f} s"
+    def parts(self) -> list[str]:
+        """Return the parts of the line."""
+        parts = [] if self.n is None else [f"{self.n} {'token' if self.n == 1 else 'tokens'}"]
+        if self.rate is not None:
+            parts.append(f"{self.rate:.1f} tok/s")
+        if self.compared:
+            parts.append(self.compared)
+        if self.drafted:
+            share = percent(self.accepted / self.drafted)
+            parts.append(f"{self.accepted} of {self.drafted} drafted accepted ({share})")
+            parts.append(f"{self.per_pass or 0:.1f} tokens a pass")
+        parts += self.notes
+        if self.first_ms is not None:
+            parts.append(f"first token after {self.first_ms / 1e3:.2f} s")
+        return parts
 
 
 def verdict(stats: Stats) -> str:
@@ -204,27 +237,3 @@ def _draft_rows(stats: Stats) -> list[tuple[str, str]]:
 def percent(share: float | None) -> str:
     """Return a share in whole percent."""
     return "-" if share is None else f"{100 * share:.0f} %"
-
-
-def kept_line(kept: Mapping[str, Any]) -> str:
-    """Return the line below an answer of an earlier run, made of what was kept of it: the object of --json.
-
-    Another version may have written that: what it lacks is left out.
-    """
-    timings, spec = kept.get("timings") or {}, kept.get("spec") or {}
-    n, drafted, speedup = timings.get("predicted_n"), timings.get("draft_n"), spec.get("speedup")
-    if not n:
-        return ""
-    parts = [_tokens(n)]
-    if timings.get("predicted_per_second") is not None:
-        parts.append(f"{timings['predicted_per_second']:.1f} tok/s")
-    if drafted:
-        if speedup is not None:
-            low, high = spec.get("speedup_ci95") or (speedup, speedup)
-            parts.append(f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}")
-        parts += _drafting(timings.get("draft_n_accepted") or 0, drafted, spec.get("tokens_per_pass"))
-    elif drafted == 0:
-        parts.append(PLAIN)
-    if timings.get("ttft_ms") is not None:
-        parts.append(_first_token(timings["ttft_ms"]))
-    return " · ".join(parts)

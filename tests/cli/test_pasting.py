@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.harness import Terminal
 
-PASTED = ["first line", "  second line", "third line"]
+PASTED = ["first line", "\tsecond line", "third line"]
 
 
 def chat(**env: str) -> Terminal:
@@ -40,7 +40,7 @@ def test_a_paste_is_one_message(brackets: tuple[str, str], newline: str) -> None
     terminal.wait_for(lambda: "a king." in terminal.text and terminal.lines[-1:] == ["You:"])
     assert terminal.text.count("Assistant:") == 1
     shown = history(terminal)
-    assert "You: first line\n  second line\nthird line\nAssistant:" in shown
+    assert "You: first line\n        second line\nthird line\nAssistant:" in shown
     leave(terminal)
 
 
@@ -63,3 +63,17 @@ def test_lines_that_are_typed_while_an_answer_comes_stay_lines() -> None:
     shown = history(terminal)
     assert [line for line in shown.split("\n") if line.startswith("You: ")] == ["You: one", "You: two", "You: three"]
     leave(terminal)
+
+
+def test_tab_completes_commands_and_their_values() -> None:
+    terminal = chat()
+    terminal.type("/set verify bl\t")
+    terminal.wait_for(lambda: terminal.lines[-1] == "You: /set verify block")
+    terminal.type("\r")
+    terminal.wait_for(lambda: "  verify block\n" in terminal.text and terminal.lines[-1:] == ["You:"])
+    terminal.type("/re\t\t")
+    terminal.wait_for(lambda: "/resume" in terminal.text and "/regen" in terminal.text)
+    terminal.type("gen")
+    terminal.wait_for(lambda: terminal.lines[-1] == "You: /regen")
+    terminal.type("\x15\x04")
+    assert terminal.wait() == 0

@@ -58,3 +58,12 @@ def test_with_no_save_nothing_is_remembered(tmp_path: Path, home: dict[str, str]
     opened(home, "chat", "-m", f"{tmp_path / 'mine.gguf'}+none", says=True)
     (entry,) = json.loads((tmp_path / "home" / "state" / "recent.json").read_text("utf-8"))
     assert entry["target"] == str(tmp_path / "mine.gguf")
+
+
+def test_a_pair_that_cannot_be_loaded_leaves_the_old_one(tmp_path: Path, home: dict[str, str]) -> None:
+    """By /model, as in the picker of the full-screen chat."""
+    (tmp_path / "text.gguf").write_text("not a model", "utf-8")
+    done = run("chat", stdin=f"/model {tmp_path / 'text.gguf'}\n/model\nhi\n".encode(), env=home)
+    assert b"it is a text file" in done.stderr
+    assert b"pair: storyteller" in done.stdout
+    assert b"a king." in done.stdout

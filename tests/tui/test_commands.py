@@ -116,7 +116,7 @@ async def test_the_palette_offers_what_has_a_key_and_what_has_none() -> None:
         assert len(titles) == len(set(titles))
         told = {command.title: command.help for command in commands}
         assert told["Again"] == "answer the last message again; the old answer stays · F5"
-        assert told["Conversations"] == "F8"
+        assert told["Conversations"] == "search and open what was said · F8"
         assert all(words for title, words in told.items() if len(title.split()) == 1), "one word explains nothing"
 
 

@@ -278,7 +278,7 @@ async def test_what_is_attached_is_taken_back_and_stays_in_its_conversation(tmp_
 
 
 async def test_a_file_that_is_no_text_is_attached_with_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "binary").write_bytes("A note".encode("utf-16"))
+    (tmp_path / "binary").write_bytes("A nöte".encode("latin-1"))
     async with opened() as (pilot, app):
         await say(pilot, f"/read {tmp_path / 'binary'}")
 

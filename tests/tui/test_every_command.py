@@ -73,6 +73,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr("localspec.ui.clipboard.copy", lambda text, send: texts.append(text) or "copied")
     monkeypatch.setattr("localspec.models.available.find", find)
+    monkeypatch.setattr("localspec.models.candidates.require_sound", lambda target, draft: None)
     return texts
 
 

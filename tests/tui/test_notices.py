@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.tui import app as tui_app
 from localspec.tui.app import LocalspecApp
+from localspec.tui.widgets import notice
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice
 from tests.tui.chats import shown
@@ -50,7 +50,7 @@ async def test_a_notice_said_again_and_again_stays_one_line() -> None:
 
 
 async def test_a_notice_goes_after_a_while_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tui_app, "NOTICE", 0.05)
+    monkeypatch.setattr(notice, "LASTS", 0.05)
     async with opened(size=(80, 24)) as (pilot, app):
         before = shown(app)
         app.say("here and gone")

@@ -414,3 +414,16 @@ async def test_a_path_is_completed_and_its_models_are_offered(models: Path) -> N
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is app.chat)
         assert app.chat_state.settings.target == str(models / "good.gguf")
+
+
+@needs_pair
+async def test_model_keeps_the_pair_as_the_picker_does(models: Path) -> None:
+    engine = ScriptedEngine()
+    app = app_with(engine)
+    async with opened(app) as pilot:
+        await app.chat.turns.run(f"/model {models / 'text.gguf'}")
+        await until(pilot, lambda: bool(app.chat.query(ErrorCard)))
+        assert (app.chat_state.settings.name, len(engine.loads)) == ("storyteller", 1)
+        await app.chat.turns.run(f"/model {models / 'good.gguf'}")
+        await until(pilot, lambda: len(engine.loads) == 2 and app.chat_state.loaded is not None)
+    assert engine.loads[1].target == str(models / "good.gguf")

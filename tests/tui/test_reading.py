@@ -97,7 +97,7 @@ async def test_a_chat_that_is_opened_again_keeps_the_figures_of_its_answers() ->
         note = answers(app)[0].query_one(".note", Static)
         assert note.display
         after = str(note.render())
-    for part in ("9 tokens", "3.64× plain, 3.64 to 3.64", "drafted accepted", "tokens a pass", "first token after"):
+    for part in ("9 tokens", "3.64× plain, 3.64 to 3.64", "drafted accepted", "tokens a pass", "first token"):
         assert part in before
         assert part in after
 
@@ -107,13 +107,10 @@ def test_figures_of_other_versions_are_shown_as_far_as_they_go() -> None:
     assert kept_line({"timings": None, "spec": None}) == ""
     assert kept_line({"timings": {"predicted_n": 3}}) == "3 tokens"
     timings = {"predicted_n": 30, "predicted_per_second": 10.0, "draft_n": 20, "draft_n_accepted": 15, "ttft_ms": 500.0}
-    assert (
-        kept_line({"timings": timings})
-        == "30 tokens · 10.0 tok/s · 15 of 20 drafted accepted (75 %) · 0.0 tokens a pass · first token after 0.50 s"
-    )
-    assert kept_line({"timings": {**timings, "draft_n": 0}}) == (
-        "30 tokens · 10.0 tok/s · plain decoding · first token after 0.50 s"
-    )
+    drafted = "15 of 20 drafted accepted (75 %) · 0.0 tokens a pass"
+    assert kept_line({"timings": timings}) == f"30 tokens · 10.0 tok/s · {drafted} · first token after 0.50 s"
+    plain_one = kept_line({"timings": {**timings, "draft_n": 0}})
+    assert plain_one == "30 tokens · 10.0 tok/s · plain decoding · first token after 0.50 s"
 
 
 async def test_a_system_message_is_seen_while_it_goes_along() -> None:

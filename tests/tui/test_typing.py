@@ -111,6 +111,12 @@ async def test_tab_completes_a_command_and_its_values() -> None:
         assert app.notice.split() == ["token", "tree", "traversal", "typical"]
 
 
+async def test_tab_completes_a_command_that_comes_in_one_burst() -> None:
+    async with opened() as (pilot, app):
+        await keys(app, "/sta\t", 0.0)
+        await until(pilot, lambda: app.chat.composer.text == "/stats")
+
+
 async def test_tab_at_anything_else_goes_to_the_messages() -> None:
     async with opened() as (pilot, app):
         await ask(pilot, "go")

@@ -36,6 +36,7 @@ Result = TypeVar("Result")
 MOST = 500  # conversations that are listed
 PREVIEWED = 8  # messages of a preview
 LONG = 600  # characters of each
+ALONE = 72  # columns of the screen below which the list has no preview beside it, as in tui.tcss
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,7 @@ class Conversations(Screen[str | None]):
     @property
     def _title_width(self) -> int:
         """Cells of a title: beside the preview, where that has room, with the date and the number of messages."""
-        is_alone = self.has_class("-tiny") or self.has_class("-narrow")
-        return max(8, self.size.width // (1 if is_alone else 2) - 24)
+        return max(8, self.size.width // (1 if self.size.width < ALONE else 2) - 24)
 
     async def on_resize(self) -> None:
         """Cut the titles to the new width."""

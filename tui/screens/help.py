@@ -10,17 +10,20 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static
 
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
 from localspec.tui.provenance import LEGEND
+from localspec.tui.stats_panel import wrapped
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice
 from localspec.ui.glossary import FIGURES, TERMS
 
 FIGURES_TITLE = "The figures (localspec explain TERM says more)"
+LEAST = 16  # cells of a text, beside keys however wide
 MARKS = {
     "draft": "guessed by the draft model, accepted by the target",
     "copied": "copied from earlier text, accepted by the target",
@@ -45,16 +48,13 @@ class Help(Screen[None]):
         tables = []
         for title, cls in self._sections:
             rows = [(each.key_display or each.key, each.description) for each in _bindings(cls)]
-            tables.append(_table(title, rows))
+            tables.append(Table(title, rows))
         with VerticalScroll():
-            for content in (
-                *tables[:1],
-                _table(FIGURES_TITLE, [(name, TERMS[name].short) for name in FIGURES]),
-                _marks(),
-                *tables[1:],
-                _table("Commands, typed as a message", help_rows()),
-            ):
-                yield Static(content, markup=False, classes="help")
+            yield from tables[:1]
+            yield Table(FIGURES_TITLE, [(name, TERMS[name].short) for name in FIGURES])
+            yield Static(_marks(), markup=False, classes="help")
+            yield from tables[1:]
+            yield Table("Commands, typed as a message", help_rows())
         yield Notice()
         yield Keys()
 
@@ -127,12 +127,24 @@ def _short(key: str) -> str:
     return "+".join([*(each.capitalize() for each in modifiers), name.upper() if len(name) == 1 else name])
 
 
-def _table(title: str, rows: Sequence[tuple[str, str]]) -> Content:
-    width = max((len(key) for key, _ in rows), default=0) + 2
-    parts = [(f"{title}\n", "bold $primary")]
-    for key, text in rows:
-        parts += [(f"  {key:<{width}}", "bold"), (f"{text}\n", "")]
-    return Content.assemble(*parts)
+class Table(Static):
+    """Rows of a key and a text below a title; a text that is too long goes on below itself."""
+
+    def __init__(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
+        super().__init__(markup=False, classes="help")
+        self._title = title
+        self._rows = rows
+
+    def on_resize(self, event: Resize) -> None:
+        """Wrap the texts for this width."""
+        keys = max((len(key) for key, _ in self._rows), default=0) + 2
+        room = max(LEAST, self.content_size.width - keys - 2)
+        parts = [(f"{self._title}\n", "bold $primary")]
+        for key, text in self._rows:
+            first, *rest = wrapped(text, room) or [""]
+            parts += [(f"  {key:<{keys}}", "bold"), (f"{first}\n", "")]
+            parts += [(f"{'':<{keys + 2}}{line}\n", "") for line in rest]
+        self.update(Content.assemble(*parts))
 
 
 def _marks() -> Content:

@@ -17,6 +17,7 @@ from textual.worker import get_current_worker
 
 from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.available import AvailablePair, files_of, find, offers, recent_offers
+from localspec.models.candidates import require_sound
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
 from localspec.models.store import NotCachedError, PairRef
@@ -26,7 +27,7 @@ from localspec.tui.download_panel import drawn
 from localspec.tui.downloads import Download
 from localspec.tui.host import Host
 from localspec.tui.pair_fits import Memory, this_machine
-from localspec.tui.pair_rows import cells, columns_of, compared, described, require
+from localspec.tui.pair_rows import cells, columns_of, compared, described
 from localspec.tui.widgets.composer import Line, beginning
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice
@@ -103,9 +104,9 @@ class PairsScreen(Screen[None]):
             listed = offers(load_catalog(), self._folder)
         except LocalspecError as error:  # a mistake in the user's catalogue
             listed, self._error = [], error
-        recent = recent_offers()
-        known = {offer.ref for offer in recent}
-        self._offers = [*recent, *(offer for offer in listed if offer.ref not in known)]
+        known, recent = {offer.ref: offer for offer in listed}, recent_offers()
+        top = [known.get(offer.ref, offer) for offer in recent]  # the catalogue knows more of its own
+        self._offers = [*top, *(offer for offer in listed if offer not in top)]
         self._fill()
         self.check(self._offers)
 
@@ -120,7 +121,8 @@ class PairsScreen(Screen[None]):
         for offer in found:
             if offer.where == "here" and offer.ref not in self._broken and not get_current_worker().is_cancelled:
                 try:
-                    require(find(offer))
+                    pair = find(offer)
+                    require_sound(pair.target, pair.draft)
                 except LocalspecError as error:
                     self._give(self._took_broken, offer.ref, error.message)
 
@@ -180,7 +182,7 @@ class PairsScreen(Screen[None]):
         """Find a pair's files."""
         try:
             found = find(wanted)
-            require(found)
+            require_sound(found.target, found.draft)
         except NotCachedError as missing:
             self._give(self._ask, wanted if isinstance(wanted, str) else wanted.ref, missing)
         except LocalspecError as error:

@@ -140,7 +140,7 @@ class Composer(TextArea):
         if event.key == "tab":
             event.stop()
             event.prevent_default()
-            if is_fast:
+            if is_fast and not self.text.startswith("/"):
                 self.insert("\t")
             else:
                 await self.action_tab()

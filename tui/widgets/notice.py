@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from textual.app import App
 from textual.content import Content
+from textual.timer import Timer
 from textual.widgets import Static
+
+from localspec.sanitize import sanitize
+
+LASTS = 6.0  # seconds: time to read two lines
 
 
 class Notice(Static):
@@ -17,3 +23,25 @@ class Notice(Static):
         self.set_class(not text, "-empty")
         self.set_class(is_wrong, "-wrong")
         self.update(Content(text))
+
+
+class Notices:
+    """What is said now, shown on every screen that is open: one that closes leaves it to the one below."""
+
+    def __init__(self, app: App[int]) -> None:
+        self.text = ""
+        self._app = app
+        self._end: Timer | None = None
+
+    def say(self, text: str, *, is_wrong: bool = False) -> None:
+        """Show a notice for a while, in place of the last one."""
+        if self._end is not None:
+            self._end.stop()
+        self._end = self._app.set_timer(LASTS, lambda: self._show(""))
+        self._show(sanitize(text), is_wrong=is_wrong)
+
+    def _show(self, text: str, *, is_wrong: bool = False) -> None:
+        self.text = text
+        for screen in self._app.screen_stack:
+            for line in screen.query(Notice):
+                line.show(text, is_wrong=is_wrong)
