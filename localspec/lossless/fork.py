@@ -17,6 +17,7 @@ import numpy as np
 
 from localspec.engine.protocols import Backend, Cancel, Cancelled, Logits
 from localspec.engine.randomness import SeededRandom
+from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling
 
@@ -51,6 +52,7 @@ def explain(
     *,
     seed: int,
     shape: tuple[int, int],
+    breakers: Breakers | None = None,
     cancel: Cancel = lambda: False,
 ) -> Fork | None:
     """Return where the answers `texts` (plain, other) to `prompt` fork and by what margin; None if neither differs
@@ -69,7 +71,7 @@ def explain(
         batched = replay(target, prompt, shared, max(2, width), has_siblings=has_siblings, cancel=cancel)
         drift = max([drift, *(float(np.abs(alone[i] - batched[i]).max()) for i in alone)])
     target.truncate(0)
-    gap = margin(row, [*prompt, *shared], other[index], sampling, seed)
+    gap = margin(row, [*prompt, *shared], other[index], Sampler(sampling, breakers=breakers), seed)
     return Fork(index, plain[index], other[index], gap, drift, is_tie=gap <= FACTOR * drift)
 
 
@@ -121,14 +123,14 @@ def _branched(chunk: list[int]) -> tuple[list[int], list[int], tuple[int, ...]]:
     return tokens, parents, tuple(path)
 
 
-def margin(row: Logits, seen: Sequence[int], other: int, sampling: Sampling, seed: int) -> float:
+def margin(row: Logits, seen: Sequence[int], other: int, sampler: Sampler, seed: int) -> float:
     """Return by how many logits plain decoding preferred its token to `other`, all filters and the noise included.
 
     Twice the least change of single logits that was found to make `other` its choice, since rounding may raise the one
     and lower the other; infinite for a token that is banned. A smaller one may exist where filters meet: what is called
     a tie is one, for the changed row is there.
     """
-    sampler, noise = Sampler(sampling), SeededRandom(seed)
+    noise = SeededRandom(seed)
 
     def decide(changed: Logits) -> int:
         return noise.gumbel_top_k(len(seen), sampler.dist(changed, seen))[0]
