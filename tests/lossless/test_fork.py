@@ -73,7 +73,7 @@ def test_a_real_model_drifts_by_little_and_a_wrong_token_is_no_tie(quantised: Ll
     assert not fork.is_tie
 
 
-@pytest.mark.parametrize(("times", "is_tie"), [(0.5, True), (10.0, False)])
+@pytest.mark.parametrize(("times", "is_tie"), [(0.5, True), (3.0, False), (10.0, False)])
 def test_tokens_closer_than_the_drift_are_a_tie(quantised: LlamaBackend, times: float, is_tie: bool) -> None:
     """The runner-up of a row, brought to within some times the drift of the best token by a bias."""
     prompt = quantised.model.tokenize("Once upon a time there was a king", add_bos=True)
@@ -154,5 +154,5 @@ def test_whatever_noise_makes_of_a_row_is_a_tie_of_that_noise(sampling: Sampling
         plain, other = (SeededRandom(seed).gumbel_top_k(len(seen), sampler.dist(one, seen))[0] for one in (row, moved))
         if plain != other:
             forks += 1
-            assert margin(row, seen, other, Sampler(sampling), seed) <= FACTOR * drift, (seed, plain, other)
+            assert margin(row, seen, other, Sampler(sampling), seed) <= FACTOR * 2 * drift, (seed, plain, other)
     assert forks >= 5
