@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from localspec.backends.model import Model
 
-USUAL = ("\n", ":", '"', "*")  # llama.cpp's
 MOST_BYTES, MOST_TOKENS = 40, 20  # of a breaker, and of what follows its first token
 
 
@@ -14,10 +13,10 @@ MOST_BYTES, MOST_TOKENS = 40, 20  # of a breaker, and of what follows its first 
 def sequence_breakers(model: Model, texts: tuple[str, ...]) -> dict[int, list[tuple[int, ...]]]:
     """Return the breakers by their first token: what must follow it, () where it holds all of the text.
 
-    No texts stand for the usual ones, and "none" alone for no breaker.
+    "none" alone stands for no breaker.
     """
     found: dict[int, list[tuple[int, ...]]] = {}
-    for text in () if texts == ("none",) else texts or USUAL:
+    for text in () if texts == ("none",) else texts:
         mark = text.encode("utf-8", "replace")[:MOST_BYTES]
         tails = {n: tuple(model.tokenize(mark[n:])[:MOST_TOKENS]) for n in range(1, len(mark))}
         for token, word in enumerate(model.words()):

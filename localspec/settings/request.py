@@ -149,8 +149,8 @@ class Sampling:
         help="How many tokens DRY searches; 0: none, -1: the whole text.",
     )  # fmt: skip
     dry_sequence_breaker: tuple[str, ...] = setting(
-        (), "--dry-sequence-breaker", group=SAMPLING, metavar="TEXT", is_repeated=True, is_line=True, read=unescape,
-        spell=repr, verify=check_texts("--dry-sequence-breaker"), default_help=r"\n : \" *",
+        ("\n", ":", '"', "*"), "--dry-sequence-breaker", group=SAMPLING, metavar="TEXT", is_repeated=True, is_line=True,
+        read=unescape, spell=repr, verify=check_texts("--dry-sequence-breaker"),
         help="No repetition goes across TEXT; 'none' alone: all do.",
     )  # fmt: skip
     xtc_probability: float = setting(

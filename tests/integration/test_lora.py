@@ -16,6 +16,7 @@ import pytest
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.engine import events
 from localspec.errors import IncompatibleError, IntegrityError, NotFoundError
+from localspec.lossless.questions import DistributionQuestion
 from localspec.session.calibration import remembered
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
@@ -110,6 +111,17 @@ def test_drafting_keeps_the_adapted_text(adapted: LoadedPair, speculation: Specu
     base, _ = pair.load_pair(settings(draft=False))
     assert text(base, Speculation(method="plain"), sampling) != plain
     base.close()
+
+
+@pytest.mark.parametrize("rule", ["block", "coupled"])
+def test_drafting_keeps_the_adapted_distribution(adapted: LoadedPair, rule: str) -> None:
+    """Draws of the rule on the adapted model's rows, against what these rows say."""
+    request = Request(prompt=PROMPT, speculation=Speculation(method="draft-model", verify=rule))
+    question = DistributionQuestion(request, ((),), draws=1500, alpha=1e-6, seed=1)
+    (told,) = [event for event in adapted.inspect(question) if isinstance(event, events.Inspected)]
+    (trial,) = told.content["trials"]
+    assert trial["p_value"] >= 1e-6
+    assert trial["accepted_per_pass"] > 0.1
 
 
 def test_what_was_measured_is_kept_apart(adapted: LoadedPair, adapter: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from localspec.backends.lib import api
 from localspec.backends.model import Model
-from localspec.backends.sequence_breakers import USUAL, sequence_breakers
+from localspec.backends.sequence_breakers import sequence_breakers
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling
 from tests.exact.reference import softmax
@@ -140,7 +140,7 @@ def chain(s: Sampling, model: Model, history: Sequence[int], seed: int = 0) -> I
 
 def _dry(s: Sampling, model: Model, n: int) -> object:
     """Return llama.cpp's DRY sampler, which knows no -1 for the whole text of `n` tokens."""
-    texts = () if s.dry_sequence_breaker == ("none",) else s.dry_sequence_breaker or USUAL
+    texts = () if s.dry_sequence_breaker == ("none",) else s.dry_sequence_breaker
     breakers = (ctypes.c_char_p * max(1, len(texts)))(*[text.encode() for text in texts])
     last_n = n if s.dry_penalty_last_n < 0 else s.dry_penalty_last_n
     return api.llama_sampler_init_dry(
