@@ -145,8 +145,6 @@ def _warnings(target: ModelInfo, draft: ModelInfo) -> list[str]:
     if target.vocab.pre != draft.vocab.pre:
         pres = f"{shown(target.vocab.pre) or 'none'} and {shown(draft.vocab.pre) or 'none'}"
         warnings.append(f"their pre-tokenizers differ ({pres}), so fewer guesses may be accepted")
-    if draft.chat_template is not None and target.chat_template != draft.chat_template:
-        warnings.append("target and draft use different chat templates: fewer guesses may be accepted in a chat")
     if draft.n_params >= target.n_params:
         warnings.append(
             f"the draft has as many parameters as the target or more ({draft.n_params} and {target.n_params}), "

@@ -88,7 +88,7 @@ class ChatEngine:
         before = self._before if self.state.loaded is None else self.state.settings
         self.state.switch_pair(settings)
         self._before, self.refused = before, None
-        self._loading = self.worker_thread.load(settings)
+        self._loading = self.worker_thread.load(self.state.settings)
 
     def take(self) -> list[Arrived | Ended]:
         """Take what has come into account, keep it, and return it; `unseen` is then longer."""

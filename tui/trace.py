@@ -37,8 +37,10 @@ class Trace:
     meter: Meter = field(default_factory=Meter)
     passes: list[Committed] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
+    reasoning: str = ""  # safe to show
     _provenance: Provenance = field(default_factory=Provenance)
     _sanitizer: Sanitizer = field(default_factory=Sanitizer)
+    _reasoning_sanitizer: Sanitizer = field(default_factory=Sanitizer)
 
     @classmethod
     def begin(
@@ -55,6 +57,8 @@ class Trace:
     def observe(self, at: float, event: Event) -> str:
         """Take an event into account; return what it adds to the shown text."""
         self.stats.observe(event)
+        if isinstance(event, Committed | Finished):
+            self.reasoning += self._reasoning_sanitizer.feed(event.reasoning)
         if isinstance(event, Committed):
             self.meter.observe(at, len(event.out))
             self.passes.append(event)
@@ -65,6 +69,11 @@ class Trace:
             rest = self._sanitizer.finish()
             return shown + rest
         return ""
+
+    @property
+    def is_reasoning(self) -> bool:
+        """Whether the model still reasons: its answer has not begun."""
+        return bool(self.reasoning) and self.stats.finished is None and not self.stats.text
 
     def _show(self, event: Committed) -> str:
         shown, was_rejected = [], False

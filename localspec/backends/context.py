@@ -50,6 +50,7 @@ def open_context(model: Model, options: LoadOptions, n_leaves: int) -> Any:
             hint="a smaller --ctx, or --kv f16",
             detail={"log": LOG.tail()},
         )
+    model.adapt(context)
     return context
 
 

@@ -79,6 +79,7 @@ class Model:
         self._placed: object = None  # arrays that llama.cpp goes on pointing to
         self.handle = self._load(on_progress)
         self._check_decoder()
+        self._adapters = self._load_adapters()
         self._vocab = api.llama_model_get_vocab(self.handle)
         self.n_vocab: int = api.llama_vocab_n_tokens(self._vocab)
         self.n_ctx_train: int = api.llama_model_n_ctx_train(self.handle)
@@ -90,6 +91,14 @@ class Model:
         self.special = self._special()
         self.suppressed = self._suppressed()
         self._pieces: dict[tuple[int, bool], bytes] = {}
+        self._words: list[bytes] = []
+
+    @property
+    def infill(self) -> tuple[int, int, int] | None:
+        """The tokens before a prefix, a suffix and the middle that is to be filled in; None without them."""
+        vocab = self._vocab
+        found = api.llama_vocab_fim_pre(vocab), api.llama_vocab_fim_suf(vocab), api.llama_vocab_fim_mid(vocab)
+        return found if min(found) >= 0 else None
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -118,13 +127,13 @@ class Model:
         """Return a metadata value as llama.cpp prints it, None where the file has no such key."""
         return self._string(lambda buffer, size: api.llama_model_meta_val_str(self.handle, key.encode(), buffer, size))
 
-    def tokenize(self, text: str, parse_special: bool = False, add_bos: bool = False) -> list[int]:
+    def tokenize(self, text: str | bytes, parse_special: bool = False, add_bos: bool = False) -> list[int]:
         """Return the tokens of `text`.
 
         `parse_special` reads the text of special tokens as those tokens: never for text from outside. Those that are
         user-defined are found without it, too. `add_bos` puts BOS in front where the vocabulary wants one.
         """
-        data = text.encode("utf-8", "replace")
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
         room = len(data) + 16
         while True:
             buffer = (ctypes.c_int32 * room)()
@@ -143,6 +152,12 @@ class Model:
         if known is None:
             known = self._pieces[token, special] = self._piece(token, special)
         return known
+
+    def words(self) -> list[bytes]:
+        """Return every token as a text of its own, without the space that a text's first word is given."""
+        if not self._words:
+            self._words = [self._word(token) for token in range(self.n_vocab)]
+        return self._words
 
     def is_eog(self, token: int) -> bool:
         """Whether the token ends the generation."""
@@ -220,6 +235,29 @@ class Model:
             raise _load_error(self.path)
         return handle
 
+    def adapt(self, context: Any) -> None:
+        """Let the LoRA adapters act in a context of the model."""
+        n = len(self._adapters)
+        if n:
+            handles = (api.llama_adapter_lora_p_ctypes * n)(*[handle for handle, _ in self._adapters])
+            scales = (ctypes.c_float * n)(*[scale for _, scale in self._adapters])
+            code = api.llama_set_adapters_lora(context, handles, n, scales)
+            assert code == 0, "adapters of this very model are never refused"
+
+    def _load_adapters(self) -> list[tuple[Any, float]]:
+        """Return the LoRA adapters with their scales; the model frees them when it is closed."""
+        found = []
+        for path, scale in self.options.adapters:
+            LOG.clear()
+            handle = api.llama_adapter_lora_init(self.handle, os.fsencode(path))
+            if not handle:  # a pointer, which is never None
+                reason = LOG.reason()
+                self.close()
+                hint = "--lora FILE of a LoRA that was trained on this target"
+                raise IncompatibleError(f"the LoRA {path} does not fit {self.path.name}: {reason}", hint=hint)
+            found.append((handle, scale))
+        return found
+
     @property
     def is_repacked(self) -> bool:
         """Whether llama.cpp may copy weights into the layouts its CPU kernels like best, out of the mapped file."""
@@ -263,6 +301,16 @@ class Model:
         while True:
             buffer = ctypes.create_string_buffer(size)
             n: int = api.llama_token_to_piece(self._vocab, token, buffer, size, 0, special)
+            if n >= 0:
+                return buffer.raw[:n]
+            size = -n
+
+    def _word(self, token: int) -> bytes:
+        alone = (ctypes.c_int32 * 1)(token)
+        size = 64
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            n: int = api.llama_detokenize(self._vocab, alone, 1, buffer, size, False, True)
             if n >= 0:
                 return buffer.raw[:n]
             size = -n

@@ -33,7 +33,8 @@ class LoadOptions:
     `n_ctx` positions of the context. `gpu`: "auto", "off", "all" or the number of layers as text. `max_leaves`: leaves
     of one draft tree, each a sequence id. `n_batch`: rows of one decode. `repack`: lay weights out anew for the
     processor's matrix instructions; None: unless that crashes here (see `amx`). `placement` overrules `gpu`.
-    `reproducible`: rows of several passes shall equal those of one, see `exact_widths`.
+    `reproducible`: rows of several passes shall equal those of one, see `exact_widths`. `adapters`: LoRA files and
+    their scales.
     """
 
     n_ctx: int | None = None
@@ -50,6 +51,7 @@ class LoadOptions:
     repack: bool | None = None
     placement: Placement | None = None
     reproducible: bool = False
+    adapters: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         if self.n_ctx is not None and not 2 <= self.n_ctx < 2**32:

@@ -155,7 +155,7 @@ class Same:
             return "the outputs differ"
         what = f"diverged at token {self.fork['index']}: plain {self.plain!r}, speculative {self.other!r}"
         apart = f"{self.fork['margin']:.2g} logits apart"
-        within = f"four times what rounding was measured to move them ({self.fork['drift']:.2g})"
+        within = f"twice what rounding was measured to move such tokens apart ({self.fork['drift']:.2g})"
         if self.fork["is_tie"]:
             return f"{what}: a numerical tie, {apart}, within {within}"
         return f"{what}: NOT a tie, {apart}, beyond {within}"

@@ -18,6 +18,7 @@ from localspec.bench.time_limit import TimeLimit
 from localspec.control.prices import Prices
 from localspec.control.timing import WIDTHS, SurveyRequest
 from localspec.errors import IncompatibleError
+from localspec.prompt.alike import renders_alike
 from localspec.settings.request import Message, Request, Sampling, Speculation
 
 TEMPERATURE = 0.8
@@ -239,7 +240,7 @@ class Examination:
         found.has_template = bool(templates.target)
         if templates.target:
             settings["raw"] = lambda prompt, _: self._request(prompt, n_tokens, greedy, is_raw=True)
-        if templates.target and templates.draft and templates.draft != templates.target:
+        if templates.target and templates.draft and not renders_alike(templates.target, templates.draft):
             settings["draft template"] = lambda prompt, _: replace(
                 self._request(prompt, n_tokens, greedy), template=templates.draft
             )

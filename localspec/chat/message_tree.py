@@ -35,6 +35,11 @@ class Node:
     stats: dict[str, Any] | None = None  # of an answer: the object of --json
 
     @property
+    def reasoning(self) -> str:
+        """The reasoning before an answer, which is no part of its text."""
+        return (self.stats or {}).get("reasoning") or ""
+
+    @property
     def content(self) -> str:
         """The text that is sent: attachments in fences, and then the words."""
         return with_attachments(self.text, self.attachments)

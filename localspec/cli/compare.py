@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -83,7 +83,11 @@ def explain(console: Console, /, target: str, draft: str, as_json: bool, offline
     """
     is_off = is_offline(offline)
     big, small = _seen(target, is_off), _seen(draft, is_off, as_draft=True)
+    from localspec.prompt.alike import template_warnings  # late: it brings jinja2
+
     report = check_pair(big.info, small.info)
+    differing = template_warnings(big.info.chat_template, small.info.chat_template)
+    report = replace(report, warnings=(*report.warnings, *differing))
     made = {
         "target": _model_wire(big),
         "draft": _model_wire(small),

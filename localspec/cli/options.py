@@ -27,6 +27,7 @@ from localspec.settings.request import (
     Speculation,
 )
 from localspec.speculation import axis_names
+from localspec.ui.inputs import text_or_file
 
 T = TypeVar("T")
 Values = Mapping[str, Any]  # what click collected, by parameter
@@ -59,6 +60,7 @@ class PromptOptions:
     """Values of the options that say where a prompt comes from, and how long its answer may take."""
 
     raw: bool
+    suffix: str | None
     file: tuple[str, ...]
     max_stdin: float
     timeout: float | None
@@ -67,6 +69,15 @@ class PromptOptions:
     def stdin_limit(self) -> int:
         """Return --max-stdin in bytes."""
         return int(self.max_stdin * 2**20)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the prompt goes to the model without a chat template: a text with a gap has none."""
+        return self.raw or self.suffix is not None
+
+    def without_template(self, request: Request, text: str) -> Request:
+        """Return the request with a raw prompt; raises NotFoundError for a suffix that cannot be read."""
+        return replace(request, prompt=text, suffix=text_or_file("--suffix", self.suffix, self.stdin_limit))
 
 
 @dataclass(frozen=True)
@@ -196,7 +207,8 @@ def _reply(**changes: Values) -> list[Any]:
 def _prompt() -> list[Any]:
     add = partial(option, section=ANSWER.title)
     return [
-        add("--raw", is_flag=True, help="The prompt as it is, without a chat template."),
+        add("--raw", is_flag=True, help="The prompt as it is: no chat template, and control tokens are read."),
+        add("--suffix", metavar="TEXT|@FILE", help="Fill in the middle, between the prompt and TEXT; implies --raw."),
         add("-f", "--file", multiple=True, metavar="PATH", help="Text to put before the prompt."),
         add(
             "--max-stdin",

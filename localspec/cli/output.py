@@ -41,7 +41,8 @@ class Sink(Protocol):
 class TextSink:
     """The text itself, flushed per pass, to an accessible terminal by sentences.
 
-    On a terminal it is made safe, wrapped at words, loses a blank at its beginning, and ends in a fresh line. `label`
+    On a terminal it is made safe, wrapped at words, loses a blank at its beginning, and ends in a fresh line. The
+    reasoning goes before it there, dim; `-q` and an accessible terminal have the answer alone, as a pipe does. `label`
     goes before the first text, and is not part of it.
     """
 
@@ -60,9 +61,15 @@ class TextSink:
         self._label = label
         self._has_begun = not self._is_terminal
         self._last = ""
+        self._console = console
+        self._shows_reasoning = self._is_terminal and self._sentences is None and not console.quiet
+        self._is_reasoning = False  # some of it was shown
+        self._reasoning = Sanitizer()
 
     def event(self, event: Event) -> None:
         """Write the text that an event released."""
+        if isinstance(event, Committed | Finished) and self._shows_reasoning:
+            self._put_reasoning(event.reasoning)
         if isinstance(event, Committed):
             if self._provenance is None:
                 self._write(event.text)
@@ -101,11 +108,20 @@ class TextSink:
         self._put("".join(marked(span, can_color=self._can_color) for span in safe))
 
     def _begun(self, text: str) -> str:
-        """Return the text without the blank that many answers begin with: on a terminal it only indents a line."""
+        """Return the text without the blank that many answers begin with: on a terminal it only indents a line.
+
+        Below reasoning it has a blank line above it.
+        """
         if self._has_begun or not text:
             return text
         self._has_begun = True
-        return text.removeprefix(" ")
+        return ("\n\n" if self._is_reasoning else "") + text.removeprefix(" ")
+
+    def _put_reasoning(self, text: str) -> None:
+        text = self._reasoning.feed(text)
+        if text:
+            text, self._is_reasoning = text if self._is_reasoning else f"thinking: {text}", True
+            self._put(self._console.paint(text, "dim", sys.stdout))
 
     def _put_rest(self) -> None:
         """Write what waited for the end of its sentence or word."""

@@ -100,6 +100,7 @@ def _compared(names: tuple[str, ...], console: Console) -> tuple[list[str], list
 def _fit(ref: str) -> list[str]:
     """Compare the vocabularies of a pair; return what there is to mind. Raises IncompatibleError."""
     from localspec.models.candidates import look
+    from localspec.prompt.alike import template_warnings  # late: it brings jinja2
 
     try:
         pair = locate(expand(ref))
@@ -108,7 +109,7 @@ def _fit(ref: str) -> list[str]:
         target, draft = look(pair.target), look(pair.draft)
     except LocalspecError as error:
         return [f"the pair is not compared: {error.message}{error.advice}"]
-    return list(require_fit(target, draft).warnings)
+    return [*require_fit(target, draft).warnings, *template_warnings(target.chat_template, draft.chat_template)]
 
 
 def _tell_nothing(names: tuple[str, ...], as_json: bool) -> None:

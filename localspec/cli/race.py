@@ -99,14 +99,14 @@ def _request(words: tuple[str, ...], options: Options, request: Request, console
     """Return the request with its prompt, as `localspec run` reads it."""
     system = system_message(options.system, options.stdin_limit)
     inputs = Inputs(options.stdin_limit)
-    text = read_prompt(words, options.file, inputs, is_raw=options.raw)
+    text = read_prompt(words, options.file, inputs, is_raw=options.is_raw)
     for warned in inputs.warnings:
         console.warn(warned.message)
-    if not options.raw:
+    if not options.is_raw:
         return replace(request, messages=(*system, Message("user", text)))
     if system:
         raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
-    return replace(request, prompt=text)
+    return options.without_template(request, text)
 
 
 def shown_race(worker: Worker, request: Request, repeats: int, live: Live, stop: Stop) -> Race | None:

@@ -135,7 +135,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
 
 def _store(options: Options, console: Console) -> Store:
     """Return where the conversation is kept; a raw prompt is none."""
-    if not options.raw:
+    if not options.is_raw:
         return store_for_talking(options, console)
     if is_going_on(options):
         raise UsageError("--raw cannot continue a conversation", hint="leave out --raw")
@@ -157,16 +157,19 @@ def plan(words: tuple[str, ...], options: Options, values: Values, console: Cons
     promised = promised_settings(pair if found is None else pair.of_conversation(answered(store, found)))
     request = request_settings(values, promised.settings)
     system = system_message(values["system"], options.stdin_limit)
-    if options.raw and system:
+    if options.is_raw and system:
         raise UsageError("--raw takes no --system", hint="put the text at the start of the prompt")
     inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
     read = partial(read_parts, words, options.file, inputs)
     (spoken, data), left = timed(options.timeout, "reading the prompt", read)
-    text = prompt_of(spoken, data, is_raw=options.raw, is_given=bool(words))
+    text = prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)
-    said = {"prompt": text} if options.raw else {"messages": state.messages.messages_with(text)}
-    asked = replace(request, details=options.as_events, **said)
+    asked = replace(request, details=options.as_events)
+    if options.is_raw:
+        asked = options.without_template(asked, text)
+    else:  # what begins a conversation may be continued as it is
+        asked = replace(asked, messages=state.messages.messages_with(text), continues=True)
     return Job(settings, asked, tuple(inputs.warnings), state, spoken, tuple(data), left)
 
 
@@ -188,7 +191,7 @@ def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | N
 
 def _opens_chat(options: Options) -> bool:
     """Whether a command line without a prompt is one to talk: on a terminal, and nothing asks for a single answer."""
-    is_single = options.raw or options.file or options.as_json or options.as_events
+    is_single = options.is_raw or options.file or options.as_json or options.as_events
     return not is_single and is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
 

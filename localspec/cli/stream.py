@@ -4,7 +4,8 @@
     load     what is being loaded, frac of it in 0..1
     warn     code, message
     prefill  prompt_n, cache_n, ms, prepare_ms; seed, n_ctx and params as they were decided
-    step     one pass: i, pos, k, n_accepted, draft, out, text, ms, cum, drafter, why, expected (tokens, ms), probe
+    step     one pass: i, pos, k, n_accepted, draft, out, text, reasoning (before the answer), ms, cum, drafter, why,
+             expected (tokens, ms), probe
     probe    plain_ms, ctx, age_s: a plain pass was measured, now or in an earlier answer
     end      tail (text held back until now), result (the object of --json)
     error    error (the error object of --json)
@@ -152,6 +153,7 @@ def _step(event: Committed) -> Wire:
         "draft": [_token(piece) for piece in event.drafted],
         "out": [_token(piece) for piece in event.out],
         "text": event.text,
+        "reasoning": event.reasoning,
         "ms": {"draft": ms.draft, "verify": ms.verify, "sample": ms.sample, "other": ms.other},
         "drafter": event.drafter,
         "why": event.why,

@@ -73,7 +73,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
     """Check that speculation changes nothing on PAIR.
 
     There are three checks. At temperature 0, and with coupled noise at --temp, the text must be that of plain decoding.
-    A fork is accepted only if the two tokens' scores are within four times the measured rounding of that text. Third,
+    A fork is accepted only if the two tokens' scores are within twice the measured rounding of that text. Third,
     thousands of draws of the rule on recorded rows must have the target's distribution by a chi-square test.
 
     In these checks --method auto drafts in every pass, with the draft model or with copies of the text. --method suffix

@@ -14,15 +14,26 @@ from localspec.engine.context import Context, Vocabulary
 from localspec.engine.draft import Step
 from localspec.engine.events import Committed, Event, Finished, Piece, Prefilled, StepMs
 from localspec.engine.loop import Engine
+from localspec.engine.reasoning import Marks, Parts, ReasoningStream
 
 RESET, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 def stream_events(
-    engine: Engine, context: Context, vocabulary: Vocabulary, *, details: bool, began: float
+    engine: Engine,
+    context: Context,
+    vocabulary: Vocabulary,
+    *,
+    details: bool,
+    began: float,
+    marks: Marks | None = None,
 ) -> Iterator[Event]:
-    """Run the engine to the end of the context and tell what happens; `began` is when the request came."""
+    """Run the engine to the end of the context and tell what happens; `began` is when the request came.
+
+    `marks` are those around the reasoning, if the model writes any.
+    """
     reset_peak_memory()
+    split = ReasoningStream(marks)
     first: float | None = None
     evaluated = engine.target.evaluated
     told = engine.clock()
@@ -32,19 +43,20 @@ def stream_events(
             cached = context.prompt_n - (engine.target.evaluated - evaluated)
             yield Prefilled(context.prompt_n, cached, 1e3 * step.times.verify, prepare_ms)
             first = engine.clock()
-        yield _committed(index, step, vocabulary, details=details)
+        yield _committed(index, step, split.feed(step.text), vocabulary, details=details)
     assert context.finish is not None
-    now = engine.clock()
+    now, rest = engine.clock(), split.finish(context.tail())
     yield Finished(
         reason=context.finish.value,
-        tail=context.tail(),
+        tail=rest.answer,
         wall_ms=1e3 * (now - began),
         ttft_ms=1e3 * ((first or now) - began),
         peak_memory=peak_memory(),
+        reasoning=rest.reasoning,
     )
 
 
-def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool) -> Committed:
+def _committed(index: int, step: Step, parts: Parts, vocabulary: Vocabulary, *, details: bool) -> Committed:
     """Tell one pass; number 0 is the token from the prompt's own last row, whose pass Prefilled has told."""
     times, plan = step.times, step.plan
     return Committed(
@@ -57,7 +69,8 @@ def _committed(index: int, step: Step, vocabulary: Vocabulary, *, details: bool)
             Piece(token, _text(vocabulary, token), source.value)
             for token, source in zip(step.tokens, step.sources, strict=True)
         ),
-        text=step.text,
+        text=parts.answer,
+        reasoning=parts.reasoning,
         ms=StepMs(
             draft=1e3 * times.draft,
             verify=1e3 * times.verify if index else 0.0,

@@ -112,6 +112,8 @@ class StepMs:
 class Committed:
     """One pass of the target committed `out`; `text` is what became complete (whole UTF-8, no partial stop string).
 
+    `reasoning` is what became complete of the reasoning that the model writes before its answer; `text` has none of it.
+
     `k` draft tokens were tested, in a tree of `depth` levels, `n_accepted` of them kept. `drafted` lists the draft
     tokens only when details were asked for. `position` is the absolute position of the first committed token. `rows`
     are those that were asked for: the pending token, the draft, and what it was padded with.
@@ -133,6 +135,7 @@ class Committed:
     drafter: str = ""  # who drafted, "" where nothing was
     rows: int = 0  # 0: the prompt's own pass
     plain_ms: float | None = None  # milliseconds of plain decoding, where the pass measured it: its planning left out
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,10 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer is complete. `reason`: stop, length, context or interrupted. `tail` is text held back until now."""
+    """The answer is complete. `reason`: stop, length, context or interrupted.
+
+    `tail` is text held back until now, and `reasoning` reasoning that was.
+    """
 
     reason: str
     tail: str
@@ -166,6 +172,7 @@ class Finished:
     peak_memory: int  # bytes, of the process that runs llama.cpp
     verdict: str = ""  # what the automatic controller found, for people; whether drafting paid, the speedup says
     overdrawn_ms: float | None = None  # by which its loss account was overdrawn at worst; at most 0: its bound held
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
 """From a row of logits to the distribution a token is drawn from: one pure function, used by plain decoding, by every
 verifier on target rows and by drafters on their own rows.
 
-The order is llama.cpp's default chain: logit bias, penalties, top-k, typical-p, top-p, min-p, temperature. Each filter
-after the penalties keeps a set of tokens; temperature comes last. Temperature 0 is the point mass on the most
-probable token that is left, so greedy decoding needs no code of its own.
+The order is llama.cpp's default chain: logit bias, penalties, DRY, top-k, typical-p, top-p, min-p, XTC, temperature.
+Each filter after the penalties keeps a set of tokens; temperature comes last. Temperature 0 is the point mass on the
+most probable token that is left, so greedy decoding needs no code of its own.
+
+XTC tosses a coin for every token: with probability x the likeliest tokens are left out. The distribution of the token
+is then the mixture (1 - x) p + x p', where p' is that of the tokens that stay. Verification uses the mixture.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from numpy.typing import NDArray
 from localspec.engine.distribution import Distribution, Ids
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import Logits, Rows
+from localspec.engine.repetition import Breakers, Dry
 from localspec.errors import BadLogitsError
 from localspec.settings.request import Sampling
 
@@ -28,16 +32,29 @@ Order = NDArray[np.intp]  # entries of a row, or of what was found in one
 
 
 class Sampler:
-    """The sampling settings as a function (row, history) -> Distribution; holds no state."""
+    """The sampling settings as a function (row, history) -> Distribution; holds no state.
 
-    def __init__(self, settings: Sampling, *, temperature: float | None = None) -> None:
+    `breakers` are those of DRY, in the tokens of the target.
+    """
+
+    def __init__(
+        self, settings: Sampling, *, temperature: float | None = None, breakers: Breakers | None = None
+    ) -> None:
         self._settings = settings
         self._temperature = settings.temperature if temperature is None else temperature
         self._bias_ids = np.array([token for token, _ in settings.logit_bias], np.int32)
         self._bias = np.array([bias for _, bias in settings.logit_bias], np.float32)
-        self.needs_history = settings.penalty_last_n != 0 and (
+        self._dry = Dry(settings, breakers or {})
+        self._has_penalties = settings.penalty_last_n != 0 and (
             settings.repeat_penalty != 1.0 or settings.presence_penalty != 0.0 or settings.frequency_penalty != 0.0
         )
+        self.needs_history = self._has_penalties or self._dry.is_on
+        self._has_xtc = settings.xtc_probability > 0.0 and settings.xtc_threshold <= 0.5
+
+    @property
+    def has_dry(self) -> bool:
+        """Whether repetitions are searched for, so that their breakers matter."""
+        return self._dry.is_on
 
     def dist(self, logits: Logits, history: Sequence[int] = (), *, with_belief: bool = False) -> Distribution:
         """Return the distribution of the next token for the row `logits` [V] after the tokens `history`.
@@ -47,11 +64,24 @@ class Sampler:
         """
         row = self.adjusted(logits, history)
         best, peak = _greatest(row)
-        if self._temperature == 0.0 and self._settings.typical_p >= 1.0 and not with_belief:
+        is_certain = self._temperature == 0.0 and self._settings.typical_p >= 1.0 and not self._has_xtc
+        if is_certain and not with_belief:
             return Distribution.one_hot(best)  # no other filter can remove the most probable token
         ids, gaps = self._support(row, peak)
-        dist = _softmax(ids, gaps, self._temperature)
-        return replace(dist, untempered=_softmax(ids, gaps, 1.0)) if with_belief and self._temperature != 1.0 else dist
+        dist = self._tempered(ids, gaps, self._temperature)
+        if with_belief and self._temperature != 1.0:
+            return replace(dist, untempered=self._tempered(ids, gaps, 1.0))
+        return dist
+
+    def _tempered(self, ids: Ids, gaps: Gaps, temperature: float) -> Distribution:
+        """Return the distribution of the tokens that the filters left: with XTC, the mixture of its two outcomes."""
+        whole = _softmax(ids, gaps, temperature)
+        rest = _without_likeliest(gaps, self._settings.xtc_threshold) if self._has_xtc else None
+        if rest is None:
+            return whole
+        without = _softmax(ids[rest], gaps[rest] - gaps[rest].min(), temperature)
+        x = self._settings.xtc_probability
+        return Distribution.of(ids, (1.0 - x) * whole.at(ids) + x * without.at(ids))
 
     def _support(self, row: Logits, peak: float) -> tuple[Ids, Gaps]:
         """Return the tokens that the filters leave, ascending, with their gaps; `peak` is the greatest logit."""
@@ -72,15 +102,19 @@ class Sampler:
         return ids, gaps if settings.typical_p >= 1.0 else gaps - gaps.min()  # the most probable token may be gone
 
     def adjusted(self, logits: Logits, history: Sequence[int]) -> Logits:
-        """Apply bias and penalties to a copy; the row itself when there are none."""
+        """Apply bias, penalties and DRY to a copy; the row itself when there are none."""
         if not self._bias_ids.size and not self.needs_history:
             return logits
         row = logits.copy()
         if self._bias_ids.size:
             known = self._bias_ids < row.size  # a draft may lack the target's last tokens
             np.add.at(row, self._bias_ids[known], self._bias[known])  # the same token may be named twice
-        if self.needs_history:
+        if self._has_penalties:
             self._penalise(row, history)
+        if self._dry.is_on:
+            ids, taken = self._dry.penalties(history)
+            known = ids < row.size
+            row[ids[known]] -= taken[known]
         return row
 
     def _penalise(self, row: Logits, history: Sequence[int]) -> None:
@@ -195,6 +229,22 @@ def _typical(gaps: Gaps, typical_p: float) -> Order:
     nearest = np.abs(surprise - entropy).argsort(kind="stable")
     n = int(probs[nearest].cumsum().searchsorted(typical_p, side="right")) + 1
     return np.sort(nearest[:n])
+
+
+def _without_likeliest(gaps: Gaps, threshold: float) -> Order | None:
+    """Return which of `gaps` [m] stay when XTC acts, None where it changes nothing.
+
+    Of the tokens with at least this probability the least likely stays, the last one on ties.
+    """
+    probs = np.exp(-gaps)
+    likely = (probs >= threshold * probs.sum()).nonzero()[0]
+    if likely.size < 2:
+        return None
+    kept = np.ones(gaps.size, np.bool_)
+    kept[likely] = False
+    kept[likely[::-1][probs[likely[::-1]].argmin()]] = True
+    found: Order = kept.nonzero()[0]
+    return found
 
 
 def _softmax(ids: Ids, gaps: Gaps, temperature: float) -> Distribution:

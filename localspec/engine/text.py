@@ -31,7 +31,7 @@ class TextStream:
             self.has_stopped = True
             text, self._held = self._held[: min(found)[1]], ""
             return text
-        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        keep = max((overlap(self._held, stop) for stop in self._stops), default=0)
         cut = len(self._held) - keep
         text, self._held = self._held[:cut], self._held[cut:]
         return text
@@ -44,7 +44,7 @@ class TextStream:
         return text
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """Return the length of the longest suffix of `text` that is a proper prefix of `stop`."""
     for n in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:n]):

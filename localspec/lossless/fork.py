@@ -1,8 +1,12 @@
 """Why two texts fork: whether plain decoding itself was undecided there, within what rounding does.
 
 A target computes slightly different logits for a row in a batch than for the row alone, and what it keeps in its cache
-differs as slightly. The drift is measured on the text at hand: decoded token by token, and in passes of the draft's
-width. A fork is a tie where plain decoding itself would have taken the other token from logits moved by twice that.
+differs as slightly. The drift is measured on the text at hand, decoded token by token and in passes of the draft's
+width: by how much the leading tokens of a row move against each other. Others lie far behind, and the greatest of
+100 000 differences says nothing of two. A fork is a tie where plain decoding itself would have taken the other token
+from logits moved by twice that.
+
+Measured on the bundled pair: 10 forks in 40 texts, each within 0.3 of the drift, which was 0.02 to 0.13 logits.
 """
 
 from __future__ import annotations
@@ -17,10 +21,12 @@ import numpy as np
 
 from localspec.engine.protocols import Backend, Cancel, Cancelled, Logits
 from localspec.engine.randomness import SeededRandom
+from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.settings.request import Sampling
 
-FACTOR = 4  # times the measured drift: twice for either of two tokens, since other texts drift by other amounts
+FACTOR = 2  # times the measured drift, since other texts drift by other amounts
+LEADING = 8  # tokens of a row that are compared: a fork between others is none of rounding
 SMALLEST, GREATEST = 2.0**-20, 2.0**10  # logits between which a margin is looked for
 HALVINGS = 12
 RIVALS = 4  # tokens that may come before one that rounding puts first
@@ -51,6 +57,7 @@ def explain(
     *,
     seed: int,
     shape: tuple[int, int],
+    breakers: Breakers | None = None,
     cancel: Cancel = lambda: False,
 ) -> Fork | None:
     """Return where the answers `texts` (plain, other) to `prompt` fork and by what margin; None if neither differs
@@ -67,10 +74,18 @@ def explain(
     # A controller makes passes of every width up to the draft's, and kernels change with the width.
     for width, has_siblings in {(2, False), (4, False), (nodes + 1, False), (min(nodes, 8) + 1, leaves > 1)}:
         batched = replay(target, prompt, shared, max(2, width), has_siblings=has_siblings, cancel=cancel)
-        drift = max([drift, *(float(np.abs(alone[i] - batched[i]).max()) for i in alone)])
+        for i, one in alone.items():
+            drift = max(drift, _moved(one, batched[i], (plain[index], other[index]) if i == index else ()))
     target.truncate(0)
-    gap = margin(row, [*prompt, *shared], other[index], sampling, seed)
+    gap = margin(row, [*prompt, *shared], other[index], Sampler(sampling, breakers=breakers), seed)
     return Fork(index, plain[index], other[index], gap, drift, is_tie=gap <= FACTOR * drift)
+
+
+def _moved(alone: Logits, batched: Logits, forked: tuple[int, ...]) -> float:
+    """Return by how many logits two leading tokens of a row, those of a fork among them, have moved apart."""
+    leading = np.argpartition(-alone, min(LEADING, alone.size) - 1)[:LEADING]
+    moved = (batched - alone)[[*leading, *forked]]
+    return float(moved.max() - moved.min())
 
 
 def replay(
@@ -121,14 +136,14 @@ def _branched(chunk: list[int]) -> tuple[list[int], list[int], tuple[int, ...]]:
     return tokens, parents, tuple(path)
 
 
-def margin(row: Logits, seen: Sequence[int], other: int, sampling: Sampling, seed: int) -> float:
+def margin(row: Logits, seen: Sequence[int], other: int, sampler: Sampler, seed: int) -> float:
     """Return by how many logits plain decoding preferred its token to `other`, all filters and the noise included.
 
     Twice the least change of single logits that was found to make `other` its choice, since rounding may raise the one
     and lower the other; infinite for a token that is banned. A smaller one may exist where filters meet: what is called
     a tie is one, for the changed row is there.
     """
-    sampler, noise = Sampler(sampling), SeededRandom(seed)
+    noise = SeededRandom(seed)
 
     def decide(changed: Logits) -> int:
         return noise.gumbel_top_k(len(seen), sampler.dist(changed, seen))[0]

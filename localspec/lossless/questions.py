@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Backend, Cancel, DraftBudget
+from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.lossless.distribution_check import TriedRule, try_rule
 from localspec.lossless.fork import explain
@@ -55,6 +56,7 @@ class Subject:
     prompt: Sequence[int]
     axes: Axes
     cancel: Cancel
+    breakers: Breakers = field(default_factory=dict)  # of DRY
 
 
 def to_wire(question: Question) -> Wire:
@@ -82,6 +84,7 @@ def answer(question: Question, subject: Subject) -> Wire:
             (question.plain, question.other),
             question.request.sampling,
             seed=question.seed,
+            breakers=subject.breakers,
             shape=(shape.nodes, shape.leaves),
             cancel=subject.cancel,
         )
@@ -93,11 +96,13 @@ def _tried(question: DistributionQuestion, subject: Subject) -> Wire:
     """Try the rule after every continuation that both models can read; `n_unknown` hold tokens new to the draft."""
     sampling, target, draft = question.request.sampling, subject.target, subject.draft
     n_vocab = target.capabilities.n_vocab
-    judged = ModelDistributions(target, Sampler(sampling), n_vocab)
+    judged = ModelDistributions(target, Sampler(sampling, breakers=subject.breakers), n_vocab)
     if draft is None:  # anything may draft; these tokens are likely enough to be accepted now and then
-        drafted = ModelDistributions(target, Sampler(sampling, temperature=2 * sampling.temperature), n_vocab)
+        hotter = Sampler(sampling, temperature=2 * sampling.temperature, breakers=subject.breakers)
+        drafted = ModelDistributions(target, hotter, n_vocab)
     else:
-        drafted = ModelDistributions(draft, Sampler(sampling, temperature=sampling.draft_temperature), n_vocab)
+        drafting = Sampler(sampling, temperature=sampling.draft_temperature, breakers=subject.breakers)
+        drafted = ModelDistributions(draft, drafting, n_vocab)
     left = min(target.capabilities.n_ctx, drafted.backend.capabilities.n_ctx) - sum(
         WIDTH**level for level in range(1, DEPTH + 1)
     )

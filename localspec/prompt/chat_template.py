@@ -9,37 +9,21 @@ markers: the template's parts are trusted, the messages are tokenised as plain t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from localspec.engine.reasoning import Marks
 from localspec.errors import IncompatibleError, NotFoundError, ResourceError, UsageError
+from localspec.prompt.named_templates import CHATML, DIALOGUE, NAMED, stops_of
+from localspec.prompt.reasoning_marks import marks_of, without_reasoning
 from localspec.prompt.renderer import MAX_TEMPLATE, Program, Refused, RefusedByTemplate
 from localspec.settings.request import Message
 
-CHATML = """\
-{%- for message in messages %}
-{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-
-PLAIN = """\
-{%- set names = {'system': '', 'user': 'User: ', 'assistant': 'Assistant: '} %}
-{%- for message in messages %}
-{{- names[message['role']] + message['content'] + '\\n\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"""
-
-BUILTIN = {"chatml": CHATML, "none": PLAIN}
 ROLES = ("system", "user", "assistant")
-
-# gpt-oss thinks aloud on a channel of its own, and its answer follows on another: marks that are part of what it wrote.
-_CHANNEL = "<|channel|>"
-_HEAD = re.compile(
-    r"(?:\A\s*|<\|start\|>assistant[^<]*)<\|channel\|>(?P<channel>\w+)[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>"
-)
-_REFUSED = re.compile(r"<\|channel\|>(analysis|final)<\|message\|>")  # by its template, wherever it stands
+THINKING = ("enable_thinking", "thinking")  # the names under which templates ask whether the model is to reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +39,17 @@ Prompt = tuple[Segment, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A prompt, and what a person should know about how it came about."""
+    """A prompt, and what a person should know about how it came about.
+
+    `stops` are texts that end the answer, and `marks` those around the model's reasoning. `written` is the prompt
+    with a stand-in for each message, so that it tells of the template alone.
+    """
 
     segments: Prompt
     warnings: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+    marks: Marks | None = None
+    written: str = ""
 
     @property
     def text(self) -> str:
@@ -75,28 +66,31 @@ class _Surroundings:
     specials: frozenset[str]
     add_generation_prompt: bool
     now: datetime
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, program: Program, messages: Sequence[Message]) -> str:
         variables = {
+            "tools": None,
+            "documents": None,
+            **self.arguments,
             "messages": [{"role": message.role, "content": message.content} for message in messages],
             "bos_token": self.bos,
             "eos_token": self.eos,
             "add_generation_prompt": self.add_generation_prompt,
-            "tools": None,
-            "documents": None,
         }
         return program.render(variables, sum(len(message.content) for message in messages))
 
 
 def load_template(option: str) -> str:
-    """Return the template that `--template` names: chatml, none (User: ... Assistant:), or a file."""
-    if option in BUILTIN:
-        return BUILTIN[option]
-    hint = "--template chatml, --template none, or a file with a Jinja template"
+    """Return the template that `--template` names: one of `NAMED`, or a file."""
+    if option in NAMED:
+        return NAMED[option].source
+    names = ", ".join(NAMED)
+    hint = f"--template {next(iter(NAMED))}, or a file with a Jinja template"
     path = Path(option)
     try:
         if not path.is_file():  # a pipe or a device could be read for ever
-            raise NotFoundError(f"--template {option}: no such file", hint=hint)
+            raise NotFoundError(f"--template {option!r} is neither a file nor one of {names}", hint=hint)
         with path.open("rb") as file:
             raw = file.read(MAX_TEMPLATE + 1)
         if len(raw) > MAX_TEMPLATE:
@@ -117,86 +111,77 @@ def render(
     specials: Collection[str],
     add_generation_prompt: bool = True,
     is_explicit: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+    thinks: bool | None = None,
     now: Callable[[], datetime] = datetime.now,
 ) -> Rendered:
     """Render `messages` with the Jinja `template` of a model, None if it has none.
 
     `specials` are the texts of the tokens that stand for structure, see `Model.is_parsed`.
+    `arguments` are variables of the template, and `thinks` is what it is told of reasoning, None to leave that to it.
     A template that cannot be used gives way to a built-in one with a warning; with `is_explicit`, because the user
     chose it, it raises IncompatibleError instead.
     """
     for message in messages:
         if message.role not in ROLES:
             raise UsageError(f"A message has the role {message.role!r}", hint=f"roles are {', '.join(ROLES)}")
-    if _CHANNEL in specials:
-        messages = _answers(messages)
+    messages = without_reasoning(messages, specials)
     around = _Surroundings(bos, eos, frozenset(specials) - {""}, add_generation_prompt, now())
     if template is None or not template.strip():
         if is_explicit:
             raise IncompatibleError("The chat template is empty", hint="--raw uses the prompt as it is")
         return _fall_back(messages, around, "The model has no chat template")
+    given, unread = _arguments(template, arguments or {}, thinks)
     try:
-        return _render(messages, template, around)
+        rendered = _render(messages, template, replace(around, arguments=given))
     except Refused as refused:
         reason = f"The chat template cannot be used: {refused}"
         if is_explicit:
             raise IncompatibleError(reason, hint="--raw uses the prompt as it is") from None
         return _fall_back(messages, around, reason)
+    marks = marks_of(template, rendered.written)
+    return replace(rendered, warnings=(*rendered.warnings, *unread), stops=stops_of(template), marks=marks)
 
 
-def _answers(messages: Sequence[Message]) -> list[Message]:
-    """Return `messages` without what was thought before earlier answers, as the template of gpt-oss insists.
-
-    A thought that no answer followed is left out with its question: the template would make an empty answer of it.
-    """
-    kept: list[Message] = []
-    for message in messages:
-        if message.role == "assistant" and _CHANNEL in message.content:
-            answer = _answer(message.content)
-            if not answer.strip():
-                if kept and kept[-1].role == "user":
-                    kept.pop()
-                continue
-            # A space in a quotation costs less than the template, which would give way for the whole conversation.
-            message = replace(message, content=_REFUSED.sub(r"<|channel|> \1<|message|>", answer))
-        kept.append(message)
-    return kept
-
-
-def _answer(said: str) -> str:
-    """Return what follows the first head of the final channel; without one, all that is no thought."""
-    heads = list(_HEAD.finditer(said))
-    for head in heads:
-        if head["channel"] == "final":
-            return said[head.end() :]
-    ends = [*(head.start() for head in heads), len(said)]
-    parts = [said[head.end() : end] for head, end in zip(heads, ends[1:], strict=True) if head["channel"] != "analysis"]
-    return "\n\n".join(part.removesuffix("<|end|>") for part in (said[: ends[0]], *parts) if part.strip())
+def _arguments(template: str, asked: Mapping[str, Any], thinks: bool | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the template's variables, and a warning for each that was asked for and that it does not read."""
+    words = set(re.findall(r"\w+", template))
+    unread = [f"the chat template does not read {name!r}, so --template-arg {name} does nothing"
+              for name in asked if name not in words]  # fmt: skip
+    given = dict(asked)
+    if thinks is not None:
+        known = {name: thinks for name in THINKING if name in words}
+        if not known:
+            unread.append(f"the chat template does not read {THINKING[0]!r}, so --think does nothing")
+        given |= known
+    return given, tuple(unread)
 
 
 def _fall_back(messages: Sequence[Message], around: _Surroundings, reason: str) -> Rendered:
     """Render with the built-in template that fits the vocabulary, and say so."""
     is_chatml = "<|im_start|>" in around.specials
+    template = CHATML if is_chatml else DIALOGUE
     try:
-        rendered = _render(messages, CHATML if is_chatml else PLAIN, around)
+        rendered = _render(messages, template, around)
     except Refused as refused:
         told = f"The built-in chat template cannot be rendered: {refused}"
         raise ResourceError(told, hint="--raw uses the prompt as it is") from None
     name = "ChatML" if is_chatml else "User: ... Assistant:"
-    return replace(rendered, warnings=(f"{reason}; {name} is used instead", *rendered.warnings))
+    warnings = (f"{reason}; {name} is used instead", *rendered.warnings)
+    return replace(rendered, warnings=warnings, stops=stops_of(template))
 
 
 def _render(messages: Sequence[Message], template: str, around: _Surroundings) -> Rendered:
     """Render; a template that refuses or drops the system message gets it as part of the first user message."""
     program = Program(template, around.now)
     try:
-        return Rendered(_segments(messages, template, program, around))
+        return _cut(messages, template, program, around)
     except (RefusedByTemplate, _SystemDropped):
         if not any(message.role == "system" for message in messages):
             raise
     merged = _merge_system(messages)
     said = "The chat template has no system message, so it was put before the first message"
-    return Rendered(_segments(merged, template, program, around), (said,))
+    return replace(_cut(merged, template, program, around), warnings=(said,))
 
 
 class _SystemDropped(Refused):
@@ -213,7 +198,7 @@ def _merge_system(messages: Sequence[Message]) -> list[Message]:
     return [*others[:at], Message("user", f"{system}\n\n{others[at].content}"), *others[at + 1 :]]
 
 
-def _segments(messages: Sequence[Message], template: str, program: Program, around: _Surroundings) -> Prompt:
+def _cut(messages: Sequence[Message], template: str, program: Program, around: _Surroundings) -> Rendered:
     """Render twice, compare the control tokens, and cut at the markers if they differ."""
     markers = _Markers(messages, template, around.specials)
     marked = around.run(program, markers.messages)
@@ -221,10 +206,10 @@ def _segments(messages: Sequence[Message], template: str, program: Program, arou
         raise _SystemDropped("it leaves out the system message")
     direct = around.run(program, messages)
     if _controls(direct, around.specials) != _controls(marked, around.specials):
-        return markers.cut(marked)
+        return Rendered(markers.cut(marked), written=marked)
     if not direct.strip():
         raise Refused("it renders to nothing")
-    return (Segment(direct, is_trusted=True),)
+    return Rendered((Segment(direct, is_trusted=True),), written=marked)
 
 
 class _Markers:

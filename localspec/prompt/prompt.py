@@ -1,6 +1,8 @@
 """From a request to prompt tokens: the model's chat template for messages, the text as it is for raw prompts.
 
-What a person typed is text: it never becomes a control token, whatever it spells.
+The messages of a chat are text: they never become control tokens, whatever they spell. A raw prompt is written by hand
+as a template would, so there the text of a control token is that token. BOS is put in front where the vocabulary asks
+for it and the prompt has none.
 """
 
 from __future__ import annotations
@@ -10,17 +12,25 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from localspec.backends.model import Model
+from localspec.engine.reasoning import Marks
 from localspec.errors import UsageError
 from localspec.prompt.chat_template import render
 from localspec.settings.request import Request
 
+CONTINUED = "the model has no chat template, so it continues your text, as with --raw"
+
 
 @dataclass(frozen=True, slots=True)
 class Tokenised:
-    """The prompt's tokens, and what a person should know about how they came to be."""
+    """The prompt's tokens, and what a person should know about how they came to be.
+
+    `stops` are texts that end the answer, and `marks` those around the model's reasoning.
+    """
 
     tokens: list[int]
     warnings: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+    marks: Marks | None = None
 
 
 def special_texts(model: Model) -> frozenset[str]:
@@ -31,9 +41,12 @@ def special_texts(model: Model) -> frozenset[str]:
 
 def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:
     """Return the prompt of `request` for `model`; raises UsageError when nothing is left to start from."""
+    if request.suffix is not None:
+        return _finished(request, model, _filling(model, request.prompt or "", request.suffix))
     if request.prompt is not None:
-        bos = model.tokenize("", add_bos=True)
-        return Tokenised(_started(model, bos + _as_text(model, request.prompt))[: request.prompt_tokens])
+        return _finished(request, model, model.tokenize(request.prompt, parse_special=True))
+    if request.continues and len(request.messages) == 1 and not (request.template or model.chat_template):
+        return _finished(request, model, _as_text(model, request.messages[0].content), (CONTINUED,))
     rendered = render(
         request.messages,
         request.template or model.chat_template,
@@ -41,6 +54,8 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
         eos=_special(model, model.special.eos),
         specials=specials,
         is_explicit=request.template is not None,
+        arguments=dict(request.template_args),
+        thinks=None if request.think == "auto" else request.think == "on",
     )
     tokens = [
         token
@@ -49,9 +64,30 @@ def tokenise(request: Request, model: Model, specials: Collection[str]) -> Token
             model.tokenize(segment.text, parse_special=True) if segment.is_trusted else _as_text(model, segment.text)
         )
     ]
+    return _finished(request, model, tokens, rendered.warnings, rendered.stops, rendered.marks)
+
+
+def _finished(
+    request: Request,
+    model: Model,
+    tokens: list[int],
+    warnings: tuple[str, ...] = (),
+    stops: tuple[str, ...] = (),
+    marks: Marks | None = None,
+) -> Tokenised:
+    """Return the prompt with the token in front that begins a text, cut as the request says."""
     if model.special.add_bos and model.special.bos is not None and tokens[:1] != [model.special.bos]:
         tokens.insert(0, model.special.bos)
-    return Tokenised(_started(model, tokens)[: request.prompt_tokens], rendered.warnings)
+    return Tokenised(_started(model, tokens)[: request.prompt_tokens], warnings, stops, marks)
+
+
+def _filling(model: Model, before: str, after: str) -> list[int]:
+    """Return the prompt for the text between `before` and `after`, which are text, as llama.cpp's server has it."""
+    if model.infill is None:
+        hint = "leave out --suffix, or take a model of code, such as qwen2.5-coder"
+        raise UsageError("this model has no tokens for filling in the middle", hint=hint)
+    prefix, suffix, middle = model.infill
+    return [prefix, *_as_text(model, before), suffix, *_as_text(model, after), middle]
 
 
 def _as_text(model: Model, text: str) -> list[int]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from localspec.backends.sequence_breakers import sequence_breakers
 from localspec.control.timing import SurveyRequest
 from localspec.engine import events
 from localspec.engine.context import Context, Vocabulary
@@ -19,6 +20,8 @@ from localspec.engine.event_stream import stream_events
 from localspec.engine.loop import Engine
 from localspec.engine.protocols import Cancel, Cancelled, Clock, Drafter
 from localspec.engine.randomness import SeededRandom
+from localspec.engine.reasoning import Marks
+from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import DrafterContext
@@ -129,7 +132,8 @@ class LoadedPair:
         prompt = self.tokenised(question.request)
         is_drafted = decision.axes.method == "draft-model" or decision.is_derived
         backend = decision.draft.backend if decision.draft is not None and is_drafted else None
-        subject = Subject(self.target.backend, backend, prompt.tokens, decision.axes, self.cancel)
+        breakers = self._breakers(question.request.sampling)
+        subject = Subject(self.target.backend, backend, prompt.tokens, decision.axes, self.cancel, breakers)
         yield events.Inspected(answer(question, subject))
         self.forget()
 
@@ -211,12 +215,13 @@ class LoadedPair:
     ) -> Iterator[events.Event]:
         """Decode, and keep what the passes teach."""
         controllers = decision.controllers
-        vocabulary = Vocabulary(self.target.model.is_eog, self.target.model.piece)
-        context = Context(
-            prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=request.stop
-        )
+        vocabulary = Vocabulary(self.target.model.is_eog, self._piece(prompt.marks))
+        stops = (*request.stop, *prompt.stops)
+        context = Context(prompt.tokens, vocabulary, n_ctx=self.n_ctx, max_tokens=request.max_tokens, stops=stops)
         engine = self._engine(decision, request.sampling, seed)
-        for event in stream_events(engine, context, vocabulary, details=request.details, began=began):
+        for event in stream_events(
+            engine, context, vocabulary, details=request.details, began=began, marks=prompt.marks
+        ):
             if isinstance(event, events.Prefilled):
                 controllers.prefilled(event)
             if isinstance(event, events.Committed) and event.plain_ms is not None:
@@ -226,12 +231,25 @@ class LoadedPair:
                 yield from controllers.keep()
             yield event
 
+    def _breakers(self, sampling: Sampling) -> Breakers:
+        """Return what breaks a repetition, in the target's tokens; nothing where no sampler asks."""
+        if not Sampler(sampling).has_dry:
+            return {}
+        return sequence_breakers(self.target.model, sampling.dry_sequence_breaker)
+
+    def _piece(self, marks: Marks | None) -> Callable[[int], bytes]:
+        """Return how tokens become text: a control token is none, unless it marks the reasoning."""
+        model = self.target.model
+        texts = [] if marks is None else [marks.start, marks.end, marks.skip]
+        shown = {token for text in texts for token in model.tokenize(text, parse_special=True)}
+        return lambda token: model.piece(token, special=token in shown)
+
     def _engine(self, decision: Decision, sampling: Sampling, seed: int) -> Engine:
         """Put the parts together for one request."""
-        axes = decision.axes
+        axes, breakers = decision.axes, self._breakers(sampling)
         parts = DrafterContext(
             draft=None if decision.draft is None else decision.draft.backend,
-            sampler=Sampler(sampling, temperature=draft_temperature(sampling, axes)),
+            sampler=Sampler(sampling, temperature=draft_temperature(sampling, axes), breakers=breakers),
             policy=axes.policy,
             cancel=self.cancel,
             n_vocab=self.target.model.n_vocab,
@@ -253,7 +271,7 @@ class LoadedPair:
             controller=narrowed(controller, self.widths),
             drafters=drafters,
             verifier=axes.verifier,
-            sampler=Sampler(sampling),
+            sampler=Sampler(sampling, breakers=breakers),
             rng=SeededRandom(seed),
             clock=self.clock,
             cancel=self.cancel,

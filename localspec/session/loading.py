@@ -18,9 +18,11 @@ from localspec.control.profile import fingerprint
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import ResourceError
+from localspec.models.gguf.adapter import check_adapter
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.pairs import require_fit
 from localspec.models.store import target_reference
+from localspec.prompt.alike import template_warnings
 from localspec.prompt.renderer import RENDERER
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
@@ -68,8 +70,13 @@ def load(
     if settings.rpc:
         add_servers(settings.rpc)
     target = inspect_model(settings.target)
+    for path, _ in settings.lora:
+        check_adapter(Path(path), target.header)
     draft = None if settings.draft is None else inspect_model(settings.draft)
-    warnings = () if draft is None else require_fit(target.info, draft.info).warnings
+    warnings: tuple[str, ...] = ()
+    if draft is not None:
+        warnings = require_fit(target.info, draft.info).warnings
+        warnings += template_warnings(target.info.chat_template, draft.info.chat_template)
     warnings += doubts_of(settings, target.info)
     early_exit = EarlyExitDraft(settings, target)
     if draft is None:

@@ -128,8 +128,12 @@ def load_options(
 
 
 def target_options(settings: LoadSettings, placement: Placement | None = None, n_ctx: int | None = None) -> LoadOptions:
-    """Return how the target is loaded. With --reproducible it has flash attention, unless that was switched off."""
+    """Return how the target is loaded: with its LoRA adapters.
+
+    With --reproducible it has flash attention, unless that was switched off.
+    """
     options = load_options(settings, settings.gpu if placement is None else "auto", placement, n_ctx)
+    options = replace(options, adapters=settings.lora)
     if not settings.reproducible:
         return options
     flash_attn = "on" if settings.flash_attn == "auto" else settings.flash_attn

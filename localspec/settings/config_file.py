@@ -6,11 +6,12 @@ the command of that name alone: `[run]`, `[early-exit.tune]`. Which keys there a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from localspec.errors import ResourceError, UsageError
 from localspec.settings.folders import config_folder
 
 MAX_BYTES = 64 << 10
+PAIR_TABLES = frozenset({"template-arg"})  # settings of KEY=VALUE that may be a table
 Key = tuple[str, ...]  # the tables a value lies in, and its own name
 _BOM = "\ufeff"
 _PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
@@ -62,7 +64,7 @@ def read_configuration(file: Path | None = None) -> Configuration:
         tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _not_toml(file, text, error) from None
-    return Configuration(file, tuple(_entries(text)))
+    return Configuration(file, tuple(_with_tables(_entries(text))))
 
 
 def assign(path: Key, value: Any) -> Path:
@@ -138,6 +140,23 @@ def _entries(text: str) -> Iterator[Entry]:
             table = _deepest(tables)
         else:
             yield from (Entry(path, value, begin) for path, value in _leaves(tables, table))
+
+
+def _with_tables(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the entries; those of a table of `KEY=VALUE` settings become one, as the option would give them."""
+    found: dict[Key, tuple[int, dict[str, Any]]] = {}
+    for entry in entries:
+        at = next((i for i, name in enumerate(entry.path[:-1]) if name in PAIR_TABLES), None)
+        if at is None:
+            yield entry
+            continue
+        *above, last = entry.path[at + 1 :]
+        table = found.setdefault(entry.path[: at + 1], (entry.line, {}))[1]
+        for name in above:
+            table = table.setdefault(name, {})
+        table[last] = entry.value
+    for path, (line, values) in found.items():
+        yield Entry(path, [f"{key}={json.dumps(value, default=str)}" for key, value in values.items()], line)
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any] | None]]:

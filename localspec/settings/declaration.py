@@ -126,7 +126,7 @@ class Declaration:
         if given is None:
             return () if self.default == () else None
         if self.is_repeated:
-            return tuple(map(self._item, given))
+            return tuple(map(self._item, given)) or self.default
         return given if self.read is None else self._item(given)
 
     def typed(self, text: str) -> Any:

@@ -8,79 +8,33 @@ raises UsageError with the option's name as people type it.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from localspec.errors import UsageError
 from localspec.settings.declaration import Group, check_declared, setting
-from localspec.settings.method_options import whole
+from localspec.settings.values import (
+    adapter,
+    check_biases,
+    check_texts,
+    draft_length,
+    key_value,
+    layers,
+    servers,
+    spelled_adapter,
+    spelled_argument,
+    template_argument,
+    token_bias,
+    unescape,
+    with_tuples,
+)
 
 MODEL = Group("Model")
 ANSWER = Group("Prompt and answer", form="Answer")
 SPECULATION = Group("Speculation (the four axes; see: localspec methods)", form="Drafting and verification")
 SAMPLING = Group("Sampling", form="Sampling")
 COUNT = 2**31 - 1  # the largest number that llama.cpp takes
-_ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
-_BIAS = re.compile(r"(\d{1,18})(?:=|(?=[+-]))(.+)")  # 13=-1.5, or llama.cpp's 13-1.5
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
-
-
-def _draft_length(text: str) -> int | None:
-    return None if text == "auto" else int(text)
-
-
-def _key_value(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (equals and name):
-        raise ValueError
-    return name, value
-
-
-def _token_bias(text: str) -> tuple[int, float]:
-    found = _BIAS.fullmatch(text)
-    if found is None:
-        raise ValueError
-    return int(found[1]), float(found[2])
-
-
-def _layers(text: str) -> str:
-    if text not in ("auto", "off", "all") and not (text.isascii() and text.isdigit()):
-        raise ValueError
-    return text
-
-
-def servers(text: str) -> tuple[str, ...]:
-    """Return the servers that --rpc names; raises ValueError for one that is not HOST:PORT."""
-    found = tuple(part.strip() for part in text.split(","))
-    for endpoint in found:
-        host, _, port = endpoint.rpartition(":")
-        if not (host and 0 < (whole(port) or 0) < 2**16):
-            raise ValueError
-    return found
-
-
-def unescape(text: str) -> str:
-    r"""Return `text` with \n, \t, \r, \0, \\, \xHH and \uHHHH read; any other backslash stays."""
-
-    def read(match: re.Match[str]) -> str:
-        letter, byte, unit = match.groups()
-        return _ESCAPED.get(letter, letter) if letter else chr(int(byte or unit, 16))
-
-    return _ESCAPE.sub(read, text)
-
-
-def _check_biases(biases: tuple[tuple[int, float], ...]) -> None:
-    for _, bias in biases:
-        if bias != -math.inf and not abs(bias) <= 1e6:  # minus infinity bans the token
-            reason = f"--logit-bias {bias} is out of range: it must be at least -1e6 and at most 1e6, or -inf"
-            raise UsageError(reason, hint="localspec run --help")
-
-
-def _check_stops(stops: tuple[str, ...]) -> None:
-    if "" in stops:
-        raise UsageError("--stop '' would stop before the first token", hint="--stop '\\n\\n'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +52,19 @@ class LoadSettings:
     threads: int | None = setting(None, "--threads", aliases="-t", group=MODEL, low=1, high=512, help="CPU threads.")
     gpu: str = setting(
         "auto", "--gpu", aliases="-ngl --gpu-layers --n-gpu-layers", group=MODEL, metavar="auto|off|all|N",
-        choices=("auto", "off", "all"), read=_layers, help="Target layers on a GPU.",
+        choices=("auto", "off", "all"), read=layers, help="Target layers on a GPU.",
     )  # fmt: skip
     draft_gpu: str = setting(
         "auto", "--draft-gpu", aliases="-ngld --gpu-layers-draft --n-gpu-layers-draft", group=MODEL,
-        metavar="auto|off|all|N", choices=("auto", "off", "all"), read=_layers, help="Draft layers on a GPU.",
+        metavar="auto|off|all|N", choices=("auto", "off", "all"), read=layers, help="Draft layers on a GPU.",
     )  # fmt: skip
     rpc: tuple[str, ...] = setting(
         (), "--rpc", group=MODEL, metavar="HOST:PORT,...", read=servers,
         help="RPC servers whose devices take layers too.",
+    )  # fmt: skip
+    lora: tuple[tuple[str, float], ...] = setting(
+        (), "--lora", group=MODEL, metavar="FILE[:SCALE]", is_repeated=True, read=adapter,
+        spell=spelled_adapter, help="A LoRA adapter of the target.",
     )  # fmt: skip
     kv_type: str = setting(
         "f16",
@@ -133,10 +91,11 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The target's distribution, in llama.cpp's order: bias, penalties, top-k, typical-p, top-p, min-p, temperature.
+    """The target's distribution, in llama.cpp's order.
 
-    Defaults are llama.cpp's. `temperature` 0 is the point mass on the most probable token. `draft_temperature` None
-    drafts at `temperature`; any value is exact.
+    That is: bias, penalties, DRY, top-k, typical-p, top-p, min-p, XTC, temperature. Defaults are llama.cpp's.
+    `temperature` 0 is the point mass on the most probable token. `draft_temperature` None drafts at `temperature`; any
+    value is exact.
     """
 
     temperature: float = setting(
@@ -175,9 +134,36 @@ class Sampling:
         64, "--penalty-last-n", aliases="--repeat-last-n", group=SAMPLING, low=-1, high=COUNT,
         help="How many tokens are recent; 0: none, -1: the whole text.",
     )  # fmt: skip
+    dry_multiplier: float = setting(
+        0.0, "--dry-multiplier", group=SAMPLING, low=0, high=100,
+        help="DRY: lower what would extend a repetition; 0: off.",
+    )  # fmt: skip
+    dry_base: float = setting(
+        1.75, "--dry-base", group=SAMPLING, low=1, high=100, help="DRY grows by this with every token repeated."
+    )
+    dry_allowed_length: int = setting(
+        2, "--dry-allowed-length", group=SAMPLING, low=0, high=COUNT, help="DRY spares repetitions shorter than this."
+    )
+    dry_penalty_last_n: int = setting(
+        64, "--dry-penalty-last-n", group=SAMPLING, low=-1, high=COUNT,
+        help="How many tokens DRY searches; 0: none, -1: the whole text.",
+    )  # fmt: skip
+    dry_sequence_breaker: tuple[str, ...] = setting(
+        ("\n", ":", '"', "*"), "--dry-sequence-breaker", group=SAMPLING, metavar="TEXT", is_repeated=True,
+        read=unescape, spell=repr, verify=check_texts("--dry-sequence-breaker"),
+        help="No repetition goes across TEXT; 'none' alone: all do.",
+    )  # fmt: skip
+    xtc_probability: float = setting(
+        0.0, "--xtc-probability", group=SAMPLING, low=0, high=1,
+        help="XTC: how often the likeliest tokens are left out; 0: off.",
+    )  # fmt: skip
+    xtc_threshold: float = setting(
+        0.1, "--xtc-threshold", group=SAMPLING, low=0, high=1,
+        help="XTC leaves out all tokens this likely but the last; above 0.5: off.",
+    )  # fmt: skip
     logit_bias: tuple[tuple[int, float], ...] = setting(
-        (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=_token_bias,
-        spell=lambda pair: f"{pair[0]}={pair[1]}", verify=_check_biases, help="Add to the logit of token number ID.",
+        (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=token_bias,
+        spell=lambda pair: f"{pair[0]}={pair[1]}", verify=check_biases, help="Add to the logit of token number ID.",
     )  # fmt: skip
     draft_temperature: float | None = setting(
         None, "--draft-temp", group=SPECULATION, low=0, default_help="--temp",
@@ -201,7 +187,7 @@ class Speculation:
     tree: str = setting("chain", "--tree", group=SPECULATION, metavar="SHAPE", is_axis=True, help="Shape of the draft.")
     k: int | None = setting(
         None, "-k --draft-tokens", aliases="--num-draft-tokens --draft-max --draft-n", group=SPECULATION,
-        metavar="N|auto", low=0, high=10**6, read=_draft_length, choices=("auto",), nothing="auto",
+        metavar="N|auto", low=0, high=10**6, read=draft_length, choices=("auto",), nothing="auto",
         help="Draft tokens per pass; 0: plain decoding.",
     )  # fmt: skip
     length: str = setting(
@@ -211,7 +197,7 @@ class Speculation:
         "auto", "--verify", group=SPECULATION, metavar="RULE", is_axis=True, help="How the draft is verified."
     )
     options: tuple[tuple[str, str], ...] = setting(
-        (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, read=_key_value,
+        (), "-o --option", group=SPECULATION, metavar="KEY=VALUE", is_repeated=True, read=key_value,
         spell="=".join, help="An option of the method (see: localspec methods).",
     )  # fmt: skip
     approximate: bool = setting(
@@ -233,28 +219,42 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One answer to be generated: either `messages` through the chat template, or a raw `prompt`."""
+    """One answer to be generated: either `messages` through the chat template, or a raw `prompt`.
+
+    With a `suffix` the model fills in what stands between `prompt` and it.
+    """
 
     messages: tuple[Message, ...] = ()
     prompt: str | None = None
+    suffix: str | None = None
     max_tokens: int | None = setting(
         None, "--max-tokens -n", aliases="--predict --n-predict --num-predict", group=ANSWER, low=1, high=COUNT,
         default_help="when the model stops", help="Stop after N tokens.",
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
         (), "--stop", aliases="-r --reverse-prompt", group=ANSWER, metavar="TEXT", is_repeated=True,
-        read=unescape, spell=repr, verify=_check_stops, help=r"Stop before TEXT; \n is a newline.",
+        read=unescape, spell=repr, verify=check_texts("--stop"), help=r"Stop before TEXT; \n is a newline.",
     )  # fmt: skip
     template: str | None = setting(  # overrides the model's own chat template
         None, "--template", aliases="--chat-template --chat-template-file", group=ANSWER,
         metavar="NAME|FILE", in_chat=False, default_help="the model's own",
-        help="Chat template: chatml, none, or a file.",
+        help="Chat template: chatml, gemma, llama3, mistral, ..., none, or a file.",
+    )  # fmt: skip
+    template_args: tuple[tuple[str, Any], ...] = setting(
+        (), "--template-arg", group=ANSWER, metavar="KEY=VALUE", is_repeated=True,
+        read=template_argument, spell=spelled_argument,
+        help="A variable of the chat template; VALUE may be JSON.",
+    )  # fmt: skip
+    think: str = setting(
+        "auto", "--think", group=ANSWER, choices=("auto", "on", "off"),
+        help="Reasoning before the answer, where the chat template can switch it.",
     )  # fmt: skip
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
     details: bool = False  # Committed events carry the draft tokens and their probabilities
     cold: bool = False  # as after loading: nothing of earlier answers is in a cache or in a drafter's memory
     prompt_tokens: int | None = None  # cut the prompt to its first so many tokens
+    continues: bool = False  # a model without a chat template continues the text of a lone message
     shorten: bool = False  # leave out the oldest turns where the context has no room for all of them
 
     def check(self) -> None:
@@ -281,21 +281,15 @@ def to_wire(settings: LoadSettings | Request) -> dict[str, Any]:
 
 def load_settings_from_wire(wire: dict[str, Any]) -> LoadSettings:
     """Rebuild LoadSettings from `to_wire`'s object."""
-    return LoadSettings(**_with_tuples(wire))
+    return LoadSettings(**with_tuples(wire))
 
 
 def request_from_wire(wire: dict[str, Any]) -> Request:
     """Rebuild a Request from `to_wire`'s object, which JSON may have carried: lists become tuples again."""
-    values = _with_tuples(wire)
+    values = with_tuples(wire)
     parts = {
         "messages": tuple(Message(**message) for message in values["messages"]),
         "sampling": Sampling(**values["sampling"]),
         "speculation": Speculation(**values["speculation"]),
     }
     return Request(**{**values, **parts})
-
-
-def _with_tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_tuples(each) for name, each in value.items()}
-    return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value

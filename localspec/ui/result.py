@@ -23,7 +23,7 @@ def result(stats: Stats, settings: LoadSettings, request: Request, session: str 
     return {
         "schema": SCHEMA,
         "text": stats.text,
-        "reasoning": None,
+        "reasoning": stats.reasoning or None,
         "finish_reason": stats.finished.reason if stats.finished else "error",
         "session": session,
         "seed": stats.started.seed if stats.started else request.sampling.seed,

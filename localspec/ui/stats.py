@@ -118,6 +118,7 @@ class Stats:
     other_ms: float = 0.0
     context_n: int = 0
     _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
     _kept_share: float = 0.0
     _decoded: int = 0
     _plain: list[Probed] = field(default_factory=list)
@@ -145,6 +146,7 @@ class Stats:
             case Finished():
                 self.finished = event
                 self._text.append(event.tail)
+                self._reasoning.append(event.reasoning)
 
     def _commit(self, event: Committed) -> None:
         self.passes += 1
@@ -157,6 +159,7 @@ class Stats:
         is_cut = not event.out or event.out[-1].source == "accepted"
         self.cut += is_cut
         self._text.append(event.text)
+        self._reasoning.append(event.reasoning)
         self._time(event)
         if event.plain_ms is not None:
             self._plain.append(Probed(event.plain_ms, event.position))
@@ -197,6 +200,11 @@ class Stats:
     def text(self) -> str:
         """The answer so far."""
         return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning before the answer, so far."""
+        return "".join(self._reasoning)
 
     @property
     def tokens_per_pass(self) -> float | None:

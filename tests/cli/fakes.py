@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec.engine.events import (
@@ -26,10 +26,12 @@ from localspec.engine.events import (
     StepMs,
     Warned,
 )
+from localspec.engine.reasoning import Marks, ReasoningStream
 from localspec.errors import LocalspecError, PromptTooLongError, WorkerDiedError
 from localspec.settings.request import LoadSettings, Request
 
 K = 4
+MARKS = Marks("<think>", "</think>")  # as a template names them
 
 
 def facts(path: str) -> ModelFacts:
@@ -89,7 +91,7 @@ class FakeWorker:
         seed = request.sampling.seed
         yield Started("draft-model", "chain", "fixed", K, "block", seed or 7, seed is not None, 16)
         yield Warned("test", "this is a test") if os.environ.get("FAKE_WARN") else Prefilled(16, 0, 10.0)
-        position = 0
+        position, split = 0, ReasoningStream(MARKS if "<think" in "".join(self.passes) else None)
         for index, text in enumerate(self.passes):
             if index in self.fails:
                 error = self.fails.pop(index)
@@ -97,7 +99,8 @@ class FakeWorker:
                 raise error
             event = committed(index, text, position=position, k=K if index else 0)
             position += len(event.out)
-            yield event
+            parts = split.feed(text)
+            yield replace(event, text=parts.answer, reasoning=parts.reasoning)
             if index == 1 and not os.environ.get("FAKE_NO_PROBE"):
                 yield Probed(10.0, 18)
                 yield Probed(10.0, 19)
@@ -106,7 +109,8 @@ class FakeWorker:
                 yield Finished("interrupted", "", 100.0, 20.0, 1 << 26)
                 return
         verdict = os.environ.get("FAKE_VERDICT", "")
-        yield Finished(os.environ.get("FAKE_REASON", "stop"), "", 100.0, 20.0, 1 << 26, verdict=verdict)
+        rest, reason = split.finish(""), os.environ.get("FAKE_REASON", "stop")
+        yield Finished(reason, rest.answer, 100.0, 20.0, 1 << 26, verdict=verdict, reasoning=rest.reasoning)
 
     def cancel(self) -> None:
         """Stop at the next pass, unless the script is deaf."""

@@ -50,12 +50,16 @@ SAMPLES = {  # texts of settings that are neither numbers nor switches nor choic
     "verify": ("coupled", "coupled"),
     "options": ("colour=red", (("colour", "red"),)),
     "stop": (r"\nUser:", ("\nUser:",)),
+    "dry_base": ("2.5", 2.5),
+    "lora": ("/a:b/c.gguf:0.5", (("/a:b/c.gguf", 0.5),)),
+    "dry_sequence_breaker": (r"\n", ("\n",)),
     "template": ("chatml", "chatml"),
+    "template_args": ('tools=["a b",{"n":1}]', (("tools", ("a b", {"n": 1})),)),
 }
 NO_SETTINGS = {  # fields that no option sets: what the program itself fills in
     "target", "draft", "name", "expected", "messages",
     "prompt", "sampling", "speculation", "details", "cold", "prompt_tokens",
-    "shorten",
+    "shorten", "continues", "suffix",
 }  # fmt: skip
 every = pytest.mark.parametrize(("holder", "each"), EVERY, ids=NAMES)
 

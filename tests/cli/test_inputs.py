@@ -15,7 +15,7 @@ import pytest
 from localspec.bench.files import read_text
 from localspec.conversations.attachment import Attachment, fenced
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
-from localspec.settings.request import unescape
+from localspec.settings.values import unescape
 from localspec.ui.inputs import Inputs, compose, decoded, read_parts, read_prompt, text_or_file
 from tests.cli.harness import FAKE, TIMEOUT, assert_one_line, environment, run
 

@@ -192,6 +192,7 @@ FIELDS = {
         "text",
         "ms",
         "cum",
+        "reasoning",
         "drafter",
         "why",
         "expected",

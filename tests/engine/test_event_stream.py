@@ -6,6 +6,7 @@ from localspec.engine.context import Vocabulary
 from localspec.engine.draft import Draft, Source, Step, Times
 from localspec.engine.event_stream import _committed
 from localspec.engine.protocols import Plan
+from localspec.engine.reasoning import Parts
 
 
 def test_rows_that_only_fill_a_pass_are_no_drafts() -> None:
@@ -15,7 +16,7 @@ def test_rows_that_only_fill_a_pass_are_no_drafts() -> None:
     sources, plan = (Source.ACCEPTED, Source.CORRECTED), Plan("draft-model", 1, 1)
     step = Step(draft, verdict, (6, 9), sources, (0, 1), 1, Times(), plan)
     words = Vocabulary(lambda token: False, lambda token: b" %d" % token)
-    told = _committed(1, step, words, details=True)
+    told = _committed(1, step, Parts(), words, details=True)
     assert [(piece.id, piece.source) for piece in told.drafted] == [(6, "accepted"), (7, "rejected")]
     assert (told.k, told.depth, told.n_accepted) == (2, 2, 1)
     assert told.rows == 8, "they are part of the pass that was timed"

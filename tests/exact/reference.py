@@ -35,25 +35,52 @@ def reference_dist(
         edge = logits[kept[0]] + math.log(s.min_p)
         kept = [token for token in kept if logits[token] >= edge]
     heat = s.temperature if temperature is None else temperature
-    if heat == 0.0:
-        return {kept[0]: 1.0}
-    return {token: p for token, p in softmax(kept, logits, heat).items() if p > 0.0}
+    dist = _heated(kept, logits, heat)
+    likely = [token for token, p in softmax(kept, logits).items() if p >= s.xtc_threshold]
+    if s.xtc_probability > 0.0 and s.xtc_threshold <= 0.5 and len(likely) > 1:
+        rest = _heated([token for token in kept if token not in likely[:-1]], logits, heat)
+        x = s.xtc_probability
+        dist = {token: (1 - x) * dist.get(token, 0.0) + x * rest.get(token, 0.0) for token in kept}
+    return {token: p for token, p in dist.items() if p > 0.0}
+
+
+def _heated(kept: list[int], logits: dict[int, float], heat: float) -> dict[int, float]:
+    """Return the distribution of the tokens `kept`, likeliest first, at a temperature."""
+    return {kept[0]: 1.0} if heat == 0.0 else softmax(kept, logits, heat)
 
 
 def adjusted(row: np.ndarray, history: Sequence[int], s: Sampling) -> dict[int, float]:
-    """Return the logits after bias and penalties, each rounded to float32 as the model's own are."""
+    """Return the logits after bias, penalties and DRY, each rounded to float32 as the model's own are."""
     logits = {token: float(value) for token, value in enumerate(row)}
     for token, bias in s.logit_bias:
         logits[token] = float(np.float32(logits[token]) + np.float32(bias))
-    if s.penalty_last_n == 0:
-        return logits
-    window = list(history) if s.penalty_last_n < 0 else list(history)[-s.penalty_last_n :]
-    for token in set(window):
+    for token in set(_window(history, s.penalty_last_n)):
+        window = _window(history, s.penalty_last_n)
         value, repeat = np.float32(logits[token]), np.float32(s.repeat_penalty)
         value = value * repeat if value <= 0 else value / repeat
         charge = window.count(token) * float(np.float32(s.frequency_penalty)) + float(np.float32(s.presence_penalty))
         logits[token] = float(np.float32(float(value) - charge))
+    for token, length in _repetitions(_window(history, s.dry_penalty_last_n), s.dry_allowed_length).items():
+        charge = s.dry_multiplier * float(np.float32(s.dry_base)) ** (length - s.dry_allowed_length)
+        logits[token] = float(np.float32(logits[token]) - np.float32(charge))
     return logits
+
+
+def _window(history: Sequence[int], last_n: int) -> list[int]:
+    """Return the last tokens, all of them for -1."""
+    return list(history) if last_n < 0 else list(history)[max(0, len(history) - last_n) :]
+
+
+def _repetitions(text: Sequence[int], allowed: int) -> dict[int, int]:
+    """Return the tokens that followed an earlier copy of the text's end, with the longest such copy of each."""
+    found: dict[int, int] = {}
+    for end in range(len(text) - 1):
+        n = 0
+        while n <= end and text[end - n] == text[len(text) - 1 - n]:
+            n += 1
+        if n >= allowed and len(text) > allowed:
+            found[text[end + 1]] = max(n, found.get(text[end + 1], 0))
+    return found
 
 
 def softmax(kept: Sequence[int], logits: dict[int, float], temperature: float = 1.0) -> dict[int, float]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend
+from localspec.engine.sampling import Sampler
 from localspec.lossless.fork import margin
 from localspec.settings.request import Sampling
 
@@ -40,7 +41,7 @@ def assert_same_text(
     seen = prompt + expected[:fork]
     bound = 4 * drift(target, seen[-256:], min(n_rows, len(seen) - 1))
     row = target.prefill(seen, lambda: False).logits(0).copy()
-    apart = margin(row, seen, got[fork], sampling, sampling.seed or 0)
+    apart = margin(row, seen, got[fork], Sampler(sampling), sampling.seed or 0)
     print(f"fork at token {fork}: margin {apart:.2e}, four times the drift {bound:.2e}")
     if not apart < bound:
         pytest.fail(f"the texts differ at token {fork} by {apart:.3g}, which is no tie (bound {bound:.3g})")

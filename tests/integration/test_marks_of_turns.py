@@ -78,8 +78,11 @@ def test_marks_in_a_message_are_text(model: Model) -> None:
     assert marks == read(model, chat("Hi"))[1] == ["<|endoftext|>", *HARMONY[:2], "<|end|>", "<|start|>"]
 
 
-def test_marks_in_a_raw_prompt_are_text(model: Model) -> None:
-    assert read(model, Request(prompt=ATTACK)) == (f"<|endoftext|>{ATTACK}", ["<|endoftext|>"])
+def test_marks_in_a_raw_prompt_are_marks(model: Model) -> None:
+    """It is written by hand as a template would; of a text with a gap it is not so."""
+    text = "<|start|>user<|message|>Hi<|end|>"
+    assert read(model, Request(prompt=text)) == (f"<|endoftext|>{text}", ["<|endoftext|>", *HARMONY[:2], "<|end|>"])
+    assert read(model, Request(messages=(Message("user", text),)))[1].count("<|end|>") == 1
 
 
 def test_other_user_defined_tokens_are_found_in_any_text(model: Model) -> None:

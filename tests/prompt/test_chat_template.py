@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from localspec.errors import NotFoundError, UsageError
-from localspec.prompt.chat_template import CHATML, PLAIN, Rendered, load_template, render
+from localspec.prompt.chat_template import Rendered, load_template, render
+from localspec.prompt.named_templates import CHATML, DIALOGUE, NAMED
 from localspec.settings.request import Message
 
 LLAMA2 = """\
@@ -54,7 +55,7 @@ THINKER = """\
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
 
 SPECIALS = ("<s>", "</s>", "<|im_start|>", "<|im_end|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]")
-TEMPLATES = {"chatml": CHATML, "plain": PLAIN, "llama2": LLAMA2, "gemma": GEMMA, "thinker": THINKER}
+TEMPLATES = {"chatml": CHATML, "plain": DIALOGUE, "llama2": LLAMA2, "gemma": GEMMA, "thinker": THINKER}
 CHAT = (Message("user", "Hi there"), Message("assistant", "Hello."), Message("user", "Bye"))
 SYSTEM = Message("system", "Be brief.")
 
@@ -84,7 +85,7 @@ def test_the_built_in_templates() -> None:
     assert run(CHATML, SYSTEM, CHAT[0]).text == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert run(PLAIN, SYSTEM, CHAT[0]).text == "Be brief.\n\nUser: Hi there\n\nAssistant:"
+    assert run(DIALOGUE, SYSTEM, CHAT[0]).text == "Be brief.\n\nUser: Hi there\n\nAssistant:"
     assert run(CHATML, CHAT[0], add_generation_prompt=False).text == "<|im_start|>user\nHi there<|im_end|>\n"
 
 
@@ -220,7 +221,7 @@ def count(text: str) -> int:
 def test_without_a_template_the_vocabulary_decides() -> None:
     for missing in (None, "", " \n"):
         assert run(missing).text == run(CHATML).text
-        assert run(missing, specials=("</s>",)).text == run(PLAIN).text
+        assert run(missing, specials=("</s>",)).text == run(DIALOGUE).text
     assert "no chat template" in run(None).warnings[0]
 
 
@@ -262,12 +263,13 @@ def test_unknown_roles_are_refused() -> None:
 
 def test_template_options(tmp_path: Path) -> None:
     assert load_template("chatml") == CHATML
-    assert load_template("none") == PLAIN
+    assert load_template("none") == DIALOGUE
+    assert all(load_template(name) == named.source for name, named in NAMED.items())
     path = tmp_path / "my.jinja"
     path.write_text("\ufeff{{ messages[0].content }}", encoding="utf-8")
     assert load_template(str(path)) == "{{ messages[0].content }}"
     for missing in (tmp_path, tmp_path / "none", Path("/dev/zero")):
-        with pytest.raises(NotFoundError, match="no such file"):
+        with pytest.raises(NotFoundError, match=r"neither a file nor one of chatml, .*gemma.*llama3"):
             load_template(str(missing))
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="UTF-8"):
@@ -275,3 +277,26 @@ def test_template_options(tmp_path: Path) -> None:
     path.write_bytes(b"\xc3\xa9" * 2**17)
     with pytest.raises(UsageError, match="longer than"):
         load_template(str(path))
+
+
+READER = "{% if enable_thinking %}think{% endif %}{{ effort }}{{ tools }}: {{ messages[0].content }}"
+
+
+def test_a_template_reads_its_arguments() -> None:
+    rendered = run(READER, CHAT[0], arguments={"effort": "low", "tools": (1, {"a": None})}, thinks=True)
+    assert (rendered.text, rendered.warnings) == ("thinklow[1, {'a': None}]: Hi there", ())
+    assert run(READER, CHAT[0], thinks=False).text == "None: Hi there"
+    assert run("{{ thinking }}{{ messages[0].content }}", CHAT[0], thinks=False).text == "FalseHi there"
+
+
+def test_arguments_that_a_template_does_not_read_are_told() -> None:
+    rendered = run(CHATML, CHAT[0], arguments={"effort": "low"}, thinks=True)
+    assert rendered.text == run(CHATML, CHAT[0]).text
+    assert [warning.split(", so ")[1] for warning in rendered.warnings] == [
+        "--template-arg effort does nothing",
+        "--think does nothing",
+    ]
+
+
+def test_no_argument_takes_the_place_of_a_message() -> None:
+    assert run("{{ messages[0].content }}", CHAT[0], arguments={"messages": "x"}).text == "Hi there"

@@ -33,6 +33,12 @@ RANGES = {  # option: field, values in range, values out of it
     "--presence-penalty": ("presence_penalty", [-2.0, 2.0], [-101.0, 101.0]),
     "--frequency-penalty": ("frequency_penalty", [-2.0, 2.0], [-101.0, 101.0]),
     "--penalty-last-n": ("penalty_last_n", [-1, 0, 64], [-2]),
+    "--dry-multiplier": ("dry_multiplier", [0.0, 0.8, 100.0], [-0.1, 101.0]),
+    "--dry-base": ("dry_base", [1.0, 1.75, 100.0], [0.9, 101.0]),
+    "--dry-allowed-length": ("dry_allowed_length", [0, 2, 2**31 - 1], [-1, 2**31]),
+    "--dry-penalty-last-n": ("dry_penalty_last_n", [-1, 0, 64], [-2]),
+    "--xtc-probability": ("xtc_probability", [0.0, 0.5, 1.0], [-0.1, 1.1]),
+    "--xtc-threshold": ("xtc_threshold", [0.0, 0.1, 1.0], [-0.1, 1.1]),
     "--draft-temp": ("draft_temperature", [None, 0.0, 2.0], [-1.0]),
     "--seed": ("seed", [None, 0, 2**64 - 1], [-1, 2**64, 10**400]),
 }
@@ -63,8 +69,10 @@ def test_values_out_of_range_are_refused_by_name(option: str) -> None:
 
 
 def test_every_sampling_setting_is_checked() -> None:
-    """No field is forgotten: the table above has all of them but the bias, which has its own test."""
-    assert {name for name, _, _ in RANGES.values()} | {"logit_bias"} == {field.name for field in fields(Sampling)}
+    """No field is forgotten: the table above has all of them but two lists, which have their own tests."""
+    assert {name for name, _, _ in RANGES.values()} | {"logit_bias", "dry_sequence_breaker"} == {
+        field.name for field in fields(Sampling)
+    }
 
 
 @pytest.mark.parametrize("bias", [math.nan, math.inf])

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from localspec.chat.message_tree import MessageTree
+from localspec.conversations.store import Store
 from localspec.engine.events import Committed, Finished, Probed, Started
 from localspec.tui.meter import Meter
 from localspec.tui.stats_panel import pane, strip, verdict
 from localspec.tui.trace import Trace
-from localspec.tui.widgets.message import Thought, split
 from localspec.ui.stats import Stats
 from localspec.ui.summary import stats_line, table
 from tests.cli.fakes import committed
@@ -179,22 +180,6 @@ async def test_f2_hides_the_figures() -> None:
         assert seen == [["strip"], [], ["figures"]]
 
 
-@pytest.mark.parametrize(
-    ("text", "thought"),
-    [
-        ("plain", Thought("", "plain")),
-        ("<think>\nhm\n</think>\n\nYes.", Thought("hm", "Yes.")),
-        ("<think>hm", Thought("hm", "", is_open=True)),
-        ("<thi", Thought("", "", is_open=True)),
-        ("hm</think>Yes.", Thought("hm", "Yes.")),
-        ("a < b", Thought("", "a < b")),
-        ("I say <think> is a tag</think>", Thought("", "I say <think> is a tag</think>")),
-    ],
-)
-def test_reasoning_is_told_apart(text: str, thought: Thought) -> None:
-    assert split(text) == thought
-
-
 async def test_reasoning_is_folded_and_unfolds() -> None:
     passes = ["<think>", "Let me", " think.", "</think>", "\n\nYes", ", it is."]
     async with opened(ScriptedWorker(passes=passes)) as (pilot, app):
@@ -207,7 +192,26 @@ async def test_reasoning_is_folded_and_unfolds() -> None:
         await pilot.pause()
         assert "Let me think." in str(answer.query_one(".thought").render())
         assert app.chat_state.last_answer is not None
-        assert app.chat_state.last_answer.text == "".join(passes)
+        assert app.chat_state.last_answer.text == "Yes, it is."
+        assert app.chat_state.last_answer.reasoning == "Let me think."
+
+
+async def test_ordinary_text_keeps_its_tags() -> None:
+    """Only a template makes them marks; here nothing has opened reasoning."""
+    async with opened(ScriptedWorker(passes=["I say", " </think> is a tag"])) as (pilot, app):
+        answer = await ask(pilot, "go")
+        assert not answer.query_one(".thought").display
+        assert app.chat_state.last_answer is not None
+        assert app.chat_state.last_answer.text == "I say </think> is a tag"
+
+
+async def test_reasoning_of_a_kept_answer_is_shown_again() -> None:
+    with Store.open(None) as store:
+        async with opened(ScriptedWorker(passes=["<think>Hm", "</think>", "Yes."]), store=store) as (pilot, _):
+            await ask(pilot, "go")
+            found = store.conversations()[0]
+            restored = MessageTree.restored(found, store.messages(found.id)).path()[-1]
+        assert (restored.text, restored.reasoning) == ("Yes.", "Hm")
 
 
 def test_a_pass_that_only_drafted_is_counted_as_stats_does() -> None:

@@ -26,30 +26,14 @@ from localspec.ui.summary import is_slower, kept_line, stats_line
 FOLDED = 16  # lines of a user's message that are shown
 LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes
 RARELY = 20  # pieces of a longer one between two drawings
-OPEN, CLOSE = "<think>", "</think>"  # around the reasoning
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """An answer in its two parts. `is_open` while the reasoning has not ended."""
+    """The reasoning before an answer. `is_open` while it has not ended."""
 
     reasoning: str
-    answer: str
     is_open: bool = False
-
-
-def split(text: str) -> Thought:
-    """Separate reasoning and answer. Some templates open the thought themselves, so </think> may come alone."""
-    start = text.lstrip()
-    if start.startswith(OPEN):
-        inside, closed, after = start[len(OPEN) :].partition(CLOSE)
-        return Thought(inside.strip("\n"), after.lstrip("\n"), is_open=not closed)
-    before, closed, after = text.partition(CLOSE)
-    if closed and OPEN not in before:
-        return Thought(before.strip("\n"), after.lstrip("\n"))
-    if start and OPEN.startswith(start):  # the tag itself is still coming
-        return Thought("", "", is_open=True)
-    return Thought("", text)
 
 
 class Spoken(Vertical, can_focus=True):
@@ -157,8 +141,8 @@ class Answered(Spoken):
         self._fed = 0  # pieces so far
         self._block = -1  # of code, the last that was copied
         self._shown = sanitize(entry.text) or ("" if trace is None else trace.text)
-        self._thought = split(self._shown)
-        self._reply = Reply(self._thought.answer)
+        self._thought = self._now()
+        self._reply = Reply(self._shown)
 
     def compose(self) -> ComposeResult:
         """Show the parts that there are."""
@@ -181,17 +165,14 @@ class Answered(Spoken):
             self.query_one(".head", Static).update(self.head())
 
     async def feed(self, text: str) -> None:
-        """Append what came, safe to show."""
+        """Append what came of the answer, safe to show; what came of the reasoning is in the trace."""
+        before, self._thought = self._thought, self._now()
+        if self._thought != before:
+            self._show_thought()
         if not text:
             return
         self._shown += text
-        before, self._thought = self._thought, split(self._shown)
-        if self._thought.reasoning != before.reasoning or self._thought.is_open != before.is_open:
-            self._show_thought()
-        if self._thought.answer.startswith(before.answer):
-            await self._reply.append(self._thought.answer[len(before.answer) :])
-        else:  # what looked like the answer was a thought after all
-            await self._renew()
+        await self._reply.append(text)
         self._fed += 1
         if self.view is not View.OFF and self._reply.display:  # the first token has come
             await self.show(self.view)
@@ -201,6 +182,8 @@ class Answered(Spoken):
     async def finish(self) -> None:
         """The answer is whole: parse it once more, and tell its numbers."""
         await self._reply.finish()
+        self._thought = self._now()
+        self._show_thought()
         self.query_one(".head", Static).update(self.head())
         self._show_note()
         if self.view is not View.OFF:
@@ -235,15 +218,16 @@ class Answered(Spoken):
             self._block = (self._block + 1) % len(blocks)
             self.post_message(self.Copied(blocks[self._block], self._block + 1, len(blocks)))
 
-    async def _renew(self) -> None:
-        old, self._reply = self._reply, Reply(self._thought.answer)
-        await self.mount(self._reply, before=old)
-        await old.remove()
-        self._reply.display = self.view is View.OFF
+    def _now(self) -> Thought:
+        """Return the reasoning so far."""
+        trace = self.trace
+        return (
+            Thought(sanitize(self.entry.reasoning)) if trace is None else Thought(trace.reasoning, trace.is_reasoning)
+        )
 
     def _show_thought(self) -> None:
         thought, widget = self._thought, self.query_one(".thought", Static)
-        widget.display = bool(thought.reasoning) or thought.is_open
+        widget.display = bool(thought.reasoning)
         if not widget.display:
             return
         widget.update(_folded(thought, self.is_unfolded))

@@ -1,0 +1,131 @@
+"""Texts that people type, read as values of settings: readers raise ValueError, checks raise UsageError."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from localspec.errors import UsageError
+from localspec.settings.method_options import whole
+
+# What a template is given by the program itself, so that no argument can take its place.
+GIVEN = ("messages", "bos_token", "eos_token", "add_generation_prompt")
+MOST_SCALED = 1e3  # a LoRA beyond that leaves nothing of the model
+_ESCAPE = re.compile(r"\\(?:([ntr0\\\"'])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
+_BIAS = re.compile(r"(\d{1,18})(?:=|(?=[+-]))(.+)")  # 13=-1.5, or llama.cpp's 13-1.5
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+
+
+def draft_length(text: str) -> int | None:
+    """Return the number that -k gives, None for auto."""
+    return None if text == "auto" else int(text)
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Return the two sides of KEY=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (equals and name):
+        raise ValueError
+    return name, value
+
+
+def template_argument(text: str) -> tuple[str, Any]:
+    """Return a variable of a chat template: KEY=VALUE, where VALUE is read as JSON if it is that."""
+    name, value = key_value(text)
+    if name in GIVEN:
+        hint = "--template-arg reasoning_effort=low"
+        raise UsageError(f"--template-arg {name} cannot be set: a template is given it with every prompt", hint=hint)
+    try:
+        return name, with_tuples(json.loads(value, parse_constant=_no_constant))
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)  # NaN and its like are no JSON
+
+
+def spelled_argument(argument: tuple[str, Any]) -> str:
+    """Return a template's variable as `template_argument` reads it."""
+    return f"{argument[0]}={json.dumps(argument[1], ensure_ascii=False, separators=(',', ':'))}"
+
+
+def token_bias(text: str) -> tuple[int, float]:
+    """Return a token and what is added to its logit."""
+    found = _BIAS.fullmatch(text)
+    if found is None:
+        raise ValueError
+    return int(found[1]), float(found[2])
+
+
+def adapter(text: str) -> tuple[str, float]:
+    """Return the absolute path of a LoRA file and its scale, from FILE or FILE:SCALE."""
+    path, colon, scale = text.rpartition(":")
+    try:
+        found = (path, float(scale)) if colon else (text, 1.0)
+    except ValueError:
+        found = (text, 1.0)  # a colon in the name
+    if not found[0] or not abs(found[1]) <= MOST_SCALED:
+        raise ValueError
+    return os.path.abspath(os.path.expanduser(found[0])), found[1]
+
+
+def spelled_adapter(lora: tuple[str, float]) -> str:
+    """Return a LoRA as `adapter` reads it."""
+    return f"{lora[0]}:{lora[1]:g}"
+
+
+def layers(text: str) -> str:
+    """Return how many layers a device is to hold."""
+    if text not in ("auto", "off", "all") and not (text.isascii() and text.isdigit()):
+        raise ValueError
+    return text
+
+
+def servers(text: str) -> tuple[str, ...]:
+    """Return the servers that --rpc names; raises ValueError for one that is not HOST:PORT."""
+    found = tuple(part.strip() for part in text.split(","))
+    for endpoint in found:
+        host, _, port = endpoint.rpartition(":")
+        if not (host and 0 < (whole(port) or 0) < 2**16):
+            raise ValueError
+    return found
+
+
+def unescape(text: str) -> str:
+    r"""Return `text` with \n, \t, \r, \0, \\, \xHH and \uHHHH read; any other backslash stays."""
+
+    def read(match: re.Match[str]) -> str:
+        letter, byte, unit = match.groups()
+        return _ESCAPED.get(letter, letter) if letter else chr(int(byte or unit, 16))
+
+    return _ESCAPE.sub(read, text)
+
+
+def check_biases(biases: tuple[tuple[int, float], ...]) -> None:
+    """Raise UsageError for a bias that is neither a usual number nor minus infinity."""
+    for _, bias in biases:
+        if bias != -math.inf and not abs(bias) <= 1e6:  # minus infinity bans the token
+            reason = f"--logit-bias {bias} is out of range: it must be at least -1e6 and at most 1e6, or -inf"
+            raise UsageError(reason, hint="localspec run --help")
+
+
+def check_texts(flag: str) -> Callable[[tuple[str, ...]], None]:
+    """Return the check of texts that are searched for: each must have a character."""
+
+    def check(texts: tuple[str, ...]) -> None:
+        if "" in texts:
+            raise UsageError(f"{flag} '' is found everywhere: it needs a character", hint=f"{flag} '\\n\\n'")
+
+    return check
+
+
+def with_tuples(value: Any) -> Any:
+    """Return what JSON gave with tuples for its lists."""
+    if isinstance(value, dict):
+        return {name: with_tuples(each) for name, each in value.items()}
+    return tuple(map(with_tuples, value)) if isinstance(value, list | tuple) else value

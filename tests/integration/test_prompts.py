@@ -1,0 +1,140 @@
+"""Raw prompts, fill in the middle, and models without a chat template, on real vocabularies and on the loaded pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import pytest
+
+from localspec.backends.llama_cpp import Model
+from localspec.engine import events
+from localspec.errors import UsageError
+from localspec.prompt import chat_template
+from localspec.prompt.named_templates import NAMED
+from localspec.prompt.prompt import CONTINUED, Tokenised, special_texts, tokenise
+from localspec.settings.request import LoadSettings, Message, Request, Sampling
+from tests.integration import pair
+from tests.integration.gguf_models import EXACT, random_gguf
+
+FIM = {"fim_pre": 500, "fim_suf": 501, "fim_mid": 502}
+MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+
+
+def copied(source: Path, path: Path, *, is_for_code: bool = False, has_template: bool = True) -> Path:
+    """Write a model again, with tokens for filling in the middle or without its template."""
+    reader, changed = gguf.GGUFReader(source), {}
+    if is_for_code:
+        tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+        types = reader.fields["tokenizer.ggml.token_type"].contents()
+        for token, text in zip(FIM.values(), MARKS, strict=True):
+            tokens[token], types[token] = text, int(gguf.TokenType.CONTROL)
+        changed = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
+    writer = gguf.GGUFWriter(path, "llama")
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        if field.name == "tokenizer.chat_template" and not has_template:
+            continue
+        kind, value = field.types[0], changed.get(field.name, field.contents())
+        writer.add_key_value(field.name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+    if is_for_code:
+        writer.add_uint32("tokenizer.ggml.fim_pre_token_id", FIM["fim_pre"])
+        writer.add_uint32("tokenizer.ggml.fim_suf_token_id", FIM["fim_suf"])
+        writer.add_uint32("tokenizer.ggml.fim_mid_token_id", FIM["fim_mid"])
+    for item in reader.tensors:
+        writer.add_tensor(item.name, item.data, raw_dtype=item.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path = copied(random_gguf(), tmp_path_factory.mktemp("code") / "m.gguf", is_for_code=True)
+    with Model(path, EXACT) as model:
+        yield model
+
+
+def read(model: Model, request: Request) -> Tokenised:
+    return tokenise(request, model, special_texts(model))
+
+
+def test_a_raw_prompt_reads_control_tokens(model: Model) -> None:
+    bos = model.special.bos
+    found = read(model, Request(prompt="<|fim_prefix|>x<|fim_suffix|>y<|fim_middle|>"))
+    assert found.tokens == [bos, 500, *model.tokenize("x"), 501, *model.tokenize("y"), 502]
+
+
+def test_a_raw_prompt_with_its_own_bos_has_one(model: Model) -> None:
+    assert model.special.bos is not None
+    text = model.piece(model.special.bos, special=True).decode()
+    assert read(model, Request(prompt=f"{text}x")).tokens == read(model, Request(prompt="x")).tokens
+
+
+def test_a_chat_reads_none(model: Model) -> None:
+    for template in ("chatml", None):
+        messages = (Message("user", "".join(MARKS)),)
+        found = read(model, Request(messages=messages, template=template, continues=template is None))
+        assert not {500, 501, 502} & set(found.tokens)
+
+
+def test_fill_in_the_middle_has_the_order_of_llama_cpp(model: Model) -> None:
+    """Prefix and suffix are text, whatever they spell."""
+    found = read(model, Request(prompt="a<|fim_middle|>", suffix="b"))
+    before = read(model, Request(messages=(Message("user", "a<|fim_middle|>"),), continues=True)).tokens
+    assert found.tokens == [before[0], 500, *before[1:], 501, *model.tokenize("b"), 502]
+    assert read(model, Request(prompt="", suffix="")).tokens == [before[0], 500, 501, 502]
+
+
+def test_a_model_without_the_tokens_says_so() -> None:
+    with Model(random_gguf(), EXACT) as model, pytest.raises(UsageError, match="no tokens for filling in the middle"):
+        read(model, Request(prompt="a", suffix="b"))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the story writer without its chat template."""
+    return copied(pair.TARGET, tmp_path_factory.mktemp("base") / "base.gguf", has_template=False)
+
+
+def answered(path: Path, request: Request) -> tuple[str, list[str], str]:
+    """Return the text of an answer, the warnings, and why it ended."""
+    session, _ = pair.load_pair(LoadSettings(str(path)))
+    told = list(session.answer(request))
+    session.close()
+    (end,) = [event for event in told if isinstance(event, events.Finished)]
+    text = "".join(event.text for event in told if isinstance(event, events.Committed)) + end.tail
+    return text, [event.message for event in told if isinstance(event, events.Warned)], end.reason
+
+
+GREEDY = Sampling(temperature=0.0)
+ASKED = (Message("user", "Once upon a time"),)
+
+
+def test_a_base_model_continues_a_lone_message(base: Path) -> None:
+    request = Request(messages=ASKED, continues=True, max_tokens=12, sampling=GREEDY)
+    text, warnings, _ = answered(base, request)
+    assert text == answered(base, Request(prompt="Once upon a time", max_tokens=12, sampling=GREEDY))[0]
+    assert warnings == [CONTINUED]
+    assert answered(pair.TARGET, request)[1] == [], "a model with a template is asked through it"
+
+
+def test_an_answer_ends_where_the_template_says(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversation on a base model: what would begin the next turn is not part of the answer."""
+    turns = (*ASKED, Message("assistant", "there was a king."), Message("user", "And then?"))
+    request = Request(messages=turns, template=NAMED["none"].source, max_tokens=40, sampling=GREEDY)
+    whole, _, reason = answered(base, request)
+    assert reason == "length"
+    monkeypatch.setattr(chat_template, "stops_of", lambda source: (whole[20:24],))
+    text, _, reason = answered(base, request)
+    assert (text, reason) == (whole[: whole.index(whole[20:24])], "stop")
+
+
+def test_the_fallback_is_told_and_used(base: Path) -> None:
+    turns = (*ASKED, Message("assistant", "there was a king."), Message("user", "And then?"))
+    _, warnings, _ = answered(base, Request(messages=turns, max_tokens=4, sampling=GREEDY))
+    assert warnings == ["The model has no chat template; ChatML is used instead"]
