@@ -1,7 +1,7 @@
 """Running the program as people do: in a pipe, or in a terminal of a given size whose screen can be read.
 
 `run` takes this process instead of a new one: the same result in a fraction of the time, for commands that need no
-terminal, no signal and no engine.
+terminal and no signal. Its engine is scripted, that of `run_engine` is the real one, in a thread.
 """
 
 from __future__ import annotations
@@ -68,11 +68,28 @@ def run(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command line in this process, with the scripted worker for an engine; `stdin` None is /dev/null."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patch.dict(os.environ, environment(env), clear=True))
-        stack.enter_context(contextlib.chdir(cwd or ROOT))
         for module in ("run", "chat"):
             opened = patch(f"localspec.cli.{module}.open_worker", lambda values: from_environment())
             stack.enter_context(opened)
+        return _outcome(args, stdin, env, cwd)
+
+
+def run_engine(
+    *args: str, stdin: bytes | None = b"", env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the command line in this process, with the real engine in a thread of it."""
+    from tests.cli.in_process import engine_in_process  # late: it loads what the command line must not
+
+    with engine_in_process():
+        return _outcome(args, stdin, env, cwd)
+
+
+def _outcome(
+    args: tuple[str, ...], stdin: bytes | None, env: Mapping[str, str] | None, cwd: Path | None
+) -> subprocess.CompletedProcess[bytes]:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.dict(os.environ, environment(env), clear=True))
+        stack.enter_context(contextlib.chdir(cwd or ROOT))
         stack.enter_context(patch.object(sys, "stdin", stack.enter_context(_source(stdin))))
         written = []
         for name in ("stdout", "stderr"):

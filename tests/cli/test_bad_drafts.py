@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import harness
-from tests.cli.harness import assert_one_line, localspec, needs_pair
+from tests.cli.harness import assert_one_line, needs_pair
 from tests.integration.gguf_models import JAMBA, MAMBA, TINY, random_gguf
 
 SHORT = ("run", "--raw", "--json", "-n", "6", "--temp", "0")
@@ -18,7 +18,7 @@ STATE = "cannot be rolled back"
 
 
 def run(home: Path, *args: str, has_engine: bool = True):
-    runs = localspec if has_engine else harness.run
+    runs = harness.run_engine if has_engine else harness.run
     return runs(*SHORT, *args, "abc", env={"LOCALSPEC_HOME": str(home)})
 
 
@@ -153,7 +153,7 @@ def test_a_draft_model_that_keeps_a_state(tmp_path: Path, kind: str) -> None:
 def test_models_without_an_early_exit(tmp_path: Path) -> None:
     """What llama.cpp's quantiser would write of them is no model: refused, with the reason, and nothing is written."""
     hybrid, single = random_gguf(JAMBA), random_gguf(replace(TINY, layers=1))
-    done = localspec("early-exit", "tune", str(hybrid), env={"LOCALSPEC_HOME": str(tmp_path)})
+    done = harness.run_engine("early-exit", "tune", str(hybrid), env={"LOCALSPEC_HOME": str(tmp_path)})
     assert_one_line(done, 6, "has no early exit", "a value for each layer (jamba.attention.head_count_kv)")
     assert_one_line(run(tmp_path, "-m", str(single), *EXIT), 6, "has no early exit", "a single layer")
     assert not (tmp_path / "cache" / "early-exit").exists()

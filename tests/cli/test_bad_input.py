@@ -28,6 +28,7 @@ from tests.cli.harness import (
     localspec,
     needs_pair,
     run,
+    run_engine,
 )
 
 TARGET = PAIR / "target-q8_0.gguf"
@@ -158,22 +159,22 @@ def write(path: Path, content: bytes) -> Path:
 )
 def test_files_that_are_no_models(tmp_path: Path, name: str, content: bytes, code: int) -> None:
     path = write(tmp_path / f"{name}.gguf", content)
-    assert_one_line(localspec("run", "-m", str(path), "hi"), code, f"{name}.gguf")
+    assert_one_line(run_engine("run", "-m", str(path), "hi"), code, f"{name}.gguf")
 
 
 def test_a_directory(tmp_path: Path) -> None:
     (tmp_path / "dir.gguf").mkdir()
-    assert_one_line(localspec("run", "-m", str(tmp_path / "dir.gguf"), "hi"), 3, "directory")
+    assert_one_line(run_engine("run", "-m", str(tmp_path / "dir.gguf"), "hi"), 3, "directory")
 
 
 def test_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.gguf")
-    assert_one_line(localspec("run", "-m", str(tmp_path / "fifo.gguf"), "hi"), 3, "fifo.gguf")
+    assert_one_line(run_engine("run", "-m", str(tmp_path / "fifo.gguf"), "hi"), 3, "fifo.gguf")
 
 
 def test_a_name_that_attacks_the_terminal(tmp_path: Path) -> None:
     path = write(tmp_path / "a\x1b[2Jb\nc\u202ed.gguf", b"nothing")
-    line = assert_one_line(localspec("run", "-m", str(path), "hi"), 5)
+    line = assert_one_line(run_engine("run", "-m", str(path), "hi"), 5)
     assert "\x1b" not in line
     assert "\u202e" not in line
 
@@ -183,7 +184,7 @@ def test_a_name_that_attacks_the_terminal(tmp_path: Path) -> None:
 def test_a_truncated_model(tmp_path: Path, share: float) -> None:
     whole = TARGET.read_bytes()
     path = write(tmp_path / "cut.gguf", whole[: int(share * len(whole))])
-    assert_one_line(localspec("run", "-m", str(path), "hi"), 5, "cut.gguf")
+    assert_one_line(run_engine("run", "-m", str(path), "hi"), 5, "cut.gguf")
 
 
 @needs_pair
@@ -192,7 +193,7 @@ def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path) -> None:
     name = b"general.architecture" + struct.pack("<IQ", 8, 5)
     assert whole.count(name + b"llama") == 1
     path = write(tmp_path / "other.gguf", whole.replace(name + b"llama", name + b"klama"))
-    assert_one_line(localspec("run", "-m", str(path), "hi"), 6, "klama")
+    assert_one_line(run_engine("run", "-m", str(path), "hi"), 6, "klama")
 
 
 @needs_pair
@@ -201,30 +202,30 @@ def test_a_draft_with_another_vocabulary_names_the_token(tmp_path: Path) -> None
     at = whole.index(struct.pack("<Q", 3) + b"the", whole.index(b"tokenizer.ggml.tokens"))
     whole[at + 8 : at + 11] = b"zzz"
     path = write(tmp_path / "odd.gguf", bytes(whole))
-    done = localspec("run", "--json", "--draft", str(path), "hi")
+    done = run_engine("run", "--json", "--draft", str(path), "hi")
     assert_one_line(done, 6, "token ", "'zzz'")
     assert json.loads(done.stdout)["error"]["kind"] == "incompatible"
 
 
 @needs_pair
 def test_a_prompt_longer_than_the_context() -> None:
-    assert_one_line(localspec("run", "--ctx", "64", "word " * 200), 8, "64")
+    assert_one_line(run_engine("run", "--ctx", "64", "word " * 200), 8, "64")
 
 
 @needs_pair
 def test_a_context_that_no_memory_holds() -> None:
-    done = localspec("run", "--ctx", str(2**31 - 1), "hi")
+    done = run_engine("run", "--ctx", str(2**31 - 1), "hi")
     assert_one_line(done, 7)
 
 
 @needs_pair
 def test_a_context_that_holds_no_text() -> None:
-    assert_one_line(localspec("run", "--ctx", "1", "hi"), 2, "1 is not possible", "--ctx 4096")
+    assert_one_line(run_engine("run", "--ctx", "1", "hi"), 2, "1 is not possible", "--ctx 4096")
 
 
 @needs_pair
 def test_a_gpu_that_is_not_there_is_warned_of() -> None:
-    done = localspec("run", "--gpu", "999", "-n", "2", "--json", "hi")
+    done = run_engine("run", "--gpu", "999", "-n", "2", "--json", "hi")
     assert done.returncode == 0, done.stderr
     told = [warning["message"] for warning in json.loads(done.stdout)["warnings"]]
     assert build_info().gpu_offload or any("no GPU support" in message for message in told), told
@@ -257,7 +258,7 @@ def test_a_thousand_stop_strings() -> None:
 
 @needs_pair
 def test_more_draft_tokens_than_the_context_holds() -> None:
-    done = localspec("run", "-k", "5000", "-n", "8", "--ctx", "64", "hi")
+    done = run_engine("run", "-k", "5000", "-n", "8", "--ctx", "64", "hi")
     assert done.returncode == 0
     assert all(line.startswith("localspec: warning: ") for line in done.stderr.decode().splitlines())
 
@@ -265,7 +266,7 @@ def test_more_draft_tokens_than_the_context_holds() -> None:
 @needs_pair
 @pytest.mark.parametrize("args", [["-k", "0"], ["--method", "plain"], ["--draft", "none"]])
 def test_plain_decoding(args: list[str]) -> None:
-    done = localspec("run", "--json", "-n", "8", *args, "hi")
+    done = run_engine("run", "--json", "-n", "8", *args, "hi")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["spec"]["drafted"] == 0
 
@@ -517,4 +518,4 @@ def test_a_silent_pipe_is_told_on_a_terminal() -> None:
 
 @needs_pair
 def test_a_log_file_that_cannot_be_written(tmp_path: Path) -> None:
-    assert_one_line(localspec("run", "hi", "--log-file", str(tmp_path / "no" / "log")), 2, "--log-file")
+    assert_one_line(run_engine("run", "hi", "--log-file", str(tmp_path / "no" / "log")), 2, "--log-file")

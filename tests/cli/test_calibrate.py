@@ -22,8 +22,8 @@ from tests.cli.harness import (
     assert_advice,
     assert_one_line,
     environment,
-    localspec,
     needs_pair,
+    run_engine,
 )
 
 MAMBA = Shape(arch="mamba", vocab=512, width=64, layers=2, ctx=1024, quant="F32")
@@ -32,7 +32,7 @@ CAUSES = ("devices", "rows", "draft", "accepted", "sampling", "template", "quant
 
 
 def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
-    return localspec(*args, env={"LOCALSPEC_HOME": str(home)})
+    return run_engine(*args, env={"LOCALSPEC_HOME": str(home)})
 
 
 def profiles(home: Path) -> list[Path]:

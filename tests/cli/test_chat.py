@@ -12,7 +12,7 @@ import pytest
 
 from localspec.errors import WorkerDiedError
 from localspec.settings.request import Message, Request, Sampling
-from tests.cli.harness import FAKE, REAL, Terminal, localspec, needs_pair
+from tests.cli.harness import FAKE, REAL, Terminal, localspec, needs_pair, run_engine
 from tests.cli.talking import ANSWER, Talk
 
 
@@ -411,7 +411,7 @@ def test_an_error_on_a_terminal_is_not_the_chats() -> None:
 
 def test_a_script_with_a_broken_model_fails(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF")
-    done = localspec("chat", "-m", str(tmp_path / "broken.gguf"), program=REAL, stdin=b"hi\n")
+    done = run_engine("chat", "-m", str(tmp_path / "broken.gguf"), stdin=b"hi\n")
     assert done.returncode == 5
     assert done.stderr.decode().count("\n") == 1
 
@@ -436,7 +436,7 @@ def test_the_real_engine_may_die_between_two_messages() -> None:
 
 @needs_pair
 def test_the_real_pair_keeps_the_prefix() -> None:
-    done = localspec("chat", "-n", "12", "--temp", "0", program=REAL, stdin=b"A king\n/stats\nGo on\n/stats\n")
+    done = run_engine("chat", "-n", "12", "--temp", "0", stdin=b"A king\n/stats\nGo on\n/stats\n")
     assert done.returncode == 0, done.stderr
     cached = [line for line in done.stdout.decode().splitlines() if "of them cached" in line]
     assert " 0 of them" in cached[0]
@@ -447,7 +447,7 @@ def test_the_real_pair_keeps_the_prefix() -> None:
 def test_the_real_pair_leaves_out_what_has_no_room() -> None:
     story = "Tell me of the king who lived in the forest with his three brothers and the old woman by the fire.\n"
     options = ("-n", "60", "--ctx", "256", "--template", "none", "--temp", "0")
-    done = localspec("chat", *options, program=REAL, stdin=5 * story.encode())
+    done = run_engine("chat", *options, stdin=5 * story.encode())
     assert done.returncode == 0, done.stderr
     assert b"the context is full: the oldest message and its answer are no longer sent" in done.stderr
     assert b"tokens with the prompt" not in done.stderr, "no answer was cut short"

@@ -14,7 +14,7 @@ import pytest
 from localspec.cli.early_exit import Measured, _table, exits_to_try
 from localspec.models.early_exit import Exits
 from localspec.models.gguf.header import read_header
-from tests.cli.harness import REAL, ROOT, TIMEOUT, assert_one_line, environment, localspec
+from tests.cli.harness import REAL, ROOT, TIMEOUT, assert_one_line, environment, run_engine
 from tests.integration.gguf_models import TINY, random_gguf
 
 
@@ -25,7 +25,7 @@ def model() -> str:
 
 
 def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
-    return localspec(*args, env={"LOCALSPEC_HOME": str(home)})
+    return run_engine(*args, env={"LOCALSPEC_HOME": str(home)})
 
 
 def tune(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:

@@ -11,11 +11,11 @@ import pytest
 
 from localspec.speculation import registered
 from localspec.ui.glossary import TERMS
-from tests.cli.harness import ROOT, assert_one_line, environment, localspec, needs_pair
+from tests.cli.harness import ROOT, assert_one_line, environment, needs_pair, run
 
 
 def output(*args: str) -> str:
-    done = localspec(*args)
+    done = run(*args)
     assert done.returncode == 0, done.stderr.decode()
     assert not done.stderr
     return done.stdout.decode()
@@ -85,9 +85,9 @@ def test_explain_a_term() -> None:
 
 def test_explain_misspelt() -> None:
     """One line, exit code 2, the nearest name."""
-    assert_one_line(localspec("explain", "sequoa"), 2, "did you mean 'sequoia'", "localspec explain sequoia")
+    assert_one_line(run("explain", "sequoa"), 2, "did you mean 'sequoia'", "localspec explain sequoia")
     assert_one_line(
-        localspec("explain", "acceptence"),
+        run("explain", "acceptence"),
         2,
         "there is no method, tree, rule or term called 'acceptence'; did you mean 'acceptance'?",
         "localspec explain acceptance",

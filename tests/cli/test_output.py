@@ -26,7 +26,7 @@ from localspec.cli.options import (
 )
 from localspec.sanitize import sanitize
 from tests.cli import harness
-from tests.cli.harness import FAKE, REAL, TIMEOUT, environment, localspec, needs_pair, wait_for
+from tests.cli.harness import FAKE, TIMEOUT, environment, needs_pair, run_engine, wait_for
 
 ANSWER = "Once upon a time there was a king."
 
@@ -390,7 +390,7 @@ def test_the_first_screen_of_the_chat_waits_for_little() -> None:
 
 
 def test_version_names_every_part() -> None:
-    line = localspec("--version").stdout.decode()
+    line = run("--version").stdout.decode()
     assert line.count("\n") == 1
     for part in ("localspec ", "llama-cpp-python ", "llama.cpp ", "GPU: "):
         assert part in line
@@ -427,7 +427,7 @@ def test_every_option_has_help(group: Any) -> None:
 @pytest.mark.parametrize("method", ["plain", "draft-model"])
 def test_the_real_thing_as_json(method: str) -> None:
     args = ["--method", method, "--temp", "0", "-n", "128", "--json", "Once upon a time"]
-    done = localspec("run", *args, program=REAL)
+    done = run_engine("run", *args)
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
     check_result(made)
@@ -440,37 +440,37 @@ def test_the_real_thing_as_json(method: str) -> None:
 def test_a_changed_distribution_is_said() -> None:
     """A lossy rule runs only when asked for, and the line and the JSON say what it did."""
     args = ["-n", "20", "--method", "draft-model", "--verify", "shortcut", "Once upon a time"]
-    assert localspec("run", *args, program=REAL).returncode == 2
-    done = localspec("run", "--approximate", "--stats", *args, program=REAL)
+    assert run_engine("run", *args).returncode == 2
+    done = run_engine("run", "--approximate", "--stats", *args)
     assert b"shortcut changes the distribution" in done.stderr
-    made = json.loads(localspec("run", "--approximate", "--json", *args, program=REAL).stdout)
+    made = json.loads(run_engine("run", "--approximate", "--json", *args).stdout)
     assert made["params"]["is_lossless"] is False
-    assert json.loads(localspec("run", "--json", "hi", "-n", "2", program=REAL).stdout)["params"]["is_lossless"] is True
+    assert json.loads(run_engine("run", "--json", "hi", "-n", "2").stdout)["params"]["is_lossless"] is True
 
 
 @needs_pair
 def test_reproducible_is_said() -> None:
     """With the rows that a pass may have; a draft that needs more is refused."""
     args = ["--reproducible", "--method", "draft-model", "--seed", "3", "-n", "60", "Once upon a time"]
-    done = localspec("run", "--stats", *args, program=REAL)
-    made = json.loads(localspec("run", "--json", *args, program=REAL).stdout)
+    done = run_engine("run", "--stats", *args)
+    made = json.loads(run_engine("run", "--json", *args).stdout)
     widths = made["spec"]["widths"]
     assert widths == list(range(1, len(widths) + 1))
     assert made["spec"]["reproducible"] is made["params"]["reproducible"] is True
     assert made["spec"]["drafted"] > 0 or widths == [1]
     assert f"reproducible, widths 1 to {len(widths)}".encode() in done.stderr
     assert done.stdout.decode() == made["text"] + "\n"
-    plain = json.loads(localspec("run", "--json", *args[:2], "plain", *args[3:], program=REAL).stdout)
+    plain = json.loads(run_engine("run", "--json", *args[:2], "plain", *args[3:]).stdout)
     assert plain["text"] == made["text"]
-    refused = localspec("run", "-k", "40", *args, program=REAL)
+    refused = run_engine("run", "-k", "40", *args)
     assert (refused.returncode, b"-k 40 needs passes of 41 rows" in refused.stderr) == (2, True)
-    other = json.loads(localspec("run", "--json", "hi", "-n", "2", program=REAL).stdout)["spec"]
+    other = json.loads(run_engine("run", "--json", "hi", "-n", "2").stdout)["spec"]
     assert (other["reproducible"], other["widths"]) == (False, None)
 
 
 @needs_pair
 def test_the_real_thing_as_events() -> None:
-    done = localspec("run", "-n", "40", "--events", "--seed", "1", "Once upon a time")
+    done = run_engine("run", "-n", "40", "--events", "--seed", "1", "Once upon a time")
     stream = events(done)
     check_stream(stream, "end")
     check_lines(stream)

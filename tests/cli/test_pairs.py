@@ -8,10 +8,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from huggingface_hub import constants
 
-from tests.cli.harness import PAIR, assert_one_line, localspec
+from tests.cli.harness import PAIR, assert_one_line, run, run_engine
 from tests.hub.machine import DRAFT, PARTS, TARGET, Machine
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import parts, whole
@@ -25,7 +27,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
-    return localspec("pairs", *args, env={"LOCALSPEC_HOME": str(home), "HF_HOME": str(home / "hf")})
+    with patch.object(constants, "HF_HUB_CACHE", str(home / "hf" / "hub")):
+        return run("pairs", *args, env={"LOCALSPEC_HOME": str(home), "HF_HOME": str(home / "hf")})
 
 
 def answer(home: Path, *args: str, code: int = 0) -> Any:
@@ -69,7 +72,7 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
     text = path.read_text()
     assert text.startswith("# mine\n[pairs.old]\ntarget = './x.gguf' # a note\n")
     assert answer(tmp_path, "show", "tale")["notes"] == "two lines"
-    done = localspec("run", "-m", "tale", "--json", "-n", "4", "hi", env={"LOCALSPEC_HOME": str(tmp_path)})
+    done = run_engine("run", "-m", "tale", "--json", "-n", "4", "hi", env={"LOCALSPEC_HOME": str(tmp_path)})
     assert json.loads(done.stdout)["pair"]["draft"]["path"] == str(draft)
     assert_one_line(call(tmp_path, "add", "tale", str(target)), 2, "--replace")
     answer(tmp_path, "add", "tale", f"{target}+none", "--replace")
@@ -117,7 +120,7 @@ def test_a_catalogue_with_a_mistake_is_one_line(tmp_path: Path) -> None:
     for args in (["list"], ["add", "y", "storyteller"]):
         assert_one_line(call(tmp_path, *args), 2, "pairs.x", "colour")
     assert path.read_text() == "[pairs.x]\ncolour = 1\n"
-    done = localspec("run", "-n", "2", "-q", "hi", env={"LOCALSPEC_HOME": str(tmp_path)})
+    done = run_engine("run", "-n", "2", "-q", "hi", env={"LOCALSPEC_HOME": str(tmp_path)})
     assert done.returncode == 0, "the bundled pair needs no catalogue"
     assert call(tmp_path, "rm", "x").returncode == 0
     assert call(tmp_path, "add", "y", "storyteller").returncode == 0

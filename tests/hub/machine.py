@@ -18,7 +18,7 @@ from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName, parse_model
 from localspec.models.pull import Pull, PullPlan, make_plan, pull_all
-from tests.cli.harness import REAL, environment, localspec, run
+from tests.cli.harness import REAL, environment, localspec, run_engine
 from tests.hub.server import Server
 
 TARGET = "hf:tales/storyteller-GGUF:Q8_0"
@@ -52,15 +52,20 @@ class Machine:
             "HF_TOKEN": "",
         }
 
-    def call(self, *args: str, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.CompletedProcess[bytes]:
-        """Run localspec to its end."""
-        return localspec(*args, env={**self.env, **(env or {})}, **more)
+    def call(self, *args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run localspec to its end, in this process."""
+        endpoint = self.server.endpoint
+        places = {
+            "ENDPOINT": endpoint,
+            "HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_CACHE": str(self.folder / "hf" / "hub"),
+        }
+        with patch.multiple(constants, **places):
+            return run_engine(*args, stdin=stdin, env=self.env)
 
-    def call_here(self, *args: str) -> subprocess.CompletedProcess[bytes]:
-        """Run localspec to its end in this process."""
-        places = patch.multiple(constants, ENDPOINT=self.server.endpoint, HF_HUB_CACHE=str(self.folder / "hf" / "hub"))
-        with places:
-            return run(*args, env=self.env)
+    def call_apart(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+        """Run localspec to its end in a process of its own, with another environment."""
+        return localspec(*args, env={**self.env, **(env or {})})
 
     def json(self, *args: str, code: int = 0, **more: Any) -> dict[str, Any]:
         """Run localspec with --json; return the object."""

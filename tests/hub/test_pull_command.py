@@ -24,7 +24,7 @@ STORY = ["-n", "24", "--seed", "3", "-q", "Once upon a time"]
 
 def test_from_nothing_to_a_story_in_one_command(machine: Machine) -> None:
     """And then without the hub, and the text is that of the bundled files."""
-    first = machine.call("run", "-y", "-m", PAIR, *STORY)
+    first = machine.call_apart("run", "-y", "-m", PAIR, *STORY)
     assert (first.returncode, first.stderr) == (0, b"")
     asked = {one.path.split("/")[1] for one in machine.server.requests}
     assert asked == {"api", "tales"}
@@ -115,17 +115,17 @@ def test_nobody_to_ask(machine: Machine) -> None:
 
 def test_without_the_hub_and_without_the_files(machine: Machine) -> None:
     for args, env in ((["--offline"], {}), ([], {"HF_HUB_OFFLINE": "1"}), ([], {"LOCALSPEC_OFFLINE": "1"})):
-        done = machine.call("run", "-y", "-m", PAIR, *args, "hi", env=env)
+        done = machine.call_apart("run", "-y", "-m", PAIR, *args, "hi", env=env)
         assert_one_line(done, 3, "not on this machine", "localspec pull")
     for command in (["run", "-y", "-m", PAIR, "hi"], ["pull", PAIR], ["pairs", "suggest", TARGET]):
-        said = assert_one_line(machine.call(*command, env={"HF_HUB_OFFLINE": "1"}), 3, "not on this machine")
+        said = assert_one_line(machine.call_apart(*command, env={"HF_HUB_OFFLINE": "1"}), 3, "not on this machine")
         assert " — try: unset HF_HUB_OFFLINE, then localspec pull hf:tales/" in said
     for env, named in (
         ({"TRANSFORMERS_OFFLINE": "1"}, "TRANSFORMERS_OFFLINE"),
         ({"TRANSFORMERS_OFFLINE": "yes", "HF_HUB_OFFLINE": "on"}, "HF_HUB_OFFLINE TRANSFORMERS_OFFLINE"),
         ({"TRANSFORMERS_OFFLINE": "0", "HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE"),
     ):
-        said = assert_one_line(machine.call("pull", PAIR, env=env), 3, "not on this machine")
+        said = assert_one_line(machine.call_apart("pull", PAIR, env=env), 3, "not on this machine")
         assert f" — try: unset {named}, then localspec pull hf:tales/" in said
     machine.pull(TARGET)
     done = machine.call("run", "-y", "-m", PAIR, "--offline", "hi")
@@ -352,7 +352,7 @@ def test_what_a_server_says_reaches_no_terminal(machine: Machine) -> None:
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
 def test_bad_names(machine: Machine, args: list[str], code: int, words: list[str]) -> None:
-    assert_advice(assert_one_line(machine.call_here(*args), code, *words))
+    assert_advice(assert_one_line(machine.call(*args), code, *words))
     assert not machine.server.requests
 
 

@@ -1,0 +1,82 @@
+"""The real engine in a thread of this process, in place of the worker's: for tests that need it and no process.
+
+Commands, events and cancelling pass through the same pipes as between two processes. To start Python twice and to load
+numpy and llama.cpp anew takes four times as long as a tiny model's answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from localspec.worker.main import CancelFlag, Server
+from localspec.worker.process import Child, Log
+
+
+class EngineThread(threading.Thread):
+    """Serves what the worker's process does; in the place of a `Popen`."""
+
+    pid = os.getpid()
+
+    def __init__(self, commands: int, control: int, events: int) -> None:
+        super().__init__(daemon=True, name="engine")
+        self._commands, self._control, self._events = commands, control, events
+        self._cancel = CancelFlag()
+        self._server = Server(events, self._cancel)
+
+    def run(self) -> None:
+        watch = threading.Thread(target=self._watch, daemon=True)
+        watch.start()
+        try:
+            with contextlib.suppress(BrokenPipeError), open(self._commands, "rb") as lines:
+                self._server.write_wire({"seq": 0, "type": "ready"})
+                for line in lines:
+                    self._server.serve(json.loads(line))
+        finally:
+            self._server.close()
+            os.close(self._events)
+            watch.join()
+
+    def _watch(self) -> None:
+        with open(self._control, "rb") as lines:
+            for line in lines:
+                self._cancel.cancelled = max(self._cancel.cancelled, int(line))
+        self.kill()
+
+    def poll(self) -> int | None:
+        return None if self.is_alive() else 0
+
+    def wait(self, timeout: float) -> int:
+        self.join(timeout)
+        if self.is_alive():
+            raise subprocess.TimeoutExpired("engine", timeout)
+        return 0
+
+    def kill(self) -> None:
+        self._cancel.cancelled = sys.maxsize
+
+
+def _start(command: Sequence[str], log_file: Path | None) -> Child:
+    (commands, to_commands), (control, to_control), (from_events, events) = os.pipe(), os.pipe(), os.pipe()
+    thread: Any = EngineThread(commands, control, events)
+    thread.start()
+    return Child(thread, to_commands, to_control, from_events, Log(log_file))
+
+
+@contextlib.contextmanager
+def engine_in_process() -> Iterator[None]:
+    """Let workers that are opened within this serve from a thread. Its threads are bound to no processor."""
+    with (
+        patch.dict(os.environ, {"OMP_PROC_BIND": "false"}),
+        patch("localspec.worker.main._echo_log", lambda: None),
+        patch.object(Child, "start", _start),
+    ):
+        yield
