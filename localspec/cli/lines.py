@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from localspec.chat.commands import TABLE
-from localspec.cli.console import is_terminal
+from localspec.cli.console import is_dumb, is_terminal
 from localspec.errors import PromptTooLongError
 from localspec.settings.folders import state_folder
 
@@ -112,7 +112,8 @@ def history(*, is_kept: bool = True) -> Iterator[None]:
     except ImportError:  # not every Python has it: lines are then read without editing
         yield
         return
-    readline.parse_and_bind("set enable-bracketed-paste on")  # Python turns it off
+    if not is_dumb():
+        readline.parse_and_bind("set enable-bracketed-paste on")  # Python turns it off
     readline.set_completer_delims("")
     readline.set_completer(_completed)
     readline.parse_and_bind("tab: complete")
