@@ -150,7 +150,7 @@ class Composer(TextArea):
             event.prevent_default()
             await self.run_action("app.quit_if_empty")
             return
-        if event.key == "enter" and is_fast:
+        if event.key == "enter" and is_fast and self.text:
             event.stop()
             event.prevent_default()
             self._hold(event.time)
