@@ -29,7 +29,7 @@ from localspec.models.gguf.header import read_header
 from localspec.models.hub import problems
 from localspec.models.hub.receipts import Receipts
 from localspec.prompt import reasoning_marks
-from localspec.settings import config_file, request, sizes
+from localspec.settings import config_file, sizes, values
 from tests.models.gguf_files import model as small_model
 
 SECONDS = 20.0  # of processor time; hundreds of times what any of these takes, and nothing beside what they once took
@@ -62,7 +62,7 @@ SEARCHED = {
     "places in llama.cpp": lib._WHERE,
     "contenders": contenders._BETWEEN,
     "options": option_sources._OPTION,
-    "escapes": request._ESCAPE,
+    "escapes": values._ESCAPE,
     "tokens of the hub": problems._TOKEN,
     "passwords": problems._PASSWORD,
 }

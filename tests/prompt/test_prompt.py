@@ -56,10 +56,10 @@ def test_a_prompt_begins_once(add_bos: bool, template: str) -> None:
     assert tokens(model, messages=(Message("user", "hi"),)) == ("^hi" if begins else "hi")
 
 
-def test_what_a_person_wrote_begins_nothing() -> None:
+def test_a_message_begins_nothing() -> None:
     model = Letters(add_bos=True, chat_template="{{ messages[0].content }}")
     assert tokens(model, messages=(Message("user", "<s>hi</s>"),)) == "^<s>hi</s>"
-    assert tokens(model, prompt="<s>hi") == "^<s>hi"
+    assert tokens(model, prompt="<s>hi") == "^hi", "a raw prompt is read with its marks, and begins once"
 
 
 @pytest.mark.parametrize(("model", "begins"), [(Letters(True), "^"), (Letters(False), "^"), (Letters(True, None), "$")])
