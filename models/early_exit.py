@@ -109,7 +109,7 @@ class Exits:
         try:
             stored = json.loads(self._tuned_path.read_text("utf-8"))
             found = Tuned(tuple(int(layer) for layer in stored["layers"]), float(stored["ratio"]))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None  # absent, or damaged: it is only a preference
         is_sound = found.layers and sorted(set(found.layers) & set(range(self.n_layers))) == list(found.layers)
         return found if is_sound else None

@@ -78,7 +78,7 @@ def _is_there(note: Path) -> bool:
     try:
         noted = json.loads(note.read_text("utf-8"))
         source, size, mtime_ns = Path(noted["path"]), int(noted["size"]), int(noted["mtime_ns"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return True
     try:
         found = source.stat()

@@ -41,7 +41,7 @@ def is_broken() -> bool:
     if b"AMX_INT8 = 1" not in api.llama_print_system_info():
         return False
     note = cache_folder("amx") / f"{_identity()}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return bool(json.loads(note.read_text(encoding="utf-8"))["is_broken"])
     found = _dies()
     if found is None:

@@ -22,7 +22,7 @@ from localspec.speculation import registered
 from localspec.speculation.resolve import resolve_axes
 
 PLAIN = "plain"
-_BETWEEN = re.compile(r"[,\s]+(?=[A-Za-z][\w-]*(?:[:,\s]|$))")  # no comma before key=value or a number
+_BETWEEN = re.compile(r"(?<![,\s])[,\s]++(?=[A-Za-z][\w-]*(?:[:,\s]|$))")  # no comma before key=value or a number
 _SETTING = re.compile(r":(?=[\w-]+=)")
 _WITHOUT_BUDGET = ("plain", "auto")
 _SWITCH = {"on": True, "off": False}

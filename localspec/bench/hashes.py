@@ -46,7 +46,7 @@ class Hashes:
     def _kept(self) -> dict[str, str]:
         try:
             kept = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return {str(key): str(value) for key, value in kept.items()} if isinstance(kept, dict) else {}
 

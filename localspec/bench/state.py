@@ -82,5 +82,5 @@ def _measurement(line: str) -> Measurement | None:
     """Return what a line holds, None for a torn one."""
     try:
         return from_wire(json.loads(line))
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None

@@ -13,7 +13,7 @@ from localspec.sanitize import one_line
 from localspec.settings.method_options import whole
 from localspec.ui.paths import path_completions
 
-_BLOCK = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^ {0,3}(`{3,}+|~{3,}+)[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
 
 
 @command("/edit [TEXT]", "say the last message differently; alone, in an editor", needs_rest=True)

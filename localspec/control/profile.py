@@ -131,7 +131,7 @@ class Profile:
     def _read(self) -> None:
         """Take what the file says, or nothing of it where it is not there or damaged."""
         self._seen = self._changed()
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             wire = json.loads(self.file.read_text(encoding="utf-8"))
             widths = _exact_widths(wire.get("exact_widths"))
             known = {key: Acceptance.from_wire(one) for key, one in wire["acceptance"].items()}

@@ -16,7 +16,7 @@ from localspec.settings.request import Message
 # gpt-oss thinks aloud on a channel of its own, and its answer follows on another: marks that are part of what it wrote.
 _CHANNEL = "<|channel|>"
 _HEAD = re.compile(
-    r"(?:\A\s*|<\|start\|>assistant[^<]*)<\|channel\|>(?P<channel>\w+)[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>"
+    r"(?:\A\s*|<\|start\|>assistant[^<]*)<\|channel\|>(?P<channel>\w++)[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>"
 )
 _REFUSED = re.compile(r"<\|channel\|>(analysis|final)<\|message\|>")  # by its template, wherever it stands
 _FINAL = "<|channel|>final<|message|>"

@@ -62,9 +62,9 @@ def read_configuration(file: Path | None = None) -> Configuration:
     text = _text(file)
     try:
         tomllib.loads(text)
+        return Configuration(file, tuple(_with_tables(_entries(text))))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _not_toml(file, text, error) from None
-    return Configuration(file, tuple(_with_tables(_entries(text))))
 
 
 def assign(path: Key, value: Any) -> Path:

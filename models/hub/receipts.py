@@ -49,7 +49,7 @@ class Receipts:
         """Return the receipt of a blob, also if it has changed since."""
         try:
             found = Receipt(**json.loads(self._path(blob).read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
         return found if found.blob == str(blob) else None
 

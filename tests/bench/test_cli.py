@@ -24,6 +24,7 @@ from tests.cli.harness import (
     localspec,
     needs_pair,
     run,
+    run_engine,
 )
 from tests.integration.gguf_models import MAMBA, TINY, random_gguf
 from tests.integration.test_split_model import split
@@ -33,7 +34,7 @@ SMALL = ("-n", "8", "--prompts", "2", "--repeats", "1", "--temps", "0", "--metho
 
 
 def call(home: Path, *args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-    return localspec(*args, env={"LOCALSPEC_HOME": str(home), **env})
+    return run_engine(*args, env={"LOCALSPEC_HOME": str(home), **env})
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,16 @@ def test_a_tree_comes_back_as_it_was_kept() -> None:
     assert messages.key == kept.id
 
 
+def test_an_answer_that_another_process_still_writes_has_ended_here() -> None:
+    """Nothing of this process writes on in it."""
+    store = Store.open(None)
+    kept = store.create("pair")
+    asked = store.add_message(kept.id, None, USER, "a")
+    store.add_message(kept.id, asked.id, ASSISTANT)
+    messages = MessageTree.restored(store.get(kept.id), store.messages(kept.id))
+    assert [each.finish for each in messages.path()] == ["sent", "interrupted"]
+
+
 @pytest.mark.parametrize("n_left", [0, 2, 4])
 def test_what_was_taken_back_stays_so(n_left: int) -> None:
     store = Store.open(None)

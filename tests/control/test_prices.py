@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.prices import MOST, SIZES, Average, Prices, best_decode_rows
+from localspec.control.prices import MOST, SIZES, WELL_KNOWN, Average, Prices, best_decode_rows
 from localspec.tuning import CLAMP, DOUBT, NEW, PADDED, PADDING, SHORT, WORTH
 
 times = st.floats(1e-6, 10.0)
@@ -239,3 +239,13 @@ def test_widths_that_another_process_knows_are_taken_in_plain_passes() -> None:
     empty = Prices()
     empty.complete(prices)
     assert empty.measured() == pytest.approx(prices.measured())
+
+
+@pytest.mark.parametrize("seen", [1, 2, 3, 4])
+def test_a_width_is_known_well_before_it_shows_a_faster_machine(seen: int) -> None:
+    """The first passes of a width may be the slow ones: llama.cpp prepares its graph in them."""
+    prices = Prices({1: 1.0})
+    for _ in range(seen):
+        prices.observe(4, 2.0)
+    prices.observe(4, 0.1)
+    assert (prices.plain < 1.0) == (seen >= WELL_KNOWN)

@@ -10,7 +10,18 @@ import json
 import numpy as np
 import pytest
 
-from localspec.engine.acceptance import COPIED, LEVELS, RANKS, Acceptance, CopyAcceptance, CopyKind, level, prior
+from localspec.engine.acceptance import (
+    BINS,
+    COPIED,
+    FIRST,
+    LEVELS,
+    RANKS,
+    Acceptance,
+    CopyAcceptance,
+    CopyKind,
+    level,
+    prior,
+)
 from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.engine.protocols import Plan
 
@@ -168,3 +179,20 @@ def test_damaged_knowledge_of_copies_is_refused(damaged: dict[str, object]) -> N
     CopyAcceptance.from_wire({"seen": FULL, "right": EMPTY})
     with pytest.raises((KeyError, TypeError, ValueError)):
         CopyAcceptance.from_wire(damaged)
+
+
+@pytest.mark.parametrize(("n", "is_learned"), [(FIRST - 1, False), (FIRST, True), (2 * FIRST, True)])
+def test_chances_of_an_earlier_run_are_used_as_soon_as_there_are_enough(n: int, is_learned: bool) -> None:
+    """A run that begins with them need not wait for sixteen passes of its own."""
+    nothing = [[0.0] * BINS for _ in range(RANKS)]
+    reached = [[float(n), *[0.0] * (BINS - 1)], *nothing[1:]]
+    wire = {"draw": "iid", "reached": reached, "accepted": nothing, "waited": None}
+    assert (Acceptance.from_wire(wire).vector[0] < Acceptance(Draw.IID).vector[0]) == is_learned
+
+
+@pytest.mark.parametrize("draw", [Draw.IID, Draw.COUPLED, Draw.WITHOUT_REPLACEMENT])
+def test_before_anything_is_known_younger_siblings_are_less_likely(draw: Draw) -> None:
+    chances = [Acceptance(draw).chance(0.5, rank) for rank in range(6)]
+    assert chances == [prior(draw, 0.5, rank) for rank in range(6)]
+    assert chances == sorted(chances, reverse=True)
+    assert chances[0] > chances[-1]

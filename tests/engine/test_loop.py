@@ -11,7 +11,7 @@ from localspec.control.lengths import Fixed
 from localspec.engine.context import Context, Finish, Vocabulary
 from localspec.engine.draft import Draw, Source, Step
 from localspec.engine.loop import Engine
-from localspec.engine.protocols import Cancelled, Controller, Plan, Shape
+from localspec.engine.protocols import Cancelled, Controller, Plan, Shape, TreePolicy
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods.draft_model import DraftModel
@@ -52,10 +52,11 @@ def engine(
     clock: Callable[[], float] = lambda: 0.0,
     cancel: Callable[[], bool] = lambda: False,
     controller: Controller | None = None,
+    policy: TreePolicy | None = None,
 ) -> Engine:
     sampler = Sampler(Sampling())
     near = random_table(4, 2, near=TABLE, distance=1.0)
-    drafter = DraftModel(draft or TableBackend(near, 4), sampler, Static((2, 1)), cancel)
+    drafter = DraftModel(draft or TableBackend(near, 4), sampler, policy or Static((2, 1)), cancel)
     return Engine(
         target=target or TableBackend(TABLE, 4),
         drafters={"d": drafter, "plain": Plain()},
@@ -79,6 +80,17 @@ def test_the_cache_holds_all_but_the_pending_token() -> None:
             if index > 0 and text.finish is None:
                 assert (len(step.draft) > 0) == (shape is TREE)
         assert text.finish is Finish.LENGTH
+
+
+@pytest.mark.parametrize("n", [1, 3, 9])
+def test_of_a_long_chain_all_is_kept_that_was_accepted(n: int) -> None:
+    """The draft is the target itself, so that everything is."""
+    text, parts = context(max_tokens=31), engine(Shape(n, n, 1), draft=TableBackend(TABLE, 4), policy=Static((1,) * n))
+    steps = []
+    for step in parts.generate(text):
+        assert parts.target.committed == text.tokens[:-1]
+        steps.append(len(step.tokens))
+    assert max(steps) == n + 1
 
 
 def test_one_evaluation_a_pass() -> None:

@@ -77,6 +77,12 @@ class TestCopy(LookupContract):
         assert drafts[at] == goes_on[1:5]
         assert all(drafts[n] == answer[n : n + 4] for n in range(at, len(answer) - 4))
 
+    def test_of_places_near_an_edit_the_nearest_is_gone_on_with(self) -> None:
+        """The word after the edit stands at three of them, after other words each time."""
+        passage = [*range(100, 112), 50, 60, 51, 60, 52, 60, 53]
+        drafts = follow(self.copier(), [*passage, *NEWS], [*range(100, 112), 1500, 60], 1)
+        assert drafts[-1] == [51]
+
     def test_an_edit_keeps_to_the_passage_though_its_words_stand_elsewhere(self) -> None:
         """After an edit the place near the last source is copied, not the latest one with the same token before it."""
         prompt = [*PASSAGE, PASSAGE[31], 700, 701, 702]

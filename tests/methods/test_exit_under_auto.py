@@ -175,3 +175,12 @@ def test_where_the_axes_take_it(spoken: Speculation, is_seeded: bool, expected: 
     """Where it may be parked: a seed with a rule whose text depends on who drafts must not depend on what was tuned."""
     assert resolve_axes(spoken, has_draft=False, is_seeded=is_seeded, has_exit=True).method == expected
     assert resolve_axes(Speculation(), has_draft=True, is_seeded=is_seeded, has_exit=True).method == "draft-model"
+
+
+def test_an_early_exit_that_was_asked_for_is_compared_with_the_pairs_plain_passes(exits: Exits) -> None:
+    """What plain decoding takes does not depend on who drafts: an earlier answer's measurement holds."""
+    tune(exits, 1.5)
+    with session() as (opened, _):
+        answer(opened, Speculation(method="prompt-lookup"))
+        told = answer(opened, Speculation(method="early-exit"))
+    assert any(isinstance(event, events.Probed) for event in told)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -238,6 +239,17 @@ def test_an_answer_that_ignores_cancel_is_ended() -> None:
         ) as caught:
             list(events)
     assert "memory" not in caught.value.message
+
+
+def test_an_answer_that_goes_on_after_it_was_cancelled_is_ended() -> None:
+    """It has more time than a silent one, and not for ever."""
+    with stub("chatty", replace(DEAF, cancel=0.1)) as worker:
+        list(worker.load(SETTINGS))
+        events = worker.generate(REQUEST)
+        assert isinstance(next(events), Started)
+        worker.cancel()
+        with pytest.raises(WorkerDiedError, match=r"did not stop within 0.6 s and was ended"):
+            list(events)
 
 
 @pytest.mark.parametrize("patience", [2, TALKING + 1])

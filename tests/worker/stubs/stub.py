@@ -109,6 +109,10 @@ def generate(seq: int, request: dict[str, object]) -> None:
         committed(seq, index, text)
     if MODE == "deaf":
         time.sleep(60)
+    until = time.monotonic() + 60
+    while MODE == "chatty" and time.monotonic() < until:
+        committed(seq, 9, ".")
+        time.sleep(0.005)
     if MODE == "slow":
         while not cancelled(seq):
             committed(seq, 9, ".")
