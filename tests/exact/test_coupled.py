@@ -176,7 +176,7 @@ def test_the_text_is_that_of_plain_decoding(kind: str, block: int) -> None:
 
 def test_filters_and_penalties_change_nothing() -> None:
     """The same under every filter at once and penalties that see the drafted tokens, on chains and on trees."""
-    sampling = Sampling(0.9, 3, 0.98, 0.01, 0.97, 1.25, 0.5, 0.25, 3, ((EOG, -1.0),))
+    sampling = Sampling(0.9, 3, 0.98, 0.01, 0.97, 1.25, 0.5, 0.25, 3, logit_bias=((EOG, -1.0),))
     for seed in range(500):
         plain, *others = (
             answer(generate(replace(KINDS[kind], sampling=sampling), SeededRandom(seed)))

@@ -41,7 +41,7 @@ FILTERS: dict[str, Sampling] = {
     "typical-p": replace(OPEN, typical_p=0.7),
     "penalties": replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3),
     "bias": replace(OPEN, logit_bias=((0, 1.5), (2, -1.0))),
-    "all": Sampling(1.0, 3, 0.95, 0.02, 0.95, 1.25, 0.5, 0.25, -1, ((1, 0.5),)),
+    "all": Sampling(1.0, 3, 0.95, 0.02, 0.95, 1.25, 0.5, 0.25, -1, logit_bias=((1, 0.5),)),
 }
 TEMPERATURES = (0.3, 1.0, 2.0)
 

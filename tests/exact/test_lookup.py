@@ -48,7 +48,7 @@ CHAINS = [method for method in METHOD_OPTIONS if method != "suffix"]
 PAIRS = [(method, rule) for method in METHOD_OPTIONS for rule in RULES if method in CHAINS or RULES[rule].trees]
 SAMPLINGS: dict[str, Sampling] = {
     "penalties": replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=4),
-    "all": Sampling(1.0, 3, 0.95, 0.02, 0.95, 1.25, 0.25, 0.25, -1, ((1, 0.5),)),
+    "all": Sampling(1.0, 3, 0.95, 0.02, 0.95, 1.25, 0.25, 0.25, -1, logit_bias=((1, 0.5),)),
 }
 PROMPTS: dict[int, tuple[int, ...]] = {3: (0, 1, 2, 0, 1, 0, 1), 4: (0, 1, 2, 0, 1, 3, 0, 1)}  # 0 1 went on in two ways
 

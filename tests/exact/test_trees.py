@@ -73,7 +73,7 @@ RULES: dict[str, Verifier] = {
 PENALTIES = replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3)
 SAMPLINGS = {
     "top-k, penalties": replace(PENALTIES, top_k=2),
-    "all": Sampling(1.0, 3, 0.95, 0.02, 0.95, 1.25, 0.5, 0.25, -1, ((1, 0.5),)),
+    "all": Sampling(1.0, 3, 0.95, 0.02, 0.95, 1.25, 0.5, 0.25, -1, logit_bias=((1, 0.5),)),
     "penalties": PENALTIES,
 }
 
