@@ -166,9 +166,12 @@ class Examination:
 
     def _race(self, prompt: Prompt, n_tokens: int) -> Race | None:
         """Race `auto` in the time that is left; None where no round was over by then."""
-        self._share(RACE_ENDS, 2 + 2 * ROUNDS)
+        self._share(RACE_ENDS, 1)
         if self._is_stopped() or self._worker.is_over:
             return None
+        if n_tokens == MOST:  # of a quick pair a share of the time is too short for what `auto` measures at first
+            ask(self._worker, Request(prompt="The", max_tokens=1))
+        self._share(RACE_ENDS, 2 + 2 * ROUNDS)
         request = self._request(prompt, n_tokens, Sampling(temperature=TEMPERATURE))
         return race(
             self._worker,

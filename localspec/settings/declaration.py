@@ -82,7 +82,7 @@ class Declaration:
     @property
     def is_line(self) -> bool:
         """Whether an item may hold blanks, so that a chat reads one item and the form none."""
-        return self.metavar == "TEXT"
+        return self.metavar.endswith("TEXT")
 
     @property
     def in_form(self) -> bool:

@@ -241,9 +241,9 @@ class Request:
         help="Chat template: chatml, gemma, llama3, mistral, ..., none, or a file.",
     )  # fmt: skip
     template_args: tuple[tuple[str, Any], ...] = setting(
-        (), "--template-arg", group=ANSWER, metavar="KEY=VALUE", is_repeated=True,
+        (), "--template-arg", group=ANSWER, metavar="KEY=TEXT", is_repeated=True,
         read=template_argument, spell=spelled_argument,
-        help="A variable of the chat template; VALUE may be JSON.",
+        help="A variable of the chat template; TEXT may be JSON.",
     )  # fmt: skip
     think: str = setting(
         "auto", "--think", group=ANSWER, choices=("auto", "on", "off"),

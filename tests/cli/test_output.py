@@ -390,7 +390,7 @@ def test_the_first_screen_of_the_chat_waits_for_little() -> None:
 
 
 def test_version_names_every_part() -> None:
-    line = run("--version").stdout.decode()
+    line = harness.localspec("--version").stdout.decode()
     assert line.count("\n") == 1
     for part in ("localspec ", "llama-cpp-python ", "llama.cpp ", "GPU: "):
         assert part in line

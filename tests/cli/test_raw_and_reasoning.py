@@ -33,7 +33,7 @@ def test_an_unknown_template_lists_the_known_ones() -> None:
 def test_a_suffix_makes_a_raw_prompt_with_a_gap(asked: list[Request], tmp_path: Path) -> None:
     (tmp_path / "after.py").write_bytes(b"\r\nreturn x\n")
     assert run("run", "def f():", "--suffix", "@after.py", cwd=tmp_path).returncode == 0
-    assert (asked[0].prompt, asked[0].suffix, asked[0].messages) == ("def f():", "\nreturn x\n", ())
+    assert (asked[0].prompt, asked[0].suffix, asked[0].messages) == ("def f():", "\nreturn x", ())
     assert run("run", "--suffix", "", "", cwd=tmp_path).returncode == 0
     assert (asked[1].prompt, asked[1].suffix) == ("", "")
     assert_one_line(run("run", "x", "--suffix", "y", "-s", "z"), 2, "--raw takes no --system")

@@ -70,7 +70,7 @@ async def write(pilot: Pilot[Any], name: str, text: str) -> Field:
 
 async def test_values_and_their_origins_are_shown() -> None:
     app = app_of()
-    async with opened(app) as pilot:
+    async with opened(app, (120, 60)) as pilot:
         await form(pilot)
         lines = [line.split() for line in shown(app).splitlines()]
     assert ["top-k", "30", "config.toml:2"] in lines

@@ -92,7 +92,8 @@ async def test_tab_completes_a_command_and_its_values() -> None:
             ("/res", "/res"),
             ("/resu", "/resume "),
             ("/set verify bl", "/set verify block"),
-            ("/set tem", "/set temp "),
+            ("/set tem", "/set temp"),  # or template-arg
+            ("/set min", "/set min-p "),
             ("/copy co", "/copy code"),
             ("/nothing", "/nothing"),
             ("/temp ", "/temp "),

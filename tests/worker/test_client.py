@@ -126,7 +126,7 @@ def test_a_death_is_one_line_with_the_signal_the_place_and_the_log(where: str, n
     assert "about to end" in worker.log_tail()
 
 
-@pytest.mark.parametrize(("where", "hint"), [("load", "--draft none"), ("generate", "a smaller --ctx")])
+@pytest.mark.parametrize(("where", "hint"), [("load", "--draft none"), ("generate", "if memory ran out: --draft none")])
 def test_what_is_killed_while_it_loads_needs_smaller_weights(where: str, hint: str) -> None:
     _, error = drain(stub(f"{where}:SIGKILL"))
     assert error.hint.startswith(hint)

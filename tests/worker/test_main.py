@@ -45,7 +45,7 @@ class FakePair:
         type(self).closed += 1
 
 
-def load(settings: LoadSettings, cancel: Cancel) -> Generator[Event, None, FakePair]:
+def load(settings: LoadSettings, cancel: Cancel, *, tell: object) -> Generator[Event, None, FakePair]:
     yield Loading("target", 1.0)
     yield LOADED
     return FakePair(cancel)
