@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,11 @@ async def picker(pilot: Pilot[Any], folder: Path | None = None) -> PairsScreen:
     await until(pilot, lambda: screen.is_mounted and screen.chosen is not None)
     await pilot.pause(0.1)
     return screen
+
+
+def is_named(app: LocalspecApp, name: str) -> bool:
+    """Whether the chat's pair has this name."""
+    return bool(app.chat_state.settings.name == name)
 
 
 def names(screen: PairsScreen) -> list[str]:
@@ -371,7 +377,7 @@ async def test_after_a_load_that_fails_the_pair_before_loads_again(models: Path)
             await pilot.press("enter")
             await until(pilot, lambda: app.screen is app.chat and app.chat_state.loaded is not None)
             await until(pilot, lambda: not app.engine.worker_thread.is_busy)
-            await until(pilot, lambda: app.chat_state.settings.name == expected)  # noqa: B023
+            await until(pilot, partial(is_named, app, expected))
             await pilot.pause(0.2)
             has_card = expected == "storyteller"
             assert bool(app.chat.query(ErrorCard)) == has_card
