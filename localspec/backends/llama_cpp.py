@@ -26,6 +26,7 @@ from localspec.backends.rows import LlamaRows, RowBuffer
 from localspec.backends.threads import settle_threads
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask, Nodes
+from localspec.engine.events import GPU_SETTLES
 from localspec.engine.protocols import Cancel, Cancelled, Capabilities, Tokens
 from localspec.engine.text import common_prefix
 from localspec.errors import (
@@ -42,7 +43,6 @@ __all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Pr
 SLOW = 1.0  # seconds of a pass: a stop must not wait for the end of such a one
 SHORT = 2  # tokens: what a drafter catches up with between passes
 EARLY = 256  # cells: attention is computed over as many at a time, and what an empty context costs holds up to there
-GPU_SETTLES = 2  # passes: CUDA launches the first of a width kernel by kernel, records the second, replays the others
 AHEAD = 8  # positions that a lone token finds free: see `_make_room`
 OK, NO_SLOT, ABORTED = 0, 1, 2  # llama_decode; negative codes are errors
 NO_CALLBACK = api.ggml_abort_callback()

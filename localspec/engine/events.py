@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from localspec.errors import LocalspecError, from_wire
 
+GPU_SETTLES = 2  # passes: CUDA launches the first of a width kernel by kernel, records the second, replays the others
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from localspec.engine.events import (
+    GPU_SETTLES,
     Committed,
     Event,
     Finished,
@@ -42,7 +43,6 @@ from localspec.ui.speedup import Comparison, Passes, compare
 SOURCES = ("accepted", "corrected", "bonus", "plain")
 
 
-GPU_SETTLES = 2  # passes after a change of width before the time of one is steady (see engine/protocols.py)
 FEW = 0.1  # share of the decoding passes: where fewer drafted, no speedup is shown
 
 
