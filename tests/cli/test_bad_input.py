@@ -91,7 +91,7 @@ OPTIONS: list[tuple[list[str], list[str]]] = [
     (["-m", "a.gguf+"], ["a.gguf+"]),
     (["--json", "--events"], []),
     (["--raw", "-s", "x"], ["--raw", "--system"]),
-    (["--template-arg", "effort"], ["--template-arg 'effort'", "KEY=VALUE"]),
+    (["--template-arg", "effort"], ["--template-arg 'effort'", "KEY=TEXT"]),
     (["--template-arg", "messages=x"], ["--template-arg messages cannot be set"]),
     (["--think", "maybe"], ["--think"]),
     (["--dry-base", "0.5"], ["--dry-base"]),
