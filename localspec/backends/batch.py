@@ -14,10 +14,14 @@ from localspec.engine.draft import Mask
 
 
 class Batch:
-    """Room for `n_rows` tokens on up to `n_sequences` sequences each."""
+    """Room for `n_rows` tokens on up to `n_sequences` sequences each.
 
-    def __init__(self, n_rows: int, n_sequences: int, n_ctx: int) -> None:
+    With a `state_width` every entry has a hidden state beside its token, a row of `states` [n_rows, state_width].
+    """
+
+    def __init__(self, n_rows: int, n_sequences: int, n_ctx: int, state_width: int = 0) -> None:
         self._tokens = np.zeros(n_rows, np.int32)
+        self.states = np.zeros((n_rows, state_width), np.float32)
         self._positions = np.zeros(n_rows, np.int32)
         self._counts = np.ones(n_rows, np.int32)
         self._sequences = np.zeros((n_rows, n_sequences), np.int32)
@@ -33,17 +37,19 @@ class Batch:
             ("n_seq_id", self._counts),
             ("seq_id", self._pointers),
             ("logits", self._outputs),
+            *((("embd", self.states),) if state_width else ()),
         ):
             kind = dict(api.llama_batch._fields_)[name]
             setattr(self.struct, name, ctypes.cast(array.ctypes.data, kind))
 
-    def fill_chain(self, tokens: Ids, start: int, last_only: bool = False) -> None:
-        """Hold `tokens` at positions from `start` on, on sequence 0."""
+    def fill_chain(self, tokens: Ids, start: int, n_outputs: int | None = None) -> None:
+        """Hold `tokens` at positions from `start` on, on sequence 0; the last `n_outputs` (None: all) have logits."""
         n = len(tokens)
         self._tokens[:n] = tokens
         self._positions[:n] = self._count_up[start : start + n]
-        self._outputs[:n] = not last_only
-        self._outputs[n - 1] = True
+        self._outputs[:n] = n_outputs is None
+        if n_outputs is not None:
+            self._outputs[n - n_outputs : n] = True
         self._reset_sequences()
         self.struct.n_tokens = n
 

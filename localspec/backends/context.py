@@ -81,4 +81,5 @@ def _params(model: Model, options: LoadOptions, n_leaves: int) -> Any:
     params.offload_kqv = model.n_gpu_layers != 0
     params.op_offload = options.gpu != "off"
     params.no_perf = True
+    model.prepare_context(params)
     return params

@@ -17,12 +17,14 @@ from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
 from localspec.backends.cells import Cells, CopyCells, RemoveCells
 from localspec.backends.context import MAX_OUTPUTS, kv_bytes, with_attention
+from localspec.backends.decode_errors import context_full, decode_error
 from localspec.backends.growing_context import GrowingContext
-from localspec.backends.lib import LOG, api
+from localspec.backends.lib import api
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
 from localspec.backends.reading import Reading, not_cancelled
 from localspec.backends.rows import LlamaRows, RowBuffer
+from localspec.backends.tap import Listening
 from localspec.backends.threads import settle_threads
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask, Nodes
@@ -31,11 +33,8 @@ from localspec.engine.protocols import Cancel, Cancelled, Capabilities, Tokens
 from localspec.engine.text import common_prefix
 from localspec.errors import (
     IncompatibleError,
-    InternalError,
     LocalspecError,
     PromptTooLongError,
-    ResourceError,
-    tells_out_of_memory,
 )
 
 __all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Progress", "Special", "build_info"]
@@ -75,12 +74,14 @@ class LlamaBackend:
         self._n_batch = min(self.options.n_batch, self._n_ctx)
         self._max_rows = min(self._n_batch, MAX_OUTPUTS)  # llama.cpp aborts the process beyond
         self._memory: Any = api.llama_get_memory(self._growing.context)
-        self._batch = Batch(self._n_batch, n_leaves, self._n_ctx)
+        self._batch = Batch(self._n_batch, n_leaves, self._n_ctx, model.state_width)
         self._cells = Cells(n_leaves)
         self._rows = RowBuffer(self._growing.context, model.n_vocab)
         self._tokens: list[int] = []
         self._read = 0  # of them, those that came in whole chunks of prompts
         self._open_tokens: list[int] = []
+        self._listening: Listening | None = None
+        self._first_row = 0  # the node of the last decode's first row
         try:
             can_rollback = self._probe()
             self.threads = self.options.threads or settle_threads(self._growing.context, model.n_bytes, self._warm_up)
@@ -144,20 +145,24 @@ class LlamaBackend:
         assert n == len(parents), "every node has a parent"
         assert 0 < n <= self._max_rows, f"one decode takes 1 to {self._max_rows} nodes"
         if self._cells.length + first + n > self._n_ctx:
-            raise self._context_full(n)
+            raise context_full(self._cells.length, self._n_ctx, n)
         self._make_room(n)
         growth = self._cells.grow(parents.tolist() if isinstance(parents, np.ndarray) else parents)
         self._apply(growth.copies)
         ids: Ids = np.asarray(tokens, np.int32)
+        outputs = None if self._listening is not None and self._listening.takes_logits else outputs
         self._batch.fill(ids, growth, outputs)
         self._open_tokens += ids.tolist()
         self._decode(n, self._spare(n))
+        self._first_row = first
         return self._rows.of_nodes(n, first, outputs)
 
     def keep(self, nodes: Nodes) -> None:
         """Commit the path `nodes` of open nodes; drop all others."""
         is_all = len(nodes) == self._cells.n_open
         assert is_all or self.capabilities.can_rollback, "this model cannot drop evaluated tokens"
+        if self._listening is not None and len(nodes):
+            self._listening.kept(self._growing.context, self._cells, self._first_row, nodes)
         self._apply(self._cells.keep(nodes))
         self._tokens += self._open_tokens if is_all else [self._open_tokens[node] for node in nodes]
         self._open_tokens.clear()
@@ -175,6 +180,11 @@ class LlamaBackend:
         kept = self._tokens[:length]
         self._forget(0)
         self._feed(kept, lambda: False)
+
+    def listen(self, listening: Listening) -> None:
+        """Tell a listener the hidden states of the tokens that are committed from now on."""
+        listening.tap.install(self._growing.context)
+        self._listening = listening
 
     def check(self) -> None:
         """Assert that the cache holds what the bookkeeping says: for tests, and cheap enough for every step."""
@@ -237,6 +247,8 @@ class LlamaBackend:
         if self._growing.fit(self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)):
             self._memory = api.llama_get_memory(self._growing.context)
             self._rows.move(self._growing.context)
+            if self._listening is not None:
+                self._listening.tap.install(self._growing.context)
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
@@ -246,10 +258,14 @@ class LlamaBackend:
         while (start := self._cells.length) < len(tokens):
             if cancel():
                 raise Cancelled
-            chunk = np.asarray(tokens[start : start + most], np.int32)
-            n = len(chunk)
-            self._batch.fill_chain(chunk, start, last_only=True)
+            n = min(most, len(tokens) - start)
+            if self._listening is not None:
+                n = self._listening.chunk(self._growing.context, n, len(tokens) - start)
+            chunk = np.asarray(tokens[start : start + n], np.int32)
+            self._batch.fill_chain(chunk, start, n_outputs=1)
             self._decode(n, cancel=self.reading.telling(cancel, start, n) if is_long else None)
+            if self._listening is not None:
+                self._listening.read(self._growing.context, start, n)
             self._tokens += chunk.tolist()
             self._cells.advance(n)
             self._read += n if start == self._read and n == self._n_batch else 0
@@ -292,15 +308,8 @@ class LlamaBackend:
         if code == ABORTED:
             raise Cancelled
         if code == NO_SLOT:
-            raise self._context_full(n)
-        detail = {"code": code, "rows": n, "length": length, "log": LOG.tail()}
-        if tells_out_of_memory(LOG.tail()):
-            raise ResourceError(
-                f"there is not enough memory to evaluate {n} tokens: {LOG.reason()}",
-                hint="--gpu N with fewer layers, a smaller --ctx, or --draft none",
-                detail=detail,
-            )
-        raise InternalError(f"llama.cpp failed to evaluate {n} tokens (code {code}): {LOG.reason()}", detail=detail)
+            raise context_full(self._cells.length, self._n_ctx, n)
+        raise decode_error(code, n, length)
 
     def _run(self) -> int:
         """Return llama.cpp's code for the batch, and keep how long it took."""
@@ -339,10 +348,3 @@ class LlamaBackend:
             else:
                 is_done = api.llama_memory_seq_rm(self._memory, change.target, change.start, -1)
                 assert is_done, "the cache refused to roll back, though it could when the model was loaded"
-
-    def _context_full(self, n: int) -> ResourceError:
-        return ResourceError(
-            f"the context is full: {self._cells.length} of {self._n_ctx} positions are taken and {n} more are needed",
-            hint="raise --ctx, or generate less",
-            detail={"length": self._cells.length, "n_ctx": self._n_ctx, "needed": n},
-        )

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 from weakref import WeakSet
 
 from localspec.backends import amx
+from localspec.backends.adapters import Adapters
 from localspec.backends.devices import available_memory, devices, offloading
 from localspec.backends.lib import LOG, api
 from localspec.backends.memory import ContextShape, check_weights
@@ -52,9 +53,13 @@ class Closeable(Protocol):
 class Model:
     """Weights and vocabulary of one GGUF model; closing it closes the backends on it first.
 
+    `state_width` is that of the hidden state which each token of a pass comes with: 0, but for draft heads.
+
     Whoever has read the header says by `n_bytes` how large all its files are, and by `shape` what its contexts are
     made of; otherwise they are taken from the one file and from what llama.cpp tells.
     """
+
+    state_width = 0
 
     def __init__(
         self,
@@ -79,7 +84,11 @@ class Model:
         self._placed: object = None  # arrays that llama.cpp goes on pointing to
         self.handle = self._load(on_progress)
         self._check_decoder()
-        self._adapters = self._load_adapters()
+        try:
+            self._adapters = Adapters(self.handle, self.path, self.options.adapters)
+        except IncompatibleError:
+            self.close()
+            raise
         self._vocab = api.llama_model_get_vocab(self.handle)
         self.n_vocab: int = api.llama_vocab_n_tokens(self._vocab)
         self.n_ctx_train: int = api.llama_model_n_ctx_train(self.handle)
@@ -215,6 +224,7 @@ class Model:
         )
         params.check_tensors = self.options.check_tensors
         params.use_extra_bufts = self.is_repacked
+        self.prepare_weights(params)
 
         raised: list[BaseException] = []
 
@@ -235,28 +245,15 @@ class Model:
             raise _load_error(self.path)
         return handle
 
+    def prepare_weights(self, params: Any) -> None:
+        """Change llama.cpp's parameters of the load; a head needs others than a model."""
+
+    def prepare_context(self, params: Any) -> None:
+        """Change llama.cpp's parameters of a context; a head needs others than a model."""
+
     def adapt(self, context: Any) -> None:
         """Let the LoRA adapters act in a context of the model."""
-        n = len(self._adapters)
-        if n:
-            handles = (api.llama_adapter_lora_p_ctypes * n)(*[handle for handle, _ in self._adapters])
-            scales = (ctypes.c_float * n)(*[scale for _, scale in self._adapters])
-            code = api.llama_set_adapters_lora(context, handles, n, scales)
-            assert code == 0, "adapters of this very model are never refused"
-
-    def _load_adapters(self) -> list[tuple[Any, float]]:
-        """Return the LoRA adapters with their scales; the model frees them when it is closed."""
-        found = []
-        for path, scale in self.options.adapters:
-            LOG.clear()
-            handle = api.llama_adapter_lora_init(self.handle, os.fsencode(path))
-            if not handle:  # a pointer, which is never None
-                reason = LOG.reason()
-                self.close()
-                hint = "--lora FILE of a LoRA that was trained on this target"
-                raise IncompatibleError(f"the LoRA {path} does not fit {self.path.name}: {reason}", hint=hint)
-            found.append((handle, scale))
-        return found
+        self._adapters.apply(context)
 
     @property
     def is_repacked(self) -> bool:

@@ -1,0 +1,257 @@
+"""A learned head that drafts from the target's hidden states: a `Backend`, so that it serves as a draft model does.
+
+EAGLE-3 (arXiv 2503.01840) reads the inputs of three layers, which its encoder turns into one state a token. An MTP head
+(arXiv 2412.19437), and EAGLE-1 (arXiv 2401.15077), reads the state after the target's last norm.
+
+The cell at position p holds token p together with the state of token p-1. So the text's first token has no cell, and a
+head can begin at any position whose state before is known. The states of drafted tokens are the head's own guesses.
+Accepted ones are therefore evaluated again, with the target's states, before the next draft.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from localspec.backends import ext
+from localspec.backends.lib import LOG, api
+from localspec.backends.llama_cpp import LlamaBackend, LlamaRows
+from localspec.backends.memory import ContextShape
+from localspec.backends.model import Model, Progress
+from localspec.backends.options import LoadOptions
+from localspec.backends.tap import Listening, States, Tap
+from localspec.engine.draft import Mask, Nodes
+from localspec.engine.protocols import Cancel, Cancelled, Tokens
+from localspec.errors import InternalError
+
+MTP_CONTEXT = 1  # LLAMA_CONTEXT_TYPE_MTP
+BORROWED = 32  # positions of the context that stands for the target's model where a head borrows its matrices
+ENCODED = 64  # rows that wait for the encoder: together they cost little more than one
+WHOLE = 16  # tokens that are read with all their logits; of more, the last alone has some
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTraits:
+    """A head's needs. `tap`: the states of the target. `is_encoded`: its own encoder turns these into one state.
+
+    `borrows`: its file lacks the embedding or the output matrix, and takes the target's.
+    """
+
+    tap: Tap
+    is_encoded: bool
+    borrows: bool = False
+
+
+class HeadModel(Model):
+    """The weights of a head for the model `target`, which stays loaded as long."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        traits: HeadTraits,
+        target: Model,
+        options: LoadOptions | None = None,
+        on_progress: Progress | None = None,
+        *,
+        n_bytes: int | None = None,
+        shape: ContextShape | None = None,
+    ) -> None:
+        ext.require()
+        self.traits = traits
+        self._target = target
+        self._lender: Any = None
+        super().__init__(path, options, on_progress, n_bytes=n_bytes, shape=shape)
+        self.state_width = int(api.llama_model_n_embd(self.handle))
+        if traits.borrows:
+            self._lender = self._opened_lender()
+
+    def prepare_weights(self, params: Any) -> None:
+        """Load the blocks that predict tokens further on, which llama.cpp leaves out by default."""
+        params.load_mtp = not self.traits.is_encoded
+
+    def prepare_context(self, params: Any) -> None:
+        """Let the context run the head's graph."""
+        if not self.traits.is_encoded:
+            params.ctx_type = MTP_CONTEXT
+        if self._lender is not None:
+            params.ctx_other = self._lender
+
+    def adapt(self, context: Any) -> None:
+        """Let passes keep the states that the next step takes."""
+        ext.pass_on_states(context)
+
+    def close(self) -> None:
+        """Free the weights, and the contexts before. Idempotent."""
+        super().close()
+        if self._lender is not None:
+            api.llama_free(self._lender)
+            self._lender = None
+
+    def _check_decoder(self) -> None:
+        """A head is no language model, and is not meant to be one."""
+
+    def _opened_lender(self) -> Any:
+        """Return a tiny context on the target's model: the target's own context is replaced when it grows."""
+        params = api.llama_context_default_params()
+        params.n_ctx = params.n_batch = params.n_ubatch = BORROWED
+        context = api.llama_init_from_model(self._target.handle, params)
+        if context is None:
+            raise InternalError(f"llama.cpp made no context for the head to borrow from: {LOG.reason()}")
+        return context
+
+
+class HeadBackend(LlamaBackend):
+    """A head's context. It hears the states of all that `target` commits."""
+
+    def __init__(self, model: HeadModel, target: LlamaBackend, options: LoadOptions | None = None) -> None:
+        self._traits = model.traits
+        self._known = KnownStates(model.state_width)
+        self._open_states = np.zeros((1, model.state_width), np.float32)  # of the last committed token, then the nodes
+        self._waiting: list[tuple[int, States]] = []  # not encoded yet
+        super().__init__(model, options)
+        target.listen(Listening(model.traits.tap, self._heard))
+
+    def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> LlamaRows:
+        """Evaluate new nodes, each with the state that the head gave for its parent. All rows have logits."""
+        n = len(tokens)
+        self._batch.states[:n] = self._open_states[np.asarray(parents) + 1]
+        rows = super().extend(tokens, parents)
+        self._open_states = np.concatenate([self._open_states, self._passed_on(0, n)])
+        return rows
+
+    def keep(self, nodes: Nodes) -> None:
+        """Drop every open node: the kept ones are evaluated again with the target's states."""
+        self.truncate(self.length)
+
+    def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
+        """Decode `tokens` from the committed length on, with the target's states, and commit them.
+
+        llama.cpp takes the wrong rows where only some have logits: each decode has all of them, or none.
+        """
+        self._encode()
+        self._skip_unknown(tokens)
+        if len(tokens) - self.length > WHOLE:
+            while self.length < len(tokens) - 1:
+                if cancel():
+                    raise Cancelled
+                self._commit(tokens[: min(len(tokens) - 1, self.length + self._n_batch)], n_outputs=0)
+        n = self._commit(tokens, n_outputs=len(tokens) - self.length)
+        self._open_states = self._passed_on(n - 1, 1)
+        return self._rows.of_last(n)
+
+    def _skip_unknown(self, tokens: Sequence[int]) -> None:
+        """Begin the cache where the states before are known, if it would begin earlier."""
+        first = self._known.first + 1
+        assert first < len(tokens) <= self._known.end + 1, "the target has committed all but the last token"
+        if self.length < first:
+            self._forget(0)
+            self._cells.advance(first)
+            self._tokens += tokens[:first]
+
+    def _commit(self, tokens: Sequence[int], n_outputs: int) -> int:
+        """Decode what the cache lacks of `tokens` and commit it; return the number of tokens."""
+        start = self.length
+        chunk = np.asarray(tokens[start:], np.int32)
+        n = len(chunk)
+        self._batch.states[:n] = self._known.rows(start - 1, n)
+        self._batch.fill_chain(chunk, start, n_outputs)
+        self._decode(n)
+        self._tokens += chunk.tolist()
+        self._cells.advance(n)
+        return n
+
+    def _passed_on(self, first: int, n: int) -> States:
+        """Return a copy [n, width] of the states that the head gave for the last decode's entries from `first` on."""
+        return ext.passed_on(self._growing.context, first, n, self.model.state_width).copy()
+
+    def _heard(self, start: int, states: States) -> None:
+        """Keep the target's states of the tokens from position `start` on."""
+        if not self._traits.is_encoded:
+            self._known.put(start, states)
+            return
+        self._waiting.append((start, states))
+        if sum(len(rows) for _, rows in self._waiting) >= ENCODED:
+            self._encode()
+
+    def _encode(self) -> None:
+        """Turn the states that wait into those that the head reads."""
+        waiting, self._waiting = self._waiting, []
+        for start, states in _joined(waiting):
+            for first in range(0, len(states), self._n_batch):
+                some = states[first : first + self._n_batch]
+                self._known.put(start + first, self._encoded(some))
+
+    def _encoded(self, states: States) -> States:
+        """Return the encoder's states [n, width] of the target's [n, 3 widths of the target]."""
+        n = len(states)
+        batch = EncoderBatch(states, api.llama_memory_seq_pos_max(self._memory, 0) + 1)
+        code = api.llama_encode(self._growing.context, batch.struct)
+        if code:
+            raise InternalError(f"llama.cpp failed to encode {n} states (code {code}): {LOG.reason()}")
+        return self._passed_on(0, n)
+
+
+class EncoderBatch:
+    """A `llama_batch` of `states` [n, width] without tokens.
+
+    Nothing of it is stored, but llama.cpp wants positions that follow those in the cache: `start` is the first.
+    """
+
+    def __init__(self, states: States, start: int) -> None:
+        n = len(states)
+        self._states = np.ascontiguousarray(states, np.float32)
+        self._positions = np.arange(start, start + n, dtype=np.int32)
+        self._counts, self._sequence = np.ones(n, np.int32), np.zeros(1, np.int32)
+        self._pointers = np.full(n, self._sequence.ctypes.data, np.uintp)
+        self._outputs = np.ones(n, np.int8)
+        self.struct: Any = api.llama_batch()
+        self.struct.n_tokens = n
+        for name, array in (
+            ("embd", self._states),
+            ("pos", self._positions),
+            ("n_seq_id", self._counts),
+            ("seq_id", self._pointers),
+            ("logits", self._outputs),
+        ):
+            kind = dict(api.llama_batch._fields_)[name]
+            setattr(self.struct, name, ctypes.cast(array.ctypes.data, kind))
+
+
+class KnownStates:
+    """The states of the positions from `first` to `end`, without a gap. Later ones overwrite earlier ones."""
+
+    def __init__(self, width: int) -> None:
+        self.first = self.end = 0
+        self._rows = np.zeros((0, width), np.float32)  # of position p in row p
+
+    def put(self, start: int, rows: States) -> None:
+        """Keep `rows` [n, width] for positions from `start` on, and none behind them."""
+        if start > self.end:
+            self.first = start  # those before are of another text, or were never told
+        end = start + len(rows)
+        if end > len(self._rows):
+            more = max(end, 2 * len(self._rows)) - len(self._rows)
+            self._rows = np.concatenate([self._rows, np.zeros((more, self._rows.shape[1]), np.float32)])
+        self._rows[start:end] = rows
+        self.first, self.end = min(self.first, start), end
+
+    def rows(self, start: int, n: int) -> States:
+        """Return the states of `n` positions from `start` on."""
+        assert self.first <= start <= start + n <= self.end, "these states are known"
+        return self._rows[start : start + n]
+
+
+def _joined(waiting: Sequence[tuple[int, States]]) -> list[tuple[int, States]]:
+    """Join the states that follow each other, so that they are encoded together."""
+    runs: list[tuple[int, list[States]]] = []
+    for start, rows in waiting:
+        if runs and start == runs[-1][0] + sum(map(len, runs[-1][1])):
+            runs[-1][1].append(rows)
+        else:
+            runs.append((start, [rows]))
+    return [(start, np.concatenate(parts)) for start, parts in runs]

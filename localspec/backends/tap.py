@@ -1,0 +1,90 @@
+"""Hidden states of a target's committed tokens, for a head that drafts from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.backends import ext
+from localspec.backends.cells import Cells
+
+HEARD = 64  # tokens of a prompt, the last, whose states are read where each such row also takes its logits
+
+States = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """Which hidden states of a target of width `n_embd` are read: the inputs of `layers`, side by side.
+
+    Without layers it is the state after the last norm, which the output matrix reads. Every model has that one, but
+    each row of such a pass has logits.
+    """
+
+    n_embd: int
+    layers: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Return the numbers in a row of states."""
+        return self.n_embd * max(1, len(self.layers))
+
+    def install(self, context: Any) -> None:
+        """Let the passes of a context keep these states."""
+        for layer in self.layers:
+            ext.tap_layer(context, layer)
+        if not self.layers:
+            ext.keep_states(context, True)
+
+    def rows(self, context: Any, n: int) -> States:
+        """Return a copy [n, width] of the states of the last pass."""
+        if n == 0:
+            return np.empty((0, self.width), np.float32)
+        if not self.layers:
+            return ext.states(context, n, self.n_embd).copy()
+        return np.concatenate([ext.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers], axis=1)
+
+
+@dataclass(slots=True)
+class Listening:
+    """A listener is told the states [n, width] of committed tokens, and the position of the first of them."""
+
+    tap: Tap
+    tell: Callable[[int, States], None]
+    _is_on: bool = True
+
+    @property
+    def takes_logits(self) -> bool:
+        """Whether each row of a pass that is listened to has logits."""
+        return not self.tap.layers
+
+    def chunk(self, context: Any, n: int, left: int) -> int:
+        """Return how many of the next `n` tokens of a prompt, of which `left` are left, the next decode takes."""
+        if not self.takes_logits:
+            return n
+        self._switch(context, left <= HEARD)
+        return n if self._is_on else min(n, left - HEARD)
+
+    def read(self, context: Any, start: int, n: int) -> None:
+        """Tell the states of the `n` tokens of a prompt that were just decoded from position `start` on.
+
+        Where they were not kept it tells none, so that older ones of these positions are not taken for theirs.
+        """
+        self.tell(start, self.tap.rows(context, n if self._is_on else 0))
+
+    def kept(self, context: Any, cells: Cells, first: int, nodes: Sequence[int]) -> None:
+        """Tell the states of the open `nodes` that are to be kept. The last decode added those from `first` on.
+
+        The state of an older node is gone: then none is told.
+        """
+        rows = self.tap.rows(context, cells.n_open - first if nodes[0] >= first else 0)
+        self.tell(cells.length, rows[[node - first for node in nodes]] if len(rows) else rows)
+
+    def _switch(self, context: Any, is_on: bool) -> None:
+        if is_on != self._is_on:
+            ext.keep_states(context, is_on)
+            self._is_on = is_on
