@@ -70,16 +70,16 @@ class DraftCandidate:
         return can_draft and self.size <= MAX_RATIO * target_bytes
 
 
-def look(path: Path) -> ModelInfo:
-    """Read a model's header, of a split model those of all parts."""
-    return model_info(read_model(path))
+def look(path: Path, *, may_be_head: bool = False) -> ModelInfo:
+    """Read a model's header, of a split model those of all parts. A draft may be a head."""
+    return model_info(read_model(path), may_be_head=may_be_head)
 
 
 def require_sound(target: Path, draft: Path | None) -> None:
     """Read the headers of a pair; raises what a load would, if they are damaged or do not go together."""
     found = look(target)
     if draft is not None:
-        require_fit(found, look(draft))
+        require_fit(found, look(draft, may_be_head=True))
 
 
 def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterator[DraftCandidate]:
@@ -131,7 +131,7 @@ def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 def _checked(target: ModelInfo, name: str, where: str, size: int, path: Path) -> DraftCandidate:
     try:
-        return DraftCandidate(name, where, size, report=check_pair(target, look(path)), path=path)
+        return DraftCandidate(name, where, size, report=check_pair(target, look(path, may_be_head=True)), path=path)
     except LocalspecError as error:
         return DraftCandidate(name, where, size, reason=error.message, path=path)
 

@@ -82,7 +82,7 @@ class Description:
 def describe(path: str | Path) -> Description:
     """Describe the model at `path`; raises what `read_model` and `model_info` do."""
     header = read_model(path)
-    info = model_info(header)
+    info = model_info(header, may_be_head=True)
     return Description(header, info, anatomy(header), fingerprint(header, info.vocab))
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.errors import IncompatibleError
+from localspec.models.gguf.archs import TAPPABLE
+from localspec.models.gguf.head import HeadInfo
 from localspec.models.gguf.info import ModelInfo
 from localspec.sanitize import quoted, shown
 
@@ -54,6 +56,7 @@ class PairReport:
 def check_pair(target: ModelInfo, draft: ModelInfo) -> PairReport:
     """Compare the tokenizers of two models by llama.cpp's rules."""
     reasons = [
+        *([] if draft.head is None else _head_reasons(target, draft.head)),
         *_type_reasons(target, draft),
         *_special_reasons(
             "BOS", "begins", (target.vocab.add_bos, target.vocab.bos), (draft.vocab.add_bos, draft.vocab.bos)
@@ -82,9 +85,10 @@ def require_fit(target: ModelInfo, draft: ModelInfo) -> PairReport:
     report = check_pair(target, draft)
     if report.fits:
         return report
+    other = "a smaller model of the target's own family as the draft" if draft.head is None else "a head of this target"
     raise IncompatibleError(
         f"the draft {report.draft} does not fit the target {report.target}: {report.reasons[0]}",
-        hint="use a smaller model of the target's own family as the draft, or none with: --draft none",
+        hint=f"use {other}, or none with: --draft none",
         detail={
             "reasons": list(report.reasons),
             "differences": [
@@ -93,6 +97,19 @@ def require_fit(target: ModelInfo, draft: ModelInfo) -> PairReport:
             ],
         },
     )
+
+
+def _head_reasons(target: ModelInfo, head: HeadInfo) -> list[str]:
+    """Compare the hidden states that a head reads with those that the target has."""
+    reasons = []
+    if head.target_width != target.n_embd:
+        reasons.append(f"the head reads states of {head.target_width} numbers, and the target's have {target.n_embd}")
+    if any(not 0 <= layer < target.n_layer for layer in head.target_layers):
+        named = ", ".join(map(str, head.target_layers))
+        reasons.append(f"the head reads the layers {named}, and the target has the layers 0 to {target.n_layer - 1}")
+    if head.target_layers and target.architecture not in TAPPABLE:
+        reasons.append(f"llama.cpp does not tell the layers of {target.architecture} models")
+    return reasons
 
 
 def _why_idle(target: ModelInfo, draft: ModelInfo) -> str:

@@ -148,7 +148,7 @@ def choices(budgets: tuple[int, ...], temperature: float) -> Iterator[Choice]:
     if temperature == max(TEMPERATURES):
         yield from _under_one_rule(tuple(budget for budget in budgets if budget in COMPARED))
     for info in (method.info for method in registered("method").values()):
-        if info.name not in ("plain", "draft-model"):
+        if info.name != "plain" and not info.draft_kind:
             for budget in budgets:
                 k = None if info.name == "lookahead" else budget
                 options = _window(budget) if info.name == "lookahead" else ()

@@ -70,7 +70,7 @@ def compared(pair: PairRef) -> str:
     """Return whether a draft fits its target, in words."""
     if pair.draft is None:
         return "no draft: only methods that copy or look ahead"
-    report = check_pair(look(pair.target), look(pair.draft))
+    report = check_pair(look(pair.target), look(pair.draft, may_be_head=True))
     if not report.fits:
         return f"the draft does not fit: {report.reasons[0]}"
     return f"the draft fits, but {report.why_idle}" if report.why_idle else "the draft fits"

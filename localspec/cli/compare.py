@@ -114,7 +114,7 @@ def _seen(ref: str, offline: bool, *, as_draft: bool = False) -> Seen:
         return Seen(str(full), name, info, size)
     path = pair.draft if as_draft else pair.target
     assert path is not None
-    info = look(path)
+    info = look(path, may_be_head=as_draft)
     return Seen(str(name), name, info, info.bytes)
 
 

@@ -124,7 +124,7 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
 def _models(found: PairRef) -> Models:
     """Return the parts of models that are here; raises IncompatibleError if they do not fit."""
     target, target_info = _look_at(str(found.target))
-    draft = None if found.draft is None else _look_at(str(found.draft))
+    draft = None if found.draft is None else _look_at(str(found.draft), may_be_head=True)
     if draft is not None:
         require_fit(target_info, draft[1])
     return Models(
@@ -147,7 +147,7 @@ def _about(missing: NotCachedError) -> Models:
         if is_lost:
             raise missing
         here = locate(PairName(Alias(DEFAULT), name) if as_draft else PairName(name))
-        header, info = _look_at(str(here.draft if as_draft else here.target))
+        header, info = _look_at(str(here.draft if as_draft else here.target), may_be_head=as_draft)
         return anatomy(header), info.n_ctx_train
 
     target = parts(missing.pair.target, as_draft=False)
@@ -157,9 +157,9 @@ def _about(missing: NotCachedError) -> Models:
     return Models(target[0], second[0], target[1], second[1])
 
 
-def _look_at(path: str) -> tuple[Header, ModelInfo]:
+def _look_at(path: str, *, may_be_head: bool = False) -> tuple[Header, ModelInfo]:
     header = read_model(path)
-    return header, model_info(header)
+    return header, model_info(header, may_be_head=may_be_head)
 
 
 def _machine(options: Options) -> Machine:

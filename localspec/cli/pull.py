@@ -106,7 +106,7 @@ def _fit(ref: str) -> list[str]:
         pair = locate(expand(ref))
         if pair.draft is None:
             return []
-        target, draft = look(pair.target), look(pair.draft)
+        target, draft = look(pair.target), look(pair.draft, may_be_head=True)
     except LocalspecError as error:
         return [f"the pair is not compared: {error.message}{error.advice}"]
     return [*require_fit(target, draft).warnings, *template_warnings(target.chat_template, draft.chat_template)]

@@ -17,7 +17,8 @@ class MethodInfo:
     `has_own_shape`: its drafts are not grown by a tree policy, so --tree does not apply; its class then has
     `shape(k, options) -> Shape`, and `unbranched` is what to type for a shape without branches. `has_derived_draft`:
     it drafts with some of the target's own layers, which its class's `layers(options, n_layers, tuned)` names; the
-    session makes a model of them and passes it as `DrafterContext.draft`.
+    session makes a model of them and passes it as `DrafterContext.draft`. `draft_kind` is the kind of file that drafts:
+    "model", "eagle3" or "mtp" for a head, "" for none.
     """
 
     name: str
@@ -30,6 +31,7 @@ class MethodInfo:
     has_own_shape: bool = False
     unbranched: str = "another --method"
     has_derived_draft: bool = False
+    draft_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

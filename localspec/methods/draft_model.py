@@ -18,4 +18,5 @@ class DraftModel(ModelDrafter):
         paper="2211.17192",
         is_lossless=True,
         default_k=4,
+        draft_kind="model",
     )

@@ -92,6 +92,7 @@ def _fitted(request: Request, pair: Pair) -> Fitted:
         is_seeded=sampling.seed is not None,
         is_greedy=sampling.temperature == 0.0,
         has_exit=pair.early_exit.pays,
+        draft_kind="" if pair.draft is None else pair.draft.kind,
     )
     draft = None if pair.draft is None else pair.draft.capabilities()
     fitted = fit_axes(axes, asked, pair.target.capabilities(), draft)

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from localspec.backends.head import HeadBackend, HeadModel, HeadTraits
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
+from localspec.backends.tap import Tap
 from localspec.control.profile import fingerprint
 from localspec.engine import events
 from localspec.engine.protocols import Cancel
+from localspec.models.gguf.head import EAGLE3, HeadInfo
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
@@ -47,6 +50,11 @@ class LoadedModel:
             fingerprint=fingerprint(self.info.path),
         )
 
+    @property
+    def kind(self) -> str:
+        """Return which kind of draft it is, as in `MethodInfo`."""
+        return "model" if self.info.head is None else self.info.head.kind
+
     def capabilities(self) -> ModelCapabilities:
         """Return what decides how it may be drafted for, and whether it can draft."""
         return ModelCapabilities(self.info.architecture, self.backend.capabilities, self.model.is_stateful)
@@ -57,20 +65,29 @@ class LoadedModel:
         self.model.close()
 
 
-def inspect_model(path: str) -> InspectedModel:
-    """Read a file's header, with every bound checked, before llama.cpp sees it."""
+def inspect_model(path: str, *, may_be_head: bool = False) -> InspectedModel:
+    """Read a file's header, with every bound checked, before llama.cpp sees it. A draft may be a head."""
     header = read_model(Path(path))
-    return InspectedModel(header, model_info(header))
+    return InspectedModel(header, model_info(header, may_be_head=may_be_head))
 
 
 def load_model(
-    looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel
+    looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel, target: LoadedModel | None = None
 ) -> events.EventsThen[LoadedModel]:
-    """Load one model and make its context, reporting the progress. `cancel` will be asked within slow passes."""
+    """Load one model and make its context, reporting the progress. `cancel` will be asked within slow passes.
+
+    A draft head is loaded for its `target`.
+    """
     info, shape = looked.info, looked.context_shape()
-    loading = events.Returning(
-        _reported(lambda report: Model(info.path, options, on_progress=report, n_bytes=looked.header.size, shape=shape))
-    )
+
+    def loaded(report: Callable[[float], None]) -> Model:
+        size = looked.header.size
+        if info.head is None or target is None:
+            return Model(info.path, options, on_progress=report, n_bytes=size, shape=shape)
+        traits = _traits(info.head)
+        return HeadModel(info.path, traits, target.model, options, on_progress=report, n_bytes=size, shape=shape)
+
+    loading = events.Returning(_reported(loaded))
     last = -1.0
     for fraction in loading:
         if fraction - last >= 0.02 or fraction == 1.0:
@@ -78,12 +95,21 @@ def load_model(
             yield events.Loading(what, fraction)
     model = loading.result
     try:
-        backend = LlamaBackend(model, options)
+        if isinstance(model, HeadModel) and target is not None:
+            backend: LlamaBackend = HeadBackend(model, target.backend, options)
+        else:
+            backend = LlamaBackend(model, options)
         backend.cancel = cancel
         return LoadedModel(info, model, backend, special_texts(model))
     except BaseException:
         model.close()
         raise
+
+
+def _traits(head: HeadInfo) -> HeadTraits:
+    """Return how a head is run."""
+    tap = Tap(head.target_width, head.target_layers)
+    return HeadTraits(tap, is_encoded=head.kind == EAGLE3, borrows=head.borrows)
 
 
 def _reported(call: Callable[[Callable[[float], None]], T]) -> Generator[float, None, T]:

@@ -72,7 +72,7 @@ def load(
     target = inspect_model(settings.target)
     for path, _ in settings.lora:
         check_adapter(Path(path), target.header)
-    draft = None if settings.draft is None else inspect_model(settings.draft)
+    draft = None if settings.draft is None else inspect_model(settings.draft, may_be_head=True)
     warnings: tuple[str, ...] = ()
     if draft is not None:
         warnings = require_fit(target.info, draft.info).warnings
@@ -108,7 +108,8 @@ def _load_models(
             if draft is None or step.draft is None:
                 return _Models(loaded, None, step.warnings)
             try:
-                return _Models(loaded, (yield from load_model(draft, step.draft, "draft", cancel)), step.warnings)
+                drafting = yield from load_model(draft, step.draft, "draft", cancel, target=loaded)
+                return _Models(loaded, drafting, step.warnings)
             except BaseException:
                 loaded.close()
                 raise

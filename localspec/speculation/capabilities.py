@@ -50,7 +50,7 @@ def fit_axes(axes: Axes, asked: Speculation, target: ModelCapabilities, draft: M
         axes = replace(axes, policy=Chain(), shape=replace(axes.shape, leaves=1))
     info: MethodInfo = registered("method")[axes.method].info
     refusal = _refusal(axes, asked, info, target) or (
-        _drafts_not(draft, asked) if draft is not None and info.needs == "a draft model" else None
+        _drafts_not(draft, asked) if draft is not None and info.draft_kind else None
     )
     if refusal is None:
         return _clamped(axes, asked, info, target.capabilities)

@@ -70,16 +70,24 @@ class Axes:
 
 
 def resolve_axes(
-    speculation: Speculation, *, has_draft: bool, is_seeded: bool, is_greedy: bool = False, has_exit: bool = False
+    speculation: Speculation,
+    *,
+    has_draft: bool,
+    is_seeded: bool,
+    is_greedy: bool = False,
+    has_exit: bool = False,
+    draft_kind: str = "",
 ) -> Axes:
     """Return the axes with every `auto` decided; raise UsageError for names that do not exist or do not fit.
 
     `has_exit`: the target has an early exit that was measured to pay. It drafts under `auto` where no model does and
-    decoding may be parked: not where a seed promises a text that depends on who drafts.
+    decoding may be parked: not where a seed promises a text that depends on who drafts. `draft_kind` is that of the
+    pair's draft as in `MethodInfo`, "" where its file was not read yet.
     """
     may_wait = not is_seeded or speculation.verify in ("auto", "coupled")
     is_guarded = speculation.method == "auto" and speculation.k != 0 and may_wait
-    method = _method(speculation.method, has_draft=has_draft, has_exit=has_exit and is_guarded)
+    kind = draft_kind or ("model" if has_draft else "")
+    method = _method(speculation.method, kind, is_known=bool(draft_kind), has_exit=has_exit and is_guarded)
     info = registered("method")[method].info
     options = read_options(info.options, speculation.options, of=f"--method {method}")
     if speculation.length != "auto":
@@ -187,13 +195,29 @@ def _name(axis: str, name: str) -> str:
     )
 
 
-def _method(name: str, *, has_draft: bool, has_exit: bool) -> str:
-    """Decide `auto` and refuse a method whose model is missing."""
+def _method(name: str, draft_kind: str, *, is_known: bool, has_exit: bool) -> str:
+    """Decide `auto` and refuse a method whose draft is missing, or is known to be of another kind.
+
+    `draft-model` stands for any draft: a head drafts by the method of its kind.
+    """
+    if name == "auto" and not draft_kind:
+        return "early-exit" if has_exit else "plain"
+    drafting = next(
+        (each for each, cls in registered("method").items() if draft_kind and cls.info.draft_kind == draft_kind), ""
+    )
     if name == "auto":
-        return "draft-model" if has_draft else "early-exit" if has_exit else "plain"
+        return drafting
     method = _name("method", name)
-    if registered("method")[method].info.needs == "a draft model" and not has_draft:
-        raise UsageError(f"--method {method} needs a draft model, and the pair has none", hint="--draft FILE.gguf")
+    info = registered("method")[method].info
+    if info.draft_kind and not draft_kind:
+        raise UsageError(f"--method {method} needs {info.needs}, and the pair has none", hint="--draft FILE.gguf")
+    if method == "draft-model":
+        return drafting
+    if info.draft_kind and is_known and info.draft_kind != draft_kind:
+        raise UsageError(
+            f"--method {method} needs {info.needs}, and the pair has {registered('method')[drafting].info.needs}",
+            hint=f"--method {drafting}",
+        )
     return method
 
 

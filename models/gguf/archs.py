@@ -40,9 +40,16 @@ NOT_GENERATORS: dict[str, str] = {
     "qwen3tts": _SPEECH,
     "pockettts": _SPEECH,
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), _DIFFUSION),
-    **dict.fromkeys(("eagle3", "dflash", "gemma4-assistant"), _DRAFT_HEAD),
+    **dict.fromkeys(("dflash", "gemma4-assistant"), _DRAFT_HEAD),
     **dict.fromkeys(_ENCODERS.split(), _ENCODER),
 }
+
+# Whose graphs name the input of each layer (`t_layer_inp` in src/models): for all others llama.cpp aborts when asked.
+_TAPPABLE = """
+    bailingmoe3 deepseek4 gemma4 hunyuan_vl lfm2 llama mimo2 minimax-01 minimax-m2 muse-glimmer nanbeige nemotron_h
+    nemotron_h_moe gpt-oss qwen3 qwen3moe qwen3next qwen35 qwen35moe qwen4exp
+"""
+TAPPABLE: frozenset[str] = frozenset(_TAPPABLE.split())
 
 # Recurrent through and through: their converters may leave the attention keys out.
 RECURRENT: frozenset[str] = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import KNOWN, RECURRENT
+from localspec.models.gguf.head import HeadInfo, head_info
 from localspec.models.gguf.header import Header, unusable
 from localspec.models.gguf.hparams import COUNTS, check_hparams, check_weights
 from localspec.models.gguf.kind import check_kind
@@ -27,7 +28,8 @@ class ModelInfo:
     """A language model as its file describes it.
 
     `n_params` counts weights, `bytes` is the file's size, `n_ctx_train` the context length it was trained with,
-    `n_embd` the width, `quant` the file type (Q8_0, Q4_K_M ...; "?" if it has no name here).
+    `n_embd` the width, `quant` the file type (Q8_0, Q4_K_M ...; "?" if it has no name here), `head` what a draft head
+    needs of its target, None for language models. A head has no chat template: it reads the target's prompt.
     """
 
     path: Path
@@ -45,6 +47,7 @@ class ModelInfo:
     sliding_window: int
     chat_template: str | None
     vocab: Vocab
+    head: HeadInfo | None = None
 
     @property
     def n_vocab(self) -> int:
@@ -57,15 +60,19 @@ class ModelInfo:
         return shown(self.path.name)
 
 
-def model_info(header: Header, *, known: frozenset[str] = KNOWN, is_first_part: bool = False) -> ModelInfo:
+def model_info(
+    header: Header, *, known: frozenset[str] = KNOWN, is_first_part: bool = False, may_be_head: bool = False
+) -> ModelInfo:
     """Describe the language model in a file whose header was read.
 
     `known` holds the architectures that the installed llama.cpp loads. `is_first_part`: of a split model only this part
-    is at hand; its metadata are the model's, weights and bytes its own. Raises IncompatibleError for files that are no
-    text generator or of an unknown architecture, and IntegrityError where a key that llama.cpp requires is missing or
-    malformed.
+    is at hand; its metadata are the model's, weights and bytes its own. `may_be_head`: a draft head will do. Raises
+    IncompatibleError for files that are no text generator or of an unknown architecture, and IntegrityError where a key
+    that llama.cpp requires is missing or malformed.
     """
-    check_kind(header, is_first_part=is_first_part)
+    head = head_info(header) if may_be_head else None
+    if head is None:
+        check_kind(header, is_first_part=is_first_part)
     arch = _text(header, "general.architecture")
     if arch not in known:
         raise IncompatibleError(
@@ -93,8 +100,9 @@ def model_info(header: Header, *, known: frozenset[str] = KNOWN, is_first_part: 
         bytes=header.size,
         is_recurrent=arch in RECURRENT or any(key.startswith(states) for key in header.metadata),
         sliding_window=_number(header, f"{arch}.attention.sliding_window", 0),
-        chat_template=_text(header, "tokenizer.chat_template", "") or None,
+        chat_template=None if head else _text(header, "tokenizer.chat_template", "") or None,
         vocab=read_vocab(header),
+        head=head,
     )
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import NOT_GENERATORS
+from localspec.models.gguf.head import head_info
 from localspec.models.gguf.header import Header
 
 _TYPES = {"adapter": "a LoRA adapter", "mmproj": "a vision or audio projector", "imatrix": "an importance matrix"}
 _HINT = "give the path of the model itself"
+_HEAD = "a draft head, which reads the hidden states of its target"
 
 
 def check_kind(header: Header, *, is_first_part: bool = False) -> None:
     """Raise unless the file can be a whole language model, or the first part of one where that is all there is.
 
-    IncompatibleError for adapters, projectors, embedding models, vocabularies and lone parts of split models.
+    IncompatibleError for adapters, projectors, embedding models, draft heads, vocabularies and lone parts of split
+    models.
     """
     if not is_first_part:
         _check_split(header)
+        if head_info(header) is not None:
+            raise IncompatibleError(f"{header.name} is {_HEAD}", hint=f"give it as the draft: --draft {header.name}")
     kind = header.metadata.get("general.type")
     arch = header.metadata.get("general.architecture")
     what = _TYPES.get(kind) if isinstance(kind, str) else None

@@ -168,7 +168,9 @@ def test_refusals(storyteller: LoadedPair) -> None:
 def test_a_pair_whose_draft_cannot_be_loaded_is_not_half_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     real = loading.load_model
 
-    def broken(looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel) -> Iterator[events.Event]:
+    def broken(
+        looked: InspectedModel, options: LoadOptions, what: str, cancel: Cancel, target: LoadedModel | None = None
+    ) -> Iterator[events.Event]:
         if what == "draft":
             raise IntegrityError("llama.cpp does not take it", hint="another")
         return real(looked, options, what, cancel)

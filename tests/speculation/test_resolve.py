@@ -24,8 +24,8 @@ from localspec.trees.static import Chain, Static
 OPTIONS = {"--method": "method", "--tree": "tree", "--length": "length", "--verify": "verify", "-k": "k"}
 
 
-def axes(*, has_draft: bool = True, is_seeded: bool = False, **spoken: str | int) -> Axes:
-    return resolve_axes(Speculation(**spoken), has_draft=has_draft, is_seeded=is_seeded)
+def axes(*, has_draft: bool = True, is_seeded: bool = False, draft_kind: str = "", **spoken: str | int) -> Axes:
+    return resolve_axes(Speculation(**spoken), has_draft=has_draft, is_seeded=is_seeded, draft_kind=draft_kind)
 
 
 @pytest.mark.parametrize("is_greedy", [False, True])
@@ -113,7 +113,7 @@ def test_who_decides_the_length(spoken: dict, is_seeded: bool, length: str, node
     assert found.is_automatic == (length == "auto")
 
 
-METHOD_NAMES = ["auto", "plain", "draft-model", "draft-modle", "eagle"]
+METHOD_NAMES = ["auto", "plain", "draft-model", "draft-modle", "eagle3"]
 TREE_NAMES = ["chain", "static:2,1", "static:1", "chain:3", "static", "static:0", "static:x", "static:9,9", "chian"]
 RULES = ["token", "block", "tree", "traversal", "coupled", "match"]
 VERIFY_NAMES = ["auto", *RULES, "blok"]
@@ -130,9 +130,9 @@ def legal(speculation: Speculation, *, has_draft: bool) -> bool:
     method = speculation.method
     if method == "auto":
         method = "draft-model" if has_draft else "plain"
-    drafts = method == "draft-model" and speculation.k != 0
+    drafts = method in ("draft-model", "eagle3") and speculation.k != 0
     return (
-        method in ("plain", "draft-model")
+        method in ("plain", "draft-model", "eagle3")
         and speculation.verify in ("auto", *RULES)
         and speculation.length in ("auto", "fixed")
         and bool(well_formed)
@@ -210,6 +210,33 @@ def test_a_method_without_its_model() -> None:
     with pytest.raises(UsageError, match="needs a draft model") as caught:
         axes(method="draft-model", has_draft=False)
     assert caught.value.hint.startswith("--draft")
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "found"),
+    [
+        ("model", "auto", "draft-model"),
+        ("eagle3", "auto", "eagle3"),
+        ("mtp", "auto", "mtp"),
+        ("eagle3", "draft-model", "eagle3"),
+        ("mtp", "mtp", "mtp"),
+        ("", "eagle3", "eagle3"),
+        ("mtp", "suffix", "suffix"),
+    ],
+)
+def test_the_draft_drafts_by_the_method_of_its_kind(kind: str, asked: str, found: str) -> None:
+    """Before its file is read the kind is not known, and any is taken for the right one."""
+    assert axes(method=asked, draft_kind=kind).method == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "needs", "has"),
+    [("model", "mtp", "an MTP head", "a draft model"), ("mtp", "eagle3", "an EAGLE-3 head", "an MTP head")],
+)
+def test_a_head_of_another_kind_is_refused(kind: str, asked: str, needs: str, has: str) -> None:
+    with pytest.raises(UsageError, match=f"--method {asked} needs {needs}, and the pair has {has}") as caught:
+        axes(method=asked, draft_kind=kind)
+    assert caught.value.hint == f"--method {'draft-model' if kind == 'model' else kind}"
 
 
 def test_too_many_leaves() -> None:

@@ -68,7 +68,7 @@ def test_a_name_on_two_axes_has_two_pages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("sufix", "suffix"), ("eagle", "eagle2"), ("blok", "block"), ("acceptence", "acceptance")]
+    ("name", "meant"), [("sufix", "suffix"), ("eagle", "eagle3"), ("blok", "block"), ("acceptence", "acceptance")]
 )
 def test_a_misspelt_name(name: str, meant: str) -> None:
     """The nearest name is offered."""

@@ -41,7 +41,8 @@ def examine_pair(
     """Measure and tell; return the exit code: 0 whatever is found, or that of the stop."""
     target = read_model(Path(settings.target))
     draft = None if settings.draft is None else read_model(Path(settings.draft))
-    templates = Templates(model_info(target).chat_template, None if draft is None else model_info(draft).chat_template)
+    drafts_template = None if draft is None else model_info(draft, may_be_head=True).chat_template
+    templates = Templates(model_info(target).chat_template, drafts_template)
     live, began = Live(console, is_long=True), time.monotonic()
     with open_worker(log_file) as worker:
         try:

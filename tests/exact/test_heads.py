@@ -1,0 +1,65 @@
+"""A head's guesses depend on the target's own hidden states, and the text still has the target's distribution."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import Nodes, TreePolicy, Verifier
+from localspec.engine.sampling import Sampler
+from localspec.methods.eagle3 import Eagle3
+from localspec.testing.contract import TableBackend
+from localspec.trees.eagle2 import Eagle2
+from localspec.trees.static import Chain, Static
+from localspec.verify.block import BlockVerifier
+from localspec.verify.match import MatchVerifier
+from localspec.verify.token import TokenVerifier
+from localspec.verify.traversal import TraversalVerifier
+from localspec.verify.tree import TreeVerifier
+from tests.exact.harness import OPEN, Setup, Table, answers, assert_exact, target_answers
+
+N_VOCAB = 3
+
+
+class ToyHead(TableBackend):
+    """A head on tables. Its state is the target's row before the pending token; what follows turns it.
+
+    Like a real head it forgets accepted nodes, and is told the text again with the target's states.
+    """
+
+    def __init__(self, target: Table) -> None:
+        super().__init__(self._row, N_VOCAB)
+        self._target = target
+
+    def keep(self, nodes: Nodes) -> None:
+        self.truncate(self.length)
+
+    def _row(self, tokens: tuple[int, ...]) -> np.ndarray:
+        known = tokens[: self.length - 1]
+        turned = np.random.default_rng([7, *tokens[len(known) :]]).normal(size=N_VOCAB)
+        return (self._target(known) + turned).astype(np.float32)
+
+
+def head(policy: TreePolicy, target: Table) -> Eagle3:
+    return Eagle3(ToyHead(target), Sampler(OPEN), policy, lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "nodes", "draw", "rule"),
+    [
+        (Chain(), 2, Draw.IID, TokenVerifier()),
+        (Chain(), 2, Draw.IID, BlockVerifier()),
+        (Static((2, 1)), 4, Draw.WITHOUT_REPLACEMENT, TreeVerifier()),
+        (Static((2, 1)), 4, Draw.WITHOUT_REPLACEMENT, TraversalVerifier()),
+        (Eagle2(4), 4, Draw.FIXED, MatchVerifier()),
+    ],
+    ids=["token", "block", "tree", "traversal", "eagle2"],
+)
+def test_text_has_the_targets_distribution(policy: TreePolicy, nodes: int, draw: Draw, rule: Verifier) -> None:
+    setup = Setup(
+        rule, policy, nodes, 2, draw, n_vocab=N_VOCAB, max_tokens=3 if nodes > 2 else 4, drafter=partial(head, policy)
+    )
+    assert_exact(answers(setup), target_answers(setup))
