@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from localspec.control.account import LossAccount
-from localspec.control.candidates import MOST_DRAFTED, CandidateSource, Chains
+from localspec.control.candidates import MOST_DRAFTED, CandidateSource
 from localspec.control.prices import MOST, Prices
 from localspec.control.value import Now
 from localspec.engine.draft import Step
@@ -79,15 +79,13 @@ class Auto:
             min(most, MOST_DRAFTED),
             budget.depth + 1,
         )
-        found = [(one.value, source, one) for source in self._sources if (one := source.candidate(now)) is not None]
-        worth, source, best = max(found, key=lambda one: one[0], default=(0.0, None, None))
-        if source is None or best is None or worth <= 0.0:
+        found = [one for source in self._sources if (one := source.candidate(now)) is not None]
+        best = max(found, key=lambda one: one.value, default=None)
+        if best is None or best.value <= 0.0:
             lent = replace(now, may_lose=min(may_lose, self.account.stake * price))
-            source, best = next(((one, draft) for one in self._sources if (draft := one.explored(lent))), (None, None))
-        if source is None or best is None:
+            best = next((one for source in self._sources if (one := source.explored(lent)) is not None), None)
+        if best is None:
             return self._plain("no draft would pay off here")
-        if isinstance(source, Chains):
-            source.take(best.stop)
         return replace(best.plan, widths=best.plan.widths or self._widths(best.plan.max_nodes, budget.nodes))
 
     def observe(self, step: Step, seconds: float) -> None:

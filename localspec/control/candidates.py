@@ -78,8 +78,8 @@ class Copies(CandidateSource):
         return Candidate(Plan(self.name, k, k, Draw.FIXED, expects=expects, why=f"{self.name} {k}"), best.value)
 
 
-class Reading:
-    """What the model drafter `reader` must read of the text before it drafts, None where it reads nothing."""
+class DraftPrefill:
+    """What the draft model of `reader` must read of the text before it drafts; nothing where `reader` is None."""
 
     def __init__(self, prices: Prices, reader: Reader | None) -> None:
         self._prices = prices
@@ -87,7 +87,7 @@ class Reading:
         self._behind = 1
 
     def look(self, now: Now) -> tuple[float, int]:
-        """Return the seconds of reading and the draft tokens that there is room for."""
+        """Return the seconds of reading, and how many tokens a draft may have by the draft model's own context."""
         if self._reader is None:
             return 0.0, now.most
         self._behind = self._reader.behind(now.history)
@@ -102,11 +102,51 @@ class Reading:
             draft.observe(seconds / n)
 
 
-class Chains(CandidateSource):
-    """Chains of a draft model, which end by the stop rule. `shape` limits them, `draw` is how tokens are drawn.
+@dataclass(frozen=True, slots=True)
+class ChainLimits:
+    """How long a chain may be, the seconds [longest] of its pass beyond a plain one, and what changing to it costs.
 
-    Where a change of width is dear, chains are padded to one width for HORIZON passes, and change it for no less.
+    `widths` are the rows of the pass by drafted tokens, () where it has as many as it needs.
     """
+
+    longest: int
+    beyond: NDArray[np.float64]
+    change: float = 0.0
+    widths: tuple[int, ...] = ()
+
+
+class KeptWidth:
+    """The one width that chains are padded to where a change of width is dear: it is kept for HORIZON passes.
+
+    Where no change costs anything, each chain's pass has as many rows as it needs.
+    """
+
+    def __init__(self, prices: Prices, acceptance: Acceptance) -> None:
+        self._prices = prices
+        self._acceptance = acceptance
+        self._width, self._kept = 0, 0  # rows of the last chain's pass, and how many passes had as many
+
+    def limits(self, longest: int, value: float) -> ChainLimits:
+        """Return the limits of a chain of at most `longest` tokens; `value` is that of time, in tokens per second."""
+        prices = self._prices
+        if longest <= 0 or not prices.change:
+            return ChainLimits(longest, prices.beyond(max(longest, 0)))
+        width = self._width
+        if width != prices.width or self._kept % HORIZON == 0 or width > 1 + longest:
+            n = np.arange(1, longest + 1)
+            tokens = np.cumsum(self._acceptance.mean**n)
+            width = 2 + int(np.argmax(tokens - value * (prices.steady(longest) + prices.draft.value * n)))
+        change = 0.0 if width == prices.width and prices.is_steady else prices.change
+        return ChainLimits(width - 1, np.full(width - 1, prices.steady(width - 1)[-1]), change, (width,) * width)
+
+    def observe(self, width: int) -> None:
+        """Count the pass of a chain, which had `width` rows."""
+        self._kept = self._kept + 1 if width == self._width else 1
+        self._width = width
+
+
+class Chains(CandidateSource):
+    """Chains of a draft model, which end by the stop rule. `shape` limits them, `draw` is how tokens are drawn."""
 
     def __init__(
         self,
@@ -122,106 +162,82 @@ class Chains(CandidateSource):
         self._acceptance = acceptance
         self._longest = shape.depth
         self._draw = draw
-        self._reading = Reading(prices, reader)
+        self._prefill = DraftPrefill(prices, reader)
+        self._kept_width = KeptWidth(prices, acceptance)
         self._worth: Average | None = None  # of drafts of late, by their stop rules
-        self._stop: StopRule | None = None
-        self._width, self._kept = 0, 0  # rows of the last chain's pass, and how many passes had as many
+        self._stop: StopRule | None = None  # of the plan made last: where a chain is drafted, it is by that plan
 
     def candidate(self, now: Now) -> Candidate | None:
         """Return a chain, valued by what chains were worth of late; none where even perfect drafts would lose."""
-        self._stop = None
+        draft = self._prices.draft.value
         is_poor = self._worth is not None and self._worth.value <= 0.0
-        if is_poor or now.value * (self._prices.least + self._prices.draft.value) >= 1.0:
+        if is_poor or now.value * (self._prices.least + draft) >= 1.0:
             return None
-        reading, longest = self._reading.look(now)
-        room = self._room(now, min(longest, self._longest))
-        if room.longest <= 0:
+        reading, longest = self._prefill.look(now)
+        limits = self._kept_width.limits(min(longest, self._longest), now.value)
+        if limits.longest <= 0:
             return None
-        draft, once = self._prices.draft.value, reading + room.change
-        best = now.best(np.full(room.longest, self._acceptance.mean), draft, once, beyond=room.beyond)
+        once = reading + limits.change
+        best = now.best(np.full(limits.longest, self._acceptance.mean), draft, once, beyond=limits.beyond)
         if best is None:
             return None
         worth = best.value if self._worth is None else self._worth.value
         passes = min(HORIZON, now.left / (1.0 + best.tokens))
+        plan = self._plan(now, limits, self._affordable(now, limits, once))
         expects = (1.0 + best.tokens, now.seconds(best.length) + draft * best.length + reading)
-        plan, stop = self._chain(now, room, now.affordable(draft * np.arange(1, room.longest + 1) + once, room.beyond))
         plan = replace(plan, expects=expects, why=f"{self.name}, about {best.length}")
-        return Candidate(plan, worth - now.value * once / passes, stop)
+        return Candidate(plan, worth - now.value * once / passes)
 
     def explored(self, now: Now) -> Candidate | None:
         """Return a chain of one token or more, where it is due and perfect drafts would pay."""
-        draft, plain = self._prices.draft.value, now.prices.plain
-        if draft > EXPLORING * self._acceptance.waited * plain:
+        draft, plain, most = self._prices.draft.value, now.prices.plain, EXPLORING * self._acceptance.waited
+        if draft > most * plain:
             return None
-        reading, longest = self._reading.look(now)
+        reading, longest = self._prefill.look(now)
         n = np.arange(1, min(longest, self._longest) + 1)
         if np.all(n <= now.value * (self._prices.steady(len(n)) + draft * n)):
             return None
-        room = self._room(now, len(n))
-        once = reading + room.change
-        price = (draft + once) / plain + self._prices.ratio(room.widths[1] if room.widths else 2) - 1.0
-        longest = now.affordable(draft * np.arange(1, room.longest + 1) + once, room.beyond)
-        if not longest or price > EXPLORING * self._acceptance.waited or price > max(EPS * now.left, 1.0):
+        limits = self._kept_width.limits(len(n), now.value)
+        once = reading + limits.change
+        rows = limits.widths[1] if limits.widths else 2
+        price = (draft + once) / plain + self._prices.ratio(rows) - 1.0  # of a chain of one token, in plain passes
+        affordable = self._affordable(now, limits, once)
+        if not affordable or price > most or price > max(EPS * now.left, 1.0):
             return None
-        plan, stop = self._chain(now, room, longest, forced=1)
-        return Candidate(replace(plan, why="explores whether drafts pay"), 0.0, stop)
+        plan = self._plan(now, limits, affordable, forced=1)
+        return Candidate(replace(plan, why="explores whether drafts pay"), 0.0)
 
-    def _room(self, now: Now, longest: int) -> Room:
-        """Return how long a chain may be, and what its pass costs."""
-        prices = self._prices
-        if longest <= 0 or not prices.change:
-            return Room(longest, prices.beyond(max(longest, 0)))
-        width = self._width
-        if width != prices.width or self._kept % HORIZON == 0 or width > 1 + longest:
-            n = np.arange(1, longest + 1)
-            tokens = np.cumsum(self._acceptance.mean**n)
-            width = 2 + int(np.argmax(tokens - now.value * (prices.steady(longest) + prices.draft.value * n)))
-        change = 0.0 if width == prices.width and prices.is_steady else prices.change
-        return Room(width - 1, np.full(width - 1, prices.steady(width - 1)[-1]), change, (width,) * width)
+    def _affordable(self, now: Now, limits: ChainLimits, once: float) -> int:
+        """Return how many tokens of a chain may all be rejected; `once` are the seconds that come before the first."""
+        n = np.arange(1, limits.longest + 1)
+        return now.affordable(self._prices.draft.value * n + once, limits.beyond)
 
-    def _chain(self, now: Now, room: Room, longest: int, forced: int = 0) -> tuple[Plan, StopRule]:
-        """Return the plan of a chain of `longest` tokens at most, and the rule that ends it."""
+    def _plan(self, now: Now, limits: ChainLimits, longest: int, forced: int = 0) -> Plan:
+        """Return the plan of a chain of `longest` tokens at most, the first `forced` whatever they promise."""
         plain, value = now.prices.plain, now.value
-        rows = [value * plain, *(value * (plain + room.beyond[:longest])).tolist()]
+        rows = [value * plain, *(value * (plain + limits.beyond[:longest])).tolist()]
         draft = [value * self._prices.draft.value * n for n in range(longest + 1)]
         scatter = plain / (2.0 * now.may_lose)
-        stop = StopRule(self._acceptance, self._acceptance.mean, rows, draft, scatter, forced)
+        self._stop = stop = StopRule(self._acceptance, self._acceptance.mean, rows, draft, scatter, forced)
         rules = stop.go_on, stop.look_on, stop.widen
-        widths = room.widths[: longest + 1]
-        return Plan(self.name, longest, longest, self._draw, *rules, self._acceptance, widths=widths), stop
-
-    def take(self, stop: StopRule | None) -> None:
-        """Note that the chain with this stop rule is drafted."""
-        self._stop = stop
+        widths = limits.widths[: longest + 1]
+        return Plan(self.name, longest, longest, self._draw, *rules, self._acceptance, widths=widths)
 
     def observe(self, step: Step) -> None:
         """Learn acceptance, the price of drafting, and what drafts are worth."""
-        if step.drafter != self.name or self._stop is None:
+        if step.drafter != self.name:
             self._acceptance.waited += 1.0
             return
-        stop, width = self._stop, 1 + len(step.draft)
-        self._kept = self._kept + 1 if width == self._width else 1
-        self._width = width
-        self._reading.observe(step.times.draft, stop.looked, self._prices.draft)
+        stop = self._stop
+        assert stop is not None, "who drafts was planned"
+        self._kept_width.observe(1 + len(step.draft))
+        self._prefill.observe(step.times.draft, stop.looked, self._prices.draft)
         self._acceptance.observe(step)
         self._acceptance.waited = math.inf if stop.value > 0.0 else 0.0  # what was worth it is explored again at once
         if self._worth is None:
             self._worth = Average(stop.value, 1)
         else:
             self._worth.follow(stop.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """How long a chain may be, the seconds [longest] of its pass beyond a plain one, and what changing to it costs.
-
-    `widths` are the rows of the pass by drafted tokens, () where it has as many as it needs.
-    """
-
-    longest: int
-    beyond: NDArray[np.float64]
-    change: float = 0.0
-    widths: tuple[int, ...] = ()
 
 
 class Rule(CandidateSource):
@@ -235,12 +251,12 @@ class Rule(CandidateSource):
         self._prices = prices
         self._acceptance = acceptance
         self._level = Average(prices.draft.value, 1)  # seconds of one level of a tree: one pass of the draft model
-        self._reading = Reading(prices, reader)
+        self._prefill = DraftPrefill(prices, reader)
 
     def candidate(self, now: Now) -> Candidate | None:
         """Return the rule's plan; what it is worth is not judged."""
         plan = replace(self._inner.plan(now.history, now.budget), learned=self._acceptance)
-        reading, left = self._reading.look(now)
+        reading, left = self._prefill.look(now)
         n = min(plan.max_nodes, left)
         if n <= 0:
             return None
@@ -252,6 +268,6 @@ class Rule(CandidateSource):
     def observe(self, step: Step) -> None:
         """Learn acceptance and the price of a level."""
         if step.drafter == self.name:
-            self._reading.observe(step.times.draft, step.draft.depth, self._level)
+            self._prefill.observe(step.times.draft, step.draft.depth, self._level)
         self._acceptance.observe(step)
         self._inner.observe(step, 0.0)

@@ -49,14 +49,18 @@ class Now:
 
         `beyond` are the seconds of their passes beyond a plain one, where the prices do not say.
         """
-        found = np.flatnonzero(self._worst(len(drafting), beyond) + DOUBT * drafting <= self.may_lose)
+        found = np.flatnonzero(self._is_affordable(drafting, beyond))
         return int(found[-1]) + 1 if len(found) else 0
 
-    def _worst(self, n: int, beyond: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Return what passes that verify 1 to `n` tokens may cost beyond a plain one before they are begun."""
+    def _is_affordable(
+        self, drafting: NDArray[np.floating[Any]], beyond: NDArray[np.float64] | None
+    ) -> NDArray[np.bool_]:
+        """Return for each length whether drafting and the pass may cost that much, all tokens being rejected."""
         if beyond is None:
-            return self.prices.worst(n)
-        return DOUBT * (beyond + self.prices.plain) - self.prices.plain
+            worst = self.prices.worst(len(drafting))
+        else:
+            worst = DOUBT * (beyond + self.prices.plain) - self.prices.plain
+        return worst + DOUBT * drafting <= self.may_lose
 
     def best(
         self,
@@ -76,7 +80,7 @@ class Now:
         reach = np.cumprod(chances)
         n = np.arange(1, len(reach) + 1)
         tokens = np.cumsum(reach)
-        is_possible = self._worst(len(reach), beyond) + DOUBT * (each * n + before) <= self.may_lose
+        is_possible = self._is_affordable(each * n + before, beyond)
         if not is_possible.any():
             return None
         scatter = (
@@ -99,11 +103,10 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan and its value beyond a plain pass, in tokens. `stop` is the rule that ends its chain, if it has one."""
+    """A plan and its value beyond a plain pass, in tokens."""
 
     plan: Plan
     value: float
-    stop: StopRule | None = None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from localspec.control.auto import Auto
-from localspec.control.candidates import CandidateSource, Chains, Copies, Reading, Rule
+from localspec.control.candidates import CandidateSource, Chains, Copies, DraftPrefill, Rule
 from localspec.control.lengths import Fixed
 from localspec.control.prices import SIZES, Prices
 from localspec.control.schedule import Probing
@@ -475,7 +475,7 @@ def test_a_rules_draft_ends_where_the_draft_models_context_does(left: int, nodes
 def test_one_slow_reading_does_not_set_the_price_of_all(seconds: float, each: float) -> None:
     """The first reading counts as much as the measurement, and no more than CLAMP times what was known."""
     prices = Prices({1: PLAIN}, 0.001, 0.001)
-    reading = Reading(prices, Behind(100))
+    reading = DraftPrefill(prices, Behind(100))
     assert reading.look(Now(Text(), BUDGET, prices, 1.0, 1.0, 1.0, 100, 101)) == (pytest.approx(0.1), 100)
     reading.observe(seconds, 0, prices.draft)
     assert prices.read.value == pytest.approx(each)
