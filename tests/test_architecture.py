@@ -27,6 +27,7 @@ ROOMS = (
     "prompt",
     "testing",
     "lossless",
+    "heads",
     "session",
     "worker",
     "conversations",
@@ -47,6 +48,7 @@ ONLY = {
     "backends": "engine errors settings.folders settings.request settings.sizes tuning",
     "models": "errors sanitize settings.folders settings.request tuning",
     "speculation": "control engine errors methods settings trees verify",
+    "heads": "backends engine errors models prompt sanitize settings",
     "conversations": "errors sanitize settings",
     "chat": "conversations engine.events errors models.recent models.store sanitize settings ui",
 }
@@ -69,8 +71,10 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "sqlite3": ("localspec.conversations",),
     "platformdirs": ("localspec.cli", "localspec.models", "localspec.settings.folders"),
     "numpy": ("localspec",),
+    "torch": ("localspec.heads.network", "localspec.heads.training"),
+    "gguf": ("localspec.heads.target",),
 }
-NEVER = ("torch", "scipy", "pytest", "hypothesis")
+NEVER = ("scipy", "pytest", "hypothesis")
 NETWORK = ("socket", "http", "urllib", "ssl", "requests", "httpx")
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 350
