@@ -16,6 +16,7 @@ from localspec.errors import IntegrityError, LocalspecError, NotFoundError, Reso
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
+from localspec.models.heads import head_for
 from localspec.models.hub.cache import Cache
 from localspec.models.hub.files import Listed, Listing, is_model, part_number, quant_of, select
 from localspec.models.hub.problems import translated
@@ -101,8 +102,17 @@ def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterato
 
 
 def best_local_draft(target: Path) -> Path:
-    """Return the smallest model on this machine that fits. Raises NotFoundError if there is none."""
+    """Return the draft that `auto` stands for in a pair. Raises NotFoundError if there is none on this machine.
+
+    It is a head that was trained here for this very file, or else the target's own block for further tokens, which is
+    the target's file, or else the smallest model that fits.
+    """
+    head = head_for(target)
+    if head is not None:
+        return head
     info = look(target)
+    if info.has_mtp:
+        return target
     found = [one for one in local_candidates(info) if one.is_good(info.bytes)]
     if not found:
         raise NotFoundError(

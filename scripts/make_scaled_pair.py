@@ -9,6 +9,8 @@ over D instead of d dimensions sees the mean square shrunk by d/D, which its wei
 (times d/D) undo. Text, acceptance and cache behaviour are those of the small model in the same quantisation; time and
 memory are those of the shape. Every table that uses such a model says so.
 
+A draft head (EAGLE-3 or MTP) of the small target is scaled in the same way, for the scaled target.
+
 Writing takes the memory of the small model and of the largest matrix, some five times in F32; what is finished waits in
 a temporary file, so that $TMPDIR needs as much room as OUT.gguf for that long.
 """
@@ -18,7 +20,8 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -29,6 +32,7 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float32]  # [rows out, columns in], as ggml stores it: the row is contiguous
 NOISE = 0.02
+HEADS = ("eagle3", "hy_v3")  # architectures of draft heads
 QUANTS = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")  # what gguf-py can write, not only read
 
 
@@ -58,10 +62,11 @@ class Small:
     def __init__(self, path: Path) -> None:
         self.reader = gguf.GGUFReader(path)
         self._tensors = {tensor.name: tensor for tensor in self.reader.tensors}
+        self.arch = str(self.reader.fields["general.architecture"].contents())
         self.shape = Shape(*(self.number(key) for key in (
             "embedding_length", "block_count", "attention.head_count", "attention.head_count_kv", "feed_forward_length"
         )))  # fmt: skip
-        self.epsilon = self.value("llama.attention.layer_norm_rms_epsilon")
+        self.epsilon = self.value(f"{self.arch}.attention.layer_norm_rms_epsilon")
 
     def value(self, key: str) -> float:
         """Return a metadata number."""
@@ -69,7 +74,12 @@ class Small:
 
     def number(self, key: str) -> int:
         """Return an integer of the architecture."""
-        return int(self.value(f"llama.{key}"))
+        return int(self.value(f"{self.arch}.{key}"))
+
+    def ids(self, name: str) -> NDArray[np.int64] | None:
+        """Return a tensor of token ids, None if the model has none of that name."""
+        tensor = self._tensors.get(name)
+        return None if tensor is None else np.asarray(tensor.data, np.int64)
 
     def matrix(self, name: str) -> Matrix | None:
         """Return a tensor as F32, None if the model has none of that name."""
@@ -87,17 +97,25 @@ class Widener:
         self._large = large
         self._rng = np.random.default_rng(seed)
 
-    def norm(self, name: str) -> Matrix:
-        """Scale a norm's weights for the larger width; the padding is never seen."""
+    def norm(self, name: str, states: int = 1) -> Matrix:
+        """Scale a norm's weights for the larger width; the padding is never seen. It may be over several states."""
         weights = self._small.matrix(name)
-        padded = np.ones(self._large.width, np.float32)
+        padded = np.ones((states, self._large.width), np.float32)
         if weights is not None:
-            padded[: weights.size] = weights * math.sqrt(self._small.shape.width / self._large.width)
-        return padded
+            scale = math.sqrt(self._small.shape.width / self._large.width)
+            padded[:, : self._small.shape.width] = scale * weights.reshape(states, -1)
+        return padded.reshape(-1)
 
-    def reading(self, name: str, rows: int) -> Matrix:
-        """Pad a matrix that reads the residual stream with noise: beyond the small width it reads zeros."""
-        return self._place(name, rows, self._large.width, self._noise)
+    def reading(self, name: str, rows: int, states: int = 1) -> Matrix:
+        """Pad a matrix that reads the residual stream, or several states side by side.
+
+        The padding is noise: beyond the small width it reads zeros.
+        """
+        return self._place(name, rows, self._large.width, self._noise, states)
+
+    def joining(self, name: str, states: int) -> Matrix:
+        """Pad a matrix that turns several states side by side into one: it writes to the residual stream."""
+        return self._place(name, self._large.width, self._large.width, np.zeros, states)
 
     def writing(self, name: str, columns: int) -> Matrix:
         """Pad a matrix that writes to the residual stream: everything but the small model's own part is zero."""
@@ -111,11 +129,16 @@ class Widener:
         padded[:, : table.shape[1]] = table
         return padded
 
-    def _place(self, name: str, rows: int, columns: int, fill: Callable[[tuple[int, int]], NDArray]) -> Matrix:
-        matrix = np.asarray(fill((rows, columns)), np.float32)
+    def _place(
+        self, name: str, rows: int, columns: int, fill: Callable[[tuple[int, int]], NDArray], states: int = 1
+    ) -> Matrix:
+        matrix = np.asarray(fill((rows, states * columns)), np.float32)
         real = self._small.matrix(name)
         if real is not None:
-            matrix[: real.shape[0], : real.shape[1]] = real
+            width = real.shape[1] // states
+            for state in range(states):
+                part = real[:, state * width : (state + 1) * width]
+                matrix[: part.shape[0], state * columns : state * columns + width] = part
         return matrix
 
     def _noise(self, shape: tuple[int, int]) -> Matrix:
@@ -125,20 +148,26 @@ class Widener:
 def write_scaled(source: Path, target: Path, large: Shape, quant: str, seed: int = 0) -> None:
     """Write `source` embedded in the shape `large` to `target`; raises ValueError where it does not fit."""
     small = Small(source)
+    if small.arch in HEADS:
+        large = replace(large, layers=1)
     _check(small.shape, large)
     widen = Widener(small, large, seed)
     kind = gguf.GGMLQuantizationType[quant]
-    writer = gguf.GGUFWriter(target, "llama", use_temp_file=True)
+    writer = gguf.GGUFWriter(target, small.arch, use_temp_file=True)
     _copy_metadata(small, writer, large, quant)
     tensors: list[tuple[str, Callable[[], Matrix], bool]] = [
         ("token_embd.weight", lambda: widen.embedding("token_embd.weight"), True),
         ("output_norm.weight", lambda: widen.norm("output_norm.weight"), False),
+        *_head_tensors(widen, small, large),
     ]
     head = small.matrix("output.weight")
     if head is not None:
         tensors.append(("output.weight", lambda: widen.reading("output.weight", head.shape[0]), True))
     for layer in range(large.layers):
-        tensors += _block(widen, large, f"blk.{layer}.")
+        tensors += _block(widen, large, f"blk.{layer}.", states=2 if small.arch == "eagle3" else 1)
+    ids = small.ids("d2t")
+    if ids is not None:
+        writer.add_tensor("d2t", ids)
     for name, make, is_matrix in tensors:
         matrix = make()
         if is_matrix:
@@ -151,14 +180,31 @@ def write_scaled(source: Path, target: Path, large: Shape, quant: str, seed: int
     writer.close()
 
 
-def _block(widen: Widener, large: Shape, at: str) -> list[tuple[str, Callable[[], Matrix], bool]]:
-    """List a layer's tensors; one that the small model lacks writes nothing to the residual stream."""
+def _head_tensors(widen: Widener, small: Small, large: Shape) -> list[tuple[str, Callable[[], Matrix], bool]]:
+    """List the tensors that only heads have: those that join states, and their norms."""
+    norms = {"blk.0.attn_norm_2.weight": 1, "enc.output_norm.weight": 3}
+    norms |= {f"blk.0.nextn.{name}.weight": 1 for name in ("enorm", "hnorm", "shared_head_norm")}
+    joining = {"fc.weight": 3, "blk.0.nextn.eh_proj.weight": 2}
+    per_head = ("blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight")
+    has = {tensor.name for tensor in small.reader.tensors}
+    return [
+        *((name, partial(widen.norm, name, states), False) for name, states in norms.items() if name in has),
+        *((name, partial(widen.joining, name, states), True) for name, states in joining.items() if name in has),
+        *((name, partial(small.matrix, name), False) for name in per_head if name in has),
+    ]
+
+
+def _block(widen: Widener, large: Shape, at: str, states: int) -> list[tuple[str, Callable[[], Matrix], bool]]:
+    """List a layer's tensors, whose attention reads `states` side by side.
+
+    A layer that the small model lacks writes nothing to the residual stream.
+    """
     q, kv = 64 * large.heads, 64 * large.kv_heads
     return [
         (f"{at}attn_norm.weight", lambda: widen.norm(f"{at}attn_norm.weight"), False),
-        (f"{at}attn_q.weight", lambda: widen.reading(f"{at}attn_q.weight", q), True),
-        (f"{at}attn_k.weight", lambda: widen.reading(f"{at}attn_k.weight", kv), True),
-        (f"{at}attn_v.weight", lambda: widen.reading(f"{at}attn_v.weight", kv), True),
+        (f"{at}attn_q.weight", lambda: widen.reading(f"{at}attn_q.weight", q, states), True),
+        (f"{at}attn_k.weight", lambda: widen.reading(f"{at}attn_k.weight", kv, states), True),
+        (f"{at}attn_v.weight", lambda: widen.reading(f"{at}attn_v.weight", kv, states), True),
         (f"{at}attn_output.weight", lambda: widen.writing(f"{at}attn_output.weight", q), True),
         (f"{at}ffn_norm.weight", lambda: widen.norm(f"{at}ffn_norm.weight"), False),
         (f"{at}ffn_gate.weight", lambda: widen.reading(f"{at}ffn_gate.weight", large.ff), True),
@@ -178,26 +224,31 @@ def _check(small: Shape, large: Shape) -> None:
 def _copy_metadata(small: Small, writer: gguf.GGUFWriter, large: Shape, quant: str) -> None:
     """Copy the tokenizer and what else the small file says; write the large shape."""
     shape = {
-        "llama.embedding_length": large.width,
-        "llama.block_count": large.layers,
-        "llama.attention.head_count": large.heads,
-        "llama.attention.head_count_kv": large.kv_heads,
-        "llama.feed_forward_length": large.ff,
+        "embedding_length": large.width,
+        "block_count": large.layers,
+        "attention.head_count": large.heads,
+        "attention.head_count_kv": large.kv_heads,
+        "feed_forward_length": large.ff,
     }
+    if small.arch == "eagle3":
+        shape["target_hidden_size"] = large.width
+    if small.arch == "hy_v3":
+        shape["expert_feed_forward_length"] = large.ff
+    shape = {f"{small.arch}.{key}": number for key, number in shape.items()}
     for key, field in small.reader.fields.items():
         if key.startswith("GGUF.") or key in ("general.architecture", "general.file_type", *shape):
             continue
         value = field.contents()
-        if key == "llama.attention.layer_norm_rms_epsilon":
+        if key == f"{small.arch}.attention.layer_norm_rms_epsilon":
             value = small.epsilon * small.shape.width / large.width
         elif key == "general.name":
             value = f"{value} (scaled)"
         writer.add_key_value(key, value, field.types[0], sub_type=field.types[-1] if len(field.types) > 1 else None)
     for key, number in shape.items():
         writer.add_uint32(key, number)
-    if not any(key in small.reader.fields for key in ("llama.attention.key_length",)):
-        writer.add_uint32("llama.attention.key_length", 64)
-        writer.add_uint32("llama.attention.value_length", 64)
+    if f"{small.arch}.attention.key_length" not in small.reader.fields:
+        writer.add_uint32(f"{small.arch}.attention.key_length", 64)
+        writer.add_uint32(f"{small.arch}.attention.value_length", 64)
     writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{quant}" if quant != "F32" else "ALL_F32"])
 
 

@@ -68,6 +68,11 @@ def pass_on_states(context: Any) -> None:
     _FOUND["set_next"](context, True, True)
 
 
+def keep_inner_states(context: Any) -> None:
+    """Let passes of a model with blocks for further tokens keep, for every row, the state that these blocks read."""
+    _FOUND["set_next"](context, True, False)
+
+
 def passed_on(context: Any, first: int, rows: int, width: int) -> NDArray[np.float32]:
     """Return the states [rows, width] of the entries from `first` on, a view that is good until the next pass."""
     return _view(_FOUND["next_row"](context, first), rows, width)

@@ -1,7 +1,7 @@
 """A learned head that drafts from the target's hidden states: a `Backend`, so that it serves as a draft model does.
 
-EAGLE-3 (arXiv 2503.01840) reads the inputs of three layers, which its encoder turns into one state a token. An MTP head
-(arXiv 2412.19437), and EAGLE-1 (arXiv 2401.15077), reads the state after the target's last norm.
+EAGLE-3 (arXiv 2503.01840) reads the inputs of three layers, which its encoder turns into one state a token. EAGLE-1
+(arXiv 2401.15077) and an MTP head (arXiv 2412.19437) read the state after the target's last norm.
 
 The cell at position p holds token p together with the state of token p-1. So the text's first token has no cell, and a
 head can begin at any position whose state before is known. The states of drafted tokens are the head's own guesses.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,13 @@ from localspec.errors import InternalError
 MTP_CONTEXT = 1  # LLAMA_CONTEXT_TYPE_MTP
 BORROWED = 32  # positions of the context that stands for the target's model where a head borrows its matrices
 ENCODED = 64  # rows that wait for the encoder: together they cost little more than one
+N_STATES = 3  # of the target, side by side, that llama.cpp's encoder reads
 WHOLE = 16  # tokens that are read with all their logits; of more, the last alone has some
 
 
 @dataclass(frozen=True, slots=True)
 class HeadTraits:
-    """A head's needs. `tap`: the states of the target. `is_encoded`: its own encoder turns these into one state.
+    """A head's needs. `tap`: the states of the target. `is_encoded`: its own encoder turns these into one of its own.
 
     `borrows`: its file lacks the embedding or the output matrix, and takes the target's.
     """
@@ -103,6 +104,28 @@ class HeadModel(Model):
         if context is None:
             raise InternalError(f"llama.cpp made no context for the head to borrow from: {LOG.reason()}")
         return context
+
+
+class OwnHead(HeadModel):
+    """A block for further tokens in the target's own file: the weights are the target's, loaded with `has_mtp`.
+
+    `shape` is that of the block's cache. llama.cpp runs the first block, for every step.
+    """
+
+    def __init__(self, target: Model, shape: ContextShape) -> None:
+        tap = Tap(int(api.llama_model_n_embd(target.handle)), is_inner=True)
+        options = replace(target.options, adapters=())
+        super().__init__(target.path, HeadTraits(tap, is_encoded=False), target, options, shape=shape)
+        target.users.add(self)
+
+    def close(self) -> None:
+        """Free the contexts; the weights are the target's. Idempotent."""
+        for user in list(self.users):
+            user.close()
+        self.handle = None
+
+    def _load(self, on_progress: Progress | None) -> Any:
+        return self._target.handle
 
 
 class HeadBackend(LlamaBackend):
@@ -187,8 +210,9 @@ class HeadBackend(LlamaBackend):
                 self._known.put(start + first, self._encoded(some))
 
     def _encoded(self, states: States) -> States:
-        """Return the encoder's states [n, width] of the target's [n, 3 widths of the target]."""
-        n = len(states)
+        """Return the encoder's states [n, width] of the target's; one that is read alone stands before zeros."""
+        n, width = states.shape
+        states = np.pad(states, ((0, 0), (0, N_STATES * self._traits.tap.n_embd - width)))
         batch = EncoderBatch(states, api.llama_memory_seq_pos_max(self._memory, 0) + 1)
         code = api.llama_encode(self._growing.context, batch.struct)
         if code:

@@ -247,6 +247,7 @@ class Model:
 
     def prepare_weights(self, params: Any) -> None:
         """Change llama.cpp's parameters of the load; a head needs others than a model."""
+        params.load_mtp = self.options.has_mtp
 
     def prepare_context(self, params: Any) -> None:
         """Change llama.cpp's parameters of a context; a head needs others than a model."""

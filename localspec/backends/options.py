@@ -34,7 +34,7 @@ class LoadOptions:
     of one draft tree, each a sequence id. `n_batch`: rows of one decode. `repack`: lay weights out anew for the
     processor's matrix instructions; None: unless that crashes here (see `amx`). `placement` overrules `gpu`.
     `reproducible`: rows of several passes shall equal those of one, see `exact_widths`. `adapters`: LoRA files and
-    their scales.
+    their scales. `has_mtp`: load the blocks that predict further tokens, too.
     """
 
     n_ctx: int | None = None
@@ -52,6 +52,7 @@ class LoadOptions:
     placement: Placement | None = None
     reproducible: bool = False
     adapters: tuple[tuple[str, float], ...] = ()
+    has_mtp: bool = False
 
     def __post_init__(self) -> None:
         if self.n_ctx is not None and not 2 <= self.n_ctx < 2**32:

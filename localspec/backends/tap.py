@@ -22,28 +22,38 @@ class Tap:
     """Which hidden states of a target of width `n_embd` are read: the inputs of `layers`, side by side.
 
     Without layers it is the state after the last norm, which the output matrix reads. Every model has that one, but
-    each row of such a pass has logits.
+    each row of such a pass has logits. `is_inner`: the state that the model's own blocks for further tokens read.
     """
 
     n_embd: int
     layers: tuple[int, ...] = ()
+    is_inner: bool = False
 
     @property
     def width(self) -> int:
         """Return the numbers in a row of states."""
         return self.n_embd * max(1, len(self.layers))
 
+    @property
+    def takes_logits(self) -> bool:
+        """Whether each row of a pass has logits."""
+        return not self.layers and not self.is_inner
+
     def install(self, context: Any) -> None:
         """Let the passes of a context keep these states."""
         for layer in self.layers:
             ext.tap_layer(context, layer)
-        if not self.layers:
+        if self.is_inner:
+            ext.keep_inner_states(context)
+        elif not self.layers:
             ext.keep_states(context, True)
 
     def rows(self, context: Any, n: int) -> States:
         """Return a copy [n, width] of the states of the last pass."""
         if n == 0:
             return np.empty((0, self.width), np.float32)
+        if self.is_inner:
+            return ext.passed_on(context, 0, n, self.n_embd).copy()
         if not self.layers:
             return ext.states(context, n, self.n_embd).copy()
         return np.concatenate([ext.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers], axis=1)
@@ -60,7 +70,7 @@ class Listening:
     @property
     def takes_logits(self) -> bool:
         """Whether each row of a pass that is listened to has logits."""
-        return not self.tap.layers
+        return self.tap.takes_logits
 
     def chunk(self, context: Any, n: int, left: int) -> int:
         """Return how many of the next `n` tokens of a prompt, of which `left` are left, the next decode takes."""

@@ -20,16 +20,6 @@ from localspec.engine.acceptance import Acceptance, CopyAcceptance
 from localspec.engine.draft import Draw
 
 VERSION = 8
-ENDS = 1 << 20  # bytes of a model file that identify it, from its start and from its end
-
-
-def fingerprint(path: Path) -> str:
-    """Return what tells a model file from others without reading all of it: its size, beginning and end, hashed."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(ENDS)
-        file.seek(max(0, size - ENDS))
-        return hashlib.sha256(str(size).encode() + start + file.read()).hexdigest()
 
 
 @dataclass(slots=True)
@@ -51,9 +41,9 @@ class Profile:
     _calibrated: float = 0.0  # what it said of when somebody calibrated
 
     @staticmethod
-    def of(folder: Path, models: Sequence[Path], settings: Sequence[object]) -> Profile:
-        """Return what is known of `models` under `settings`, which together name the file."""
-        facts = [VERSION, *map(fingerprint, models), *map(str, settings)]
+    def of(folder: Path, models: Sequence[str], settings: Sequence[object]) -> Profile:
+        """Return what is known of models, by their files' fingerprints, under `settings`: they name the file."""
+        facts = [VERSION, *models, *map(str, settings)]
         profile = Profile(folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json")
         profile._read()
         return profile

@@ -1,7 +1,4 @@
-"""A block that predicts further tokens drafts from the target's last hidden state (DeepSeek-V3, arXiv 2412.19437).
-
-EAGLE-1 (arXiv 2401.15077) drafts from the same state with a block of the same kind.
-"""
+"""A block that predicts further tokens drafts from the target's last hidden state (DeepSeek-V3, arXiv 2412.19437)."""
 
 from __future__ import annotations
 

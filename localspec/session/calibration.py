@@ -20,6 +20,7 @@ from localspec.control.profile import Profile
 from localspec.control.timing import DRAFT_SIZES, SHARES, ModelTimes, SurveyRequest, prices_of, time_model
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
@@ -60,7 +61,7 @@ def remembered(pair: Sequence[LoadedModel], settings: LoadSettings) -> Profile:
         facts.append(f"reproducible in {min(pair[0].backend.capabilities.n_ctx, ENOUGH)} positions")
     facts += [scale for _, scale in settings.lora]
     files = [*(one.info.path for one in pair), *(Path(path) for path, _ in settings.lora)]
-    return Profile.of(cache_folder("profiles"), files, facts)
+    return Profile.of(cache_folder("profiles"), [file_fingerprint(path) for path in files], facts)
 
 
 def known_widths(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from localspec.backends.head import HeadBackend, HeadModel, HeadTraits
+from localspec.backends.head import HeadBackend, HeadModel, HeadTraits, OwnHead
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
 from localspec.backends.tap import Tap
-from localspec.control.profile import fingerprint
 from localspec.engine import events
 from localspec.engine.protocols import Cancel
-from localspec.models.gguf.head import EAGLE3, HeadInfo
+from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.head import EAGLE1, EAGLE3, MTP, HeadInfo
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
@@ -47,7 +47,7 @@ class LoadedModel:
             n_layer=self.info.n_layer,
             kv_bytes=self.backend.kv_bytes,
             devices=self.backend.capabilities.devices,
-            fingerprint=fingerprint(self.info.path),
+            fingerprint=file_fingerprint(self.info.path),
         )
 
     @property
@@ -63,6 +63,16 @@ class LoadedModel:
         """Free the context, then the weights."""
         self.backend.close()
         self.model.close()
+
+
+def own_head(target: LoadedModel, looked: InspectedModel, cancel: Cancel) -> LoadedModel:
+    """Return the block of a target's own file that predicts further tokens, as a draft with a context of its own."""
+    shape = looked.block_shape()
+    model = OwnHead(target.model, shape)
+    backend = HeadBackend(model, target.backend, model.options)
+    backend.cancel = cancel
+    head = HeadInfo(MTP, target.info.n_embd)
+    return LoadedModel(replace(target.info, head=head), model, backend, target.specials)
 
 
 def inspect_model(path: str, *, may_be_head: bool = False) -> InspectedModel:
@@ -84,7 +94,7 @@ def load_model(
         size = looked.header.size
         if info.head is None or target is None:
             return Model(info.path, options, on_progress=report, n_bytes=size, shape=shape)
-        traits = _traits(info.head)
+        traits = head_traits(info.head)
         return HeadModel(info.path, traits, target.model, options, on_progress=report, n_bytes=size, shape=shape)
 
     loading = events.Returning(_reported(loaded))
@@ -106,10 +116,10 @@ def load_model(
         raise
 
 
-def _traits(head: HeadInfo) -> HeadTraits:
+def head_traits(head: HeadInfo) -> HeadTraits:
     """Return how a head is run."""
     tap = Tap(head.target_width, head.target_layers)
-    return HeadTraits(tap, is_encoded=head.kind == EAGLE3, borrows=head.borrows)
+    return HeadTraits(tap, is_encoded=head.kind in (EAGLE3, EAGLE1), borrows=head.borrows)
 
 
 def _reported(call: Callable[[Callable[[float], None]], T]) -> Generator[float, None, T]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec import __version__
@@ -14,11 +15,11 @@ from localspec.backends.build import build_info
 from localspec.backends.cgroup import read
 from localspec.backends.cpus import allowed
 from localspec.backends.rpc import add_servers
-from localspec.control.profile import fingerprint
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import ResourceError
 from localspec.models.gguf.adapter import check_adapter
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.pairs import require_fit
 from localspec.models.store import target_reference
@@ -27,7 +28,7 @@ from localspec.prompt.renderer import RENDERER
 from localspec.session.calibration import known_widths, remembered
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft
-from localspec.session.loaded_model import LoadedModel, inspect_model, load_model
+from localspec.session.loaded_model import LoadedModel, inspect_model, load_model, own_head
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import InspectedModel, first_step
 from localspec.settings.request import LoadSettings
@@ -72,16 +73,18 @@ def load(
     target = inspect_model(settings.target)
     for path, _ in settings.lora:
         check_adapter(Path(path), target.header)
-    draft = None if settings.draft is None else inspect_model(settings.draft, may_be_head=True)
+    has_own = target.info.has_mtp and settings.draft is not None and os.path.samefile(settings.draft, settings.target)
+    draft = None if settings.draft is None or has_own else inspect_model(settings.draft, may_be_head=True)
     warnings: tuple[str, ...] = ()
     if draft is not None:
         warnings = require_fit(target.info, draft.info).warnings
         warnings += template_warnings(target.info.chat_template, draft.info.chat_template)
+        warnings += _another_target(target.info, draft.info)
     warnings += doubts_of(settings, target.info)
     early_exit = EarlyExitDraft(settings, target)
-    if draft is None:
+    if draft is None and not has_own:
         warnings += early_exit.find(target)
-    models = yield from _load_models(settings, target, draft, cancel)
+    models = yield from _load_models(settings, target, draft, cancel, has_own=has_own)
     models.target.backend.reading.tell = lambda n: tell(events.Reading(n))
     try:
         pair = yield from _prepared(settings, models, early_exit, cancel, clock)
@@ -95,19 +98,22 @@ def load(
 
 
 def _load_models(
-    settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None, cancel: Cancel
+    settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None, cancel: Cancel, *, has_own: bool
 ) -> events.EventsThen[_Models]:
-    """Load both models where they are to go.
+    """Load both models where they are to go. `has_own`: the target's own block for further tokens drafts.
 
     Where the memory that was counted on is not there, one step smaller is tried. The error then says what is missing.
     """
     step = first_step(settings, target, draft)
     while True:
         try:
-            loaded = yield from load_model(target, step.target, "target", cancel)
-            if draft is None or step.draft is None:
-                return _Models(loaded, None, step.warnings)
+            options = replace(step.target, has_mtp=has_own)
+            loaded = yield from load_model(target, options, "target", cancel)
             try:
+                if has_own:
+                    return _Models(loaded, own_head(loaded, target, cancel), step.warnings)
+                if draft is None or step.draft is None:
+                    return _Models(loaded, None, step.warnings)
                 drafting = yield from load_model(draft, step.draft, "draft", cancel, target=loaded)
                 return _Models(loaded, drafting, step.warnings)
             except BaseException:
@@ -130,6 +136,14 @@ def _prepared(
     return LoadedPair(settings, target, draft, early_exit, controllers, cancel, clock, widths)
 
 
+def _another_target(target: ModelInfo, draft: ModelInfo) -> tuple[str, ...]:
+    """Return a warning where a head was trained for another file, such as another quantisation."""
+    made_for = "" if draft.head is None else draft.head.trained_for
+    if made_for in ("", file_fingerprint(target.path)):
+        return ()
+    return (f"the head was trained for another file than {target.label}: fewer guesses may be accepted",)
+
+
 def _short_draft(models: _Models) -> tuple[str, ...]:
     """Return a warning where the draft model's context ends before the target's."""
     if models.draft is None:
@@ -144,7 +158,7 @@ def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:
     """Return a warning for each setting that will not bring what it promises."""
     doubts: tuple[str, ...] = ()
     name, mark = settings.expected or ("", "")
-    if mark and name == target_reference(settings) and mark != fingerprint(target.path):
+    if mark and name == target_reference(settings) and mark != file_fingerprint(target.path):
         doubts += (f"{target.path.name} is another file than the one that answered in this conversation",)
     if amx.is_broken():
         doubts += (f"llama.cpp crashes with AMX here, so AMX is off, which is slower; to rebuild it: {amx.REBUILD}",)

@@ -17,7 +17,7 @@ from localspec.backends.options import LoadOptions, Placement, wants_flash
 from localspec.errors import ResourceError
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
-from localspec.models.gguf.layer_sizes import anatomy
+from localspec.models.gguf.layer_sizes import Layer, anatomy
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
@@ -45,14 +45,23 @@ class InspectedModel:
     def context_shape(self) -> ContextShape:
         """Return what decides how much memory a context of the model takes."""
         parts = anatomy(self.header)
-        values = [layer.v_entries for layer in parts.layers]
-        return ContextShape(
-            k_entries=sum(layer.k_entries for layer in parts.layers),
-            v_entries=sum(values),
-            n_heads=parts.n_heads,
-            padded=max(values) * sum(n > 0 for n in values),
-            state=sum(layer.state for layer in parts.layers),
-        )
+        return _shape(parts.layers, parts.n_heads)
+
+    def block_shape(self) -> ContextShape:
+        """Return the same of a context of the blocks that predict further tokens."""
+        parts = anatomy(self.header)
+        return _shape(parts.layers[-parts.n_next :], parts.n_heads)
+
+
+def _shape(layers: Sequence[Layer], n_heads: int) -> ContextShape:
+    values = [layer.v_entries for layer in layers]
+    return ContextShape(
+        k_entries=sum(layer.k_entries for layer in layers),
+        v_entries=sum(values),
+        n_heads=n_heads,
+        padded=max(values) * sum(n > 0 for n in values),
+        state=sum(layer.state for layer in layers),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,11 @@ def conversations_file() -> Path:
     return _folder("data") / "conversations.db"
 
 
+def heads_folder() -> Path:
+    """Return where the draft heads are kept that were trained here. The folder need not exist."""
+    return _folder("data") / "heads"
+
+
 def state_folder(name: str) -> Path:
     """Return where localspec keeps what it did, such as receipts. The folder need not exist."""
     return _folder("state") / name

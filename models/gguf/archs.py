@@ -51,5 +51,10 @@ _TAPPABLE = """
 """
 TAPPABLE: frozenset[str] = frozenset(_TAPPABLE.split())
 
+# With a graph for their blocks for further tokens (LLM_GRAPH_TYPE_DECODER_MTP), and attention alone: no state.
+MTP_ARCHS: frozenset[str] = frozenset(
+    ("cohere2moe", "deepseek2", "deepseek32", "glm-dsa", "glm4moe", "hy_v3", "mimo2", "step35")
+)
+
 # Recurrent through and through: their converters may leave the attention keys out.
 RECURRENT: frozenset[str] = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})

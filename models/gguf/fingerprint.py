@@ -1,7 +1,7 @@
-"""What makes two vocabularies interchangeable, in one hash: equal hashes need no comparison token by token.
+"""Hashes that tell vocabularies apart, and files.
 
-The reverse does not hold: a draft may fit a target whose hash is another (see `pairs`), for instance with a few unused
-tokens more.
+Vocabularies with equal hashes are interchangeable and need no comparison token by token. The reverse does not hold: a
+draft may fit a target whose hash is another (see `pairs`), for instance with a few unused tokens more.
 """
 
 from __future__ import annotations
@@ -9,11 +9,24 @@ from __future__ import annotations
 import hashlib
 import sys
 from array import array
+from pathlib import Path
 
 from localspec.models.gguf.header import Header, Strings, Value
 from localspec.models.gguf.vocab import Vocab
 
 _ARRAYS = ("tokens", "token_type", "merges", "scores")  # scores decide how SPM and UGM vocabularies cut a text
+
+
+ENDS = 1 << 20  # bytes of a model file that identify it, from its start and from its end
+
+
+def file_fingerprint(path: Path) -> str:
+    """Return what tells a model file from others without reading all of it: its size, beginning and end, hashed."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(ENDS)
+        file.seek(max(0, size - ENDS))
+        return hashlib.sha256(str(size).encode() + start + file.read()).hexdigest()
 
 
 def fingerprint(header: Header, vocab: Vocab) -> str:

@@ -1,6 +1,7 @@
-"""Draft heads in GGUF: EAGLE-3 (architecture eagle3) and blocks that predict further tokens, in a file of their own.
+"""Draft heads in GGUF: EAGLE-3, EAGLE-1, and blocks that predict further tokens (MTP), in a file of their own.
 
-A head reads hidden states of the target it was trained for. It writes no text by itself.
+A head reads hidden states of the target it was trained for. It writes no text by itself. An EAGLE-1 head of localspec
+has the architecture of EAGLE-3, whose vocabulary can be reduced, and says its kind in `localspec.head.kind`.
 """
 
 from __future__ import annotations
@@ -8,24 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.header import Header, unusable
 
-EAGLE3, MTP = "eagle3", "mtp"
-N_TAPPED = 3  # layers that an EAGLE-3 head reads
+EAGLE3, EAGLE1, MTP = "eagle3", "eagle1", "mtp"
+N_STATES = 3  # that the encoder of the architecture eagle3 joins
+_KIND = "localspec.head.kind"
 
 
 @dataclass(frozen=True)
 class HeadInfo:
     """A head as its file describes it.
 
-    `kind` is "eagle3" or "mtp". `target_width` is the width of the target, `target_layers` the layers whose inputs an
-    EAGLE-3 head reads. `borrows`: the file lacks the embedding or the output matrix, and takes the target's.
+    `kind` is "eagle3", "eagle1" or "mtp". `target_width` is the width of the target, `target_layers` the layers whose
+    inputs an EAGLE-3 head reads; the others read the state after the last norm. `borrows`: the file lacks the embedding
+    or the output matrix, and takes the target's. `trained_for` is the fingerprint of the target's file, "" if unknown.
     """
 
     kind: str
     target_width: int
     target_layers: tuple[int, ...] = ()
     borrows: bool = False
+    trained_for: str = ""
 
 
 def head_info(header: Header) -> HeadInfo | None:
@@ -34,27 +39,44 @@ def head_info(header: Header) -> HeadInfo | None:
     if not isinstance(arch, str):
         return None
     if arch == EAGLE3:
-        return _eagle3(header)
+        return _eagle(header)
     n_layers, n_next = (header.metadata.get(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
     if not isinstance(n_next, int) or not isinstance(n_layers, int) or not 1 <= n_next <= n_layers:
         return None
     trunk = {f"blk.{layer}.attn_norm.weight" for layer in range(min(n_layers - n_next, 1))}
     if trunk & {tensor.name for tensor in header.tensors}:
         return None
-    return HeadInfo(MTP, _number(header, f"{arch}.embedding_length"))
+    return HeadInfo(MTP, _number(header, f"{arch}.embedding_length"), trained_for=_trained_for(header))
 
 
-def _eagle3(header: Header) -> HeadInfo:
+def has_own_head(header: Header) -> bool:
+    """Whether a model's own file has a block for further tokens, and llama.cpp runs it."""
+    arch = header.metadata.get("general.architecture")
+    n_layers, n_next = (header.metadata.get(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
+    if arch not in MTP_ARCHS or not isinstance(n_next, int) or not isinstance(n_layers, int):
+        return False
+    block = f"blk.{n_layers - n_next}.nextn.eh_proj.weight"
+    return 1 <= n_next < n_layers and any(tensor.name == block for tensor in header.tensors)
+
+
+def _eagle(header: Header) -> HeadInfo:
     layers = header.metadata.get("eagle3.target_layers")
-    if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) != N_TAPPED:
-        raise unusable(header, f"eagle3.target_layers does not name {N_TAPPED} layers of the target")
+    if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) != N_STATES:
+        raise unusable(header, f"eagle3.target_layers does not name {N_STATES} layers of the target")
     names = {tensor.name for tensor in header.tensors}
+    kind = EAGLE1 if header.metadata.get(_KIND) == EAGLE1 else EAGLE3
     return HeadInfo(
-        kind=EAGLE3,
+        kind=kind,
         target_width=_number(header, "eagle3.target_hidden_size"),
-        target_layers=tuple(map(int, layers)),
+        target_layers=tuple(map(int, layers)) if kind == EAGLE3 else (),
         borrows=not {"token_embd.weight", "output.weight"} <= names,
+        trained_for=_trained_for(header),
     )
+
+
+def _trained_for(header: Header) -> str:
+    value = header.metadata.get("localspec.head.target_fingerprint", "")
+    return value if isinstance(value, str) else ""
 
 
 def _number(header: Header, key: str) -> int:

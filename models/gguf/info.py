@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import KNOWN, RECURRENT
-from localspec.models.gguf.head import HeadInfo, head_info
+from localspec.models.gguf.head import HeadInfo, has_own_head, head_info
 from localspec.models.gguf.header import Header, unusable
 from localspec.models.gguf.hparams import COUNTS, check_hparams, check_weights
 from localspec.models.gguf.kind import check_kind
@@ -30,6 +30,7 @@ class ModelInfo:
     `n_params` counts weights, `bytes` is the file's size, `n_ctx_train` the context length it was trained with,
     `n_embd` the width, `quant` the file type (Q8_0, Q4_K_M ...; "?" if it has no name here), `head` what a draft head
     needs of its target, None for language models. A head has no chat template: it reads the target's prompt.
+    `has_mtp`: a block of its own predicts further tokens.
     """
 
     path: Path
@@ -48,6 +49,7 @@ class ModelInfo:
     chat_template: str | None
     vocab: Vocab
     head: HeadInfo | None = None
+    has_mtp: bool = False
 
     @property
     def n_vocab(self) -> int:
@@ -103,6 +105,7 @@ def model_info(
         chat_template=None if head else _text(header, "tokenizer.chat_template", "") or None,
         vocab=read_vocab(header),
         head=head,
+        has_mtp=has_own_head(header),
     )
 
 

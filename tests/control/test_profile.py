@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +13,19 @@ import pytest
 
 from localspec.control.auto import Auto
 from localspec.control.prices import Prices
-from localspec.control.profile import ENDS, Profile
+from localspec.control.profile import Profile
 from localspec.engine import events
 from localspec.engine.acceptance import Acceptance, CopyAcceptance, CopyKind
 from localspec.engine.draft import Draft, Draw, Source, Step, Times, Verdict
 from localspec.engine.protocols import Plan
+from localspec.models.gguf.fingerprint import ENDS, file_fingerprint
 from localspec.session.controllers import PairController
 
 SETTINGS = (("CPU",), 2, "auto", "auto", "f16", "auto", "build 1")
+
+
+def profile_of(folder: Path, models: Sequence[Path], settings: Sequence[object]) -> Profile:
+    return Profile.of(folder, [file_fingerprint(path) for path in models], settings)
 
 
 @pytest.fixture
@@ -58,14 +64,14 @@ def calibrated(times: dict[int, float], when: float) -> Prices:
 
 
 def test_what_is_saved_is_read_again(models: list[Path], tmp_path: Path) -> None:
-    profile = Profile.of(tmp_path / "profiles", models, SETTINGS)
+    profile = profile_of(tmp_path / "profiles", models, SETTINGS)
     assert profile.prices is None
     profile.prices = Prices({1: 0.01, 4: 0.012, 9: 0.03}, 0.002, 0.0001)
     profile.acceptance["chain"] = learned()
     profile.exact_widths = (1, 2, 3)
     profile.copies["0.8"] = copied()
     assert profile.save()
-    again = Profile.of(tmp_path / "profiles", models, SETTINGS)
+    again = profile_of(tmp_path / "profiles", models, SETTINGS)
     assert again.prices is not None
     assert again.prices.measured() == pytest.approx({1: 0.01, 4: 0.012, 9: 0.03})
     assert (again.prices.draft.value, again.prices.read.value) == (0.002, 0.0001)
@@ -82,7 +88,7 @@ def test_what_is_saved_is_read_again(models: list[Path], tmp_path: Path) -> None
 
 def opened(models: list[Path], folder: Path, times: dict[int, float]) -> Profile:
     """Return a profile of `models` that knows `times`, saved."""
-    profile = Profile.of(folder, models, SETTINGS)
+    profile = profile_of(folder, models, SETTINGS)
     profile.prices = Prices(times, 0.002, 0.0001)
     assert profile.save()
     return profile
@@ -90,7 +96,7 @@ def opened(models: list[Path], folder: Path, times: dict[int, float]) -> Profile
 
 def kept(models: list[Path], folder: Path) -> dict[int, float]:
     """Return the times that a process which starts now would find."""
-    prices = Profile.of(folder, models, SETTINGS).prices
+    prices = profile_of(folder, models, SETTINGS).prices
     assert prices is not None
     return prices.measured()
 
@@ -98,7 +104,7 @@ def kept(models: list[Path], folder: Path) -> dict[int, float]:
 def test_a_calibration_beside_a_chat_is_taken_up(models: list[Path], tmp_path: Path) -> None:
     """In a second terminal, while the chat goes on with what it read before."""
     chat = opened(models, tmp_path, {1: 0.01, 4: 0.012})
-    other = Profile.of(tmp_path, models, SETTINGS)
+    other = profile_of(tmp_path, models, SETTINGS)
     other.renew(calibrated({1: 0.02, 9: 0.03}, 100.0))
     assert other.save()
     assert chat.save()
@@ -107,7 +113,7 @@ def test_a_calibration_beside_a_chat_is_taken_up(models: list[Path], tmp_path: P
 
 def test_a_chat_that_is_saved_beside_a_calibration_does_not_undo_it(models: list[Path], tmp_path: Path) -> None:
     chat = opened(models, tmp_path, {1: 0.01, 4: 0.012})
-    other = Profile.of(tmp_path, models, SETTINGS)
+    other = profile_of(tmp_path, models, SETTINGS)
     assert chat.prices is not None
     for _ in range(3):
         chat.prices.observe(7, 0.02)
@@ -122,7 +128,7 @@ def test_a_calibration_counts_whatever_the_clock_says(models: list[Path], tmp_pa
     ahead = opened(models, tmp_path, {1: 0.01})
     ahead.renew(calibrated({1: 0.02, 4: 0.03}, 9e9))
     assert ahead.save()
-    chat, other = (Profile.of(tmp_path, models, SETTINGS) for _ in range(2))
+    chat, other = (profile_of(tmp_path, models, SETTINGS) for _ in range(2))
     other.renew(calibrated({1: 0.05, 4: 0.06}, 100.0))
     assert other.save()
     assert chat.save()
@@ -136,7 +142,7 @@ def test_a_calibration_of_ours_is_not_undone_by_an_older_file(models: list[Path]
     ours = opened(models, tmp_path, {1: 0.01})
     ours.renew(calibrated({1: 0.02}, 100.0))
     assert ours.save()
-    chat = Profile.of(tmp_path, models, SETTINGS)
+    chat = profile_of(tmp_path, models, SETTINGS)
     ours.renew(calibrated({1: 0.05}, 200.0))
     assert chat.save()
     assert ours.save()
@@ -145,7 +151,7 @@ def test_a_calibration_of_ours_is_not_undone_by_an_older_file(models: list[Path]
 
 def test_two_chats_do_not_keep_each_other_from_learning(models: list[Path], tmp_path: Path) -> None:
     """Each finds the file written by the other, who knew the prices of a busier hour."""
-    chats = [opened(models, tmp_path, {1: 0.12}), Profile.of(tmp_path, models, SETTINGS)]
+    chats = [opened(models, tmp_path, {1: 0.12}), profile_of(tmp_path, models, SETTINGS)]
     for chat in chats * 5:
         assert chat.prices is not None
         for _ in range(20):
@@ -157,48 +163,48 @@ def test_two_chats_do_not_keep_each_other_from_learning(models: list[Path], tmp_
 def test_what_another_process_saw_accepted_is_kept(models: list[Path], tmp_path: Path) -> None:
     """Also of a kind of draft that was known here and not used since; the second time both know of it."""
     for known in (learned(), Acceptance(Draw.IID)):
-        chat, other = (Profile.of(tmp_path, models, SETTINGS) for _ in range(2))
+        chat, other = (profile_of(tmp_path, models, SETTINGS) for _ in range(2))
         other.acceptance["chain"] = known
         assert other.save()
         assert chat.save()
-        chance = Profile.of(tmp_path, models, SETTINGS).accepted("chain", Draw.IID).chance(0.75, 0)
+        chance = profile_of(tmp_path, models, SETTINGS).accepted("chain", Draw.IID).chance(0.75, 0)
         assert chance == known.chance(0.75, 0)
 
 
 def test_what_another_process_saw_copied_is_kept(models: list[Path], tmp_path: Path) -> None:
     """Unless this one learned of it too: then the last to save tells."""
     for known in (copied(), CopyAcceptance()):
-        chat, other = (Profile.of(tmp_path, models, SETTINGS) for _ in range(2))
+        chat, other = (profile_of(tmp_path, models, SETTINGS) for _ in range(2))
         other.copies["0"] = known
         assert other.save()
         assert chat.save()
-        chance = Profile.of(tmp_path, models, SETTINGS).copied("0").chance(CopyKind.ONLY, 9)
+        chance = profile_of(tmp_path, models, SETTINGS).copied("0").chance(CopyKind.ONLY, 9)
         assert chance == pytest.approx(known.chance(CopyKind.ONLY, 9))
-    chat, other = (Profile.of(tmp_path, models, SETTINGS) for _ in range(2))
+    chat, other = (profile_of(tmp_path, models, SETTINGS) for _ in range(2))
     for _ in range(50):
         chat.copied("0").observe(CopyKind.ONLY, 9, is_right=False)
     other.copies["0"] = copied()
     assert other.save()
     assert chat.save()
-    chance = Profile.of(tmp_path, models, SETTINGS).copied("0").chance(CopyKind.ONLY, 9)
+    chance = profile_of(tmp_path, models, SETTINGS).copied("0").chance(CopyKind.ONLY, 9)
     assert chance == pytest.approx(chat.copied("0").chance(CopyKind.ONLY, 9))
 
 
 def test_widths_that_another_process_measured_are_kept(models: list[Path], tmp_path: Path) -> None:
     """A file that was written without any has none."""
     chat = opened(models, tmp_path, {1: 0.01})
-    assert Profile.of(tmp_path, models, SETTINGS).exact_widths is None
-    other = Profile.of(tmp_path, models, SETTINGS)
+    assert profile_of(tmp_path, models, SETTINGS).exact_widths is None
+    other = profile_of(tmp_path, models, SETTINGS)
     other.exact_widths = (1, 2)
     assert other.save()
     assert chat.save()
-    assert Profile.of(tmp_path, models, SETTINGS).exact_widths == (1, 2)
+    assert profile_of(tmp_path, models, SETTINGS).exact_widths == (1, 2)
 
 
 @pytest.mark.parametrize("change", ["threads", "cache type", "build", "draft", "beginning", "end", "length"])
 def test_other_circumstances_are_another_profile(models: list[Path], tmp_path: Path, change: str) -> None:
     settings, pair = list(SETTINGS), list(models)
-    before = Profile.of(tmp_path, models, SETTINGS).file
+    before = profile_of(tmp_path, models, SETTINGS).file
     bytes_before = models[0].read_bytes()
     match change:
         case "threads":
@@ -215,13 +221,13 @@ def test_other_circumstances_are_another_profile(models: list[Path], tmp_path: P
             models[0].write_bytes(bytes_before[:-1] + b"x")
         case "length":
             models[0].write_bytes(bytes_before + bytes_before[-1:])
-    assert Profile.of(tmp_path, pair, settings).file != before
+    assert profile_of(tmp_path, pair, settings).file != before
 
 
 def test_a_file_of_the_same_bytes_elsewhere_is_the_same_model(models: list[Path], tmp_path: Path) -> None:
-    before = Profile.of(tmp_path, models, SETTINGS).file
+    before = profile_of(tmp_path, models, SETTINGS).file
     moved = models[0].rename(tmp_path / "moved.gguf")
-    assert Profile.of(tmp_path, [moved, models[1]], SETTINGS).file == before
+    assert profile_of(tmp_path, [moved, models[1]], SETTINGS).file == before
 
 
 PRICES: dict[str, Any] = {
@@ -267,27 +273,27 @@ DAMAGED = {
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_file_is_as_good_as_none(models: list[Path], tmp_path: Path, damage: str) -> None:
     """Whole or not at all: prices are not taken from a file whose acceptance cannot be read. It is written anew."""
-    profile = Profile.of(tmp_path, models, SETTINGS)
+    profile = profile_of(tmp_path, models, SETTINGS)
     profile.file.write_text(json.dumps(GOOD))
-    assert Profile.of(tmp_path, models, SETTINGS).prices is not None, "the undamaged one is read"
+    assert profile_of(tmp_path, models, SETTINGS).prices is not None, "the undamaged one is read"
     profile.file.write_text(DAMAGED[damage])
-    again = Profile.of(tmp_path, models, SETTINGS)
+    again = profile_of(tmp_path, models, SETTINGS)
     assert (again.prices, again.acceptance, again.copies, again.exact_widths) == (None, {}, {}, None)
     assert again.save()
     assert json.loads(profile.file.read_text())["prices"] is None
 
 
 def test_bytes_that_are_no_text_are_ignored(models: list[Path], tmp_path: Path) -> None:
-    profile = Profile.of(tmp_path, models, SETTINGS)
+    profile = profile_of(tmp_path, models, SETTINGS)
     profile.file.write_bytes(b"\xff\xfe\x00")
-    assert Profile.of(tmp_path, models, SETTINGS).prices is None
+    assert profile_of(tmp_path, models, SETTINGS).prices is None
 
 
 @pytest.mark.parametrize("learned_by", ["a controller", "a first measurement"])
 def test_a_folder_that_cannot_be_written_is_told_once(models: list[Path], tmp_path: Path, learned_by: str) -> None:
     """Where something was to be kept. Then it is gone on with, and nothing is left behind."""
     (tmp_path / "file").touch()
-    profile = Profile.of(tmp_path / "file" / "profiles", models, SETTINGS)
+    profile = profile_of(tmp_path / "file" / "profiles", models, SETTINGS)
     ticks = count()
     controllers = PairController(profile, lambda: 0.01 * next(ticks))
     assert not list(controllers.keep()), "nothing was learned that is worth a warning"

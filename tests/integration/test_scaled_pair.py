@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -9,8 +10,12 @@ import numpy as np
 import pytest
 from gguf.quants import dequantize, quantize
 
+from localspec.heads.file import Kind, write_head
+from localspec.models.gguf.header import read_header
 from scripts.make_scaled_pair import QUANTS, SHAPES, Shape, main, write_scaled
+from tests.heads.reference import FACTS, random_weights, storyteller_shape
 from tests.integration import pair
+from tests.integration.heads import opened_head
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])
@@ -64,3 +69,25 @@ def test_refuses_a_shape_that_does_not_hold_the_model(f32_pair: dict[str, Path],
     for shape in (Shape(320, 10, 4, 2, 768), Shape(128, 10, 6, 2, 768), Shape(320, 2, 6, 2, 768)):
         with pytest.raises(ValueError, match="small"):
             write_scaled(f32_pair["target"], tmp_path / "no.gguf", shape, "F32")
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "mtp"])
+def test_rows_of_a_head_agree(f32_pair: dict[str, Path], tmp_path: Path, kind: Kind) -> None:
+    """A head on the scaled target guesses what the small one guesses on the small target, step by step."""
+    shape = replace(storyteller_shape(kind), heads=3, kv_heads=1)
+    large = Shape(width=320, layers=10, heads=6, kv_heads=2, ff=768)
+    files = {"small": tmp_path / "small.gguf", "large": tmp_path / "large.gguf"}
+    write_head(files["small"], shape, random_weights(shape), FACTS, read_header(f32_pair["target"]), "F32")
+    write_scaled(files["small"], files["large"], large, "F32")
+    targets = {"small": f32_pair["target"], "large": tmp_path / "target.gguf"}
+    write_scaled(f32_pair["target"], targets["large"], large, "F32")
+    rows = {}
+    for size, file in files.items():
+        with opened_head(targets[size], file) as (target, head):
+            target.prefill(range(100, 130), lambda: False)
+            rows[size] = [head.prefill([*range(100, 130), 7], lambda: False).logits(0).copy()]
+            rows[size] += [head.extend([30 + i], [i - 1]).logits(i).copy() for i in range(4)]
+    for one, other in zip(rows["small"], rows["large"], strict=True):
+        is_finite = np.isfinite(one)
+        assert np.array_equal(np.isfinite(other), is_finite)
+        assert np.abs(one[is_finite] - other[is_finite]).max() <= 1e-3

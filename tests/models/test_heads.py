@@ -42,6 +42,8 @@ def target(tmp_path: Path) -> ModelInfo:
 def test_a_head_says_which_states_it_reads(tmp_path: Path) -> None:
     assert described(tmp_path / "e.gguf", eagle3()).head == HeadInfo("eagle3", 64, (0, 1, 1), borrows=True)
     assert described(tmp_path / "m.gguf", mtp()).head == HeadInfo("mtp", 64)
+    eagle1 = eagle3().set("localspec.head.kind", "str", "eagle1")
+    assert described(tmp_path / "e1.gguf", eagle1).head == HeadInfo("eagle1", 64, borrows=True)
 
 
 def test_an_eagle3_head_with_both_matrices_borrows_none(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""`localspec heads`: the draft heads that were trained here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from localspec.cli.console import Console, write_out
+from localspec.cli.fetch import confirmed
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, CommandGroup, option
+from localspec.errors import DeclinedError, NotFoundError, ResourceError
+from localspec.models.heads import Head, kept_heads, named_head, read_head
+from localspec.sanitize import one_line
+from localspec.settings.folders import heads_folder
+from localspec.settings.sizes import size
+
+
+@click.group(cls=CommandGroup, no_args_is_help=False)  # click's help would come as an error of many lines
+def heads() -> None:
+    """Draft heads for your models: a head guesses tokens from the target's own hidden states.
+
+    A pair with a head is TARGET+HEAD.gguf. TARGET+auto takes the head that was trained here for that file.
+    """
+
+
+@heads.command("list", cls=Command)
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@click.pass_obj
+def list_heads(console: Console, /, as_json: bool) -> int:
+    """List the heads that were trained here.
+
+    The tokens of a pass were counted on held-out text at temperature 0.
+    """
+    found, broken = kept_heads()
+    for path, error in broken:
+        console.warn(f"{one_line(path.name)}: {error.message}")
+    if as_json:
+        write_json({"folder": str(heads_folder()), "heads": [_wire(head) for head in found]})
+        return 0
+    widest = max((len(head.name) for head in found), default=0)
+    lines = [f"{one_line(head.name).ljust(widest)}  {size(head.n_bytes):>9}  {_figures(head)}" for head in found]
+    lines = lines or [f"no heads in {one_line(str(heads_folder()))}"]
+    write_out("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+@heads.command("show", cls=Command)
+@click.argument("name", metavar="HEAD")
+@option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
+@click.pass_obj
+def show_head(console: Console, /, name: str, as_json: bool) -> int:
+    """Show a head: its kind, the states that it reads, and its training. HEAD is a name from the list, or a file."""
+    head = read_head(named_head(name))
+    if as_json:
+        write_json(_wire(head))
+        return 0
+    layers = ", ".join(map(str, head.info.target_layers))
+    reads = f"the inputs of the layers {layers}" if layers else "the state after the last norm"
+    rows = [
+        ("file", one_line(str(head.path))),
+        ("size", size(head.n_bytes)),
+        ("method", f"--method {head.info.kind}"),
+        ("reads", f"{reads}, {head.info.target_width} numbers each"),
+    ]
+    if head.tokens:
+        rows += [
+            ("trained on", f"{head.tokens} tokens, {head.steps} steps"),
+            ("target", f"the file with the fingerprint {one_line(head.info.trained_for)[:12]}"),
+            *((f"first {k}", f"{100 * share:.0f} % accepted") for k, share in enumerate(head.accepted, 1)),
+        ]
+    write_out("".join(f"{label:12}{text}\n" for label, text in rows))
+    return 0
+
+
+@heads.command("rm", cls=Command)
+@click.argument("name", metavar="HEAD")
+@option("-y", "--yes", is_flag=True, section="Removal", help="Do not ask.")
+@click.pass_obj
+def remove_head(console: Console, /, name: str, yes: bool) -> int:
+    """Remove a head that was trained here. HEAD is a name from the list."""
+    path = heads_folder() / f"{name}.gguf"
+    if named_head(name) != path:
+        raise NotFoundError(f"{one_line(name)} is not a head that was trained here", hint="names: localspec heads list")
+    if not yes and not confirmed(f"Remove {one_line(name)}? [y/N] ", default=False):
+        raise DeclinedError(f"{one_line(name)} would be removed", hint="-y removes without asking")
+    try:
+        path.unlink()
+    except OSError as error:
+        raise ResourceError(f"{one_line(str(path))} cannot be removed: {error.strerror}") from error
+    write_out(f"removed {one_line(name)}\n")
+    return 0
+
+
+def _figures(head: Head) -> str:
+    """Return the figures of a head in the list."""
+    if not head.accepted:
+        return head.info.kind
+    return f"{head.info.kind}  {head.tokens_a_pass:.2f} tokens a pass of {len(head.accepted)} guesses"
+
+
+def _wire(head: Head) -> dict[str, Any]:
+    return {
+        "name": head.name,
+        "file": str(head.path),
+        "kind": head.info.kind,
+        "bytes": head.n_bytes,
+        "target_width": head.info.target_width,
+        "target_layers": list(head.info.target_layers),
+        "target_fingerprint": head.info.trained_for,
+        "tokens": head.tokens,
+        "steps": head.steps,
+        "accepted": list(head.accepted),
+    }

@@ -1,0 +1,99 @@
+"""Heads that were trained here: one folder of GGUF files, found again by the target that they were made for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import IncompatibleError, LocalspecError, NotFoundError
+from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.head import HeadInfo, head_info
+from localspec.models.gguf.header import Header
+from localspec.models.gguf.shards import read_model
+from localspec.sanitize import shown
+from localspec.settings.folders import heads_folder
+
+SUFFIX = ".gguf"
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head's file. What localspec wrote into it when it was trained is empty or 0 for heads of others.
+
+    `tokens` is the length of the training text, `accepted[k - 1]` the share of places in held-out text where the first
+    k guesses were all the target's.
+    """
+
+    path: Path
+    info: HeadInfo
+    n_bytes: int
+    tokens: int = 0
+    steps: int = 0
+    accepted: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the name that people type: that of the file, without its ending."""
+        return self.path.name.removesuffix(SUFFIX)
+
+    @property
+    def tokens_a_pass(self) -> float:
+        """Return the tokens of a pass with as many guesses as were counted: those accepted, and the target's own."""
+        return 1.0 + sum(self.accepted)
+
+
+def read_head(path: Path) -> Head:
+    """Describe the head in a file. Raises IncompatibleError where it holds none, and what `read_model` raises."""
+    header = read_model(path)
+    info = head_info(header)
+    if info is None:
+        raise IncompatibleError(f"{shown(str(path))} holds no draft head", hint="localspec heads list")
+    accepted = header.metadata.get("localspec.head.accepted", ())
+    return Head(
+        path=path,
+        info=info,
+        n_bytes=header.size,
+        tokens=_number(header, "tokens"),
+        steps=_number(header, "steps"),
+        accepted=() if isinstance(accepted, str) or not isinstance(accepted, Sequence) else tuple(map(float, accepted)),
+    )
+
+
+def kept_heads() -> tuple[list[Head], list[tuple[Path, LocalspecError]]]:
+    """Return the heads of the folder by name, and the files in it that cannot be read, with the reason."""
+    heads: list[Head] = []
+    broken: list[tuple[Path, LocalspecError]] = []
+    for path in sorted(heads_folder().glob(f"*{SUFFIX}")):
+        try:
+            heads.append(read_head(path))
+        except LocalspecError as error:
+            broken.append((path, error))
+    return heads, broken
+
+
+def named_head(name: str) -> Path:
+    """Return the file of a head by its name in the folder, or by its path. Raises NotFoundError."""
+    path = heads_folder() / f"{name}{SUFFIX}"
+    if Path(name).name == name and path.is_file():
+        return path
+    if Path(name).is_file():
+        return Path(name)
+    raise NotFoundError(f"there is no head {shown(name)}", hint="names: localspec heads list")
+
+
+def head_for(target: Path) -> Path | None:
+    """Return the best head that was trained here for exactly this file, None without one."""
+    mark = file_fingerprint(target)
+    found = [head for head in kept_heads()[0] if head.info.trained_for == mark]
+    return max(found, key=lambda head: (head.tokens_a_pass, head.name)).path if found else None
+
+
+def path_for(target: Path, kind: str) -> Path:
+    """Return where a head of a kind for this target is kept. The folder need not exist."""
+    return heads_folder() / f"{target.name.removesuffix(SUFFIX)}-{kind}-{file_fingerprint(target)[:8]}{SUFFIX}"
+
+
+def _number(header: Header, key: str) -> int:
+    value = header.metadata.get(f"localspec.head.{key}", 0)
+    return value if isinstance(value, int) else 0

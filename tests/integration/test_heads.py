@@ -1,0 +1,335 @@
+"""Heads on the real llama.cpp, beside the same arithmetic in numpy: after every way in which their cache can change.
+
+Traps of llama.cpp that would bias a head without an error are tested one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec.backends import growing_context, head
+from localspec.backends.head import HeadBackend, HeadModel
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.tap import HEARD, Listening, States, Tap
+from localspec.engine.events import Committed
+from localspec.heads.file import Kind, target_tensor
+from localspec.heads.writer import stored, write_gguf
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.values import KeyValue
+from localspec.settings.request import LoadSettings, Request, Speculation
+from tests.heads.reference import Reference, random_weights, read_weights, storyteller_shape, write_random_head
+from tests.integration import pair
+from tests.integration.gguf_models import EXACT, never
+from tests.integration.heads import opened_head
+
+TOLERANCE = 1e-4
+WIDTH = 192
+PROMPT = tuple(range(100, 120))
+KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp")
+
+
+@dataclass
+class Rig:
+    """A target with F32 weights, a head of random weights on it, and all that the target told, by position."""
+
+    kind: Kind
+    file: Path
+    target: LlamaBackend
+    head: HeadBackend
+    tap: Tap
+    told: dict[int, States]
+
+    def listen(self, target: LlamaBackend, backend: HeadBackend) -> None:
+        """Let the head hear the target, and note what it hears."""
+
+        def heard(start: int, states: States) -> None:
+            backend._heard(start, states)
+            self.told |= dict(enumerate(states, start))
+
+        target.listen(Listening(self.tap, heard))
+
+    def states(self, tokens: Sequence[int]) -> States:
+        """Return the target's states of a text: as told, which are those of one pass over it but for rounding."""
+        whole: list[States] = []
+        with LlamaBackend(self.target.model, EXACT) as backend:
+            backend.listen(Listening(self.tap, lambda start, rows: whole.append(rows)))
+            backend.prefill(tokens, never)
+        expected = np.concatenate(whole)
+        told = np.stack([self.told[len(tokens) - len(expected) + row] for row in range(len(expected))])
+        assert np.abs(told - expected).max() < 1e-3 * np.abs(expected).max()
+        return told
+
+    def reference(self, tokens: Sequence[int]) -> tuple[Reference, np.ndarray, np.ndarray]:
+        """Return the reference after a text with its pending token, the last row's logits and the state passed on.
+
+        It begins where the states are known from.
+        """
+        states = self.states(tokens[:-1])
+        n = len(states)
+        reference = Reference(storyteller_shape(self.kind), read_weights(self.file), first=len(tokens) - n)
+        logits, passed = reference.feed(tokens[-n:], reference.encode(states), range(-1, n - 1))
+        return reference, logits[-1], passed[-1]
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Let the target commit a run, as the passes of an answer do."""
+        self.target.extend(tokens, range(-1, len(tokens) - 1))
+        self.target.keep(tuple(range(len(tokens))))
+
+
+@pytest.fixture(params=KINDS)
+def rig(request: pytest.FixtureRequest, tmp_path: Path, f32_pair: dict[str, Path]) -> Iterator[Rig]:
+    file = write_random_head(tmp_path / "head.gguf", request.param)
+    with opened_head(f32_pair["target"], file) as (target, backend):
+        made = Rig(request.param, file, target, backend, backend._traits.tap, {})
+        made.listen(target, backend)
+        yield made
+
+
+def assert_equal(row: np.ndarray, expected: np.ndarray) -> None:
+    """Fail unless both rule out the same tokens and agree in all others."""
+    is_finite = np.isfinite(expected)
+    assert np.array_equal(np.isfinite(row), is_finite)
+    assert np.abs(row[is_finite] - expected[is_finite]).max() < TOLERANCE
+
+
+def test_the_first_row(rig: Rig) -> None:
+    rig.target.prefill(PROMPT, never)
+    row = rig.head.prefill((*PROMPT, 7), never).logits(0)
+    assert_equal(row, rig.reference((*PROMPT, 7))[1])
+
+
+def test_five_steps(rig: Rig) -> None:
+    """Each takes the state that the one before passed on."""
+    rig.target.prefill(PROMPT, never)
+    rig.head.prefill((*PROMPT, 7), never)
+    reference, _, vector = rig.reference((*PROMPT, 7))
+    last = len(PROMPT) - 1
+    for step, token in enumerate((30, 31, 32, 33, 34)):
+        row = rig.head.extend([token], [step - 1]).logits(step)
+        logits, passed = reference.feed([token], vector[None], [last + step])
+        vector = passed[0]
+        assert_equal(row, logits[0])
+
+
+def test_a_tree(rig: Rig) -> None:
+    """Siblings share their parent's state; each level is one decode."""
+    rig.target.prefill(PROMPT, never)
+    rig.head.prefill((*PROMPT, 7), never)
+    reference, _, vector = rig.reference((*PROMPT, 7))
+    last = len(PROMPT) - 1
+    rows = rig.head.extend([30, 40, 50], [-1, -1, -1])
+    logits, first = reference.feed([30, 40, 50], np.repeat(vector[None], 3, 0), [last] * 3)
+    for node in range(3):
+        assert_equal(rows.logits(node), logits[node])
+    rows = rig.head.extend([31, 41, 42], [0, 1, 1])
+    logits, _ = reference.feed([31, 41, 42], first[[0, 1, 1]], [last + 1, last + 2, last + 2])
+    for node in range(3):
+        assert_equal(rows.logits(3 + node), logits[node])
+    rig.head.check()
+
+
+def test_after_a_part_of_the_draft_was_accepted(rig: Rig) -> None:
+    """Accepted tokens are read again with the target's states: with the head's own they would give another row."""
+    rig.target.prefill(PROMPT, never)
+    rig.head.prefill((*PROMPT, 7), never)
+    rig.head.extend([30], [-1])
+    guessed = rig.head.extend([31], [0]).logits(1).copy()
+    rig.commit([7, 30])
+    rig.head.keep((0,))
+    row = rig.head.prefill((*PROMPT, 7, 30, 31), never).logits(0)
+    expected = rig.reference((*PROMPT, 7, 30, 31))[1]
+    assert_equal(row, expected)
+    is_finite = np.isfinite(expected)
+    assert np.abs(guessed[is_finite] - expected[is_finite]).max() > 100 * TOLERANCE
+    rig.head.check()
+
+
+def test_after_passes_that_were_not_drafted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More states wait than the encoder takes at once, and more tokens than are read with all their logits."""
+    rig.target.prefill(PROMPT, never)
+    rig.head.prefill((*PROMPT, 7), never)
+    text = [7, *range(200, 230)]
+    monkeypatch.setattr(head, "ENCODED", 8)
+    for token in text:
+        rig.commit([token])
+    assert len(text) > head.WHOLE
+    row = rig.head.prefill((*PROMPT, *text, 31), never).logits(0)
+    assert_equal(row, rig.reference((*PROMPT, *text, 31))[1])
+
+
+def test_after_the_text_went_back(rig: Rig) -> None:
+    """An edited prompt: states of the old text are not taken for those of the new."""
+    rig.target.prefill((*PROMPT, *range(300, 330)), never)
+    rig.head.prefill((*PROMPT, *range(300, 330), 7), never)
+    edited = (*PROMPT[:10], *range(400, 420))
+    rig.target.prefill(edited, never)
+    row = rig.head.prefill((*edited, 7), never).logits(0)
+    assert_equal(row, rig.reference((*edited, 7))[1])
+
+
+def test_after_the_targets_context_grew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longer context is another one: the taps are set anew, and the head's cache moves with its own."""
+    monkeypatch.setattr(growing_context, "FIRST", 32)
+    monkeypatch.setattr(growing_context, "SMALL", 0)
+    with (
+        LlamaBackend(rig.target.model, EXACT) as target,
+        HeadModel(rig.file, rig.head._traits, target.model, EXACT) as weights,
+        HeadBackend(weights, target, EXACT) as backend,
+    ):
+        rig.listen(target, backend)
+        target.prefill(PROMPT, never)
+        backend.prefill((*PROMPT, 7), never)
+        text = [7, *range(200, 230)]
+        for token in text:
+            target.extend([token], [-1])
+            target.keep((0,))
+        row = backend.prefill((*PROMPT, *text, 31), never).logits(0)
+        assert target._growing.size == backend._growing.size == 64
+        assert_equal(row, rig.reference((*PROMPT, *text, 31))[1])
+
+
+def test_a_long_prompt(rig: Rig) -> None:
+    """All layer inputs are read; of the states after the last norm those of the last tokens, and the head begins there.
+
+    Reading all of them would take the logits of the whole prompt, and more than fit would end the process.
+    """
+    prompt = tuple(int(token) for token in np.random.default_rng(0).integers(100, 4000, 3 * HEARD))
+    rig.target.prefill(prompt, never)
+    row = rig.head.prefill((*prompt, 7), never).logits(0)
+    assert len(rig.told) == (len(prompt) if rig.kind == "eagle3" else HEARD)
+    assert_equal(row, rig.reference((*prompt, 7))[1])
+
+
+def test_states_are_those_of_the_model(rig: Rig, f32_pair: dict[str, Path]) -> None:
+    """The first layer reads the embedding, and the output matrix reads the state after the last norm."""
+    weights = read_weights(f32_pair["target"])
+    told: list[States] = []
+    tap = Tap(WIDTH, (0,)) if rig.kind == "eagle3" else Tap(WIDTH)
+    with LlamaBackend(rig.target.model, EXACT) as backend:
+        backend.listen(Listening(tap, lambda start, rows: told.append(rows)))
+        logits = backend.prefill(PROMPT, never).logits(0)
+        states = told[0]
+        assert np.abs(states).min(axis=0).max() > 0, "llama.cpp gives zeros for states that it does not keep"
+        if rig.kind == "eagle3":
+            assert np.allclose(states, weights["token_embd.weight"][list(PROMPT)])
+        else:
+            assert np.abs(states[-1] @ weights["output.weight"].T - logits).max() < TOLERANCE
+
+
+def test_rows_with_logits_and_without_are_not_mixed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp gives the first rows of such a pass for those that were asked for."""
+    asked: list[tuple[int, int]] = []
+    decode = HeadBackend._decode
+
+    def noted(backend: HeadBackend, n: int, *rest: object) -> None:
+        outputs = backend._batch._outputs[: backend._batch.struct.n_tokens]
+        asked.append((len(outputs), int(outputs.sum())))
+        decode(backend, n, *rest)
+
+    monkeypatch.setattr(HeadBackend, "_decode", noted)
+    prompt = tuple(range(100, 100 + 2 * head.WHOLE))
+    rig.target.prefill(prompt, never)
+    rig.head.prefill((*prompt, 7), never)
+    rig.head.extend([30, 40], [-1, -1], np.array([True, False]))
+    assert {some for _, some in asked} >= {0, 1, 2}
+    assert all(some in (0, n) for n, some in asked)
+
+
+def test_a_tree_of_several_decodes_tells_no_stale_states(rig: Rig) -> None:
+    """The states of its first level are gone; the head begins anew behind them."""
+    rig.target.prefill(PROMPT, never)
+    rig.head.prefill((*PROMPT, 7), never)
+    rig.target.extend([7], [-1])
+    rig.target.extend([30], [0])
+    rig.target.keep((0, 1))
+    rig.commit([31])
+    row = rig.head.prefill((*PROMPT, 7, 30, 31, 32), never).logits(0)
+    reference = Reference(storyteller_shape(rig.kind), read_weights(rig.file), first=len(PROMPT) + 3)
+    assert set(range(len(PROMPT), len(PROMPT) + 3)) & set(rig.told) == {len(PROMPT) + 2}
+    vectors = reference.encode(rig.told[len(PROMPT) + 2][None])
+    assert_equal(row, reference.feed([32], vectors, [-1])[0][0])
+
+
+def test_a_head_without_an_embedding_borrows_the_targets(
+    tmp_path: Path, f32_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not through the target's own context, which is freed when it grows."""
+    monkeypatch.setattr(growing_context, "FIRST", 32)
+    monkeypatch.setattr(growing_context, "SMALL", 0)
+    whole = write_random_head(tmp_path / "whole.gguf", "eagle3")
+    header = read_header(whole)
+    tensors = [target_tensor(header, one.name) for one in header.tensors if one.name != "token_embd.weight"]
+    file = tmp_path / "head.gguf"
+    pairs = [KeyValue(key, header.types[key], value) for key, value in header.metadata.items()]
+    write_gguf(file, pairs, [one for one in tensors if one is not None])
+    embedding = {"token_embd.weight": read_weights(f32_pair["target"])["token_embd.weight"]}
+    with opened_head(f32_pair["target"], file) as (target, backend):
+        assert backend._traits.borrows
+        tap = backend._traits.tap
+        told: list[States] = []
+        target.listen(Listening(tap, lambda start, states: (backend._heard(start, states), told.append(states))[0]))
+        target.prefill(range(100, 160), never)
+        assert target._growing.size > 32
+        row = backend.prefill([*range(100, 160), 7], never).logits(0)
+        reference = Reference(storyteller_shape("eagle3"), read_weights(whole) | embedding, first=1)
+        vectors = reference.encode(np.concatenate(told))
+        assert_equal(row, reference.feed([*range(101, 160), 7], vectors, range(-1, 59))[0][-1])
+
+
+def with_own_block(path: Path, seed: int = 0) -> Path:
+    """Write a random model of two layers, and a block for further tokens behind them, with the target's tokenizer."""
+    shape = replace(storyteller_shape("mtp"), context=512)
+    sources = [random_weights(shape, seed + layer) for layer in range(3)]
+    tensors = []
+    for layer, weights in enumerate(sources):
+        for name, array in weights.items():
+            is_own = name.startswith("blk.0.") and (layer == 2 or ".nextn." not in name)
+            if is_own or (layer == 0 and not name.startswith("blk.0.")):
+                tensors.append(stored(name.replace("blk.0.", f"blk.{layer}."), array, "F32"))
+    header = read_header(write_random_head(path.with_suffix(".head"), "mtp"))
+    changed = {"hy_v3.block_count": 3}
+    write_gguf(path, [KeyValue(k, header.types[k], changed.get(k, v)) for k, v in header.metadata.items()], tensors)
+    return path
+
+
+def test_a_block_in_the_targets_own_file(tmp_path: Path) -> None:
+    """It reads the state that the model passes to it, and takes no logits for that. The weights are loaded once."""
+    file = with_own_block(tmp_path / "own.gguf")
+    weights = {name.replace("blk.2.", "blk.0."): array for name, array in read_weights(file).items()}
+    told: list[States] = []
+    loaded, _ = pair.load_pair(LoadSettings(str(file), str(file), ctx=512, threads=1, kv_type="f32"))
+    with closing(loaded):
+        assert loaded.draft is not None
+        assert loaded.draft.kind == "mtp"
+        target, backend = loaded.target.backend, loaded.draft.backend
+        assert isinstance(backend, HeadBackend)
+        tap = backend._traits.tap
+        target.listen(Listening(tap, lambda start, states: (backend._heard(start, states), told.append(states))[0]))
+        prompt = tuple(range(100, 100 + 2 * HEARD))
+        target.prefill(prompt, never)
+        row = backend.prefill((*prompt, 7), never).logits(0)
+        states = np.concatenate(told)
+        assert states.shape == (len(prompt), WIDTH)
+        assert np.abs(states).min(axis=0).max() > 0
+        reference = Reference(storyteller_shape("mtp"), weights, first=1)
+        logits, passed = reference.feed((*prompt[1:], 7), states, range(-1, len(prompt) - 1))
+        assert_equal(row, logits[-1])
+        row = backend.extend([30], [-1]).logits(0)
+        assert_equal(row, reference.feed([30], passed[-1:], [len(prompt) - 1])[0][0])
+        texts = {
+            method: [
+                event.text
+                for event in loaded.answer(
+                    Request(prompt="Once", max_tokens=40, sampling=pair.GREEDY, speculation=Speculation(method=method))
+                )
+                if isinstance(event, Committed)
+            ]
+            for method in ("plain", "mtp", "auto")
+        }
+    assert "".join(texts["plain"]) == "".join(texts["mtp"]) == "".join(texts["auto"])
