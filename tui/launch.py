@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from localspec.chat.pair_loader import Engine
+from localspec.chat.pair_loader import ChatWorker
 from localspec.chat.state import ChatState
 from localspec.settings.setting import Setting
 from localspec.tui.app import LocalspecApp
@@ -25,7 +25,7 @@ class Look:
 
 
 def open_chat(
-    worker: Engine,
+    worker: ChatWorker,
     state: ChatState,
     *,
     form: Callable[[], Sequence[Setting]] = tuple,

@@ -11,7 +11,7 @@ from enum import Enum
 
 from textual.content import Content
 
-from localspec.tui.trace import Origin
+from localspec.tui.trace import SourcedText
 
 _MARKS = {"copied": ("‹", "›"), "early": ("⟨", "⟩"), "corrected": ("⟦", "⟧"), "bonus": ("", "⁺"), "plain": ("·", "·")}
 LEGEND = (
@@ -37,7 +37,7 @@ class View(Enum):
         return views[(views.index(self) + 1) % len(views)]
 
 
-def marked(origins: Iterable[Origin], view: View, *, is_revealed: bool = False) -> Content:
+def marked(origins: Iterable[SourcedText], view: View, *, is_revealed: bool = False) -> Content:
     """Return the text of `origins` with marks, and in full view with colours and, if revealed, rejected drafts."""
     parts: list[tuple[str, str]] = []
     merged = _merged(origins)
@@ -60,7 +60,7 @@ def marked(origins: Iterable[Origin], view: View, *, is_revealed: bool = False) 
     return Content.assemble(*parts)
 
 
-def legend(origins: Iterable[Origin], view: View) -> Content:
+def legend(origins: Iterable[SourcedText], view: View) -> Content:
     """Return what the marks and colours in `origins` mean."""
     sources = {origin.source for origin in origins}
     shown = [
@@ -71,13 +71,13 @@ def legend(origins: Iterable[Origin], view: View) -> Content:
     return Content.assemble(*shown)
 
 
-def _merged(origins: Iterable[Origin]) -> list[Origin]:
+def _merged(origins: Iterable[SourcedText]) -> list[SourcedText]:
     """Join neighbours that were copied or drafted together: one pair of marks a run reads better."""
-    merged: list[Origin] = []
+    merged: list[SourcedText] = []
     for origin in origins:
         is_run = origin.source in ("draft", "copied", "early", "plain")
         if merged and is_run and merged[-1].source == origin.source:
-            merged[-1] = Origin(merged[-1].text + origin.text, origin.source)
+            merged[-1] = SourcedText(merged[-1].text + origin.text, origin.source)
         else:
             merged.append(origin)
     return merged

@@ -31,7 +31,7 @@ class Moment:
 
 
 @dataclass(slots=True)
-class Lane:
+class RunningAnswer:
     """One answer on its way."""
 
     answer: Answer
@@ -63,7 +63,7 @@ class Running:
     request: Request
     repeats: int
     doing: str = ""
-    lanes: dict[bool, Lane] = field(default_factory=dict)
+    lanes: dict[bool, RunningAnswer] = field(default_factory=dict)
     found: Race | None = None
     error: LocalspecError | None = None
     is_over: bool = False
@@ -99,7 +99,7 @@ class Running:
         if lane is None or lane.answer is not answer:
             if len(self.lanes) == 2:  # another round
                 self.lanes = {}
-            lane = Lane(answer)
+            lane = RunningAnswer(answer)
             self.lanes = {**self.lanes, side: lane}
         lane.add()
 

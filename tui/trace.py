@@ -17,7 +17,7 @@ EARLY = ("early-exit", "lookahead")  # the target drafts for itself
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SourcedText:
     """Text from one source: draft, copied, early, corrected, bonus, plain, or rejected (which is not in the text)."""
 
     text: str  # safe to show
@@ -36,7 +36,7 @@ class Trace:
     request: Request = field(default_factory=Request)
     meter: Meter = field(default_factory=Meter)
     passes: list[Committed] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[SourcedText] = field(default_factory=list)
     reasoning: str = ""  # safe to show
     _provenance: Provenance = field(default_factory=Provenance)
     _sanitizer: Sanitizer = field(default_factory=Sanitizer)
@@ -91,15 +91,15 @@ class Trace:
         """Note what was drafted for the place of the target's own token: of a tree, the first that was refused."""
         rejected = [piece.text for piece in event.drafted if piece.source == "rejected"]
         if rejected:
-            self.origins.append(Origin(_safe("".join(rejected[:8])), "rejected"))
+            self.origins.append(SourcedText(_safe("".join(rejected[:8])), "rejected"))
 
     def _add(self, text: str, source: str) -> str:
         text = self._sanitizer.feed(text)
         if text:
-            self.origins.append(Origin(text, source))
+            self.origins.append(SourcedText(text, source))
         return text
 
-    def kept(self) -> Iterator[Origin]:
+    def kept(self) -> Iterator[SourcedText]:
         """Yield the origins of the text itself."""
         return (origin for origin in self.origins if origin.source != "rejected")
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from localspec.chat.pair_loader import Engine, PairLoader
+from localspec.chat.pair_loader import ChatWorker, PairLoader
 from localspec.engine.events import Event
 from localspec.errors import InternalError, LocalspecError, WorkerDiedError
 from localspec.settings.request import LoadSettings, Request
@@ -48,7 +48,7 @@ Job = Callable[[], Iterator[Event]]
 class WorkerThread:
     """Runs one job after another on a worker. All methods are for the screen's thread."""
 
-    def __init__(self, worker: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, worker: ChatWorker, clock: Callable[[], float] = time.monotonic) -> None:
         self.worker = worker
         self._clock = clock
         self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()

@@ -15,7 +15,7 @@ from localspec.ui.stats import Stats
 PLAIN = Speculation(method="plain")
 
 
-class Asked(Protocol):
+class MeasuringWorker(Protocol):
     """The methods of `localspec.worker.client.Worker` that measure a loaded pair."""
 
     def generate(self, request: Request) -> Iterator[Event]:
@@ -76,7 +76,7 @@ class Answer:
         }
 
 
-def ask(worker: Asked, request: Request, on_event: Callable[[Answer], None] = lambda answer: None) -> Answer:
+def ask(worker: MeasuringWorker, request: Request, on_event: Callable[[Answer], None] = lambda answer: None) -> Answer:
     """Return the answer to `request`, from empty caches."""
     answer = Answer(replace(request, cold=True))
     for event in worker.generate(answer.request):
@@ -85,7 +85,7 @@ def ask(worker: Asked, request: Request, on_event: Callable[[Answer], None] = la
     return answer
 
 
-def inspect(worker: Asked, question: Question) -> dict[str, Any]:
+def inspect(worker: MeasuringWorker, question: Question) -> dict[str, Any]:
     """Return the worker's answer to a question about the pair."""
     for event in worker.inspect(question):
         if isinstance(event, Inspected):
@@ -121,7 +121,7 @@ def _pairs(wire: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
 
 
 def survey(
-    worker: Asked, asked: SurveyRequest, on_progress: Callable[[str, float], None] = lambda what, share: None
+    worker: MeasuringWorker, asked: SurveyRequest, on_progress: Callable[[str, float], None] = lambda what, share: None
 ) -> SurveyReport | None:
     """Return the times of the pair's passes, None if that was interrupted."""
     for event in worker.survey(asked):
@@ -166,7 +166,7 @@ class Same:
         return {"is_equal": self.is_equal, "is_explained": self.is_explained, "fork": fork}
 
 
-def compare_answers(worker: Asked, plain: Answer, other: Answer) -> Same:
+def compare_answers(worker: MeasuringWorker, plain: Answer, other: Answer) -> Same:
     """Return how the two compare, asking the target about the place where they fork, if they do."""
     if plain.tokens == other.tokens:
         return Same(True, len(plain.tokens))

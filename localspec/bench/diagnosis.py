@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from localspec.bench.answers import Answer, Asked, SurveyReport, ask, survey
+from localspec.bench.answers import Answer, MeasuringWorker, SurveyReport, ask, survey
 from localspec.bench.race import Race, race
 from localspec.bench.suites import Prompt, choose, load_suite
 from localspec.bench.time_limit import TimeLimit
@@ -108,7 +108,7 @@ class Templates:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DiagnosisPlan:
     """What is asked: the prompts, and tokens of an answer, for acceptance and in the race."""
 
     prompts: tuple[Prompt, ...]
@@ -121,7 +121,7 @@ class Examination:
 
     def __init__(
         self,
-        worker: Asked,
+        worker: MeasuringWorker,
         templates: Templates,
         *,
         has_draft: bool,
@@ -198,7 +198,7 @@ class Examination:
             self._worker, asked, lambda what, share: self._on_progress(f"timing passes of the {what} {share:.0%}")
         )
 
-    def _size(self, first: SurveyReport) -> Plan:
+    def _size(self, first: SurveyReport) -> DiagnosisPlan:
         """Return the prompts, and tokens of an answer, that the time has room for: of a slow pair one short prompt."""
         costs = dict(first.row_costs)
         widest = max(costs)
@@ -215,7 +215,7 @@ class Examination:
             racing = int((RACING * self._seconds / (2 + 2 * ROUNDS) - reading) / (costs[1] / 1e3))
             if min(acceptance, racing) >= FEWEST:
                 break
-        return Plan(prompts, min(max(acceptance, FEWEST), MOST), min(max(racing, FEWEST), MOST))
+        return DiagnosisPlan(prompts, min(max(acceptance, FEWEST), MOST), min(max(racing, FEWEST), MOST))
 
     def _request(self, prompt: Prompt, n_tokens: int, sampling: Sampling, *, is_raw: bool = False) -> Request:
         """Return the request as a person would make it, through the chat template if there is one and not `is_raw`.

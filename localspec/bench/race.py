@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from localspec.bench.answers import PLAIN, Answer, Asked, Same, ask, compare_answers
+from localspec.bench.answers import PLAIN, Answer, MeasuringWorker, Same, ask, compare_answers
 from localspec.bench.statistics import Interval, median_interval
 from localspec.engine.events import Started
 from localspec.settings.request import Request
@@ -155,7 +155,7 @@ def is_unclear(ratios: Sequence[float]) -> bool:
 
 
 def race(
-    worker: Asked,
+    worker: MeasuringWorker,
     request: Request,
     repeats: int,
     is_stopped: Callable[[], bool],
@@ -193,7 +193,7 @@ def race(
     return Race(tuple(rounds)) if rounds else None
 
 
-def _round(worker: Asked, plain: Answer, other: Answer) -> Round:
+def _round(worker: MeasuringWorker, plain: Answer, other: Answer) -> Round:
     started = other.stats.started
     assert started is not None
     is_one_dist = started.verify == "coupled" or started.k == 0

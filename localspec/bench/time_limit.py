@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from localspec.bench.answers import Asked
+from localspec.bench.answers import MeasuringWorker
 from localspec.control.timing import SurveyRequest
 from localspec.engine.events import Event, Finished
 from localspec.lossless.questions import Question
@@ -19,7 +19,7 @@ CUT = "timeout"  # the reason of an answer that was cut: what it has counts
 class TimeLimit:
     """Passes requests on to a worker. `share` sets the time; each request may take its part of what is left of it."""
 
-    def __init__(self, worker: Asked, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, worker: MeasuringWorker, clock: Callable[[], float] = time.monotonic) -> None:
         self._worker = worker
         self._clock = clock
         self._until = float("inf")

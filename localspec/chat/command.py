@@ -116,7 +116,7 @@ class Command:
         return f"{self.help} (also: {also})" if also else self.help
 
 
-class Table:
+class CommandTable:
     """Commands by name and alias, in the order of their registration."""
 
     def __init__(self) -> None:
@@ -198,5 +198,5 @@ class Table:
         return text.startswith("/") and (is_one_line or self.begins_command(text))
 
 
-TABLE = Table()
+TABLE = CommandTable()
 command = TABLE.command

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from localspec.chat.message_tree import Node
-from localspec.conversations.records import USER, Conversation, Hit, Message, ending, spoken
+from localspec.conversations.records import USER, Conversation, Hit, StoredMessage, ending, spoken
 from localspec.sanitize import one_line, sanitize
 
 YOU, ASSISTANT = "You: ", "Assistant: "
@@ -37,7 +37,7 @@ def about(conversation: Conversation) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def said(path: Sequence[Message | Node]) -> list[str]:
+def said(path: Sequence[StoredMessage | Node]) -> list[str]:
     """Return what was said, with labels; an answer that was cut short says so."""
     lines = []
     for message in path:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localspec.conversations.attachment import Attachment, with_attachments
-from localspec.conversations.records import INTERRUPTED, SENT, USER, Conversation
-from localspec.conversations.records import Message as Kept
+from localspec.conversations.records import INTERRUPTED, SENT, USER, Conversation, StoredMessage
 from localspec.conversations.sending import to_send
 from localspec.settings.request import Message
 
@@ -62,7 +61,7 @@ class MessageTree:
     _chosen: dict[int | None, int] = field(default_factory=dict)
 
     @classmethod
-    def restored(cls, conversation: Conversation, messages: Iterable[Kept]) -> MessageTree:
+    def restored(cls, conversation: Conversation, messages: Iterable[StoredMessage]) -> MessageTree:
         """Return a conversation from the store, on the path that ends in its leaf."""
         made, by_key = cls(conversation.system, key=conversation.id), dict[int, Node]()
         for kept in messages:

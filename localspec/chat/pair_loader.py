@@ -13,7 +13,7 @@ from localspec.settings.request import LoadSettings, Request
 _INTERRUPTED = Finished("interrupted", "", 0.0, 0.0, 0)
 
 
-class Engine(Protocol):
+class ChatWorker(Protocol):
     """The methods of `localspec.worker.client.Worker` that a chat uses."""
 
     @property
@@ -45,7 +45,7 @@ class PairLoader:
     Every method takes `is_stopped`: whether a stop was asked for. Nothing is generated then, and nothing stays loading.
     """
 
-    def __init__(self, worker: Engine, starting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    def __init__(self, worker: ChatWorker, starting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._worker = worker
         self._starting = starting
         self._loaded: tuple[int | None, LoadSettings] | None = None  # the process, and the pair that it holds

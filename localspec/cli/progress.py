@@ -25,7 +25,7 @@ def shown_progress(console: Console) -> Iterator[Callable[[Pull], None]]:
         with _bars(console) as show:
             yield show
     else:
-        yield Lines(console).show
+        yield ProgressLines(console).show
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def _bars(console: Console) -> Iterator[Callable[[Pull], None]]:
         yield show
 
 
-class Lines:
+class ProgressLines:
     """Sparse lines for logs and screen readers."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from localspec.cli.options import Values, collected
-from localspec.cli.store_options import Answered
+from localspec.cli.store_options import PairOfConversation
 from localspec.errors import UsageError
 from localspec.models.names import DraftChoice, parse
 from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_speculation
@@ -44,7 +44,7 @@ class PairOptions:
         model = named_pair(values.get("model"), pair)
         return PairOptions(model, values["draft"], values["yes"], values["offline"], load)
 
-    def of_conversation(self, found: Answered) -> PairOptions:
+    def of_conversation(self, found: PairOfConversation) -> PairOptions:
         """Return the options with the pair of a conversation, unless another was typed.
 
         It goes before a pair that is set for good. A draft that is typed alone drafts for the conversation's target.

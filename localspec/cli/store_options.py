@@ -18,7 +18,7 @@ from localspec.settings.folders import conversations_file
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class PairOfConversation:
     """The pair that a conversation goes on with. `expected` is its target's name and its file's fingerprint."""
 
     pair: str
@@ -76,7 +76,7 @@ def wanted(store: Store, options: ConversationOptions) -> Conversation | None:
     return latest[0]
 
 
-def answered(store: Store, found: Conversation) -> Answered:
+def answered(store: Store, found: Conversation) -> PairOfConversation:
     """Return what answered last in a conversation.
 
     Earlier versions kept the name of a file as it was typed. The last answer says which file that was.
@@ -88,9 +88,9 @@ def answered(store: Store, found: Conversation) -> Answered:
     try:
         named = parse(pair).target
     except UsageError:  # it is told where the pair is looked up, unless another one was typed
-        return Answered(pair)
+        return PairOfConversation(pair)
     if isinstance(named, PathName) and not os.path.isabs(named.path) and Path(named.path).name == Path(path).name:
         named, pair = PathName(path), f"{path}+{draft.get('path') or 'none'}"
     is_same = str(named) in (path, kept.get("name", "").partition("+")[0])
     has_mark = is_same and target.get("fingerprint")
-    return Answered(pair, (str(named), target["fingerprint"]) if has_mark else None)
+    return PairOfConversation(pair, (str(named), target["fingerprint"]) if has_mark else None)

@@ -54,7 +54,7 @@ class EventsSink:
         self._state = state
         self._settings = settings
         self._request = request
-        self._lines = Lines(clock)
+        self._lines = EventLines(clock)
         self._stats = Stats()
         self._loading = ("", -1)
         pair = {"name": settings.name, "target": settings.target, "draft": settings.draft}
@@ -112,7 +112,7 @@ class EventsSink:
         self._lines.put(kind, content)
 
 
-class Lines:
+class EventLines:
     """Numbers the lines and tells when each was written."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -129,7 +129,7 @@ class Lines:
 
 def lone_error_event(error: Wire) -> None:
     """Write the lines of a run that never came so far as to know its own settings."""
-    lines = Lines()
+    lines = EventLines()
     lines.put("start", _start(None, None, None, None))
     lines.put("error", {"error": error})
 

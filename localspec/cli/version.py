@@ -12,7 +12,7 @@ _IMPORTS = "import dataclasses\nfrom localspec.backends.build import build_info"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Engine:
+class EngineFacts:
     """What is known of llama.cpp; `reason` says why it cannot be loaded."""
 
     llama_cpp: str = ""
@@ -32,13 +32,13 @@ def version_line() -> str:
     return f"localspec {__version__} · llama-cpp-python {binding} · llama.cpp{separator}{tail}"
 
 
-def ask_engine() -> Engine:
+def ask_engine() -> EngineFacts:
     """Ask llama.cpp for its version and devices."""
     try:
         facts = ask("dataclasses.asdict(build_info())", _IMPORTS)
         gpus = [name for name in facts["devices"] if not name.startswith("CPU")]
-        return Engine(str(facts["llama_cpp"]), ", ".join(gpus) if facts["gpu_offload"] and gpus else "none")
+        return EngineFacts(str(facts["llama_cpp"]), ", ".join(gpus) if facts["gpu_offload"] and gpus else "none")
     except Unanswered as error:
-        return Engine(reason=error.reason)
+        return EngineFacts(reason=error.reason)
     except (KeyError, TypeError) as error:
-        return Engine(reason=type(error).__name__)
+        return EngineFacts(reason=type(error).__name__)

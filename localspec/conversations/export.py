@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from localspec.conversations.records import ASSISTANT, USER, Conversation, Message, ending, spoken
+from localspec.conversations.records import ASSISTANT, USER, Conversation, StoredMessage, ending, spoken
 from localspec.sanitize import sanitize
 
 SCHEMA = "localspec.conversation/1"
@@ -29,7 +29,7 @@ section.user { border-inline-start: 3px solid; padding-inline-start: 0.8rem; }
 """
 
 
-def to_wire(conversation: Conversation, messages: Sequence[Message]) -> dict[str, Any]:
+def to_wire(conversation: Conversation, messages: Sequence[StoredMessage]) -> dict[str, Any]:
     """Return the JSON object of a conversation with `messages`, which are all of its tree or a path."""
     return {
         "schema": SCHEMA,
@@ -38,7 +38,7 @@ def to_wire(conversation: Conversation, messages: Sequence[Message]) -> dict[str
     }
 
 
-def markdown(conversation: Conversation, path: Sequence[Message]) -> str:
+def markdown(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
     """Return the messages of a path under headings, as the model wrote them."""
     parts = [f"# {_line(conversation.title) or 'Conversation'}", f"*{_line(_about(conversation))}*"]
     if conversation.system is not None:
@@ -50,7 +50,7 @@ def markdown(conversation: Conversation, path: Sequence[Message]) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def page(conversation: Conversation, path: Sequence[Message]) -> str:
+def page(conversation: Conversation, path: Sequence[StoredMessage]) -> str:
     """Return the messages of a path as one HTML file."""
     title = _escaped(_line(conversation.title) or "Conversation")
     sections = []
@@ -94,5 +94,5 @@ def _about(conversation: Conversation) -> str:
     return f"{conversation.pair} · {begun} · {conversation.id}"
 
 
-def _end(message: Message) -> str:
+def _end(message: StoredMessage) -> str:
     return _line(ending(message.finish))

@@ -33,7 +33,7 @@ def spoken(role: str, text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class StoredMessage:
     """One node of a tree. `parent` None is a beginning; `finish` None is an answer that is still being written.
 
     `finish` is otherwise "sent" for what a person wrote, and for an answer the reason it ended: stop, length, context,
@@ -77,5 +77,5 @@ class Hit:
     """A message that a search found, with an excerpt of its text in one line."""
 
     conversation: Conversation
-    message: Message
+    message: StoredMessage
     excerpt: str

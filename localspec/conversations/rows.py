@@ -7,7 +7,7 @@ import os
 import sqlite3
 
 from localspec.conversations.attachment import Attachment
-from localspec.conversations.records import INTERRUPTED, Conversation, Message
+from localspec.conversations.records import INTERRUPTED, Conversation, StoredMessage
 
 TITLE = 60  # characters of a title that was taken from a message
 
@@ -31,13 +31,13 @@ def conversation(row: sqlite3.Row) -> Conversation:
     return Conversation(**dict(row))
 
 
-def message(row: sqlite3.Row) -> Message:
+def message(row: sqlite3.Row) -> StoredMessage:
     """Return the record of a row of MESSAGE."""
     values = dict(row)
     stats, attached = values["stats"], json.loads(values["attachments"])
     values["stats"] = None if stats is None else json.loads(stats)
     values["attachments"] = tuple(Attachment(each["name"], each["text"]) for each in attached)
-    return Message(**values)
+    return StoredMessage(**values)
 
 
 def copy(db: sqlite3.Connection, row: sqlite3.Row, conversation: str, parent: int | None) -> int:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from localspec.conversations.records import ASSISTANT, USER
-from localspec.settings.request import Message as Sent
+from localspec.settings.request import Message
 
 
 class Said(Protocol):
@@ -26,14 +26,14 @@ class Said(Protocol):
         """The words with the attachments."""
 
 
-def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Sent, ...]:
+def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Message, ...]:
     """Return the messages to send so that `content`, a person's words, is answered after `path`.
 
     They alternate: a message that got no answer, or an empty one, is left out with it.
     """
-    head = [] if system is None else [Sent("system", system)]
-    said = [Sent(message.role, message.content) for turn in _answered(path) for message in turn]
-    return (*head, *said, Sent(USER, content))
+    head = [] if system is None else [Message("system", system)]
+    said = [Message(message.role, message.content) for turn in _answered(path) for message in turn]
+    return (*head, *said, Message(USER, content))
 
 
 def _answered(path: Sequence[Said]) -> list[tuple[Said, Said]]:

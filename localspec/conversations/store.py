@@ -26,7 +26,7 @@ from localspec.conversations import rows, search
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.file import File
 from localspec.conversations.identity import new_id
-from localspec.conversations.records import ASSISTANT, SENT, USER, Conversation, Hit, Message
+from localspec.conversations.records import ASSISTANT, SENT, USER, Conversation, Hit, StoredMessage
 from localspec.conversations.rows import CONVERSATION, MESSAGE
 from localspec.errors import LocalspecError, NotFoundError
 
@@ -92,7 +92,7 @@ class Store:
         text: str = "",
         *,
         attachments: Iterable[Attachment] = (),
-    ) -> Message:
+    ) -> StoredMessage:
         """Add a message below `parent` (None: a beginning) and look at it.
 
         A user's is complete; an assistant's is open for `append_text` until `finish`. A conversation that was deleted
@@ -125,8 +125,8 @@ class Store:
         if text:
             self._file.append(message, text)
 
-    def finish(self, message: int, reason: str, stats: dict[str, Any] | None = None) -> Message:
-        """Complete an open message; `reason` and `stats` as in `Message`."""
+    def finish(self, message: int, reason: str, stats: dict[str, Any] | None = None) -> StoredMessage:
+        """Complete an open message; `reason` and `stats` as in `StoredMessage`."""
         told = None if stats is None else json.dumps(stats)
 
         def update(db: sqlite3.Connection) -> None:
@@ -159,26 +159,26 @@ class Store:
         found = self._file.read(lambda db: db.execute(sql, (min(limit, _MOST),)).fetchall())
         return [rows.conversation(row) for row in found]
 
-    def message(self, message: int) -> Message:
+    def message(self, message: int) -> StoredMessage:
         """Return one message, with the text that has come so far. Raises NotFoundError."""
         found = self._messages(f"{MESSAGE} WHERE id = ?", message)
         if not found:
             raise NotFoundError(f"there is no message {message}", hint="localspec logs")
         return found[0]
 
-    def messages(self, conversation: str) -> list[Message]:
+    def messages(self, conversation: str) -> list[StoredMessage]:
         """Return every message of a conversation, in the order in which they were made."""
         return self._messages(f"{MESSAGE} WHERE conversation = ? ORDER BY id", conversation)
 
-    def path(self, leaf: int | None) -> list[Message]:
+    def path(self, leaf: int | None) -> list[StoredMessage]:
         """Return the messages from a beginning down to `leaf`; none for None."""
         return self._messages(rows.PATH, leaf)
 
-    def children(self, conversation: str, parent: int | None) -> list[Message]:
+    def children(self, conversation: str, parent: int | None) -> list[StoredMessage]:
         """Return what follows a message, the oldest first; for None the beginnings."""
         return self._messages(f"{MESSAGE} WHERE conversation = ? AND parent IS ? ORDER BY id", conversation, parent)
 
-    def siblings(self, message: int) -> list[Message]:
+    def siblings(self, message: int) -> list[StoredMessage]:
         """Return the message and its alternatives, the oldest first."""
         here = self.message(message)
         return self.children(here.conversation, here.parent)
@@ -253,7 +253,7 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _messages(self, sql: str, *values: object) -> list[Message]:
+    def _messages(self, sql: str, *values: object) -> list[StoredMessage]:
         return [rows.message(row) for row in self._file.read(lambda db: db.execute(sql, values).fetchall())]
 
     def _tidy(self) -> None:

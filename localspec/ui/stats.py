@@ -133,6 +133,7 @@ class Stats:
                 self.loaded = event
             case Started():
                 self.started = event
+                self._settle()
             case Prefilled():
                 self.prefilled = event
                 self.context_n = event.prompt_n
@@ -147,6 +148,11 @@ class Stats:
                 self.finished = event
                 self._text.append(event.tail)
                 self._reasoning.append(event.reasoning)
+
+    def _settle(self) -> None:
+        """Take from the target's devices how many passes after a change of rows are kinds of their own."""
+        if self.loaded is not None and not set(self.loaded.target.devices) <= {"CPU"}:
+            self._timed.settles = GPU_SETTLES
 
     def _commit(self, event: Committed) -> None:
         self.passes += 1
@@ -178,8 +184,6 @@ class Stats:
             self.sample_ms += ms.sample
             self.other_ms += ms.other
             self._decoded += len(event.out)
-            if self.loaded is not None and not set(self.loaded.target.devices) <= {"CPU"}:
-                self._timed.settles = GPU_SETTLES
             self._timed.add(event.drafter, event.rows, ms.draft, ms.verify + ms.sample + ms.other)
 
     def _positions(self, event: Committed, is_cut: bool) -> None:

@@ -20,9 +20,10 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a header may cost: `metadata` bytes of the file, `entries` of each of its tables, `seconds` on the clock.
+    """What a header may cost: `metadata` bytes of the file, `entries` of each of its tables, `seconds` of work.
 
-    Real models have some dozens of metadata entries and at most some ten thousand tensors.
+    Real models have some dozens of metadata entries and at most some ten thousand tensors. Only the processor time of
+    the reading thread counts: a slow disk or another busy program makes no file malformed.
     """
 
     metadata: int = 64 << 20
@@ -33,7 +34,7 @@ class Limits:
 class HeaderCursor:
     """Reads forward through the first bytes of a file of `size` bytes.
 
-    `name` is the file's printable name, `clock` a monotonic clock in seconds. `data` holds everything read so far and
+    `name` is the file's printable name, `clock` its processor time in seconds. `data` holds everything read so far and
     `pos` is the reading position in it.
     """
 
@@ -63,10 +64,7 @@ class HeaderCursor:
     def tick(self) -> None:
         """Raise IntegrityError when the time for this header is used up."""
         if self._clock() > self._deadline:
-            raise self.bad(
-                f"its header was not read within {self._limits.seconds:g} s, so it is malformed or on a very slow disk",
-                hint="copy the file to a local disk and try again",
-            )
+            raise self.bad(f"its header was not read within {self._limits.seconds:g} s of processor time")
 
     @property
     def most(self) -> int:

@@ -2,7 +2,7 @@
 
 llama.cpp's own reader ends the process on some malformed files, so whatever a header claims is checked here first:
 `read_header` returns a `Header` that is consistent with the file's real size, or raises a `LocalspecError` that says
-what is wrong. Only the standard library is used. `gguf_info.model_info` asks further whether it is a language model.
+what is wrong. Only the standard library is used. `info.model_info` asks further whether it is a language model.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Header:
 
 
 def read_header(
-    path: str | PathLike[str], *, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic
+    path: str | PathLike[str], *, limits: Limits | None = None, clock: Callable[[], float] = time.thread_time
 ) -> Header:
     """Read and check the header of the GGUF file at `path`.
 

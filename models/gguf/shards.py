@@ -22,7 +22,7 @@ _AGAIN = "download the parts again, all of the same version"
 
 
 def read_model(
-    path: str | PathLike[str], *, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic
+    path: str | PathLike[str], *, limits: Limits | None = None, clock: Callable[[], float] = time.thread_time
 ) -> Header:
     """Read the header of the model at `path`; of a split model, the headers of all parts as one.
 

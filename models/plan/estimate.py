@@ -20,7 +20,7 @@ UNTIED = 3.0  # billions of weights: from here on the head is a matrix of its ow
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class KnownModel:
     """A known model: billions of weights, layers, width, keys of a layer's cache, feed-forward width, heads, tokens."""
 
     params: float
@@ -32,17 +32,17 @@ class Shape:
     vocab: int
 
 
-SHAPES = (
-    Shape(0.135, 30, 576, 192, 1536, 9, 49152),  # SmolLM2 135M
-    Shape(0.49, 24, 896, 128, 4864, 14, 151936),  # Qwen2.5 0.5B
-    Shape(1.24, 16, 2048, 512, 8192, 32, 128256),  # Llama 3.2 1B
-    Shape(1.54, 28, 1536, 256, 8960, 12, 151936),  # Qwen2.5 1.5B
-    Shape(3.21, 28, 3072, 1024, 8192, 24, 128256),  # Llama 3.2 3B
-    Shape(8.03, 32, 4096, 1024, 14336, 32, 128256),  # Llama 3.1 8B
-    Shape(14.8, 40, 5120, 1024, 17408, 40, 151936),  # Qwen3 14B
-    Shape(32.8, 64, 5120, 1024, 25600, 64, 151936),  # Qwen3 32B
-    Shape(70.6, 80, 8192, 1024, 28672, 64, 128256),  # Llama 3.1 70B
-    Shape(123.0, 88, 12288, 1024, 28672, 96, 32768),  # Mistral Large 123B
+KNOWN = (
+    KnownModel(0.135, 30, 576, 192, 1536, 9, 49152),  # SmolLM2 135M
+    KnownModel(0.49, 24, 896, 128, 4864, 14, 151936),  # Qwen2.5 0.5B
+    KnownModel(1.24, 16, 2048, 512, 8192, 32, 128256),  # Llama 3.2 1B
+    KnownModel(1.54, 28, 1536, 256, 8960, 12, 151936),  # Qwen2.5 1.5B
+    KnownModel(3.21, 28, 3072, 1024, 8192, 24, 128256),  # Llama 3.2 3B
+    KnownModel(8.03, 32, 4096, 1024, 14336, 32, 128256),  # Llama 3.1 8B
+    KnownModel(14.8, 40, 5120, 1024, 17408, 40, 151936),  # Qwen3 14B
+    KnownModel(32.8, 64, 5120, 1024, 25600, 64, 151936),  # Qwen3 32B
+    KnownModel(70.6, 80, 8192, 1024, 28672, 64, 128256),  # Llama 3.1 70B
+    KnownModel(123.0, 88, 12288, 1024, 28672, 96, 32768),  # Mistral Large 123B
 )
 
 
@@ -58,7 +58,7 @@ class Estimate:
     def anatomy(self) -> Anatomy:
         """Return its parts, about: layers share evenly what embedding and head leave."""
         model = self.model
-        shape = min(SHAPES, key=lambda one: abs(math.log(one.params / model.params)))
+        shape = min(KNOWN, key=lambda one: abs(math.log(one.params / model.params)))
         is_tied = model.params < UNTIED
         table = min(int(self.bytes / (model.params * 1e9) * shape.vocab * shape.width), self.bytes // 3)
         body = self.bytes - (table if is_tied else 2 * table)

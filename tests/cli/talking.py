@@ -12,7 +12,7 @@ from localspec.cli.console import Console
 from localspec.cli.converse import converse
 from localspec.cli.line_chat import LineChat
 from localspec.cli.lines import Lines
-from localspec.conversations.records import Message
+from localspec.conversations.records import StoredMessage
 from localspec.conversations.store import Store
 from localspec.errors import NotFoundError
 from localspec.settings.request import LoadSettings, Request
@@ -44,7 +44,7 @@ class Talk:
         return [message.text for message in self.chat.state.messages.path()]
 
     @property
-    def kept(self) -> list[Message]:
+    def kept(self) -> list[StoredMessage]:
         """The path as it is in the store."""
         latest = self.store.conversations(1)
         return self.store.path(latest[0].leaf) if latest else []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.conversations.records import Message
+from localspec.conversations.records import StoredMessage
 from localspec.conversations.store import Store
 from tests.cli import harness
 from tests.cli.harness import FAKE, REAL, ROOT, TIMEOUT, Terminal, assert_one_line, environment, needs_pair
@@ -37,7 +37,7 @@ class Home:
         with Store.open(self.file) as store:
             return [[message.text for message in store.path(each.leaf)] for each in store.conversations()]
 
-    def last(self) -> list[Message]:
+    def last(self) -> list[StoredMessage]:
         with Store.open(self.file) as store:
             return store.path(store.conversations(1)[0].leaf)
 

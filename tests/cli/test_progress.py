@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localspec.cli.console import Console
-from localspec.cli.progress import Lines
+from localspec.cli.progress import ProgressLines
 
 
 def pull(phase: str, n_bytes: int) -> Any:
@@ -19,7 +19,7 @@ def pull(phase: str, n_bytes: int) -> Any:
 
 def test_sparse_lines_tell_how_far_it_is_and_that_the_hub_asks_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
-    lines = Lines(Console(), lambda: now[0])
+    lines = ProgressLines(Console(), lambda: now[0])
     lines.show(pull("downloading", 0))
     now[0] = 1.0
     lines.show(pull("downloading", 1000))

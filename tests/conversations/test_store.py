@@ -13,7 +13,7 @@ import pytest
 from localspec.conversations import search
 from localspec.conversations.attachment import Attachment
 from localspec.conversations.identity import LENGTH, as_typed, new_id
-from localspec.conversations.records import Message
+from localspec.conversations.records import StoredMessage
 from localspec.conversations.sending import to_send
 from localspec.conversations.store import KEPT_DELETED, Store
 from localspec.errors import NotFoundError, UsageError
@@ -40,7 +40,7 @@ def store(path: Path) -> Iterator[Store]:
         yield store
 
 
-def say(store: Store, conversation: str, parent: int | None, *texts: str) -> list[Message]:
+def say(store: Store, conversation: str, parent: int | None, *texts: str) -> list[StoredMessage]:
     """Add turns below `parent`, a person's first; return the messages."""
     made = []
     for i, text in enumerate(texts):
@@ -53,7 +53,7 @@ def say(store: Store, conversation: str, parent: int | None, *texts: str) -> lis
     return made
 
 
-def texts(messages: list[Message]) -> list[str]:
+def texts(messages: list[StoredMessage]) -> list[str]:
     return [message.text for message in messages]
 
 

@@ -1,11 +1,14 @@
-"""Tiny random models, and shapes of trees, for tests on the real llama.cpp."""
+"""Tiny random models, changed copies of models, and shapes of trees, for tests on the real llama.cpp."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import gguf
 
 from localspec.backends.llama_cpp import LoadOptions
 from scripts.make_random_gguf import Shape, write_random_gguf
@@ -28,6 +31,45 @@ def random_gguf(shape: Shape = TINY, seed: int = 0) -> Path:
     """Return a random model of `shape`, written once per test run."""
     name = f"{shape.arch}-{shape.vocab}-{shape.width}-{shape.layers}-{shape.quant}-{seed}.gguf"
     return write_random_gguf(Path(_FOLDER.name) / name, shape, seed)
+
+
+def copied(
+    source: Path,
+    path: Path,
+    changes: Mapping[str, Callable[[Any], Any]],
+    *,
+    numbers: Mapping[str, int] | None = None,
+    without: Collection[str] = (),
+    template: str = "",
+) -> Path:
+    """Write the llama model `source` again: values changed by key, more `numbers` of 32 bits, no keys `without`.
+
+    A `template` is a chat template for a model that has none.
+    """
+    reader, writer = gguf.GGUFReader(source), gguf.GGUFWriter(path, "llama")
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name in ("general.architecture", *without):
+            continue
+        kind, value = field.types[0], field.contents()
+        if field.name in changes:
+            value = changes[field.name](value)
+        writer.add_key_value(field.name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+    for key, number in (numbers or {}).items():
+        writer.add_uint32(key, number)
+    if template:
+        writer.add_chat_template(template)
+    for item in reader.tensors:
+        writer.add_tensor(item.name, item.data, raw_dtype=item.tensor_type)
+    return written(writer, path)
+
+
+def written(writer: gguf.GGUFWriter, path: Path) -> Path:
+    """Write what was added to `writer` into its file, which is at `path`; return that."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
 def never() -> bool:

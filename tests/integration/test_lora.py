@@ -21,6 +21,7 @@ from localspec.session.calibration import remembered
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
+from tests.integration.gguf_models import written
 
 RANK = 4
 WIDTH, FF, LAYERS = 192, 512, 8  # of the story writer
@@ -44,11 +45,7 @@ def lora(path: Path, *, arch: str = "llama", kind: str = "lora", wide: int = 0, 
         writer.add_tensor(f"{name or tensor}.lora_b", b)
         if name:
             break
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer, path)
 
 
 @pytest.fixture(scope="module")

@@ -16,45 +16,31 @@ from localspec.prompt.named_templates import NAMED
 from localspec.prompt.prompt import CONTINUED, Tokenised, special_texts, tokenise
 from localspec.settings.request import LoadSettings, Message, Request, Sampling
 from tests.integration import pair
-from tests.integration.gguf_models import EXACT, random_gguf
+from tests.integration.gguf_models import EXACT, copied, random_gguf
 
 FIM = {"fim_pre": 500, "fim_suf": 501, "fim_mid": 502}
 MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
 
-def copied(source: Path, path: Path, *, is_for_code: bool = False, has_template: bool = True) -> Path:
-    """Write a model again, with tokens for filling in the middle or without its template."""
-    reader, changed = gguf.GGUFReader(source), {}
-    if is_for_code:
-        tokens = reader.fields["tokenizer.ggml.tokens"].contents()
-        types = reader.fields["tokenizer.ggml.token_type"].contents()
-        for token, text in zip(FIM.values(), MARKS, strict=True):
-            tokens[token], types[token] = text, int(gguf.TokenType.CONTROL)
-        changed = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
-    writer = gguf.GGUFWriter(path, "llama")
-    for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture":
-            continue
-        if field.name == "tokenizer.chat_template" and not has_template:
-            continue
-        kind, value = field.types[0], changed.get(field.name, field.contents())
-        writer.add_key_value(field.name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
-    if is_for_code:
-        writer.add_uint32("tokenizer.ggml.fim_pre_token_id", FIM["fim_pre"])
-        writer.add_uint32("tokenizer.ggml.fim_suf_token_id", FIM["fim_suf"])
-        writer.add_uint32("tokenizer.ggml.fim_mid_token_id", FIM["fim_mid"])
-    for item in reader.tensors:
-        writer.add_tensor(item.name, item.data, raw_dtype=item.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+def with_marks(tokens: list[str]) -> list[str]:
+    """Return a vocabulary with the texts of the marks for filling in the middle."""
+    marks = dict(zip(FIM.values(), MARKS, strict=True))
+    return [marks.get(token, text) for token, text in enumerate(tokens)]
+
+
+def with_controls(types: list[int]) -> list[int]:
+    """Return the types of its tokens."""
+    return [int(gguf.TokenType.CONTROL) if token in FIM.values() else kind for token, kind in enumerate(types)]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    path = copied(random_gguf(), tmp_path_factory.mktemp("code") / "m.gguf", is_for_code=True)
+    path = copied(
+        random_gguf(),
+        tmp_path_factory.mktemp("code") / "m.gguf",
+        {"tokenizer.ggml.tokens": with_marks, "tokenizer.ggml.token_type": with_controls},
+        numbers={f"tokenizer.ggml.{name}_token_id": token for name, token in FIM.items()},
+    )
     with Model(path, EXACT) as model:
         yield model
 
@@ -98,7 +84,7 @@ def test_a_model_without_the_tokens_says_so() -> None:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the story writer without its chat template."""
-    return copied(pair.TARGET, tmp_path_factory.mktemp("base") / "base.gguf", has_template=False)
+    return copied(pair.TARGET, tmp_path_factory.mktemp("base") / "base.gguf", {}, without=("tokenizer.chat_template",))
 
 
 def answered(path: Path, request: Request) -> tuple[str, list[str], str]:

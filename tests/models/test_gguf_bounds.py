@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,18 @@ def test_time_is_limited(tmp_path: Path, content: File) -> None:
     path = content.write(tmp_path / "slow.gguf")
     with pytest.raises(IntegrityError, match="within 2 s"):
         read_header(path, clock=lambda: float(next(now)))
+
+
+def test_a_disk_or_another_program_may_take_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only work counts: waiting makes no file malformed."""
+    path, read = model().write(tmp_path / "m.gguf"), os.pread
+
+    def slow(fd: int, n: int, offset: int) -> bytes:
+        time.sleep(0.6)
+        return read(fd, n, offset)
+
+    monkeypatch.setattr(os, "pread", slow)
+    assert len(read_header(path, limits=Limits(seconds=0.5)).tensors) == 3
 
 
 def test_the_number_of_entries_is_limited(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from localspec.chat.conversation_writer import ConversationWriter
 from localspec.chat.message_tree import MessageTree
-from localspec.chat.pair_loader import Engine
+from localspec.chat.pair_loader import ChatWorker
 from localspec.chat.state import ChatState
 from localspec.conversations.store import Store
 from localspec.engine.events import Event, Finished, Inspected, Prefilled, Started
@@ -96,7 +96,7 @@ def _pass(index: int, text: str, position: int, k: int) -> Any:
     return replace(event, out=out, text=text)
 
 
-def engine_of(engine: Engine, **settings: Any) -> ChatEngine:
+def engine_of(engine: ChatWorker, **settings: Any) -> ChatEngine:
     """Return a chat with the bundled pair and short answers, which keeps nothing on the disk."""
     pair = parse_pair("storyteller")
     load = LoadSettings(str(pair.target), str(pair.draft), pair.name, ctx=512)
@@ -105,7 +105,7 @@ def engine_of(engine: Engine, **settings: Any) -> ChatEngine:
     return ChatEngine(ChatState(writer, load, request, MessageTree(now=lambda: NOON)), WorkerThread(engine))
 
 
-def app_of(engine: Engine, *, is_dark: bool = True, form: Sequence[Setting] = (), **settings: Any) -> LocalspecApp:
+def app_of(engine: ChatWorker, *, is_dark: bool = True, form: Sequence[Setting] = (), **settings: Any) -> LocalspecApp:
     """Return the app. Its clock stands still, so that no picture depends on when it was taken."""
     return LocalspecApp(engine_of(engine, **settings), is_dark=is_dark, settings=lambda: form, clock=lambda: 0.0)
 

@@ -7,20 +7,20 @@ from textual.widgets import DataTable, Static
 
 from localspec.tui.provenance import View, marked
 from localspec.tui.screens.inspector import Inspector
-from localspec.tui.trace import Origin
+from localspec.tui.trace import SourcedText
 from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, until
 
 ORIGINS = [
-    Origin("Once", "plain"),
-    Origin(" upon", "draft"),
-    Origin(" a", "draft"),
-    Origin(" day", "rejected"),
-    Origin(" time", "corrected"),
-    Origin(" there", "copied"),
-    Origin(" was", "copied"),
-    Origin(",", "bonus"),
-    Origin(" he", "early"),
-    Origin("\n\n", "plain"),
+    SourcedText("Once", "plain"),
+    SourcedText(" upon", "draft"),
+    SourcedText(" a", "draft"),
+    SourcedText(" day", "rejected"),
+    SourcedText(" time", "corrected"),
+    SourcedText(" there", "copied"),
+    SourcedText(" was", "copied"),
+    SourcedText(",", "bonus"),
+    SourcedText(" he", "early"),
+    SourcedText("\n\n", "plain"),
 ]
 
 
@@ -29,7 +29,7 @@ def test_every_origin_but_the_drafts_has_a_mark() -> None:
 
 
 def test_where_nothing_was_drafted_nothing_is_marked() -> None:
-    origins = [Origin("Once", "plain"), Origin(" upon", "plain")]
+    origins = [SourcedText("Once", "plain"), SourcedText(" upon", "plain")]
     assert marked(origins, View.FULL).plain == "Once upon"
 
 

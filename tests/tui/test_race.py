@@ -11,7 +11,7 @@ from localspec.bench.answers import Answer
 from localspec.errors import WorkerDiedError
 from localspec.settings.request import Request, Sampling, Speculation
 from localspec.tui.app import LocalspecApp
-from localspec.tui.race import Lane, Moment, Running
+from localspec.tui.race import Moment, Running, RunningAnswer
 from localspec.tui.screens.race import RaceScreen
 from localspec.tui.widgets.composer import Composer
 from localspec.worker.client import Worker
@@ -169,7 +169,7 @@ def shown_last(app: LocalspecApp) -> str:
 
 def test_what_a_ghost_had_at_a_moment() -> None:
     running = Running(Request(), 1)
-    plain, other = (Lane(Answer(Request())) for _ in range(2))
+    plain, other = (RunningAnswer(Answer(Request())) for _ in range(2))
     plain.moments += [Moment(0.5, 5, 20), Moment(1.0, 10, 40)]
     plain.is_over = True
     other.moments += [Moment(0.2, 4, 16)]

@@ -315,6 +315,7 @@ def test_on_a_gpu_a_change_of_width_is_part_of_the_answers_time() -> None:
     facts = ModelFacts("target.gguf", 1, "llama", "Q4_0", 1, 1, 1, 1, ("CPU", "CUDA0"))
     stats = answered(*passes, plain=[3.0] * 9)
     on_gpu = Stats(clock=lambda: 100.0, loaded=Loaded("pair", facts, None, 64, 1, 0.0, {}))
+    on_gpu.observe(Started("draft-model", "chain", "fixed", 4, "block", 1, False, 3))
     for event in passes:
         on_gpu.observe(event)
     assert stats._timed.ms == pytest.approx(2 * (6.0 + 17 * 3.0))

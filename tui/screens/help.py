@@ -48,13 +48,13 @@ class Help(Screen[None]):
         tables = []
         for title, cls in self._sections:
             rows = [(each.key_display or each.key, each.description) for each in _bindings(cls)]
-            tables.append(Table(title, rows))
+            tables.append(HelpTable(title, rows))
         with VerticalScroll():
             yield from tables[:1]
-            yield Table(FIGURES_TITLE, [(name, TERMS[name].short) for name in FIGURES])
+            yield HelpTable(FIGURES_TITLE, [(name, TERMS[name].short) for name in FIGURES])
             yield Static(_marks(), markup=False, classes="help")
             yield from tables[1:]
-            yield Table("Commands, typed as a message", help_rows())
+            yield HelpTable("Commands, typed as a message", help_rows())
         yield Notice()
         yield Keys()
 
@@ -127,7 +127,7 @@ def _short(key: str) -> str:
     return "+".join([*(each.capitalize() for each in modifiers), name.upper() if len(name) == 1 else name])
 
 
-class Table(Static):
+class HelpTable(Static):
     """Rows of a key and a text below a title; a text that is too long goes on below itself."""
 
     def __init__(self, title: str, rows: Sequence[tuple[str, str]]) -> None:

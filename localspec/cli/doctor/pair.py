@@ -59,7 +59,7 @@ def examine_pair(
                     on_progress=lambda what: live.status(f"{what} · {_left(ready + seconds)}"),
                 )
                 evidence = Evidence() if loaded is None else examination.run()
-                times = Times(seconds, ready - began, time.monotonic() - ready)
+                times = Durations(seconds, ready - began, time.monotonic() - ready)
         finally:
             live.erase()
     if loaded is None or evidence.first is None:
@@ -81,7 +81,7 @@ def examine_pair(
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class Durations:
     """Seconds: how long measuring should take, how long loading and measuring took."""
 
     asked: float
