@@ -5,10 +5,13 @@ controls, zero-width characters, tags and lone surrogates become \\u{9b}. Escape
 their first character they are ordinary text. Emoji and the scripts that need joiners keep theirs. Of combining marks
 and joiners so many pass on one character as any script piles up: thousands of them cover lines above, and some
 terminals stall.
+
+`decoded` makes text of a file's bytes.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import unicodedata
@@ -29,6 +32,13 @@ _SUSPECT = re.compile(
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # shorthand, music, tags
     "\ud800-\udfff]"  # lone surrogates
     f"|([{_MARKED}]+)"
+)
+_ORDER_MARKS = (  # that of UTF-32 begins as that of UTF-16 does
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 MARKS = 8  # on one character
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "␡"}
@@ -102,6 +112,23 @@ def sanitize(text: str) -> str:
 def one_line(text: str) -> str:
     """Return `text` as one line without a control character: names of files and models are other people's text."""
     return " ".join(sanitize(text).split())
+
+
+def decoded(data: bytes, *, errors: str = "strict") -> str:
+    """Return the text of a file without a byte order mark, its lines ended by newlines alone.
+
+    Without a mark it is UTF-8, or UTF-16 where the bytes look like it. Raises UnicodeDecodeError.
+    """
+    mark, encoding = next((pair for pair in _ORDER_MARKS if data.startswith(pair[0])), (b"", _encoding(data)))
+    return data[len(mark) :].decode(encoding, errors).replace("\r\n", "\n")
+
+
+def _encoding(data: bytes) -> str:
+    """Return the encoding of a text without a byte order mark: in UTF-16 every second byte is mostly zero."""
+    odd, even, n_units = data[1::2].count(0), data[::2].count(0), len(data) // 2
+    if len(data) % 2 or n_units < 2 or 4 * max(odd, even) < 3 * n_units or (odd and even):
+        return "utf-8"
+    return "utf-16-le" if odd else "utf-16-be"
 
 
 def _joins(char: str, before: str) -> bool:

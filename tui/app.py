@@ -42,12 +42,6 @@ HEIGHTS = ((0, "-low"), (8, "-flat"), (16, "-tall"))
 AGAIN = 2.0  # seconds in which a second Ctrl+C quits
 WATCH = 0.25  # seconds between two looks at a download
 
-KEYLESS = (
-    ("theme", "Light or dark", "change the colours of the screen"),
-    ("open('export')", "Export the conversation", "write it to a .md, .html or .json file"),
-    ("restart", "Restart the engine", "end its process and load the pair again"),
-)
-
 
 class LocalspecApp(App[int]):
     """The full-screen chat. Its result is an exit code."""
@@ -219,22 +213,10 @@ class LocalspecApp(App[int]):
         timer = self.set_interval(WATCH, look)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Yield everything that has a key, and what has none, for the palette."""
-        from localspec.tui.screens.help import key_names
+        """Return the entries of the command palette."""
+        from localspec.tui.palette import palette
 
-        for source, prefix in ((LocalspecApp, "app"), (ChatScreen, "screen")):
-            for declared in source.BINDINGS:
-                if isinstance(declared, Binding) and (prefix == "app" or screen is self._chat):
-                    told = " · ".join(filter(None, (declared.tooltip, key_names(declared)[0])))
-                    yield SystemCommand(_title(declared), told, self._runs(f"{prefix}.{declared.action}"))
-        for action, title, told in KEYLESS:
-            yield SystemCommand(title, told, self._runs(f"app.{action}"))
-
-    def _runs(self, action: str) -> Callable[[], object]:
-        async def run() -> None:
-            await self.run_action(action)
-
-        return run
+        return palette(self, screen)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keep what is about the chat to the chat."""
@@ -329,7 +311,3 @@ class LocalspecApp(App[int]):
     def _print_error_renderables(self) -> None:
         """Print nothing: Textual's traceback would stand where one line should."""
         self._exit_renderables.clear()
-
-
-def _title(binding: Binding) -> str:
-    return binding.description[:1].upper() + binding.description[1:]

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 from localspec.errors import NotFoundError, UsageError
-from localspec.ui.inputs import decoded
+from localspec.sanitize import decoded
 
 LIMIT = 256 << 20  # bytes, unpacked
 

@@ -29,6 +29,8 @@ from localspec.worker.client import Worker
 ERROR = 1e-4  # of the whole distribution check: how often a right rule would fail it
 TOGETHER = ERROR / 4  # of all texts together, whose statistic is above this by chance up to twice as often
 OTHERS = (Speculation(), Speculation(method="suffix"))  # what --reproducible is checked with beside what was asked
+DISTRIBUTION = "distribution"
+_WIRE = {DISTRIBUTION: "law"}  # its name in JSON, which earlier versions have set
 POINTS = 2  # recorded texts for each prompt
 
 
@@ -61,8 +63,8 @@ class Check:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object."""
-        ran = self.obstacle is None
-        return {"check": self.name, "ran": ran, "passed": self.is_passed, "summary": self.summary, **self.facts}
+        name, ran = _WIRE.get(self.name, self.name), self.obstacle is None
+        return {"check": name, "ran": ran, "passed": self.is_passed, "summary": self.summary, **self.facts}
 
 
 class Verification:
@@ -96,7 +98,7 @@ class Verification:
     def run(self) -> Iterator[Check]:
         """Yield each check when it is done; ends early where a stop was asked."""
         texts = (self.reproducible,) if self._is_reproducible else (self.greedy, self.coupled)
-        for check in (*texts, self.dist):
+        for check in (*texts, self.distribution):
             done = check()
             if self._is_stopped():
                 return
@@ -141,7 +143,7 @@ class Verification:
         facts = {"drafted": drafted, "prompts": texts, "left_out": left_out}
         return Check("reproducible", not notes, summary, (*left_out, *notes), facts)
 
-    def dist(self) -> Check:
+    def distribution(self) -> Check:
         """Draw on recorded rows and compare with the target's distribution."""
         alpha = ERROR / 2 / (len(self._prompts) * POINTS)  # half for the texts alone, half for all of them together
         trials: list[dict[str, Any]] = []
@@ -149,7 +151,7 @@ class Verification:
         for number, prompt in enumerate(self._prompts):
             if self._is_stopped():
                 break
-            self._on_progress(f"law, prompt {number + 1} of {len(self._prompts)}")
+            self._on_progress(f"{DISTRIBUTION}, prompt {number + 1} of {len(self._prompts)}")
             asked = replace(self._sampled(), prompt=prompt.text)
             seed = (self._seed + number * POINTS * self._draws) % 2**64  # no two draws of all texts share their noise
             plain = ask(self._worker, replace(asked, speculation=PLAIN, sampling=replace(asked.sampling, seed=seed)))
@@ -161,12 +163,14 @@ class Verification:
             found = inspect(self._worker, question)
             trials, n_unknown = trials + found.get("trials", []), n_unknown + found.get("n_unknown", 0)
         if not trials and n_unknown:
-            return _not_run("law", "the recorded texts hold tokens that the draft does not have", "another --suite")
+            why = "the recorded texts hold tokens that the draft does not have"
+            return _not_run(DISTRIBUTION, why, "another --suite")
         if not trials:
-            return _not_run("law", "the context has no room for the recorded texts", "--ctx 2048, or shorter prompts")
+            why = "the context has no room for the recorded texts"
+            return _not_run(DISTRIBUTION, why, "--ctx 2048, or shorter prompts")
         if not any(one["df"] or one["impossible"] for one in trials):
             why = "so many draws tell no two tokens of the recorded texts apart"
-            return _not_run("law", why, f"--draws {10 * self._draws}, or a higher --temp")
+            return _not_run(DISTRIBUTION, why, f"--draws {10 * self._draws}, or a higher --temp")
         return _judged(trials, alpha)
 
     def _sampled(self, temperature: float | None = None) -> Request:
@@ -248,7 +252,7 @@ def _judged(trials: list[dict[str, Any]], alpha: float) -> Check:
     summary = f"{len(trials) - len(failed)} of {len(trials)} recorded texts, {drawn} draws"
     facts = {"error": ERROR, "power": POWER, "detectable": least, "p_value": together, "trials": trials}
     is_passed = bool(trials) and not failed and together >= TOGETHER
-    return Check("law", is_passed, summary, tuple(notes), facts)
+    return Check(DISTRIBUTION, is_passed, summary, tuple(notes), facts)
 
 
 def _failed(trial: dict[str, Any]) -> str:

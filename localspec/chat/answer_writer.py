@@ -11,13 +11,21 @@ from localspec.engine.events import Committed, Event, Finished
 from localspec.ui.stats import Stats
 
 
+def full_context(stats: Stats) -> str:
+    """Return that an answer ended where the context did, "" where it did not: it looks as if the model was done."""
+    if stats.finished is None or stats.finished.reason != "context" or stats.loaded is None:
+        return ""
+    n = stats.loaded.n_ctx
+    return f"the context is full: {n} tokens with the prompt; --ctx {2 * n} for more"
+
+
 def remark(stats: Stats) -> str:
-    """Return what a person should know of how an answer ended, "" for nothing: it may look as if the model was done."""
-    reason = "" if stats.finished is None else stats.finished.reason
-    if reason == "context" and stats.loaded is not None:
-        n = stats.loaded.n_ctx
-        return f"the context is full: {n} tokens with the prompt; --ctx {2 * n} for more, or /new"
-    return "the answer is empty; /regen tries again" if reason == "stop" and not stats.text else ""
+    """Return what a person should know of how an answer in a chat ended, "" for nothing."""
+    full = full_context(stats)
+    if full:
+        return f"{full}, or /new"
+    is_empty = stats.finished is not None and stats.finished.reason == "stop" and not stats.text
+    return "the answer is empty; /regen tries again" if is_empty else ""
 
 
 class AnswerWriter:

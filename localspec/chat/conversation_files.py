@@ -92,7 +92,7 @@ def form_of(path: Path) -> str:
     ending = path.suffix.lower().removeprefix(".")
     ending = {"markdown": "md", "txt": "md", "htm": "html", "": "md"}.get(ending, ending)
     if ending not in FORMATS:
-        raise UsageError(f"{path.name} ends in none of .md, .html and .json", hint="--format md, or another name")
+        raise UsageError(f"{path.name} ends in none of .md, .html and .json", hint=str(path.with_suffix(".md")))
     return ending
 
 

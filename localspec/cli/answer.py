@@ -52,13 +52,6 @@ def loader(worker: Worker) -> PairLoader:
     return PairLoader(worker, deferred)
 
 
-def warn_if_full(stats: Stats, console: Console) -> None:
-    """Say that the answer ended where the context did: it looks as if the model had stopped."""
-    if stats.finished is not None and stats.finished.reason == "context" and stats.loaded is not None:
-        n = stats.loaded.n_ctx
-        console.warn(f"the context is full: {n} tokens with the prompt; --ctx {2 * n} for more")
-
-
 def ended_by_itself(stats: Stats) -> bool:
     """Whether nobody stopped the answer."""
     return stats.finished is not None and stats.finished.reason not in ("interrupted", "timeout")

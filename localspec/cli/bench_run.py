@@ -32,6 +32,7 @@ from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
+from localspec.ui.pulling import duration
 from localspec.worker.client import Worker
 
 BAR = 20  # characters
@@ -303,13 +304,8 @@ def _exit_layers(job: BenchJob, settings: LoadSettings) -> Layers | None:
 def _status(progress: BenchProgress) -> str:
     """Return the line of progress: a bar, what is measured, the time left."""
     full = BAR * progress.done // max(1, progress.total)
-    left = "" if progress.left_s is None else f" · {_spelt(progress.left_s)} left"
+    left = "" if progress.left_s is None else f" · {duration(progress.left_s)} left"
     bar = "█" * full + "░" * (BAR - full)
     return (
         f"{bar} {progress.done}/{progress.total}{left} · {progress.cell.contender} at T={progress.cell.temperature:g}"
     )
-
-
-def _spelt(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{rest} s" if not minutes else f"{minutes} min" if minutes >= 10 else f"{minutes} min {rest} s"

@@ -27,10 +27,11 @@ from localspec.models.early_exit import Exits, Layers, Tuned, require_prunable
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.store import find_model
+from localspec.sanitize import decoded
 from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from localspec.ui.inputs import MAX_FILE, decoded, read_regular
+from localspec.ui.inputs import MAX_FILE, read_regular
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
@@ -239,7 +240,7 @@ def _read_prompts(name: str) -> tuple[str, ...]:
     try:
         text = decoded(read_regular(name, MAX_FILE, said=f"--prompts {name}"))
     except UnicodeDecodeError:
-        reason = f"cannot read --prompts {name}: it is not UTF-8 text"
+        reason = f"cannot read --prompts {name}: it is neither UTF-8 nor UTF-16 text"
         raise NotFoundError(reason, hint="a text file with a prompt a line") from None
     prompts = tuple(line for line in text.splitlines() if line.strip())
     if not prompts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -16,10 +16,12 @@ from localspec.errors import LocalspecError, UsageError
 
 LEAST_CONTEXT = 128  # tokens: a smaller number after -c may begin a prompt
 NEAR = 0.8  # of difflib's ratio, from which on a word is taken for a misspelt name
-BACKGROUND = "nothing runs in the background: a pair is loaded only while run or chat runs"
+BACKGROUND = "nothing runs in the background: a model is in memory only while a run or a chat uses it"
 HUB = ("hf:", "hf.co/", "huggingface.co/", "http")  # without it, ORG/REPO may be a word of a prompt: and/or
 CACHE_TYPES = ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v")
 _NUMBER = re.compile(r"-?\d+")
+_FLAG = re.compile(r"(?<!\S)--?[a-z][\w-]*")
+_COMMAND_LINE = re.compile(r"(?:[A-Z_]+=\S+ )?(?:localspec|llama-server) ")
 
 # fmt: off
 # Commands of other programs: what there is to say, and what to type.
@@ -34,64 +36,65 @@ COMMANDS: dict[str, tuple[str, str]] = {
     for name in names.split()
 }
 
-# Options of other programs: what there is to say, and what to type. One that a command has itself is not looked up.
-OPTIONS: dict[str, tuple[str, str]] = {
-    flag: (why, hint)
-    for flags, why, hint in (
-        ("-c", "the context has an option of its own", "--ctx N"),
-        ("-s", "the seed has an option of its own", "--seed N"),
-        ("-p --prompt", "the prompts are those of --suite", "--suite FILE"),
-        ("-cnv --conversation -i --interactive -if --interactive-first -mli --multiline-input",
-         "a conversation is a command of its own", "localspec chat"),
-        ("-no-cnv --no-conversation", "run answers once, and --raw leaves out the chat template", "--raw"),
-        ("-hff --hf-file -mu --model-url", "the file follows its repository", "-m hf:ORG/REPO/FILE.gguf"),
-        ("-hft --hf-token --key", "the hub's token is read from the environment", "HF_TOKEN=TOKEN localspec pull NAME"),
-        ("-sysf --system-prompt-file", "--system reads a file after an @", "--system @FILE"),
-        ("-bf --binary-file --fragment -sf --system-fragment -a --attachment --at --attachment-type --image --mmproj",
-         "--file reads a text before the prompt", "-f FILE"),
-        ("-e --escape --no-escape", "only --stop reads escapes such as \\n", "leave it out"),
-        ("-v --verbose -lv --verbosity --log-verbosity --log-verbose --verbose-prompt -u --usage --show-timings",
-         "--stats shows the figures, and --log-file keeps llama.cpp's log", "--stats"),
-        ("--no-perf", "--no-stats leaves out the figures", "--no-stats"),
-        ("-co --colors", "--color takes auto, always or never", "--color always"),
-        ("-tb --threads-batch -td --threads-draft -tbd --threads-batch-draft",
-         "--threads is for all of them", "--threads N"),
-        ("-cd --ctx-size-draft", "target and draft share one context", "--ctx N"),
-        ("-ctkd --cache-type-k-draft -ctvd --cache-type-v-draft", "--kv is for both models", "--kv TYPE"),
-        ("-dev --device -devd --device-draft -sm --split-mode -ts --tensor-split -mg --main-gpu -ot --override-tensor"
-         " -cmoe --cpu-moe -ncmoe --n-cpu-moe", "layers are placed by a plan", "--gpu N, or localspec plan PAIR"),
-        ("-b --batch-size -ub --ubatch-size -nkvo --no-kv-offload -nr --no-repack --numa --prio --poll -C --cpu-mask"
-         " -Cr --cpu-range --cpu-strict --swa-full -kvu --kv-unified -dt --defrag-thold --check-tensors --override-kv"
-         " --warmup --no-warmup", "localspec decides that by itself", "leave it out"),
-        ("--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor"
-         " --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
-         "positions are scaled as the model's file says", "leave it out"),
-        ("--keep --context-shift --no-context-shift", "a full context leaves out the oldest turns", "--ctx N for more"),
-        ("--prompt-cache --prompt-cache-all --prompt-cache-ro --log",
-         "a conversation is kept anyway", "-c, which continues it"),
-        ("--cid", "--session names a conversation", "--session ID"),
-        ("--no-log", "--no-save keeps nothing", "--no-save"),
-        ("--ignore-eos", "a token is banned by its number", "--logit-bias ID=-inf"),
-        ("--draft-min --draft-n-min --spec-draft-n-min", "drafts are as long as pays, or as -k says", "-k N"),
-        ("--draft-p-min --spec-draft-p-min",
-         "a length rule ends a draft at an unsure token", "--length confidence:P"),
-        ("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
-         "the cache of n-grams is a method", "--method ngram-cache"),
-        ("--grammar --grammar-file -j --json-schema -jf --json-schema-file --format --schema --schema-multi",
-         "an answer follows no grammar or schema here", "say in the prompt what form it is to have"),
-        ("--samplers --sampler-seq --sampling-seq --mirostat --mirostat-lr --mirostat-ent --dynatemp-range"
-         " --dynatemp-exp --top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --dry-multiplier --dry-base"
-         " --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --adaptive-target --adaptive-decay",
-         "this sampler is not here", "the options below Sampling in --help"),
-        ("--host --port --api-key -np --parallel -cb --cont-batching --slots --metrics --embedding --reranking",
-         "there is no server here", "llama-server -m FILE.gguf, of llama.cpp"),
-        ("--keepalive", BACKGROUND, "leave it out"),
-        ("--no-stream", "--json prints the answer at its end", "--json"),
-        ("-T --tool --functions --tools-debug --td --ta --tools-approve",
-         "a model here calls no tools", "leave it out"),
-    )
-    for flag in flags.split()
-}
+# Options of other programs: what there is to say, and what to type. One that a command has itself is not looked up, and
+# a hint with options that it has not is passed over.
+_OPTIONS: tuple[tuple[str, str, str], ...] = (
+    ("-c", "the context has an option of its own", "--ctx N"),
+    ("-s", "the seed has an option of its own", "--seed N"),
+    ("-p --prompt", "the prompts are those of --suite", "--suite FILE"),
+    ("-p --prompt", "the prompt is an argument", "localspec run PROMPT, or localspec race PAIR PROMPT"),
+    ("-cnv --conversation -i --interactive -if --interactive-first -mli --multiline-input",
+     "a conversation is a command of its own", "localspec chat"),
+    ("-no-cnv --no-conversation", "run answers once, and --raw leaves out the chat template", "--raw"),
+    ("-hff --hf-file -mu --model-url", "the file follows its repository", "-m hf:ORG/REPO/FILE.gguf"),
+    ("-hft --hf-token --key", "the hub's token is read from the environment", "HF_TOKEN=TOKEN localspec pull NAME"),
+    ("-sysf --system-prompt-file", "--system reads a file after an @", "--system @FILE"),
+    ("-bf --binary-file --fragment --sf --system-fragment -a --attachment --at --attachment-type --image --mmproj",
+     "--file reads a text before the prompt", "-f FILE"),
+    ("-e --escape --no-escape", "only --stop reads escapes such as \\n", "leave it out"),
+    ("-v --verbose -lv --verbosity --log-verbosity --log-verbose --verbose-prompt -u --usage --show-timings",
+     "--stats shows the figures, and --log-file keeps llama.cpp's log", "--stats"),
+    ("--no-perf", "--no-stats leaves out the figures", "--no-stats"),
+    ("-co", "--color takes auto, always or never", "--color always"),
+    ("-tb --threads-batch -td --threads-draft -tbd --threads-batch-draft",
+     "--threads is for all of them", "--threads N"),
+    ("-cd --ctx-size-draft", "target and draft share one context", "--ctx N"),
+    ("-ctkd --cache-type-k-draft -ctvd --cache-type-v-draft", "--kv is for both models", "--kv TYPE"),
+    ("-dev --device -devd --device-draft -sm --split-mode -ts --tensor-split -mg --main-gpu -ot --override-tensor"
+     " -cmoe --cpu-moe -ncmoe --n-cpu-moe", "layers are placed by a plan", "--gpu N, or localspec plan PAIR"),
+    ("-b --batch-size -ub --ubatch-size -nkvo --no-kv-offload -nr --no-repack --numa --prio --poll -C --cpu-mask"
+     " -Cr --cpu-range --cpu-strict --swa-full -kvu --kv-unified -dt --defrag-thold --check-tensors --override-kv"
+     " --warmup --no-warmup", "localspec decides that by itself", "leave it out"),
+    ("--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor"
+     " --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
+     "positions are scaled as the model's file says", "leave it out"),
+    ("--keep --context-shift --no-context-shift", "a full context leaves out the oldest turns", "--ctx N for more"),
+    ("--prompt-cache --prompt-cache-all --prompt-cache-ro --log",
+     "a conversation is kept anyway", "-c, which continues it"),
+    ("--cid", "--session names a conversation", "--session ID"),
+    ("--no-log", "--no-save keeps nothing", "--no-save"),
+    ("--ignore-eos", "a token is banned by its number", "--logit-bias ID=-inf"),
+    ("--draft-min --draft-n-min --spec-draft-n-min", "drafts are as long as pays, or as -k says", "-k N"),
+    ("--draft-p-min --spec-draft-p-min",
+     "a length rule ends a draft at an unsure token", "--length confidence:P"),
+    ("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
+     "the cache of n-grams is a method", "--method ngram-cache"),
+    ("--grammar --grammar-file -j --json-schema -jf --json-schema-file --format --schema --schema-multi",
+     "an answer follows no grammar or schema here", "say in the prompt what form it is to have"),
+    ("--samplers --sampler-seq --sampling-seq --mirostat --mirostat-lr --mirostat-ent --dynatemp-range"
+     " --dynatemp-exp --top-nsigma --top-n-sigma --adaptive-target --adaptive-decay",
+     "this sampler is not here", "the options below Sampling in --help"),
+    ("--host --port --api-key -np --parallel -cb --cont-batching --slots --metrics --embedding --reranking",
+     "there is no server here", "llama-server -m FILE.gguf, of llama.cpp"),
+    ("--keepalive", BACKGROUND, "leave it out"),
+    ("--no-stream", "--json prints the answer at its end", "--json"),
+    ("-T --tool --functions --tools-debug --td --ta --tools-approve",
+     "a model here calls no tools", "leave it out"),
+)
+OPTIONS: dict[str, list[tuple[str, str]]] = {}
+for _flags, _why, _hint in _OPTIONS:
+    for _flag in _flags.split():
+        OPTIONS.setdefault(_flag, []).append((_why, _hint))
 # fmt: on
 # These say what localspec does anyway.
 GRANTED = ("-st", "--single-turn", "--jinja", "--no-display-prompt", "--log-disable", "--simple-io", "--nowordwrap")
@@ -107,7 +110,7 @@ def checked(command: click.Command, args: Sequence[str]) -> list[str]:
         if word == "--":
             return [*found, word, *words]
         flag = word.partition("=")[0]
-        if "--model" in own and word in GRANTED:
+        if "--draft" in own and word in GRANTED:
             continue
         found.append(word)
         following = words[0] if words else ""
@@ -117,8 +120,8 @@ def checked(command: click.Command, args: Sequence[str]) -> list[str]:
                 found.append("on")  # it was a switch for long
             elif _takes_value(own[flag]) and "=" not in word and words:
                 found.append(words.pop(0))
-        elif "--model" in own and flag in OPTIONS:
-            why, hint = OPTIONS[flag]
+        elif "--draft" in own and (advice := _advice(flag, own)) is not None:
+            why, hint = advice
             raise UsageError(f"there is no option {flag} here: {why}", hint=hint)
         elif "--model" in own and re.fullmatch(r"-[cs]\d+", word):
             _refuse_number(word[:2], word[2:])
@@ -128,6 +131,16 @@ def checked(command: click.Command, args: Sequence[str]) -> list[str]:
     if len(types) > 1:
         raise UsageError("keys and values of the cache have one type here", hint=f"--kv {min(types)}")
     return found
+
+
+def _advice(flag: str, own: Mapping[str, click.Parameter]) -> tuple[str, str] | None:
+    """Return what there is to say of another program's option, and what to type; None for what a command cannot do."""
+    return next((each for each in OPTIONS.get(flag, ()) if _hinted(each[1]) <= {*own, "--help"}), None)
+
+
+def _hinted(hint: str) -> set[str]:
+    """Return the options that a hint names; a whole command line has its own."""
+    return set() if _COMMAND_LINE.match(hint) else set(_FLAG.findall(hint))
 
 
 def takes_prompt(command: click.Command) -> bool:

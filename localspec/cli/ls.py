@@ -12,6 +12,7 @@ from localspec.chat.listing import when
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import confirmed
+from localspec.cli.habits import BACKGROUND
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import DeclinedError, NotFoundError, UsageError
@@ -26,8 +27,6 @@ from localspec.models.recent import RecentPair, recent_pairs
 from localspec.models.store import expand
 from localspec.sanitize import one_line
 from localspec.settings.sizes import size
-
-IDLE = "nothing runs in the background: a model is in memory only while a run or a chat uses it"
 
 
 @click.command("ls", cls=Command)
@@ -63,7 +62,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
         where = one_line(str(cache.root / "models--*/blobs"))
         lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
     lines = lines or [f"no models in {one_line(str(cache.root))}"]
-    write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", IDLE]))
+    write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", BACKGROUND]))
     return 0
 
 

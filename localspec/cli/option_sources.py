@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from localspec.cli.file_names import located
 from localspec.errors import LocalspecError, UsageError
-from localspec.settings.config_file import Configuration, Entry, Key, read_configuration
+from localspec.settings.config_file import MAX_PARTS, Configuration, Entry, Key, read_configuration
 from localspec.settings.declaration import Declaration
 from localspec.settings.setting import Kind, Origin
 
@@ -173,6 +173,8 @@ def option_at(key: Key) -> Configurable:
     """Return the option that a key stands for; raises UsageError with the nearest one. Imports every command."""
     from localspec.cli.app import commands
 
+    if len(key) > MAX_PARTS:
+        raise UsageError(f"a key has more than {MAX_PARTS} parts", hint="localspec config show")
     everything = list(commands())
     *tables, name = key
     general: dict[str, Configurable] = {}

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from localspec.cli.compare import explain, suggest
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, columns_of_stdout, is_terminal, write_out
+from localspec.cli.draft_fit import explain, suggest
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
 from localspec.errors import LocalspecError, NotFoundError

@@ -124,15 +124,11 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
 def _models(found: PairRef) -> Models:
     """Return the parts of models that are here; raises IncompatibleError if they do not fit."""
     target, target_info = _look_at(str(found.target))
-    draft = None if found.draft is None else _look_at(str(found.draft), may_be_head=True)
-    if draft is not None:
-        require_fit(target_info, draft[1])
-    return Models(
-        anatomy(target),
-        None if draft is None else anatomy(draft[0]),
-        target_info.n_ctx_train,
-        4096 if draft is None else draft[1].n_ctx_train,
-    )
+    if found.draft is None:
+        return Models(anatomy(target), n_ctx_train=target_info.n_ctx_train)
+    draft, draft_info = _look_at(str(found.draft), may_be_head=True)
+    require_fit(target_info, draft_info)
+    return Models(anatomy(target), anatomy(draft), target_info.n_ctx_train, draft_info.n_ctx_train)
 
 
 def _about(missing: NotCachedError) -> Models:
@@ -152,7 +148,7 @@ def _about(missing: NotCachedError) -> Models:
 
     target = parts(missing.pair.target, as_draft=False)
     if isinstance(draft, DraftChoice):
-        return Models(target[0], None, target[1], 4096)
+        return Models(target[0], n_ctx_train=target[1])
     second = parts(draft, as_draft=True)
     return Models(target[0], second[0], target[1], second[1])
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from localspec.chat.answer_writer import AnswerWriter
+from localspec.chat.answer_writer import AnswerWriter, full_context
 from localspec.chat.state import ChatState
-from localspec.cli.answer import ended_by_itself, follow, loader, tell, warn_if_full
+from localspec.cli.answer import ended_by_itself, follow, loader, tell
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.fetch import present_settings
 from localspec.cli.habits import is_model, model_first
@@ -122,7 +122,8 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
             stats, stop = answer(worker, job, sink, live, console)
         sink.finish(stats)
         console.on_error = None  # the output has its end: what goes wrong from here on is told to people
-        warn_if_full(stats, console)
+        if full_context(stats):
+            console.warn(full_context(stats))
         _warn_of_trouble(job.state, console)
         has_stats = is_terminal(sys.stderr) and not console.quiet if options.stats is None else options.stats
         if has_stats:

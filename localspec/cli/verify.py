@@ -182,7 +182,7 @@ def _run(
 def _told(one: Check) -> str:
     notes = "".join(f"         {one_line(note)}\n" for note in one.notes)
     word = "ok  " if one.is_passed else "FAIL" if one.is_failed else "--  "
-    return f"{word} {one.name + ' ':<8}{one.summary}\n{notes}"
+    return f"{word} {one.name:<13}{one.summary}\n{notes}"
 
 
 def _verdict(request: Request, pair: str, is_passed: bool) -> str:

@@ -44,7 +44,7 @@ class DistributionQuestion:
 
 
 Question = ForkQuestion | DistributionQuestion
-KINDS: dict[str, type[Any]] = {"fork": ForkQuestion, "law": DistributionQuestion}
+KINDS: dict[str, type[Any]] = {"fork": ForkQuestion, "distribution": DistributionQuestion}
 
 
 @dataclass(frozen=True, slots=True)

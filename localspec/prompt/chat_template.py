@@ -20,6 +20,7 @@ from localspec.errors import IncompatibleError, NotFoundError, ResourceError, Us
 from localspec.prompt.named_templates import CHATML, DIALOGUE, NAMED, stops_of
 from localspec.prompt.reasoning_marks import marks_of, without_reasoning
 from localspec.prompt.renderer import MAX_TEMPLATE, Program, Refused, RefusedByTemplate
+from localspec.sanitize import decoded
 from localspec.settings.request import Message
 
 ROLES = ("system", "user", "assistant")
@@ -95,11 +96,11 @@ def load_template(option: str) -> str:
             raw = file.read(MAX_TEMPLATE + 1)
         if len(raw) > MAX_TEMPLATE:
             raise UsageError(f"--template {option} is longer than {MAX_TEMPLATE} bytes", hint=hint)
-        return raw.decode("utf-8-sig")
+        return decoded(raw)
     except OSError as error:
         raise NotFoundError(f"--template {option} cannot be read: {error.strerror}", hint=hint) from None
     except ValueError:
-        raise UsageError(f"--template {option} is not a text in UTF-8", hint=hint) from None
+        raise UsageError(f"--template {option} is neither UTF-8 nor UTF-16 text", hint=hint) from None
 
 
 def render(

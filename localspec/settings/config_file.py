@@ -20,9 +20,13 @@ from localspec.errors import ResourceError, UsageError
 from localspec.settings.folders import config_folder
 
 MAX_BYTES = 64 << 10
+MAX_PARTS = 32  # of a dotted key: parsing TOML takes time and memory by the square of them
 PAIR_TABLES = frozenset({"template-arg"})  # settings of KEY=VALUE that may be a table
 Key = tuple[str, ...]  # the tables a value lies in, and its own name
 _BOM = "\ufeff"
+_DEEP = re.compile(
+    rf"""(?:^|[{{,])[ \t]*\[*[ \t]*(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_PARTS}}}""", re.MULTILINE
+)
 _PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
@@ -60,6 +64,10 @@ def read_configuration(file: Path | None = None) -> Configuration:
     """Read config.toml, nothing if it is not there. Raises UsageError for a file that is none, with its line."""
     file = file or config_file()
     text = _text(file)
+    deep = _DEEP.search(text)
+    if deep is not None:
+        line = text.count("\n", 0, deep.end()) + 1
+        raise UsageError(f"{file}:{line}: a key has more than {MAX_PARTS} parts", hint="localspec config edit")
     try:
         tomllib.loads(text)
         return Configuration(file, tuple(_with_tables(_entries(text))))

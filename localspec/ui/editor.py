@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from localspec.errors import NotFoundError
-from localspec.ui.inputs import decoded
+from localspec.sanitize import decoded
 
 
 def edited(text: str, *, hint: str = "EDITOR=nano localspec chat") -> str:

@@ -6,7 +6,6 @@ limit.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import os
 import select
@@ -18,16 +17,10 @@ from dataclasses import dataclass, field
 from localspec.conversations.attachment import Attachment, with_attachments
 from localspec.engine.events import Warned
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
+from localspec.sanitize import decoded
 from localspec.settings.folders import typed_path
 
 MAX_FILE = 16 << 20  # bytes, where no option says otherwise
-MARKS = (  # byte order marks; that of UTF-32 begins as that of UTF-16 does
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 PATIENCE = 1.0  # seconds of a silent standard input before people are told what is waited for
 
 
@@ -101,23 +94,6 @@ class Inputs:
             )
             self.warnings.append(Warned("input", f"{name}: {what} replaced by \ufffd"))
         return text.replace("\0", "\ufffd")
-
-
-def decoded(data: bytes, *, errors: str = "strict") -> str:
-    """Return the text of a file without a byte order mark, its lines ended by newlines alone.
-
-    Without a mark it is UTF-8, or UTF-16 where the bytes look like it. Raises UnicodeDecodeError.
-    """
-    mark, encoding = next((pair for pair in MARKS if data.startswith(pair[0])), (b"", _encoding(data)))
-    return data[len(mark) :].decode(encoding, errors).replace("\r\n", "\n")
-
-
-def _encoding(data: bytes) -> str:
-    """Return the encoding of a text without a byte order mark: in UTF-16 every second byte is mostly zero."""
-    odd, even, n_units = data[1::2].count(0), data[::2].count(0), len(data) // 2
-    if len(data) % 2 or n_units < 2 or 4 * max(odd, even) < 3 * n_units or (odd and even):
-        return "utf-8"
-    return "utf-16-le" if odd else "utf-16-be"
 
 
 def _chunk(fd: int) -> bytes:
@@ -205,5 +181,5 @@ def text_or_file(name: str, value: str | None, limit: int = MAX_FILE) -> str | N
     try:
         return decoded(read_regular(value[1:], limit, said=f"{name} {value}")).removesuffix("\n")
     except UnicodeDecodeError:
-        reason = f"cannot read {name} {value}: it is not UTF-8 text"
+        reason = f"cannot read {name} {value}: it is neither UTF-8 nor UTF-16 text"
         raise NotFoundError(reason, hint=f"{name} 'the text itself', or {name} @FILE") from None

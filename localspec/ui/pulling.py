@@ -1,4 +1,4 @@
-"""How a download is told: the name of a file, bytes, the time that is left."""
+"""How long work is told: the name of a file that is downloaded, and the time that is left."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -31,12 +31,23 @@ MAIN = "main"
 TRIES = 4
 MAX_WAIT = 20.0  # seconds that a server may ask to wait; a longer wait is told
 KNOCK = 2.0  # seconds for the first connection: with a name server it takes 0.1, and people wait for it
+MAX_ANSWER = 64 << 20  # bytes of an answer that is no file: a repository of many thousand files has a few
+MAX_ANSWERING = 60.0  # seconds of such an answer
 MAX_PLAIN = 50_000_000_000  # bytes: larger files the hub gives only by its own protocol
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 T = TypeVar("T")
+
+
+class _Asking(threading.local):
+    """Whether this thread asks for something other than a file's bytes."""
+
+    is_on = False
+
+
+_asking = _Asking()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,7 @@ class Hub:
 
         asked = MAIN if revision is None else revision
         api = HfApi(self.endpoint, library_name="localspec", library_version=__version__)
-        with translated(repo, self.endpoint):
+        with translated(repo, self.endpoint), _bounded_answers():
             info = self._tried(lambda: api.model_info(repo, revision=asked, files_metadata=True, timeout=self._timeout))
             files = [
                 Listed(
@@ -127,7 +138,7 @@ class Hub:
     @contextmanager
     def body(self, listing: Listing, file: Listed, start: int, end: int | None = None) -> Iterator[Body]:
         """Open a file at byte `start`, for reading up to byte `end`. One try: whoever reads knows how much has come."""
-        from huggingface_hub import get_session, hf_hub_url
+        from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
         headers = build_hf_headers(library_name="localspec", library_version=__version__)
@@ -136,9 +147,7 @@ class Hub:
             headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=self.endpoint)
         # A redirect to another host loses the token on its way: the client sees to that.
-        with get_session().stream(
-            "GET", url, headers=headers, timeout=self._timeout, follow_redirects=True
-        ) as response:
+        with _session().stream("GET", url, headers=headers, timeout=self._timeout, follow_redirects=True) as response:
             if response.status_code == 416:
                 yield Body(0, iter(()))
                 return
@@ -153,7 +162,7 @@ class Hub:
         self.reach()
         from huggingface_hub import HfApi
 
-        with translated(words, self.endpoint):
+        with translated(words, self.endpoint), _bounded_answers():
             found = HfApi(self.endpoint).list_models(search=words, filter="gguf", sort="downloads", limit=limit)
             return [str(one.id) for one in found]
 
@@ -168,6 +177,45 @@ class Hub:
                     raise
                 self.pause(wait)
         raise AssertionError
+
+
+@contextmanager
+def _bounded_answers() -> Iterator[None]:
+    """Read the answers to what this thread asks up to `MAX_ANSWER`: a server may send JSON without an end."""
+    _session()
+    _asking.is_on = True
+    try:
+        yield
+    finally:
+        _asking.is_on = False
+
+
+def _session() -> Any:
+    """Return the library's HTTP client, which bounds answers that are no files."""
+    from huggingface_hub import get_session
+
+    session = get_session()
+    if _bound not in session.event_hooks["response"]:
+        session.event_hooks["response"].append(_bound)
+    return session
+
+
+def _bound(response: Any) -> None:
+    """Let an answer that is no file end with NetworkError where it is too long; called before it is read."""
+    if not (_asking.is_on or response.status_code >= 400):
+        return
+    read, until = response.iter_bytes, time.monotonic() + MAX_ANSWERING
+
+    def bounded(chunk_size: int | None = None) -> Iterator[bytes]:
+        n = 0
+        for chunk in read(chunk_size):
+            n += len(chunk)
+            if n > MAX_ANSWER or time.monotonic() > until:
+                most = f"{MAX_ANSWER >> 20} MiB or {MAX_ANSWERING:.0f} s"
+                raise NetworkError(f"the hub's answer does not end within {most}", hint="check HF_ENDPOINT")
+            yield chunk
+
+    response.iter_bytes = bounded
 
 
 def _has_proxy(endpoint: str) -> bool:

@@ -341,7 +341,7 @@ def test_verify_catches_a_lossy_rule(tmp_path: Path, rule: str) -> None:
     done = call(tmp_path, "verify", "storyteller", "--prompts", "1", "-n", "8", "--draws", "1000", *lossy)
     assert done.returncode == 10, done.stdout
     text = done.stdout.decode()
-    assert "FAIL law" in text
+    assert "FAIL distribution" in text
     assert f"NOT lossless: --verify {rule}" in text
 
 

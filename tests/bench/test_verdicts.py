@@ -20,7 +20,7 @@ from tests.cli.harness import needs_pair
 
 PASSED = Check("coupled", True, "1 of 1", (), {})
 FAILED = Check("greedy", False, "0 of 1", (), {})
-NOT_RUN = Check("law", False, "no room", (), {}, UsageError("no room", hint="--ctx 2048"))
+NOT_RUN = Check("distribution", False, "no room", (), {}, UsageError("no room", hint="--ctx 2048"))
 
 
 @needs_pair

@@ -168,6 +168,9 @@ def test_a_variable_holds_several_values_as_lines(monkeypatch: pytest.MonkeyPatc
         ("[run.deep]\nseed = 1\n", 2, "there is no command 'run deep'"),
         ("prompts = 3\n", 1, "'bench.prompts' and 'verify.prompts'"),
         ("run = 3\n", 1, "there is no option 'run'"),
+        ("temp = 1\n" + ".".join("a" * 10_000) + " = 1\n", 2, "a key has more than 32 parts"),
+        ("[" + ".".join(["'a b'"] * 5000) + "]\n", 1, "a key has more than 32 parts"),
+        ("template-arg = {" + ".".join("a" * 10_000) + " = 1}\n", 1, "a key has more than 32 parts"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_said_with_its_line(
@@ -260,6 +263,7 @@ def test_set_writes_what_it_reads_back(words: list[str], toml: str, call: Callab
         (["temp", "1", "2"], 2, "temp takes one value, 2 were given"),
         (["temp"], 2, "VALUE"),
         (["tmep", "1"], 2, "perhaps 'temp' was meant"),
+        ([".".join("a" * 10_000), "1"], 2, "a key has more than 32 parts"),
         (["seed", "-1"], 2, "--seed -1"),
         (["max-tokens", "0"], 2, "--max-tokens 0"),
         (["method", "sufix"], 2, "--method suffix"),

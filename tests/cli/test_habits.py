@@ -11,6 +11,7 @@ import pytest
 
 from localspec.cli.app import COMMANDS, cli, commands
 from localspec.cli.habits import GRANTED, OPTIONS, checked, is_model, model_first
+from localspec.cli.option_sources import options_of
 from localspec.cli.options import collected
 from localspec.cli.run import run as run_command
 from localspec.errors import UsageError
@@ -191,6 +192,34 @@ def test_each_option_of_another_program_says_what_to_type(flag: str) -> None:
         checked(command, [flag, "x"])
     assert caught.value.message.startswith(f"there is no option {flag} here: ")
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(("path", "command"), [each for each in commands() if "draft" in options_of(each[1])], ids=str)
+def test_what_is_said_names_options_of_that_command(path: tuple[str, ...], command: click.Command) -> None:
+    own = {opt for each in command.params for opt in (*each.opts, *each.secondary_opts)}
+    said = {}
+    for flag in OPTIONS.keys() - own:
+        try:
+            checked(command, [flag, "x"])  # click says that there is none
+        except UsageError as error:
+            said[flag] = error.hint
+    assert len(said) > 100
+    for flag, hint in said.items():
+        if not re.match(r"localspec|llama-server|HF_TOKEN=", hint):
+            assert set(re.findall(r"(?<!\S)--?[a-z][\w-]*", hint)) <= own | {"--help"}, (path, flag)
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["chat", "-p", "hi"], "localspec run PROMPT"),
+        (["bench", "-p", "hi"], "--suite FILE"),
+        (["race", "storyteller", "hi", "-c", "4096"], "--ctx N"),
+        (["run", "-co", "hi"], "--color always"),
+    ],
+)
+def test_one_option_is_told_as_each_command_has_it(words: list[str], advice: str) -> None:
+    assert_advice(assert_one_line(run(*words), 2, "there is no option", advice))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ import pytest
 from localspec.bench.files import read_text
 from localspec.conversations.attachment import Attachment, fenced
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
+from localspec.sanitize import decoded
 from localspec.settings.values import unescape
-from localspec.ui.inputs import Inputs, compose, decoded, read_parts, read_prompt, text_or_file
+from localspec.ui.inputs import Inputs, compose, read_parts, read_prompt, text_or_file
 from tests.cli.harness import FAKE, TIMEOUT, assert_one_line, environment, run
 
 

@@ -56,6 +56,7 @@ class Faults:
     cuts: list[int] = field(default_factory=list)  # bytes after which the connection of a download breaks
     cdn: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     html: bool = False  # a captive portal
+    endless: bytes = b""  # sent again and again in place of every answer of the hub
     ignores_ranges: bool = False
     lies: bool = False  # one byte of every file is wrong
     surplus: bytes = b""  # sent after the file, and counted
@@ -172,6 +173,9 @@ class _Hub(_Handler):
         if faults.html:
             self.send(200, b"<html>log in to this network</html>", Content_Type="text/html")
             return
+        if faults.endless:
+            self._pour_endlessly(faults.endless)
+            return
         if faults.api:
             status, headers = faults.api.pop(0)
             self.send(status, **headers)
@@ -189,6 +193,14 @@ class _Hub(_Handler):
                 act(*(unquote(part or "") for part in found.groups()))
                 return
         self.send(404)
+
+    def _pour_endlessly(self, piece: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        while self.command == "GET":
+            self.wfile.write(piece)
 
     def _repo(self, name: str, revision: str, *, wants_bytes: bool = False) -> Repo | None:
         """Return a repository, or answer that there is none for this caller."""

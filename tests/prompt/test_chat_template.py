@@ -271,8 +271,11 @@ def test_template_options(tmp_path: Path) -> None:
     for missing in (tmp_path, tmp_path / "none", Path("/dev/zero")):
         with pytest.raises(NotFoundError, match=r"neither a file nor one of chatml, .*gemma.*llama3"):
             load_template(str(missing))
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="UTF-8"):
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
+        path.write_text("{{ messages[0].content }}\r\n", encoding=encoding, newline="")
+        assert load_template(str(path)) == "{{ messages[0].content }}\n"
+    path.write_text("{{ 'é' }}", encoding="latin-1")
+    with pytest.raises(UsageError, match=r"neither UTF-8 nor UTF-16 text"):
         load_template(str(path))
     path.write_bytes(b"\xc3\xa9" * 2**17)
     with pytest.raises(UsageError, match="longer than"):

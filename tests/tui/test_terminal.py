@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from localspec.conversations.store import Store
-from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, needs_pair
+from tests.cli.harness import FAKE, PAIR, REAL, TIMEOUT, Terminal, localspec, needs_pair
 
 BEGUN = b"\x1b[?1049h"
 # What Textual begins: alternate screen, mouse, focus reports, bracketed paste, a hidden cursor.
@@ -57,6 +58,19 @@ def test_quiet_for_good_is_no_wish_for_lines(tmp_path: Path) -> None:
     lines.type("\x04")
     assert lines.wait() == 0
     assert BEGUN not in lines.output
+
+
+@needs_pair
+def test_a_conversation_whose_file_was_replaced_says_so(tmp_path: Path) -> None:
+    env = {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_NO_HISTORY": "1"}
+    file = tmp_path / "t.gguf"
+    shutil.copy(PAIR / "target-q8_0.gguf", file)
+    assert localspec("run", "-m", f"{file}+none", "-n", "2", "Once", env=env).returncode == 0
+    shutil.copy(PAIR / "draft-q8_0.gguf", file)
+    terminal = chat(tmp_path, "-c", program=REAL)
+    terminal.wait_for(lambda: has(terminal, "t.gguf is another file than the one that answered in this conversation"))
+    terminal.type("\x11")
+    assert terminal.wait() == 0
 
 
 @needs_pair

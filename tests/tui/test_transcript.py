@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Markdown, Static
 
+from localspec.models.store import usual_speculation
+from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
+from localspec.tui.widgets.card import Welcome
 from localspec.tui.widgets.flow import Flow, wrap
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.reply import MOST
 from tests.tui.scripted import (
+    SETTINGS,
     ScriptedWorker,
     answers,
     ask,
@@ -22,6 +26,22 @@ from tests.tui.scripted import (
 )
 
 LINES = [f"Line {n}.\n\n" for n in range(60)]
+
+
+def page(app: LocalspecApp) -> str:
+    """Return the empty page as text."""
+    return str(app.chat.query_one(Welcome).render())
+
+
+async def test_the_empty_page_says_what_the_bundled_pair_is() -> None:
+    """Until another pair is chosen; drafting in another way is no demonstration."""
+    async with opened(speculation=usual_speculation(SETTINGS)) as (pilot, app):
+        await until(pilot, lambda: "not an assistant" in page(app))
+        for words in ("5 million parameters", "localspec pull NAME", "localspec pairs suggest FILE.gguf", "F1"):
+            assert words in page(app)
+        app.engine.switch_pair(LoadSettings("/models/other.gguf", name="other"))
+        await until(pilot, lambda: "not an assistant" not in page(app))
+        assert "F1" in page(app)
 
 
 def is_at_end(app: LocalspecApp) -> bool:

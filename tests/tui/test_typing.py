@@ -42,11 +42,11 @@ async def test_a_paste_without_brackets_is_one_message(end: str) -> None:
     async with opened(worker) as (pilot, app):
         await keys(app, f"def f(x):\n\treturn x\n\nprint(f(1)){end}", SPEED)
         await rest(pilot)
-        if not end:
-            assert app.chat.composer.text == "def f(x):\n\treturn x\n\nprint(f(1))"
-            await pilot.press("enter")
+        assert app.chat.composer.text == f"def f(x):\n\treturn x\n\nprint(f(1)){end}", "and nothing is sent"
+        await pilot.press("enter")
         await until(pilot, lambda: len(shown(app)) == 2 and app.chat_state.answering is None)
-        assert [request.messages[-1].content for request in worker.requests] == ["def f(x):\n\treturn x\n\nprint(f(1))"]
+        sent = [request.messages[-1].content for request in worker.requests]
+        assert sent == [f"def f(x):\n\treturn x\n\nprint(f(1)){end}"]
 
 
 async def test_messages_typed_ahead_by_hand_are_sent_one_by_one() -> None:

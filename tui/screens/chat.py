@@ -17,14 +17,15 @@ from textual.widgets import Static
 from localspec.chat.message_tree import Node
 from localspec.conversations.records import USER
 from localspec.errors import LocalspecError, WorkerDiedError
+from localspec.models.store import introduction
 from localspec.sanitize import one_line, sanitize
-from localspec.tui import stats_panel as figures
 from localspec.tui.chat_engine import ChatEngine
+from localspec.tui.figures import Figures
 from localspec.tui.host import Host
 from localspec.tui.news import News
 from localspec.tui.provenance import View
 from localspec.tui.turns import Turns
-from localspec.tui.widgets.bars import Top, TopBar, resident
+from localspec.tui.widgets.bars import TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.keys import Keys
@@ -34,8 +35,6 @@ from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
-
-PANE = 40  # columns of the figures
 
 
 def in_turn(action: Callable[[ChatScreen], object]) -> Callable[[ChatScreen], None]:
@@ -72,9 +71,7 @@ class ChatScreen(Screen[None]):
         self._engine = engine
         self._news = News(host, engine, self, self.call_later)
         self._view = View.FULL if has_tokens else View.OFF
-        self._pane = "full" if has_figures else "off"  # or strip: as F2 says
-        self.set_class(not has_figures, "-figures-off")
-        self._figures_at = 0.0
+        self._figures = Figures(self, host, engine, self._news, is_shown=has_figures)
 
     def compose(self) -> ComposeResult:
         """Top line, transcript beside figures, strip, input, keys."""
@@ -198,28 +195,12 @@ class ChatScreen(Screen[None]):
             self.show_figures()
 
     def show_figures(self, *, is_due: bool = False) -> None:
-        """Draw the figures; with `is_due` only if that is long enough ago."""
-        now = self._host.clock()
-        if is_due and now - self._figures_at < self._news.throttle.budget.figures:
-            return
-        self._figures_at = now
-        state, thread = self._engine.state, self._engine.worker_thread
-        trace, loaded = self._engine.trace_of_pair, state.loaded
-        pane = self.query_one("#figures", Static)
-        if pane.display:
-            pane.update(figures.pane(trace, loaded, PANE - 4), layout=False)
-        strip = self.query_one("#strip", Static)
-        if strip.display:
-            strip.update(figures.strip(trace, self.size.width - 2), layout=False)
-        cell = self.query_one("#cell", Static)
-        if cell.display:
-            cell.update(figures.cell(trace))
-        stopping = "stopping… Esc again ends the engine" if thread.is_deaf else "stopping…"
-        doing = stopping if thread.is_stopping else self._news.doing.words
-        used = trace.stats.context_n if trace is not None else 0
-        memory, name = resident(thread.worker.pid), state.settings.name or state.settings.target
-        saved = "autosaved" if state.writer.is_saved else "not saved"
-        self.query_one(TopBar).show(Top(name, loaded, used, memory, doing, saved))
+        """Draw the figures, and on an empty page what the pair is; with `is_due` only if that is long enough ago."""
+        self._figures.draw(is_due=is_due)
+        state = self._engine.state
+        if not state.messages.path():
+            for page in self.transcript.query(Welcome):
+                page.show(introduction(state.settings, state.request.speculation))
 
     @on(Composer.Sent)
     async def send(self, sent: Composer.Sent) -> None:
@@ -306,11 +287,7 @@ class ChatScreen(Screen[None]):
 
     def action_figures(self) -> None:
         """Show the figures beside the chat, as a strip below it, or not at all."""
-        order = ["full", "strip", "off"]
-        self._pane = order[(order.index(self._pane) + 1) % 3]
-        for name in order:
-            self.set_class(name == self._pane, f"-figures-{name}")
-        self.show_figures()
+        self._figures.turn()
 
     def action_message(self, by: int) -> None:
         """Go to the next or the message before; from elsewhere to the last one."""

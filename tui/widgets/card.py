@@ -24,10 +24,17 @@ class Note(Static):
 
 
 class Welcome(Static):
-    """What is there before the first message: how to go on."""
+    """The page before the first message: which keys there are, and what a bundled pair is."""
 
     def __init__(self) -> None:
         super().__init__(Content.assemble(*_HINTS), markup=False, classes="welcome")
+        self._sentences: tuple[str, ...] = ()
+
+    def show(self, sentences: tuple[str, ...]) -> None:
+        """Present the pair that is chosen, below the keys; () for one that needs no words."""
+        if sentences != self._sentences:
+            self._sentences = sentences
+            self.update(Content.assemble(*_HINTS, *((f"\n\n{one}", "$muted") for one in sentences)))
 
 
 _HINTS = (

@@ -2,7 +2,8 @@
 
 Enter sends a message; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter. Enter that comes amid
 text faster than hands type is a newline too, unless it ends a slash command: so a paste is one message also where the
-terminal does not say that it is one, and what is typed ahead is sent line by line.
+terminal does not say that it is one, and what is typed ahead is sent line by line. Of several lines that come so fast
+the last newline sends nothing either.
 
 What is pasted never sends anything, and a large paste becomes a chip in the text: a text area of 200 KB takes most of
 a second for every key. So does what a small one has of characters that show nothing. A chip is sent as what it stands
@@ -97,6 +98,7 @@ class Composer(TextArea):
         self.is_resting = False
         self._blinked = True  # before it rested
         self._pressed_at = 0.0  # when the last key came
+        self._is_paste = False  # a line has begun faster than hands type
         self._held_at: float | None = None  # when Enter came that is neither sent nor a newline yet
 
     def remember(self, sent: list[str]) -> None:
@@ -136,6 +138,7 @@ class Composer(TextArea):
         if self._held_at is not None:
             is_text = event.is_printable or event.key in ("enter", "tab")
             self._release(is_newline=is_text and event.time - self._held_at <= HELD)
+        self._is_paste &= event.time - before <= HANDS
         is_fast = event.time - before <= HANDS and not self._is_command
         if event.key == "tab":
             event.stop()
@@ -180,7 +183,8 @@ class Composer(TextArea):
 
     def _release(self, *, is_newline: bool) -> None:
         self._held_at = None
-        if is_newline:
+        self._is_paste |= is_newline
+        if self._is_paste:
             self.action_newline()
         else:
             self.action_send()

@@ -101,12 +101,6 @@ class Spoken(Vertical, can_focus=True):
         """Hand a wish on to the screen."""
         self.post_message(self.Wanted(self.entry, what))
 
-    def set_branch(self, branch: tuple[int, int]) -> None:
-        """Tell which of how many siblings this is."""
-        if branch != self.branch:
-            self.branch = branch
-            self.query_one(".head", Static).update(self.head())
-
 
 class Asked(Spoken):
     """What the user said. A long text is folded; all of it is sent."""

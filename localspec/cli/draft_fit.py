@@ -1,4 +1,4 @@
-"""`localspec pairs suggest` and `explain`: does this draft fit this target, and why not, to the token."""
+"""`localspec pairs suggest` and `explain`: whether a draft fits a target, and if not, the tokens that differ."""
 
 from __future__ import annotations
 
