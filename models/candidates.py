@@ -149,20 +149,23 @@ def _checked(target: ModelInfo, name: str, where: str, size: int, path: Path) ->
 def remote_candidate(target: ModelInfo, name: HubName, where: str, hub: Hub) -> DraftCandidate:
     """Compare the target with a model on the hub, of which only the header is fetched."""
     try:
-        info, size, full = remote_info(name, hub)
+        info, size, full = remote_info(name, hub, may_be_head=True)
     except LocalspecError as error:
         return DraftCandidate(str(name), where, None, reason=error.message)
     return DraftCandidate(str(full), where, size, report=check_pair(target, info))
 
 
-def remote_info(name: HubName, hub: Hub) -> tuple[ModelInfo, int, HubName]:
-    """Return what the header of a model on the hub says, its size in bytes, and its name with the quantisation."""
+def remote_info(name: HubName, hub: Hub, *, may_be_head: bool = False) -> tuple[ModelInfo, int, HubName]:
+    """Return what the header of a model on the hub says, its size in bytes, and its name with the quantisation.
+
+    A draft may be a head.
+    """
     listing = hub.listing(name.repo, name.revision)
     parts = select([file.name for file in listing.files], name)
     files = [listing.file(part) for part in parts]
     size = sum(file.size for file in files)
     header = read_header(_header_file(listing, files[0], hub))
-    info = replace(model_info(header, is_first_part=len(files) > 1), bytes=size)
+    info = replace(model_info(header, is_first_part=len(files) > 1, may_be_head=may_be_head), bytes=size)
     quant = quant_of(parts[0])
     full = HubName(name.repo, name.revision, None if name.file or quant == "?" else quant, name.file)
     return info, size, full

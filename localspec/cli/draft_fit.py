@@ -110,7 +110,7 @@ def _seen(ref: str, offline: bool, *, as_draft: bool = False) -> Seen:
         if offline or not isinstance(name, HubName):
             missing.hint = online(missing.hint)
             raise
-        info, size, full = remote_info(name, Hub())
+        info, size, full = remote_info(name, Hub(), may_be_head=as_draft)
         return Seen(str(full), name, info, size)
     path = pair.draft if as_draft else pair.target
     assert path is not None

@@ -14,6 +14,7 @@ import pytest
 from huggingface_hub import constants
 
 from tests.cli.harness import PAIR, assert_one_line, run, run_engine
+from tests.heads.reference import write_random_head
 from tests.hub.machine import DRAFT, PARTS, TARGET, Machine
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import parts, whole
@@ -209,6 +210,20 @@ def test_a_target_in_parts_is_compared_as_a_whole(machine: Machine) -> None:
     assert near["target"]["n_params"] > far["target"]["n_params"], "the first part has some of the weights"
     (found,) = machine.json("pairs", "suggest", "--offline", PARTS)["candidates"]
     assert (found["name"], found["verdict"]) == ("hf:tales/draft-GGUF/sub/draft.Q8_0.gguf", "fits")
+
+
+def test_a_head_on_the_hub_is_a_draft(machine: Machine, tmp_path: Path) -> None:
+    """It is compared by its header, found beside models, pulled, and drafts."""
+    head = write_random_head(tmp_path / "storyteller-eagle3-F32.gguf", "eagle3")
+    machine.server.repos["tales/storyteller-eagle3-GGUF"] = Repo({head.name: head.read_bytes()})
+    name = f"hf:tales/storyteller-eagle3-GGUF/{head.name}"
+    assert machine.json("pairs", "explain", TARGET, name)["fits"]
+    found = {one["name"]: one for one in machine.json("pairs", "suggest", TARGET)["candidates"]}
+    assert "hf:tales/storyteller-eagle3-GGUF:F32" in found
+    assert machine.links() == [], "nothing was pulled"
+    made = machine.json("run", "-y", "-m", f"{TARGET}+{name}", "-n", "2", "--method", "eagle3", "hi")
+    assert made["params"]["method"] == "eagle3"
+    assert made["pair"]["draft"]["path"].endswith(head.name)
 
 
 def list_the_tales(machine: Machine) -> None:
