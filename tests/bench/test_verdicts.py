@@ -42,9 +42,10 @@ def test_a_check_that_cannot_run_hides_no_other(
     assert ("no room — try: --ctx 2048" in written.err) == (code == 2)
     if flags:
         made = json.loads(written.out)  # one object, whatever came of it
-        assert [one["check"] for one in made["checks"]] == [one.name for one in found]
         assert [one["ran"] for one in made["checks"]] == [one.obstacle is None for one in found]
         assert made["passed"] == (code == 0)
+        names = {"distribution": "law"}  # in JSON it has the name that earlier versions gave it
+        assert [one["check"] for one in made["checks"]] == [names.get(one.name, one.name) for one in found]
     else:
         assert ("NOT lossless" in written.out, "lossless here" in written.out) == (code == 10, code == 0)
 
@@ -144,7 +145,7 @@ def dist_of(monkeypatch: pytest.MonkeyPatch, trials: list[dict[str, Any]], n_unk
     prompts = (Prompt("0", "Once"),)
     return Verification(
         nobody, Request(), prompts, draws=100, is_stopped=lambda: False, on_progress=lambda _: None
-    ).dist()
+    ).distribution()
 
 
 @pytest.mark.parametrize(
