@@ -9,6 +9,7 @@ import numpy as np
 
 from localspec.backends.cells import Growth
 from localspec.backends.lib import api
+from localspec.backends.tap import States
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask
 
@@ -80,3 +81,26 @@ class Batch:
             self._counts.fill(1)
             self._sequences.fill(0)
             self._is_plain = True
+
+
+class StatesBatch:
+    """A `llama_batch` of `states` [n, width] without tokens, at positions from `start` on, on sequence 0."""
+
+    def __init__(self, states: States, start: int, *, has_outputs: bool) -> None:
+        n = len(states)
+        self._states = np.ascontiguousarray(states, np.float32)
+        self._positions = np.arange(start, start + n, dtype=np.int32)
+        self._counts, self._sequence = np.ones(n, np.int32), np.zeros(1, np.int32)
+        self._pointers = np.full(n, self._sequence.ctypes.data, np.uintp)
+        self._outputs = np.full(n, has_outputs, np.int8)
+        self.struct: Any = api.llama_batch()
+        self.struct.n_tokens = n
+        for name, array in (
+            ("embd", self._states),
+            ("pos", self._positions),
+            ("n_seq_id", self._counts),
+            ("seq_id", self._pointers),
+            ("logits", self._outputs),
+        ):
+            kind = dict(api.llama_batch._fields_)[name]
+            setattr(self.struct, name, ctypes.cast(array.ctypes.data, kind))

@@ -10,7 +10,6 @@ Accepted ones are therefore evaluated again, with the target's states, before th
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from localspec.backends import ext
+from localspec.backends.batch import StatesBatch
 from localspec.backends.lib import LOG, api
 from localspec.backends.llama_cpp import LlamaBackend, LlamaRows
 from localspec.backends.memory import ContextShape
 from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
-from localspec.backends.tap import Listening, States, Tap
+from localspec.backends.tap import KnownStates, Listening, States, Tap, joined
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.protocols import Cancel, Cancelled, Tokens
 from localspec.errors import InternalError
@@ -39,13 +39,20 @@ WHOLE = 16  # tokens that are read with all their logits; of more, the last alon
 @dataclass(frozen=True, slots=True)
 class HeadTraits:
     """A head's needs. `tap`: the states of the target. `is_encoded`: its own encoder turns these into one of its own.
+    `n_guesses`: the tokens that it guesses in one pass, 0 where it guesses one after the other.
 
     `borrows`: its file lacks the embedding or the output matrix, and takes the target's.
     """
 
     tap: Tap
-    is_encoded: bool
+    is_encoded: bool = False
+    n_guesses: int = 0
     borrows: bool = False
+
+    @property
+    def is_mtp(self) -> bool:
+        """Whether it is a block for further tokens, which llama.cpp runs in a context of a kind of its own."""
+        return not self.is_encoded and not self.n_guesses
 
 
 class HeadModel(Model):
@@ -67,24 +74,27 @@ class HeadModel(Model):
         self._target = target
         self._lender: Any = None
         super().__init__(path, options, on_progress, n_bytes=n_bytes, shape=shape)
-        self.state_width = int(api.llama_model_n_embd(self.handle))
+        self.state_width = 0 if traits.n_guesses else int(api.llama_model_n_embd(self.handle))
         if traits.borrows:
             self._lender = self._opened_lender()
 
     def prepare_weights(self, params: Any) -> None:
         """Load the blocks that predict tokens further on, which llama.cpp leaves out by default."""
-        params.load_mtp = not self.traits.is_encoded
+        params.load_mtp = self.traits.is_mtp
 
     def prepare_context(self, params: Any) -> None:
         """Let the context run the head's graph."""
-        if not self.traits.is_encoded:
+        if self.traits.is_mtp:
             params.ctx_type = MTP_CONTEXT
         if self._lender is not None:
             params.ctx_other = self._lender
 
     def adapt(self, context: Any) -> None:
-        """Let passes keep the states that the next step takes."""
-        ext.pass_on_states(context)
+        """Let passes keep the states that the next step takes; those of a block see all of it."""
+        if self.traits.n_guesses:
+            api.llama_set_causal_attn(context, False)
+        else:
+            ext.pass_on_states(context)
 
     def close(self) -> None:
         """Free the weights, and the contexts before. Idempotent."""
@@ -204,7 +214,7 @@ class HeadBackend(LlamaBackend):
     def _encode(self) -> None:
         """Turn the states that wait into those that the head reads."""
         waiting, self._waiting = self._waiting, []
-        for start, states in _joined(waiting):
+        for start, states in joined(waiting):
             for first in range(0, len(states), self._n_batch):
                 some = states[first : first + self._n_batch]
                 self._known.put(start + first, self._encoded(some))
@@ -213,69 +223,9 @@ class HeadBackend(LlamaBackend):
         """Return the encoder's states [n, width] of the target's; one that is read alone stands before zeros."""
         n, width = states.shape
         states = np.pad(states, ((0, 0), (0, N_STATES * self._traits.tap.n_embd - width)))
-        batch = EncoderBatch(states, api.llama_memory_seq_pos_max(self._memory, 0) + 1)
+        # Nothing of it is stored, but llama.cpp wants positions that follow those in the cache.
+        batch = StatesBatch(states, api.llama_memory_seq_pos_max(self._memory, 0) + 1, has_outputs=True)
         code = api.llama_encode(self._growing.context, batch.struct)
         if code:
             raise InternalError(f"llama.cpp failed to encode {n} states (code {code}): {LOG.reason()}")
         return self._passed_on(0, n)
-
-
-class EncoderBatch:
-    """A `llama_batch` of `states` [n, width] without tokens.
-
-    Nothing of it is stored, but llama.cpp wants positions that follow those in the cache: `start` is the first.
-    """
-
-    def __init__(self, states: States, start: int) -> None:
-        n = len(states)
-        self._states = np.ascontiguousarray(states, np.float32)
-        self._positions = np.arange(start, start + n, dtype=np.int32)
-        self._counts, self._sequence = np.ones(n, np.int32), np.zeros(1, np.int32)
-        self._pointers = np.full(n, self._sequence.ctypes.data, np.uintp)
-        self._outputs = np.ones(n, np.int8)
-        self.struct: Any = api.llama_batch()
-        self.struct.n_tokens = n
-        for name, array in (
-            ("embd", self._states),
-            ("pos", self._positions),
-            ("n_seq_id", self._counts),
-            ("seq_id", self._pointers),
-            ("logits", self._outputs),
-        ):
-            kind = dict(api.llama_batch._fields_)[name]
-            setattr(self.struct, name, ctypes.cast(array.ctypes.data, kind))
-
-
-class KnownStates:
-    """The states of the positions from `first` to `end`, without a gap. Later ones overwrite earlier ones."""
-
-    def __init__(self, width: int) -> None:
-        self.first = self.end = 0
-        self._rows = np.zeros((0, width), np.float32)  # of position p in row p
-
-    def put(self, start: int, rows: States) -> None:
-        """Keep `rows` [n, width] for positions from `start` on, and none behind them."""
-        if start > self.end:
-            self.first = start  # those before are of another text, or were never told
-        end = start + len(rows)
-        if end > len(self._rows):
-            more = max(end, 2 * len(self._rows)) - len(self._rows)
-            self._rows = np.concatenate([self._rows, np.zeros((more, self._rows.shape[1]), np.float32)])
-        self._rows[start:end] = rows
-        self.first, self.end = min(self.first, start), end
-
-    def rows(self, start: int, n: int) -> States:
-        """Return the states of `n` positions from `start` on."""
-        assert self.first <= start <= start + n <= self.end, "these states are known"
-        return self._rows[start : start + n]
-
-
-def _joined(waiting: Sequence[tuple[int, States]]) -> list[tuple[int, States]]:
-    """Join the states that follow each other, so that they are encoded together."""
-    runs: list[tuple[int, list[States]]] = []
-    for start, rows in waiting:
-        if runs and start == runs[-1][0] + sum(map(len, runs[-1][1])):
-            runs[-1][1].append(rows)
-        else:
-            runs.append((start, [rows]))
-    return [(start, np.concatenate(parts)) for start, parts in runs]

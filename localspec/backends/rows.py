@@ -65,6 +65,10 @@ class RowBuffer:
         """Return the row of the last of `n` entries as that of node 0; no other has one."""
         return LlamaRows(self.serial, self._at(n - 1, 1), 0, None)
 
+    def of_entries(self, n: int, first: int, entries: Ids) -> LlamaRows:
+        """Return rows of `n` entries, all of which have logits: node `first + i` has that of `entries[i]`."""
+        return LlamaRows(self.serial, self._at(0, n), first, entries)
+
     def of_nodes(self, n: int, first: int, outputs: Mask | None) -> LlamaRows:
         """Return the rows of `n` entries, nodes from `first` on, of which `outputs` (None: all) have logits."""
         n_rows = n if outputs is None else _count(outputs)

@@ -98,3 +98,38 @@ class Listening:
         if is_on != self._is_on:
             ext.keep_states(context, is_on)
             self._is_on = is_on
+
+
+class KnownStates:
+    """The states of the positions from `first` to `end`, without a gap. Later ones overwrite earlier ones."""
+
+    def __init__(self, width: int) -> None:
+        self.first = self.end = 0
+        self._rows = np.zeros((0, width), np.float32)  # of position p in row p
+
+    def put(self, start: int, rows: States) -> None:
+        """Keep `rows` [n, width] for positions from `start` on, and none behind them."""
+        if start > self.end:
+            self.first = start  # those before are of another text, or were never told
+        end = start + len(rows)
+        if end > len(self._rows):
+            more = max(end, 2 * len(self._rows)) - len(self._rows)
+            self._rows = np.concatenate([self._rows, np.zeros((more, self._rows.shape[1]), np.float32)])
+        self._rows[start:end] = rows
+        self.first, self.end = min(self.first, start), end
+
+    def rows(self, start: int, n: int) -> States:
+        """Return the states of `n` positions from `start` on."""
+        assert self.first <= start <= start + n <= self.end, "these states are known"
+        return self._rows[start : start + n]
+
+
+def joined(waiting: Sequence[tuple[int, States]]) -> list[tuple[int, States]]:
+    """Join the states that follow each other, so that they are encoded together."""
+    runs: list[tuple[int, list[States]]] = []
+    for start, rows in waiting:
+        if runs and start == runs[-1][0] + sum(map(len, runs[-1][1])):
+            runs[-1][1].append(rows)
+        else:
+            runs.append((start, [rows]))
+    return [(start, np.concatenate(parts)) for start, parts in runs]

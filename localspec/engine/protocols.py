@@ -6,6 +6,7 @@ Arrays: tokens int32, logits float32, lengths and positions absolute.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -30,7 +31,8 @@ class Capabilities:
 
     `can_rollback`: a tail of the cache can be removed. `max_leaves`: sequences that one tree may use. `max_rows`:
     rows of one decode. `n_ctx`: positions the cache holds. `n_vocab`: entries of a row. `devices`: names, for people.
-    `settles`: passes of a new width before the time of one is that of all that follow.
+    `settles`: passes of a new width before the time of one is that of all that follow. `n_guesses`: levels that a draft
+    of it can have.
     """
 
     can_rollback: bool
@@ -40,6 +42,7 @@ class Capabilities:
     n_vocab: int
     devices: tuple[str, ...] = ("CPU",)
     settles: int = 1
+    n_guesses: int = sys.maxsize
 
 
 class Rows(Protocol):

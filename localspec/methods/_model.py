@@ -75,7 +75,8 @@ class ModelDrafter:
         if plan.max_nodes <= 0:  # parked decoding must cost what plain decoding costs
             return Draft.root(pending)
         left = self.tokens_left(history)
-        plan = replace(plan, max_nodes=min(plan.max_nodes, left), max_depth=min(plan.max_depth, left))
+        depth = min(plan.max_depth, left, self._backend.capabilities.n_guesses)
+        plan = replace(plan, max_nodes=min(plan.max_nodes, left), max_depth=depth)
         if plan.max_nodes <= 0 or plan.max_depth <= 0:
             return Draft.root(pending)
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from localspec.backends.block_head import head_backend
 from localspec.backends.head import HeadBackend, HeadModel, HeadTraits, OwnHead
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
@@ -106,7 +107,7 @@ def load_model(
     model = loading.result
     try:
         if isinstance(model, HeadModel) and target is not None:
-            backend: LlamaBackend = HeadBackend(model, target.backend, options)
+            backend: LlamaBackend = head_backend(model, target.backend, options)
         else:
             backend = LlamaBackend(model, options)
         backend.cancel = cancel
@@ -119,7 +120,7 @@ def load_model(
 def head_traits(head: HeadInfo) -> HeadTraits:
     """Return how a head is run."""
     tap = Tap(head.target_width, head.target_layers)
-    return HeadTraits(tap, is_encoded=head.kind in (EAGLE3, EAGLE1), borrows=head.borrows)
+    return HeadTraits(tap, head.kind in (EAGLE3, EAGLE1), head.n_guesses, head.borrows)
 
 
 def _reported(call: Callable[[Callable[[float], None]], T]) -> Generator[float, None, T]:

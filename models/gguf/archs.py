@@ -40,7 +40,7 @@ NOT_GENERATORS: dict[str, str] = {
     "qwen3tts": _SPEECH,
     "pockettts": _SPEECH,
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), _DIFFUSION),
-    **dict.fromkeys(("dflash", "gemma4-assistant"), _DRAFT_HEAD),
+    **dict.fromkeys(("gemma4-assistant",), _DRAFT_HEAD),
     **dict.fromkeys(_ENCODERS.split(), _ENCODER),
 }
 

@@ -1,4 +1,4 @@
-"""Draft heads in GGUF: EAGLE-3, EAGLE-1, and blocks that predict further tokens (MTP), in a file of their own.
+"""Draft heads in GGUF: EAGLE-3, EAGLE-1, DFlash, and blocks that predict further tokens (MTP), in a file of their own.
 
 A head reads hidden states of the target it was trained for. It writes no text by itself. An EAGLE-1 head of localspec
 has the architecture of EAGLE-3, whose vocabulary can be reduced, and says its kind in `localspec.head.kind`.
@@ -9,26 +9,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.header import Header, unusable
 
-EAGLE3, EAGLE1, MTP = "eagle3", "eagle1", "mtp"
+EAGLE3, EAGLE1, DFLASH, MTP = "eagle3", "eagle1", "dflash", "mtp"
 N_STATES = 3  # that the encoder of the architecture eagle3 joins
 _KIND = "localspec.head.kind"
+_VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash2"}  # they do not guess by marginals alone
 
 
 @dataclass(frozen=True)
 class HeadInfo:
     """A head as its file describes it.
 
-    `kind` is "eagle3", "eagle1" or "mtp". `target_width` is the width of the target, `target_layers` the layers whose
-    inputs an EAGLE-3 head reads; the others read the state after the last norm. `borrows`: the file lacks the embedding
+    `kind` is "eagle3", "eagle1", "dflash" or "mtp". `target_width` is the width of the target, `target_layers` the
+    layers whose inputs it reads; without any it reads the state after the last norm. `n_guesses` are the tokens that a
+    DFlash head guesses at once. `borrows`: the file lacks the embedding
     or the output matrix, and takes the target's. `trained_for` is the fingerprint of the target's file, "" if unknown.
     """
 
     kind: str
     target_width: int
     target_layers: tuple[int, ...] = ()
+    n_guesses: int = 0
     borrows: bool = False
     trained_for: str = ""
 
@@ -40,6 +44,8 @@ def head_info(header: Header) -> HeadInfo | None:
         return None
     if arch == EAGLE3:
         return _eagle(header)
+    if arch == DFLASH:
+        return _dflash(header)
     n_layers, n_next = (header.metadata.get(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
     if not isinstance(n_next, int) or not isinstance(n_layers, int) or not 1 <= n_next <= n_layers:
         return None
@@ -70,6 +76,28 @@ def _eagle(header: Header) -> HeadInfo:
         target_width=_number(header, "eagle3.target_hidden_size"),
         target_layers=tuple(map(int, layers)) if kind == EAGLE3 else (),
         borrows=not {"token_embd.weight", "output.weight"} <= names,
+        trained_for=_trained_for(header),
+    )
+
+
+def _dflash(header: Header) -> HeadInfo:
+    names = {tensor.name for tensor in header.tensors}
+    for name, variant in _VARIANTS.items():
+        if name in names:
+            raise IncompatibleError(
+                f"{header.name} is a {variant} head, which localspec does not run", hint="a DFlash or an EAGLE-3 head"
+            )
+    layers = header.metadata.get("dflash.target_layers")
+    if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
+        raise unusable(header, "dflash.target_layers names no layers of the target")
+    if "tokenizer.ggml.mask_token_id" not in header.metadata:
+        raise unusable(header, "the metadata key tokenizer.ggml.mask_token_id is missing")
+    return HeadInfo(
+        kind=DFLASH,
+        target_width=_number(header, "dflash.embedding_length"),
+        target_layers=tuple(map(int, layers)),
+        n_guesses=_number(header, "dflash.block_size") - 1,
+        borrows="token_embd.weight" not in names,
         trained_for=_trained_for(header),
     )
 

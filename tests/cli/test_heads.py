@@ -13,6 +13,7 @@ from localspec.heads.file import HeadFacts, Kind, write_head
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import read_header
 from tests.cli.harness import assert_one_line, run_engine
+from tests.heads.dflash import BLOCK_SIZE, write_random_dflash
 from tests.heads.reference import TARGET, random_weights, storyteller_shape
 
 KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp")
@@ -91,6 +92,15 @@ def test_a_head_drafts_and_the_text_stays(tmp_path: Path, kind: Kind) -> None:
     assert drafted["params"]["method"] == tree["params"]["method"] == kind
     assert drafted["spec"]["drafted"] > 24
     assert answer(tmp_path, pair)["params"]["method"] == kind, "auto drafts with the head"
+
+
+def test_a_block_drafts_and_the_text_stays(tmp_path: Path) -> None:
+    pair = f"{TARGET}+{write_random_dflash(tmp_path / 'head.gguf')}"
+    plain = answer(tmp_path, pair, "--method", "plain")
+    drafted = answer(tmp_path, pair, "--method", "dflash")
+    tree = answer(tmp_path, pair, "--method", "dflash", "--tree", "eagle2:12")
+    assert plain["text"] == drafted["text"] == tree["text"] == answer(tmp_path, pair)["text"]
+    assert BLOCK_SIZE - 2 < drafted["spec"]["drafted"] / drafted["spec"]["drafting_passes"] <= BLOCK_SIZE - 1
 
 
 def test_auto_takes_the_head_that_was_trained_for_this_file(tmp_path: Path) -> None:
