@@ -1,0 +1,273 @@
+"""Training a head from shards, with checkpoints.
+
+Each step of the training-time test (arXiv 2503.01840) is compared with the target's distribution, where its states are
+at hand, else with the token that follows. For `mtp` the states count too, as in EAGLE-1 (arXiv 2401.15077). A run is a
+pure function of weights, data and recipe: the windows of an update are drawn from the seed and its number alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from localspec.errors import IntegrityError, ResourceError, UsageError
+from localspec.heads.network import Network
+from localspec.heads.shards import Text, windows
+from localspec.sanitize import shown
+
+_LATER = 0.8  # the weight of each unrolled step relative to the one before it
+_FLOOR = 0.03  # the last rate relative to the highest
+_DRAFTS = 4  # the drafts whose acceptance is measured
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train.
+
+    `updates` of `batch` windows of `pairs` tokens each, `unrolled` steps of the training-time test. The rate rises
+    linearly for a share `warmup` of the updates and then falls linearly. Gradients longer than `clip` are shortened.
+    `token_weight` is the weight of the cross entropy beside that of the states, which only `mtp` has.
+    """
+
+    updates: int
+    batch: int = 8
+    pairs: int = 256
+    unrolled: int = 3
+    rate: float = 1e-3
+    warmup: float = 0.05
+    clip: float = 1.0
+    token_weight: float = 0.1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a run: updates done, seconds left, the mean loss since the last report.
+
+    `accepted[k - 1]` is the share of held-out positions where the first k drafts are the target's; () if not measured.
+    """
+
+    updates: int
+    seconds_left: float
+    loss: float
+    accepted: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows: tokens [batch, pairs + 2], features [batch, pairs, w], the next tokens' states or None, what counts."""
+
+    tokens: Tensor
+    features: Tensor
+    states: Tensor | None
+    is_text: Tensor  # [batch, pairs]
+
+
+class Trainer:
+    """One run, which goes on at its checkpoint.
+
+    `rows` [n_out] are the token ids of the head's output, `teacher` [n_out, width] the same rows of the target's own
+    output matrix. Raises IntegrityError for a checkpoint that cannot be read, UsageError for that of another run.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rows: NDArray[np.int64],
+        teacher: NDArray[np.float32],
+        texts: Sequence[Text],
+        recipe: Recipe,
+        checkpoint: Path,
+        device: str = "cpu",
+    ) -> None:
+        self.network, self.recipe, self.checkpoint, self.device = network, recipe, checkpoint, device
+        self.texts = [text for text in texts if len(text) > 2]
+        sizes = np.array([len(text) for text in self.texts], float)
+        self._chances = sizes / sizes.sum()
+        self._rows = torch.as_tensor(rows, device=device)
+        self._teacher = torch.as_tensor(teacher, device=device)
+        self._places = torch.full((network.shape.vocab,), -100, device=device)  # where a token is in the output
+        self._places[self._rows] = torch.arange(len(rows), device=device)
+        self._optimiser = torch.optim.AdamW(network.trained.values(), lr=recipe.rate, betas=(0.9, 0.95))
+        self.done = 0
+        self._resume()
+
+    def run(
+        self,
+        held: Sequence[Text],
+        report: Callable[[Progress], None],
+        *,
+        save_seconds: float = 300.0,
+        report_every: int = 20,
+        measure_every: int = 200,
+    ) -> tuple[float, ...]:
+        """Train to the last update and return what is then accepted on the texts `held`.
+
+        A checkpoint is written every `save_seconds` and at the end. Raises ResourceError where it cannot be.
+        """
+        began, first, saved = time.monotonic(), self.done, time.monotonic()
+        losses = []
+        while self.done < self.recipe.updates:
+            losses.append(self.update())
+            is_measured = self.done % measure_every == 0 and self.done < self.recipe.updates
+            if is_measured or self.done % report_every == 0:
+                pace = (time.monotonic() - began) / (self.done - first)
+                left = pace * (self.recipe.updates - self.done)
+                accepted = self.accepted(held) if is_measured else ()
+                report(Progress(self.done, left, float(np.mean(losses)), accepted))
+                losses = []
+            if time.monotonic() - saved > save_seconds:
+                self.save()
+                saved = time.monotonic()
+        self.save()
+        return self.accepted(held)
+
+    def update(self) -> float:
+        """Take one step of the optimiser; return the loss."""
+        batch = self._drawn()
+        for group in self._optimiser.param_groups:
+            group["lr"] = self.recipe.rate * self._rate()
+        with self._precision():
+            loss = self._loss(batch)
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.network.trained.values(), self.recipe.clip)
+        self._optimiser.step()
+        self.done += 1
+        return float(loss.detach())
+
+    def accepted(self, held: Sequence[Text]) -> tuple[float, ...]:
+        """Return for k = 1 to 4 the share of positions of these texts where the first k drafts are the tokens there.
+
+        That is the chance of acceptance at temperature 0 where the target wrote the texts at that temperature.
+        """
+        cut = [window for window in windows(held, self.recipe.pairs + 2) if len(window) > _DRAFTS + 2]
+        right, n = np.zeros(_DRAFTS), 0
+        with torch.no_grad(), self._precision():
+            for start in range(0, len(cut), self.recipe.batch):
+                batch = self._joined(cut[start : start + self.recipe.batch])
+                hits = self._hits(batch)
+                right += hits.sum((1, 2)).cpu().numpy()
+                n += int(batch.is_text[:, _DRAFTS - 1 :].sum())
+        return tuple(float(share) for share in right / max(1, n))
+
+    def save(self) -> None:
+        """Write the checkpoint, whole or not at all."""
+        part = self.checkpoint.with_name(f"{self.checkpoint.name}.tmp")
+        state = {
+            "run": self._identity(),
+            "done": self.done,
+            "weights": {name: weight.detach() for name, weight in self.network.trained.items()},
+            "optimiser": self._optimiser.state_dict(),
+        }
+        try:
+            torch.save(state, part)
+            part.replace(self.checkpoint)
+        except (OSError, RuntimeError) as error:  # PyTorch reports a full disk as RuntimeError
+            raise ResourceError(
+                f"the checkpoint cannot be written to {shown(self.checkpoint)}: {error}",
+                hint="free some space and repeat the command: it goes on at the last checkpoint",
+            ) from error
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def _resume(self) -> None:
+        if not self.checkpoint.exists():
+            return
+        again = f"Remove {shown(self.checkpoint)} to begin anew."
+        try:
+            state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+            is_ours = state["run"] == self._identity()
+            if is_ours:
+                with torch.no_grad():
+                    for name, weight in self.network.trained.items():
+                        weight.copy_(state["weights"][name])
+                self._optimiser.load_state_dict(state["optimiser"])
+                self.done = int(state["done"])
+        except Exception as error:  # PyTorch reads a damaged pickle to where it makes no sense
+            raise IntegrityError(f"the checkpoint {shown(self.checkpoint)} is damaged", hint=again) from error
+        if not is_ours:
+            raise UsageError(f"the checkpoint {shown(self.checkpoint)} belongs to a run with other options", hint=again)
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what a checkpoint must share with a run that goes on with it."""
+        shape = {
+            key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self.network.shape).items()
+        }
+        return {"shape": shape, "recipe": asdict(self.recipe), "tokens": sum(map(len, self.texts))}
+
+    def _rate(self) -> float:
+        """Return the factor on the highest rate for the next update."""
+        share = self.done / self.recipe.updates
+        fall = (1 - share) / (1 - self.recipe.warmup)
+        return min((self.done + 1) / (self.recipe.warmup * self.recipe.updates + 1), max(_FLOOR, fall))
+
+    def _precision(self) -> Any:
+        return torch.autocast(self.device, torch.bfloat16, enabled=self.device != "cpu")
+
+    def _drawn(self) -> Batch:
+        """Draw windows: a text by its length, then a place in it."""
+        rng = np.random.default_rng([self.recipe.seed, self.done])
+        length = self.recipe.pairs + 2
+        picked = []
+        for index in rng.choice(len(self.texts), self.recipe.batch, p=self._chances):
+            text = self.texts[index]
+            picked.append(text.part(int(rng.integers(max(1, len(text) - length + 1))), length))
+        return self._joined(picked)
+
+    def _joined(self, parts: Sequence[Text]) -> Batch:
+        """Join windows to a batch, zeros behind the shorter ones."""
+        pairs = max(map(len, parts)) - 2
+        tokens = np.zeros((len(parts), pairs + 2), np.int64)
+        features = np.zeros((len(parts), pairs, self.network.shape.feature_width), np.float32)
+        is_text = np.zeros((len(parts), pairs), np.bool_)
+        has_states = self.network.shape.kind != "eagle3" or parts[0].states is not None
+        states = np.zeros((len(parts), pairs, self._teacher.shape[1]), np.float32)
+        for row, part in enumerate(parts):
+            n = len(part) - 2
+            tokens[row, : n + 2], features[row, :n], is_text[row, :n] = part.tokens, part.features[:n], True
+            if has_states:
+                source = part.features if part.states is None else part.states
+                states[row, :n] = source[1 : n + 1]
+        there = [torch.as_tensor(array, device=self.device) for array in (tokens, features, states, is_text)]
+        return Batch(there[0], there[1], there[2] if has_states else None, there[3])
+
+    def _loss(self, batch: Batch) -> Tensor:
+        """Return the mean over the unrolled steps, each later one weighed less."""
+        steps = self.network.unroll(batch.tokens[:, 1:-1], batch.features, self.recipe.unrolled)
+        law = None if batch.states is None else F.linear(batch.states, self._teacher).softmax(-1)
+        wanted = self._places[batch.tokens[:, 2:]]
+        total, weights = torch.zeros((), device=self.device), 0.0
+        for step, (normed, _) in enumerate(steps):
+            counts = batch.is_text[:, step:]
+            found = self.network.logits(normed[:, step:][counts]).float()
+            target = wanted[:, step:][counts] if law is None else law[:, step:][counts]
+            loss = F.cross_entropy(found, target)
+            if self.network.shape.kind == "mtp" and batch.states is not None:
+                near = F.smooth_l1_loss(normed[:, step:][counts].float(), batch.states[:, step:][counts])
+                loss = self.recipe.token_weight * loss + near
+            total, weights = total + _LATER**step * loss, weights + _LATER**step
+        return total / weights
+
+    def _hits(self, batch: Batch) -> Tensor:
+        """Return whether the first k drafts are right, [k, batch, pairs - 3], by the pair that they begin with."""
+        steps = self.network.unroll(batch.tokens[:, 1:-1], batch.features, _DRAFTS)
+        n = batch.is_text.shape[1] - _DRAFTS + 1
+        is_right = batch.is_text[:, _DRAFTS - 1 :]
+        found = []
+        for step, (normed, _) in enumerate(steps):
+            drafted = self._rows[self.network.logits(normed).argmax(-1)]
+            is_right = is_right & (drafted == batch.tokens[:, 2:])[:, step : step + n]
+            found.append(is_right)
+        return torch.stack(found)
