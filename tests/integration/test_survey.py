@@ -14,7 +14,7 @@ import pytest
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.control.prices import SIZES
 from localspec.control.profile import Profile
-from localspec.control.timing import SurveyRequest, first_prices
+from localspec.control.timing import SHALLOWEST, SurveyRequest, first_prices
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
 from localspec.session.calibration import survey_pair
@@ -110,7 +110,7 @@ def test_all_widths_are_timed_and_kept(storyteller: LoadedPair, home: Path) -> N
     assert isinstance(last, events.Inspected)
     target, draft = last.content["target"], last.content["draft"]
     assert [rows for rows, _ in target["ms"]] == list(SIZES)
-    assert target["position"] > 500
+    assert target["position"] >= SHALLOWEST
     assert target["deep_ms"]
     assert draft["ms"][0][0] == 1
     assert all(ms > 0 for one in (target, draft) for key in ("ms", "deep_ms") for _, ms in one[key])
