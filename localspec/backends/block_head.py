@@ -31,7 +31,7 @@ class BlockBackend(LlamaBackend):
         self._n_guesses = model.traits.n_guesses
         self._n_masks = 0  # of the last block
         self._mask = int(api.llama_vocab_mask(api.llama_model_get_vocab(model.handle)))
-        self._known = KnownStates(model.traits.tap.width)
+        self._known = KnownStates()
         self._depths: list[int] = []  # of the open nodes
         super().__init__(model, options)
         self.capabilities = replace(self.capabilities, n_guesses=self._n_guesses)
@@ -75,6 +75,7 @@ class BlockBackend(LlamaBackend):
             self._inject(start, n)
             self._tokens += tokens[start : start + n]
             self._cells.advance(n)
+        self._known.drop(self.length)
         self._n_masks = min(self._n_guesses, self._n_ctx - len(tokens))
         block = np.array([tokens[-1], *[self._mask] * self._n_masks], np.int32)
         self._make_room(len(block))

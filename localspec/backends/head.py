@@ -39,9 +39,9 @@ WHOLE = 16  # tokens that are read with all their logits; of more, the last alon
 @dataclass(frozen=True, slots=True)
 class HeadTraits:
     """A head's needs. `tap`: the states of the target. `is_encoded`: its own encoder turns these into one of its own.
-    `n_guesses`: the tokens that it guesses in one pass, 0 where it guesses one after the other.
 
-    `borrows`: its file lacks the embedding or the output matrix, and takes the target's.
+    `n_guesses`: the tokens that it guesses in one pass, 0 where it guesses one after the other. `borrows`: its file
+    lacks the embedding or the output matrix, and takes the target's.
     """
 
     tap: Tap
@@ -125,7 +125,7 @@ class OwnHead(HeadModel):
     def __init__(self, target: Model, shape: ContextShape) -> None:
         tap = Tap(int(api.llama_model_n_embd(target.handle)), is_inner=True)
         options = replace(target.options, adapters=())
-        super().__init__(target.path, HeadTraits(tap, is_encoded=False), target, options, shape=shape)
+        super().__init__(target.path, HeadTraits(tap), target, options, shape=shape)
         target.users.add(self)
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class HeadBackend(LlamaBackend):
 
     def __init__(self, model: HeadModel, target: LlamaBackend, options: LoadOptions | None = None) -> None:
         self._traits = model.traits
-        self._known = KnownStates(model.state_width)
+        self._known = KnownStates()
         self._open_states = np.zeros((1, model.state_width), np.float32)  # of the last committed token, then the nodes
         self._waiting: list[tuple[int, States]] = []  # not encoded yet
         super().__init__(model, options)
@@ -215,9 +215,9 @@ class HeadBackend(LlamaBackend):
         """Turn the states that wait into those that the head reads."""
         waiting, self._waiting = self._waiting, []
         for start, states in joined(waiting):
+            self._known.put(start, states[:0])
             for first in range(0, len(states), self._n_batch):
-                some = states[first : first + self._n_batch]
-                self._known.put(start + first, self._encoded(some))
+                self._known.put(start + first, self._encoded(states[first : first + self._n_batch]))
 
     def _encoded(self, states: States) -> States:
         """Return the encoder's states [n, width] of the target's; one that is read alone stands before zeros."""

@@ -183,7 +183,7 @@ class LlamaBackend:
 
     def listen(self, listening: Listening) -> None:
         """Tell a listener the hidden states of the tokens that are committed from now on."""
-        listening.tap.install(self._growing.context)
+        listening.install(self._growing.context)
         self._listening = listening
 
     def check(self) -> None:
@@ -248,7 +248,7 @@ class LlamaBackend:
             self._memory = api.llama_get_memory(self._growing.context)
             self._rows.move(self._growing.context)
             if self._listening is not None:
-                self._listening.tap.install(self._growing.context)
+                self._listening.install(self._growing.context)
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""

@@ -72,6 +72,11 @@ class Listening:
         """Whether each row of a pass that is listened to has logits."""
         return self.tap.takes_logits
 
+    def install(self, context: Any) -> None:
+        """Let the passes of a context, which may be a new one, keep the states."""
+        self.tap.install(context)
+        self._is_on = True
+
     def chunk(self, context: Any, n: int, left: int) -> int:
         """Return how many of the next `n` tokens of a prompt, of which `left` are left, the next decode takes."""
         if not self.takes_logits:
@@ -101,34 +106,46 @@ class Listening:
 
 
 class KnownStates:
-    """The states of the positions from `first` to `end`, without a gap. Later ones overwrite earlier ones."""
+    """The states of the positions from `first` to `end`, without a gap, as they were told."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self) -> None:
         self.first = self.end = 0
-        self._rows = np.zeros((0, width), np.float32)  # of position p in row p
+        self._told: list[tuple[int, States]] = []
 
     def put(self, start: int, rows: States) -> None:
         """Keep `rows` [n, width] for positions from `start` on, and none behind them."""
-        if start > self.end:
-            self.first = start  # those before are of another text, or were never told
-        end = start + len(rows)
-        if end > len(self._rows):
-            more = max(end, 2 * len(self._rows)) - len(self._rows)
-            self._rows = np.concatenate([self._rows, np.zeros((more, self._rows.shape[1]), np.float32)])
-        self._rows[start:end] = rows
-        self.first, self.end = min(self.first, start), end
+        if not self.first <= start <= self.end:  # those before are of another text, or were never told
+            self.first, self._told = start, []
+        while self._told and self._told[-1][0] >= start:
+            self._told.pop()
+        if self._told:
+            at, last = self._told[-1]
+            self._told[-1] = at, last[: start - at]
+        self._told.append((start, rows))
+        self.end = start + len(rows)
 
     def rows(self, start: int, n: int) -> States:
-        """Return the states of `n` positions from `start` on."""
-        assert self.first <= start <= start + n <= self.end, "these states are known"
-        return self._rows[start : start + n]
+        """Return the states [n, width] of `n` positions from `start` on, n > 0."""
+        assert self.first <= start < start + n <= self.end, "these states are known"
+        parts: list[States] = []
+        for at, rows in reversed(self._told):  # the latest are asked for, of many
+            if at < start + n:
+                parts.append(rows[max(0, start - at) : start + n - at])
+            if at <= start:
+                break
+        return np.concatenate(parts[::-1])
+
+    def drop(self, before: int) -> None:
+        """Forget the positions before `before`: their states were taken over."""
+        self._told = [(at, rows) for at, rows in self._told if at + len(rows) > before]
+        self.first = max(self.first, min(before, self.end))
 
 
 def joined(waiting: Sequence[tuple[int, States]]) -> list[tuple[int, States]]:
     """Join the states that follow each other, so that they are encoded together."""
     runs: list[tuple[int, list[States]]] = []
     for start, rows in waiting:
-        if runs and start == runs[-1][0] + sum(map(len, runs[-1][1])):
+        if runs and len(rows) and start == runs[-1][0] + sum(map(len, runs[-1][1])):
             runs[-1][1].append(rows)
         else:
             runs.append((start, [rows]))

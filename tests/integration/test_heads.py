@@ -15,9 +15,10 @@ import pytest
 
 from localspec.backends import growing_context, head
 from localspec.backends.head import HeadBackend, HeadModel
-from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.tap import HEARD, Listening, States, Tap
 from localspec.engine.events import Committed
+from localspec.engine.protocols import Cancelled
 from localspec.heads.file import Kind, target_tensor
 from localspec.heads.writer import stored, write_gguf
 from localspec.models.gguf.header import read_header
@@ -333,3 +334,31 @@ def test_a_block_in_the_targets_own_file(tmp_path: Path) -> None:
             for method in ("plain", "mtp", "auto")
         }
     assert "".join(texts["plain"]) == "".join(texts["mtp"]) == "".join(texts["auto"])
+
+
+def test_a_prompt_that_is_read_in_part_after_another_text(rig: Rig) -> None:
+    """States of the old text lie before those that are told of the new one, at positions that were not told again."""
+    rng = np.random.default_rng(0)
+    old, new = (tuple(int(token) for token in rng.integers(100, 4000, 3 * HEARD)) for _ in range(2))
+    rig.target.prefill(old, never)
+    rig.head.prefill((*old, 7), never)
+    edited = (*old[:10], *new)
+    rig.target.prefill(edited, never)
+    row = rig.head.prefill((*edited, 7), never).logits(0)
+    assert_equal(row, rig.reference((*edited, 7))[1])
+
+
+def test_a_prompt_after_one_that_was_stopped(f32_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a context that grew meanwhile: with the logits of a whole chunk llama.cpp would end the process."""
+    monkeypatch.setattr(growing_context, "FIRST", 256)
+    monkeypatch.setattr(growing_context, "SMALL", 0)
+    options = replace(EXACT, n_ctx=1024, n_batch=256)
+    told: list[int] = []
+    with Model(f32_pair["target"], options) as model, LlamaBackend(model, options) as target:
+        target.listen(Listening(Tap(WIDTH), lambda start, states: told.append(len(states))))
+        asked = iter([False, True])
+        with pytest.raises(Cancelled):
+            target.prefill(range(100, 500), lambda: next(asked))
+        target.prefill(range(1000, 1900), never)
+        assert target._growing.size == 1024
+    assert sum(told) == HEARD
