@@ -6,6 +6,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.backends.cells import Growth
 from localspec.backends.lib import api
@@ -31,17 +32,14 @@ class Batch:
         self._outputs = np.zeros(n_rows, np.int8)
         self._count_up = np.arange(n_ctx, dtype=np.int32)  # a chain's positions are a slice of it
         self._is_plain = True  # every row is on sequence 0 alone, as the arrays were made
-        self.struct: Any = api.llama_batch()
-        for name, array in (
-            ("token", self._tokens),
-            ("pos", self._positions),
-            ("n_seq_id", self._counts),
-            ("seq_id", self._pointers),
-            ("logits", self._outputs),
-            *((("embd", self.states),) if state_width else ()),
-        ):
-            kind = dict(api.llama_batch._fields_)[name]
-            setattr(self.struct, name, ctypes.cast(array.ctypes.data, kind))
+        self.struct = _struct(
+            token=self._tokens,
+            pos=self._positions,
+            n_seq_id=self._counts,
+            seq_id=self._pointers,
+            logits=self._outputs,
+            embd=self.states if state_width else None,
+        )
 
     def fill_chain(self, tokens: Ids, start: int, n_outputs: int | None = None) -> None:
         """Hold `tokens` at positions from `start` on, on sequence 0; the last `n_outputs` (None: all) have logits."""
@@ -93,14 +91,21 @@ class StatesBatch:
         self._counts, self._sequence = np.ones(n, np.int32), np.zeros(1, np.int32)
         self._pointers = np.full(n, self._sequence.ctypes.data, np.uintp)
         self._outputs = np.full(n, has_outputs, np.int8)
-        self.struct: Any = api.llama_batch()
+        self.struct = _struct(
+            embd=self._states,
+            pos=self._positions,
+            n_seq_id=self._counts,
+            seq_id=self._pointers,
+            logits=self._outputs,
+        )
         self.struct.n_tokens = n
-        for name, array in (
-            ("embd", self._states),
-            ("pos", self._positions),
-            ("n_seq_id", self._counts),
-            ("seq_id", self._pointers),
-            ("logits", self._outputs),
-        ):
-            kind = dict(api.llama_batch._fields_)[name]
-            setattr(self.struct, name, ctypes.cast(array.ctypes.data, kind))
+
+
+def _struct(**arrays: NDArray[Any] | None) -> Any:
+    """Return a `llama_batch` whose fields point to these arrays; None stands for no array."""
+    struct = api.llama_batch()
+    kinds = dict(api.llama_batch._fields_)
+    for name, array in arrays.items():
+        if array is not None:
+            setattr(struct, name, ctypes.cast(array.ctypes.data, kinds[name]))
+    return struct
