@@ -52,7 +52,7 @@ class Lane:
 
     @property
     def last(self) -> Moment:
-        """What there is."""
+        """The latest moment."""
         return self.moments[-1]
 
 
