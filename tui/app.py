@@ -131,7 +131,7 @@ class LocalspecApp(App[int]):
 
     @property
     def notice(self) -> str:
-        """What is said now, "" for nothing."""
+        """The notice that is shown, "" for none."""
         return self._notices.text
 
     @property

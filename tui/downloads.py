@@ -24,7 +24,7 @@ Phase = Literal["asking", "planned", "running", "done", "failed", "cancelled"]
 
 @dataclass(slots=True)
 class Download:
-    """What `ref` lacks, on its way. Its thread writes `phase`, and waits at "planned" for `begin` or `cancel`."""
+    """Downloads what `ref` lacks. Its thread writes `phase`, and waits at "planned" for `begin` or `cancel`."""
 
     ref: str
     wanted: tuple[HubName, ...]
@@ -66,12 +66,12 @@ class Download:
 
     @property
     def bytes(self) -> int:
-        """How much is here."""
+        """The bytes that are here."""
         return sum(file.bytes for file in self.files)
 
     @property
     def total(self) -> int:
-        """How much it is in all."""
+        """The bytes of all files."""
         return sum(file.item.file.size for file in self.files)
 
     @property

@@ -17,7 +17,7 @@ from localspec.tui.worker_thread import WorkerThread
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How the screen begins: theme (auto, dark or light), tokens by origin, figures beside the chat."""
+    """The screen at the start: theme (auto, dark or light), tokens by origin, figures beside the chat."""
 
     theme: str = "auto"
     has_tokens: bool = False

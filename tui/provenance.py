@@ -25,7 +25,7 @@ LEGEND = (
 
 
 class View(Enum):
-    """How answers are shown; F3 goes round."""
+    """The ways to show answers; F3 goes round."""
 
     OFF = "off"
     MARKS = "marks"

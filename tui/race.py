@@ -52,7 +52,7 @@ class RunningAnswer:
 
     @property
     def last(self) -> Moment:
-        """What there is."""
+        """The latest moment."""
         return self.moments[-1]
 
 

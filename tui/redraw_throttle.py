@@ -1,8 +1,9 @@
-"""How often the screen may be drawn, so that it does not eat the speed it reports.
+"""Limits how often the screen is drawn, so that drawing does not slow the engine down.
 
-What a drawing costs grows with what is on the screen: a word appended to an answer of 60 paragraphs costs twice as much
-as to an empty one. So after each drawing the screen rests until it has taken no more than a share of one processor.
-Where the engine has a thread on every one, all of them wait for what the screen takes: there it rests longer.
+The time of a drawing grows with the text on the screen: a word appended to an answer of 60 paragraphs takes twice
+as long as to an empty one. So after each drawing the screen rests until it has taken no more than a share of one
+processor. Where the engine has a thread on each processor, all threads wait for a drawing: there the screen rests
+longer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 
 class Budget(NamedTuple):
-    """What drawing may take: its share of one processor; the seconds that text may wait at most, and figures at least.
+    """The limits of drawing: its share of one processor; the seconds that text may wait at most, and figures at least.
 
     The figures are a sixth of what a drawing costs, and no one reads thirty numbers at a glance.
     """

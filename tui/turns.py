@@ -37,7 +37,7 @@ class Turns:
 
     @property
     def state(self) -> ChatState:
-        """What the commands change."""
+        """The state that the commands change."""
         return self._engine.state
 
     @property

@@ -91,7 +91,7 @@ class WorkerThread:
     def load(self, settings: LoadSettings) -> int:
         """Load a pair in place of the one that is loaded; return the job's number, as all that start one do.
 
-        The load of another pair is given up: nobody waits for that one any more.
+        The load of another pair is cancelled.
         """
         if self._unended and all(list(self._unended.values())):
             self._stopped = self._started

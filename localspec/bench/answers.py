@@ -95,7 +95,7 @@ def inspect(worker: MeasuringWorker, question: Question) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SurveyReport:
-    """What a survey found, as `localspec.session.calibration` tells it."""
+    """The result of a survey, as `localspec.session.calibration` returns it."""
 
     content: dict[str, Any]
 
@@ -134,7 +134,7 @@ def survey(
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """How two answers compare. `fork` is None where they are equal, and where the question was interrupted."""
+    """The comparison of two answers. `fork` is None where they are equal, and where the question was interrupted."""
 
     is_equal: bool
     n_tokens: int  # of the plain answer

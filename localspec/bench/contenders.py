@@ -1,4 +1,4 @@
-"""What is compared: `--methods`, read.
+"""The contenders of a bench, read from `--methods`.
 
 METHODS  = ONE{,ONE}                      a comma before a digit belongs to what it follows: static:4,2,2
 ONE      = NAME[:ARGUMENT]{:KEY=VALUE}
@@ -189,7 +189,7 @@ def _number(word: str, text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What a protocol fixes; an option given by hand goes before."""
+    """The settings of a protocol; an option that is given wins over them."""
 
     methods: str
     temperatures: tuple[float, ...]

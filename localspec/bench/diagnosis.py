@@ -1,4 +1,4 @@
-"""What decides whether speculation pays on a pair, measured: costs of passes, acceptance in several settings, a race.
+"""Measures why speculation pays or not on a pair: times of passes, acceptance in several settings, a race.
 
 Nothing is concluded here; `localspec doctor PAIR` does that. What an interruption left out is None, or not there.
 """
@@ -109,7 +109,7 @@ class Templates:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisPlan:
-    """What is asked: the prompts, and tokens of an answer, for acceptance and in the race."""
+    """The requests: the prompts, and the tokens of an answer, for acceptance and in the race."""
 
     prompts: tuple[Prompt, ...]
     acceptance: int

@@ -1,4 +1,4 @@
-"""Where a figure comes from: machine, models, versions, options. A table without it is hearsay."""
+"""The origin of a figure: machine, models, versions, options."""
 
 from __future__ import annotations
 

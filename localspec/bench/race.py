@@ -81,14 +81,14 @@ class Race:
 
     @property
     def same(self) -> Same | None:
-        """How the texts compare: the first round where they differ without a tie, else where they differ at all."""
+        """The comparison of the texts of the first round that differs without a tie, else of one that differs."""
         found = [one.same for one in self.rounds if one.same is not None]
         unexplained = [one for one in found if not one.is_explained]
         different = [one for one in found if not one.is_equal]
         return next(iter([*unexplained, *different, *found]), None)
 
     def verdict(self) -> tuple[str, str]:
-        """Return what people came for, in words: how fast, and whether it is the same text."""
+        """Return two sentences: how much faster it was, and whether the text is the same."""
         ratio, same = self.ratio, self.same
         if not self.drafted:
             speed = "nothing was drafted, so there is no speedup"

@@ -25,7 +25,7 @@ REFUSALS = (IncompatibleError, UsageError, NotFoundError, ResourceError)  # of a
 
 @dataclass(frozen=True, slots=True)
 class BenchJob:
-    """What is measured. `prompt_tokens` cuts longer prompts; `sampling` holds all but temperature and seed."""
+    """The measurements to make. `prompt_tokens` cuts longer prompts; `sampling` holds all but temperature and seed."""
 
     suite: Suite
     contenders: tuple[Contender, ...]
@@ -65,7 +65,7 @@ class BenchJob:
 
 @dataclass(frozen=True, slots=True)
 class BenchProgress:
-    """How far it is: `done` of `total` answers, `left_s` seconds to go, None before that can be told."""
+    """The progress: `done` of `total` answers, `left_s` seconds to go, None before that can be told."""
 
     done: int
     total: int

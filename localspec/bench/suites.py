@@ -39,7 +39,7 @@ class Suite:
 
     @property
     def sha256(self) -> str:
-        """What the prompts are, whatever file they came from."""
+        """The hash of the prompts, whatever file they came from."""
         texts = json.dumps([prompt.text for prompt in self.prompts])
         return hashlib.sha256(texts.encode()).hexdigest()
 

@@ -23,7 +23,7 @@ FULL = ("length",)  # the reasons of answers that have every token asked for
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """What one contender came to at one temperature. Times in milliseconds, memory in bytes."""
+    """The figures of one contender at one temperature. Times in milliseconds, memory in bytes."""
 
     contender: str
     temperature: float

@@ -25,7 +25,7 @@ class Chat(Protocol):
 
     @property
     def state(self) -> ChatState:
-        """What the commands change."""
+        """The state that the commands change."""
 
     @property
     def stats(self) -> Stats | None:
@@ -106,7 +106,7 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """How it is typed."""
+        """The command as it is typed."""
         return f"/{self.name} {self.argument}".rstrip()
 
     @property

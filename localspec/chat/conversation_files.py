@@ -33,7 +33,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a file holds."""
+    """The content of a file."""
 
     system: str | None
     turns: tuple[Turn, ...]

@@ -1,8 +1,8 @@
 """The conversation on disk while it happens: every change goes to the store, in order.
 
-The store may wait for the disk or for another process. A screen must not, so for it a thread of its own writes; without
-a screen the caller writes. Invariants: changes are written in the order in which they happened, and a store that fails
-costs the saving and never the conversation.
+The store may wait for the disk or for another process. A screen must not wait, so a thread writes for it; without a
+screen the caller writes. Invariants: changes are written in the order in which they happened, and an error of the store
+ends the saving, not the conversation.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class ConversationWriter:
                 trouble = self._store.trouble()
             except LocalspecError as error:
                 trouble = error
-            except Exception as error:  # nobody waits for it, and it must not go unheard
+            except Exception as error:  # no caller would see it
                 self._is_broken = True
                 message = f"the conversation is no longer saved: {type(error).__name__}: {error}"
                 trouble = InternalError(message, hint="/copy all, and report this")

@@ -157,8 +157,8 @@ class ChatState:
     def switch_pair(self, settings: LoadSettings) -> None:
         """Let another pair answer; raises UsageError and keeps the old one if the settings do not go with it.
 
-        Where nobody chose how to draft, the other pair's own way takes the place of this one's. A
-        LoRA belongs to the target that it was given for.
+        Unless a way to draft was chosen, the other pair drafts in its own usual way. A LoRA belongs to the target that
+        it was given for.
         """
         if settings.target != self.settings.target:
             settings = replace(settings, lora=())

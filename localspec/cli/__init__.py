@@ -1,6 +1,7 @@
 """The command line: the only part of localspec that prints, exits and reads the environment.
 
-What is imported at the top here is in memory already: until `main` hears it, a Ctrl-C would show as a traceback.
+Only modules that Python has loaded already are imported at the top: until `main` has set its handler, Ctrl-C would
+print a traceback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast this machine's devices go through weights, measured and kept: `localspec calibrate --machine`."""
+"""Measures how fast the devices of this machine read weights, and keeps that: `localspec calibrate --machine`."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 
 @dataclass(frozen=True)
 class Options(ReportOptions):
-    """Values of the options that are no settings of the pair; None is what nobody asked for."""
+    """Values of the options that are no settings of the pair; None for those that were not given."""
 
     suite: str
     column: str | None

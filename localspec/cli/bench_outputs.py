@@ -20,7 +20,7 @@ HEAD = 4096  # bytes of a file: one that is no text has a zero among them
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where a result goes; `command` is what made it."""
+    """The places of a result; `command` is the command line that made it."""
 
     json: str | None
     markdown: str | None
@@ -70,7 +70,7 @@ def wire(result: Result, comparison: ResultComparison | None) -> Wire:
 
 
 def _check_place(option: str, name: str, path: Path, *, is_folder: bool) -> None:
-    """Raise for a place that takes no file, or holds one that nobody would write over on purpose."""
+    """Raise for a place that takes no file, or holds a file that should not be overwritten, such as a model."""
     # Not Path.exists: it raises where a folder on the way may not be entered.
     is_there, is_dir = os.path.exists(path), os.path.isdir(path)
     is_wrong = is_there and not is_dir if is_folder else is_dir

@@ -41,7 +41,7 @@ PASSES = SurveyRequest(seconds=1.5, is_deep=False)  # after the answers
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was measured, the exit code (that of a signal if one came), and what is kept of it until it is published.
+    """The measurements, the exit code (that of a signal if one came), and the state that is kept until all is written.
 
     `error` ended it early, with answers that are to be published all the same.
     """

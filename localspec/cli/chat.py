@@ -1,6 +1,6 @@
 """`localspec chat`: the full-screen chat on a terminal that can show it, else, or with --plain, the line chat.
 
-Each is imported when it is the one that opens: a screen that is waited for should not pay for what it does not use.
+Each is imported only when it opens, since the user waits for the first picture.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
 
 
 def _last_or(options: PairOptions, console: Console) -> Promised:
-    """Return the pair that the options name; where none is named and somebody sits there, the one of the last chat."""
+    """Return the pair that the options name; on a terminal, if none is named, the pair of the last chat."""
     last = next(iter(recent_pairs()), None)
     if options.model is None and options.draft is None and last is not None and is_terminal(sys.stdin):
         try:

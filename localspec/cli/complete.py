@@ -1,4 +1,4 @@
-"""What a shell is told when it asks how a word may go on. Imports no engine and nothing of the hub."""
+"""Answers a shell that completes a word. Imports no engine and nothing of the hub."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str
         with Store.open(path) as store:
             found = store.conversations(RECENT)
     except LocalspecError:
-        return []  # nobody could be told
+        return []  # a completion cannot show errors
     return [CompletionItem(each.id, help=one_line(each.title)) for each in found if each.id.startswith(incomplete)]
 
 
@@ -60,4 +60,4 @@ def _pairs() -> Iterator[str]:
     try:
         yield from load_catalog().names()
     except LocalspecError:
-        return  # nobody could be told what is wrong with the user's own
+        return  # a completion cannot show errors in the user's catalogue

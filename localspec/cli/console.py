@@ -1,7 +1,7 @@
 """The two streams and what may be done to them: colour, width, one line for people on stderr.
 
-stdout is the answer, stderr the conversation about it. Colour goes to a stream only if that stream is a terminal and
-nobody asked for none (NO_COLOR, TERM=dumb, --color never).
+stdout has the answer, stderr everything about it. Colour goes to a stream only if that stream is a terminal, and not
+with NO_COLOR, TERM=dumb or --color never.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SGR = {"dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 @dataclass(slots=True)
 class Console:
-    """How this process may write. `color` is what --color said: auto, always or never.
+    """The streams of this process. `color` is the value of --color: auto, always or never.
 
     `on_error` writes an error object to stdout where --json or --events promised one.
     """
@@ -56,7 +56,7 @@ class Console:
         return f"\x1b[{SGR[style]}m{text}\x1b[0m" if self.can_color(stream) else text
 
     def say(self, line: str, style: str = "") -> None:
-        """Write one line to stderr; a stderr that is gone is nobody's error."""
+        """Write one line to stderr; a closed stderr is ignored."""
         if sys.stderr is None:
             return  # print would take stdout instead
         with contextlib.suppress(OSError, ValueError):

@@ -55,7 +55,7 @@ def early_exit() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What drafting with `layers` came to; `ratio` is its speed over that of plain decoding."""
+    """The figures of drafting with `layers`; `ratio` is its speed over that of plain decoding."""
 
     layers: Layers
     acceptance: float

@@ -124,7 +124,7 @@ def _usage(error: click.ClickException) -> LocalspecError:
 
 
 def _unexpected(error: Exception) -> LocalspecError:
-    """Return an error that nobody foresaw: a full disk, or a bug."""
+    """Return an unexpected error: a full disk, or a bug."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         full = ResourceError(f"no space left: {error}", hint="free some space")
         full.__cause__ = error

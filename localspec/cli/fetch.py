@@ -1,6 +1,6 @@
-"""Getting what a command needs from the hub: planned, asked about, pulled with its progress shown.
+"""Pulls the models that a command needs: it plans, asks, downloads and shows the progress.
 
-What pulls is imported when something is missing: mostly nothing is, and a prompt is waited for.
+The modules that download are imported only when something is missing, since a prompt waits for them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def carry_out(plan: PullPlan, console: Console) -> list[str]:
 
 
 def ask(plan: PullPlan, hint: str) -> None:
-    """Ask whether to download. Raises DeclinedError, with the hint, for a no, and where there is nobody to ask."""
+    """Ask whether to download. Raises DeclinedError, with the hint, for a no, and without a terminal."""
     if not plan.missing:
         return
     from localspec.settings.sizes import size
@@ -120,12 +120,12 @@ def ask(plan: PullPlan, hint: str) -> None:
 
 
 def is_attended() -> bool:
-    """Whether somebody is there to ask, however little is to be shown."""
+    """Whether there is a terminal to ask on."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 def confirmed(question: str, *, default: bool = True) -> bool:
-    """Ask a person; False for a no, and where there is nobody to ask."""
+    """Ask on the terminal; False for a no, and without one."""
     if not is_attended():
         return False
     sys.stderr.write(question)

@@ -1,4 +1,4 @@
-"""What people type who come from llama.cpp, ollama or llm: one line says what to type where it means something else.
+"""Spellings of llama.cpp, ollama and llm that mean something else here: one line says what to type.
 
 Spellings that mean the same are aliases of the options themselves. This module has the others, and finds a model in the
 place where ollama has it: before the prompt.

@@ -130,7 +130,7 @@ def history(*, is_kept: bool = True) -> Iterator[None]:
     finally:
         n_typed = readline.get_current_history_length() - n_before
         if is_kept and n_typed > 0:
-            # A home that cannot be written costs the history, never the chat.
+            # If the home cannot be written, the chat goes on without a history.
             with contextlib.suppress(OSError):
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))

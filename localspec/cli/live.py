@@ -27,7 +27,7 @@ ERASE_LINE = "\r\x1b[K"
 
 
 class Cursor:
-    """Where the text's cursor is, as far as can be known: `column` from 0, `is_sure` until an odd character came."""
+    """The estimated place of the cursor: `column` from 0, `is_sure` until a character of unknown width came."""
 
     def __init__(self) -> None:
         self.column = 0

@@ -67,7 +67,7 @@ class Configurable(click.Option):
 
     @property
     def kind(self) -> Kind:
-        """What kind of value it takes."""
+        """The kind of value that it takes."""
         if self.multiple:
             return "texts"
         if self.is_flag:
@@ -99,7 +99,7 @@ class Configurable(click.Option):
         try:
             return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
         except (LocalspecError, OSError):
-            return []  # nobody could be told
+            return []  # a completion cannot show errors
 
 
 def path_of(ctx: click.Context) -> Key:

@@ -266,7 +266,7 @@ def _screen() -> list[Any]:
 
 
 def _report() -> list[Any]:
-    """What every command has that works for a while and tells what it found."""
+    """Return the options of every command that works for a while and shows a result."""
     return [option("-q", "--quiet", is_flag=True, section="Output", help="No progress."), _color(), _log_file()]
 
 

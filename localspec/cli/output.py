@@ -1,4 +1,4 @@
-"""Where an answer goes: text for people, or one JSON object; `stream` has the lines of JSON.
+"""Writes an answer: as text for people, or as one JSON object; `stream` has the lines of JSON.
 
 A sink sees every event in order, then `finish` or `fail`, once. It owns stdout; stderr is the console's.
 """

@@ -1,4 +1,4 @@
-"""How options are declared: in sections of the help text, with other programs' spellings, and where values come from.
+"""Declares options: their section in the help, other programs' spellings, and where their values come from.
 
 An option that is not on the command line is looked up in the environment, as LOCALSPEC_COMMAND_OPTION and then as
 LOCALSPEC_OPTION, and then in config.toml; see `option_sources`.

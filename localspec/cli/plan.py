@@ -44,7 +44,7 @@ ABOUT = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Values of the options; None is what nobody said."""
+    """Values of the options; None for those that were not given."""
 
     draft: str | None
     ctx: int | None

@@ -1,4 +1,4 @@
-"""How a download is told: bars on a terminal that can redraw, otherwise a line now and then."""
+"""Progress of a download: bars on a terminal that can redraw, otherwise a line now and then."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _tell(found: Race, *, as_json: bool) -> None:
 
 
 def figures(found: Race) -> list[str]:
-    """Return a line for each answer, and what people came for."""
+    """Return a line for each answer, and the two sentences of the verdict."""
     return [*aligned(_lines(found)), *map(sanitize, found.verdict())]
 
 

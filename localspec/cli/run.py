@@ -211,7 +211,7 @@ def _chat(model: str | None) -> int:
 
 
 def _tell_wait(console: Console) -> None:
-    """Say why nothing happens: somebody has left standard input open, perhaps without meaning to."""
+    """Say what is waited for: standard input is open, perhaps by mistake."""
     if is_terminal(sys.stderr) and not console.quiet:
         console.say("reading standard input… (end it with Ctrl-D, or use </dev/null)", "dim")
 

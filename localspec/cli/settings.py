@@ -62,7 +62,7 @@ class PairOptions:
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """How to load a pair. `missing` is what has to be pulled first.
+    """Settings to load a pair with. `missing` are the files to pull first.
 
     Until then the settings are enough to check everything else before a long download, and no more.
     """
@@ -94,7 +94,7 @@ def request_settings(values: Values, settings: LoadSettings) -> Request:
 
 
 def _speculation(values: Values, settings: LoadSettings) -> Speculation:
-    """Return the four axes; a pair's own method drafts where nobody says how and how much to draft."""
+    """Return the four axes; a pair's own method drafts where no option says how and how much to draft."""
     asked, usual = collected(Speculation, values), usual_speculation(settings)
     is_left_open = all(_source(name) is ParameterSource.DEFAULT for name in DRAFTING)
     return replace(asked, method=usual.method, k=usual.k) if is_left_open else asked

@@ -37,7 +37,7 @@ class TimedOut(BaseException):
 
 @dataclass(slots=True)
 class Stop:
-    """Why an answer was stopped early, if it was."""
+    """The reason why an answer was stopped early, if it was."""
 
     interrupts: int = 0
     is_timeout: bool = False
@@ -56,7 +56,7 @@ class Stop:
         return TIMED_OUT if self.is_timeout else INTERRUPTED if self.interrupts else 0
 
     def leave_if_told(self, *, is_script: bool) -> None:
-        """Raise what ends the program, if a signal asked for that: of a script, in which nobody talks, Ctrl-C does."""
+        """Raise the exception that ends the program, if a signal asked for it; in a script Ctrl-C does."""
         if self.termination:
             raise Terminated(self.termination)
         if self.interrupts and is_script:

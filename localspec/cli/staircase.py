@@ -1,4 +1,4 @@
-"""What the passes of a pair cost, as a table: the staircase of the target, and the draft beside it.
+"""The times of a pair's passes as a table: the staircase of the target, and the draft beside it.
 
 The cost is a staircase: a processor takes rows in groups, and another kernel takes over from some width on.
 """

@@ -42,7 +42,7 @@ def kept_store(*, is_changed: bool = False) -> Iterator[Store]:
 def store_for_talking(options: ConversationOptions, console: Console) -> Store:
     """Open the store in which a conversation is to be kept, unless --no-save.
 
-    What is wrong with the file is a warning: nobody is kept from talking. It is an error where something in it was
+    An error of the file is a warning, and the chat goes on unsaved; it is an error where a conversation of the file was
     asked for.
     """
     path = conversations_file()

@@ -13,7 +13,7 @@ _IMPORTS = "import dataclasses\nfrom localspec.backends.build import build_info"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What is known of llama.cpp; `reason` says why it cannot be loaded."""
+    """The facts of llama.cpp; `reason` says why it cannot be loaded."""
 
     llama_cpp: str = ""
     gpu: str = ""

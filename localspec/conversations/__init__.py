@@ -1,7 +1,7 @@
-"""Conversations, kept while they happen: trees of messages in one SQLite file that several processes may share.
+"""Conversations, written while they happen: trees of messages in one SQLite file that several processes may share.
 
-`store.Store` is what others use; `records` what it hands out; `database` opens the file and says what is wrong with
-it; `sending` makes a request's messages of a path; `export` writes a conversation for other programs and people.
+Other rooms use `store.Store`, which returns `records`. `database` opens the file and translates its errors. `sending`
+makes the messages of a request from a path, and `export` writes a conversation as Markdown, HTML or JSON.
 """
 
 from importlib.util import find_spec
@@ -11,5 +11,5 @@ from localspec.errors import NotFoundError
 if find_spec("_sqlite3") is None:
     raise NotFoundError(
         "this Python was built without SQLite, in which conversations are kept",
-        hint="a Python that has it, as your system's, or one built anew where libsqlite3-dev is installed",
+        hint="your system's python3, or apt install libsqlite3-dev and build this Python again",
     )

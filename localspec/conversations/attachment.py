@@ -1,4 +1,4 @@
-"""Text that goes with a message and is not its words: a file's or standard input's, fenced as data when it is sent."""
+"""Text that is sent with a message: a file or standard input, between fences that mark it as data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,})", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Text that a message is about; `name` is a file's, "" for standard input."""
+    """An attached text; `name` is that of its file, "" for standard input."""
 
     name: str
     text: str

@@ -1,8 +1,8 @@
-"""The file of the conversations: how it is opened, what is in it, and what its troubles mean.
+"""Opens the file of the conversations, brings it to this version, and translates SQLite's errors.
 
-Three kinds of trouble. A file that is damaged, somebody else's, or a newer localspec's is an error and is not touched.
-One that cannot be written (no space, no permission, another process that holds it) is `Unsaved`: the store then goes on
-in memory. Anything else SQLite says is a bug.
+A file that is damaged, of another program or of a newer localspec is an error and is not changed. A file that cannot be
+written (no space, no permission, locked by another process) raises `Unsaved`, and the store goes on in memory. Any
+other error of SQLite is a bug.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 VERSION = len(MIGRATIONS)
 
-# Any program may number its files: ours is one with our tables as well.
+# Other programs number their files too, so the tables are looked for as well.
 _WHOSE = """SELECT user_version, (SELECT count(*) FROM sqlite_schema),
     (SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('conversation', 'message'))
     FROM pragma_user_version"""
@@ -79,7 +79,7 @@ _UNWRITABLE = (
 
 
 class Unsaved(ResourceError):
-    """The file cannot be written, or not now. `is_busy`: another process holds it, and will let go of it."""
+    """The file cannot be written. `is_busy`: another process has locked it for a while."""
 
     is_busy = False
 
@@ -121,7 +121,7 @@ def read_only(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(path: Path | None) -> Iterator[None]:
-    """Raise what SQLite and the system say as errors of ours."""
+    """Raise errors of SQLite and of the system as errors of localspec."""
     try:
         yield
     except OSError as error:
@@ -140,11 +140,11 @@ def translated(path: Path | None) -> Iterator[None]:
 def transact(
     db: sqlite3.Connection, act: Callable[[sqlite3.Connection], Result], committed: Callable[[], object] = lambda: None
 ) -> Result:
-    """Write everything that `act` does, or nothing. `committed` is called if it was everything, perhaps twice.
+    """Run `act` in a transaction. `committed` is called once it is committed, perhaps twice.
 
-    The lock is taken at the start, so that no reader has to become a writer. Ctrl+C is raised as a statement returns,
-    also where that took the lock or wrote for good, so SQLite is asked what holds. A context manager would not do: it
-    could be raised between the statements and the `try` around them.
+    The lock is taken at the start, so that no reader has to become a writer. Ctrl+C is raised when a statement returns,
+    also the one that took the lock or committed, so SQLite is asked for its state. A context manager would not do:
+    Ctrl+C could come before its `try`.
     """
     is_whole = False
     try:
@@ -162,7 +162,7 @@ def transact(
 
 
 def roll_back(db: sqlite3.Connection) -> None:
-    """End the transaction in which the connection is, if there is one; SQLite may have done so itself."""
+    """Undo the transaction that the connection is in, if there is one; SQLite may have done so itself."""
     if db.in_transaction:
         with contextlib.suppress(sqlite3.Error):
             db.execute("ROLLBACK")
@@ -216,7 +216,7 @@ def _version(db: sqlite3.Connection, path: Path | None) -> int:
 
 
 def _use_write_ahead_log(db: sqlite3.Connection) -> None:
-    """Let readers and one writer go on at once. Where the file's system cannot do that, SQLite's journal stays."""
+    """Let readers and one writer work at once. Where the file system cannot do that, SQLite's journal stays."""
     until = time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,8 +1,7 @@
 """A conversation as a document: Markdown or HTML for people, JSON for programs.
 
-What was said is other people's text, or a model's. In HTML it is text and nothing else: every character that means
-something there is escaped, and the page forbids itself scripts, links to elsewhere and pictures. No control character
-is in Markdown or HTML; JSON has every character as it was said.
+The texts are not trusted. HTML has them escaped, and its Content-Security-Policy forbids scripts, pictures and all that
+is loaded from elsewhere. Markdown and HTML hold no control characters; JSON holds the exact texts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The open file: transactions, the text that comes in between, and memory in its place where it cannot be written."""
+"""The open file: transactions, streamed text, and a copy in memory where the file cannot be written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class File:
-    """One connection, which threads take in turns. `path` None is memory, from the start or since trouble came.
+    """One connection, which threads use one at a time. `path` is None in memory, from the start or after an error.
 
     Raises IntegrityError and IncompatibleError for a file that must not be touched.
     """
@@ -38,23 +38,23 @@ class File:
 
     @classmethod
     def copied(cls, path: Path) -> File:
-        """Return memory that begins with what can be read of the file at `path`; trouble with that is left aside."""
+        """Return a copy in memory of what can be read of the file at `path`; errors of reading are ignored."""
         file = cls(None)
         with contextlib.suppress(LocalspecError):
             _copy_what_can_be_read(path, file._db)
         return file
 
     def read(self, ask: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Ask something, of the text that has come too."""
+        """Run a query; text that has come is written before."""
         with self._lock:
             self._flush_soon()
             with database.translated(self.path):
                 return ask(self._db)
 
     def write(self, act: Callable[[sqlite3.Connection], Result], *, waits: bool = True) -> Result:
-        """Do something in a transaction, after the text that has come; in memory where the file does not take it.
+        """Run `act` in a transaction after the text that has come; in memory where the file cannot be written.
 
-        `waits` for the disk, without which a power failure may undo it; the death of this process does not.
+        `waits` for the disk. Otherwise a power failure may undo the transaction; the death of this process does not.
         """
         with self._lock:
             taken = self._stream.take()
@@ -73,7 +73,7 @@ class File:
         self._stream.add(message, text)
 
     def close(self) -> None:
-        """Write what has come and close the file; harmless when repeated."""
+        """Write what has come and close the file; it may be closed twice."""
         with self._lock:
             if self._is_closed:
                 return
@@ -85,7 +85,7 @@ class File:
                 self._db.close()
 
     def _try(self, act: Callable[[sqlite3.Connection], Result], taken: dict[int, str], *, waits: bool) -> Result:
-        """Write `taken`, which is empty as soon as that is for good, and do `act`, in one transaction."""
+        """Write `taken` and run `act` in one transaction; `taken` is empty once that is committed."""
 
         def both(db: sqlite3.Connection) -> Result:
             for message, text in taken.items():
@@ -98,7 +98,7 @@ class File:
             return database.transact(self._db, both, taken.clear)
 
     def _flush_soon(self) -> None:
-        """Write what has come. What does not go through now, as while another process writes, is tried again."""
+        """Write what has come; try again later if another process has locked the file."""
         with self._lock:
             taken = {} if self._is_closed else self._stream.take()
             if not taken:

@@ -1,4 +1,4 @@
-"""What the store hands out: frozen copies of rows, which do not change when the file does."""
+"""The records that the store returns: frozen copies of rows, which do not change when the file does."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StoredMessage:
 
     @property
     def content(self) -> str:
-        """What is sent to the model: what is attached, fenced, and then the text."""
+        """The text that is sent to the model: attachments between fences, then the words."""
         return with_attachments(self.text, self.attachments)
 
 

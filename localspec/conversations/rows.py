@@ -63,7 +63,7 @@ def has_deleted(db: sqlite3.Connection, before: float) -> bool:
 
 
 def end_abandoned(db: sqlite3.Connection) -> None:
-    """Mark as interrupted what a process that has gone was still writing."""
+    """Mark the answers as interrupted whose process has ended."""
     open_rows = db.execute("SELECT DISTINCT writer FROM message WHERE finish IS NULL").fetchall()
     for (writer,) in open_rows:
         if writer is None or not _is_alive(writer):
@@ -92,6 +92,6 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
+    except OSError:  # of another user
         return True
     return process > 0

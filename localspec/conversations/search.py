@@ -1,8 +1,8 @@
 """Finding conversations: by a part of their id, and by words that were said.
 
 The index of words is SQLite's own (FTS5, by groups of three characters, so that it finds parts of words in every
-script) and is brought up to date by the search itself: a chat that nobody searches pays nothing for it. Without FTS5
-every text is looked at; only capitals of other alphabets are then letters of their own.
+script). The search itself brings it up to date, so a chat without searches does not wait for it. Without FTS5 every
+text is scanned, and only letters of ASCII match in either case.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def by_id(db: sqlite3.Connection, typed: str) -> Conversation:
             return found[0]
         if found:
             names = " and ".join(each.id for each in found[:2])
-            raise UsageError(f"{typed!r} is not one conversation: {names} are both meant", hint=f"all {LENGTH} of them")
+            hint = f"all {LENGTH} characters of one of them"
+            raise UsageError(f"{typed!r} is not one conversation: {names} are both meant", hint=hint)
     raise NotFoundError(f"there is no conversation {typed!r}", hint="localspec logs")
 
 
@@ -77,7 +78,7 @@ def _words(query: str) -> list[str]:
         raise UsageError("name the words to search for", hint="localspec logs --search WORDS")
     if len(words) > _MOST_WORDS or len(query) > _MOST:
         most = f"{_MOST_WORDS} words and {_MOST} characters"
-        raise UsageError(f"this is too much to search for: at most {most}", hint="a few of the words")
+        raise UsageError(f"this is too much to search for: at most {most}", hint="fewer words")
     return words
 
 
@@ -92,7 +93,7 @@ def excerpt(text: str, query: str) -> str:
 
 
 def remove(db: sqlite3.Connection, which: str, values: Sequence[object]) -> None:
-    """Forget conversations for good, with every word of them that the index holds."""
+    """Delete conversations for good, in the index too."""
     if _has_index(db):
         db.execute(
             f"""INSERT INTO words(words, rowid, text) SELECT 'delete', id, text FROM message WHERE id IN
@@ -103,9 +104,9 @@ def remove(db: sqlite3.Connection, which: str, values: Sequence[object]) -> None
 
 
 def _index(db: sqlite3.Connection) -> bool:
-    """Bring the index up to date, and make it if need be; False where this SQLite has none or the file is closed.
+    """Make the index, or bring it up to date; False where this SQLite has no FTS5 or the file cannot be written.
 
-    It may take long the first time: bit by bit, so that a chat elsewhere does not take the file for one that is stuck.
+    The first time may take long. The lock is released now and then, so that other processes can write meanwhile.
     """
     try:
         transact(db, lambda db: db.execute(_INDEX))
@@ -120,7 +121,7 @@ def _index(db: sqlite3.Connection) -> bool:
 
 
 def _catch_up(db: sqlite3.Connection, lacking: deque[int]) -> None:
-    """Take messages into the index for a while; another process may have taken or removed them meanwhile."""
+    """Index messages for a while; another process may have indexed or removed them meanwhile."""
     until = time.monotonic() + _HELD
     insert = f"INSERT INTO words(rowid, text) SELECT id, text FROM message WHERE id = ? AND {_LACKING}"
     while lacking:

@@ -1,15 +1,15 @@
-"""Conversations on disk while they happen. The only writer of their file, from however many processes.
+"""The conversations on disk, written while they happen. Only this module writes the file; processes may share it.
 
-A conversation is a tree: answering again adds a sibling of the answer, editing a sibling of the message, and what was
-said before stays. What a person looks at is the path from a beginning to a leaf.
+A conversation is a tree. Answering again adds a sibling of the answer, editing adds a sibling of the message, and
+nothing is removed. The path from a beginning to a leaf is shown.
 
-Invariants: every method that returns has written, but for the text of an answer that is still coming, of which the last
-half second may be missing (`stream`). A file that cannot be written costs the saving and never the conversation: the
-store goes on in memory with everything that it had, and `trouble` tells why, once.
+Invariants: a method that returns has written. Only the text of an answer that is still coming may lack its last half
+second (`stream`). If the file cannot be written, the store goes on in memory with everything that it had, and `trouble`
+returns the reason once.
 
-Threads: any thread may call any method; calls take turns. `append_text` returns at once; the others take well under a
-millisecond for most, but may wait for the disk, and up to `database.PATIENCE` seconds for another process. So what must
-not wait, as the loop that draws a screen, leaves them to a thread.
+Threads: any thread may call any method; calls take turns. `append_text` returns at once. The others mostly take less
+than a millisecond, but may wait for the disk, and up to `database.PATIENCE` seconds for another process. The loop that
+draws a screen must leave them to a thread.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Store:
         return self._file.path is not None
 
     def trouble(self) -> LocalspecError | None:
-        """Return why nothing is saved any more, once; None while it is, or if that was told."""
+        """Return the reason why nothing is saved any more, once; None while it is saved, or after that."""
         trouble, self._file.trouble = self._file.trouble, None
         return trouble
 
@@ -95,8 +95,8 @@ class Store:
     ) -> StoredMessage:
         """Add a message below `parent` (None: a beginning) and look at it.
 
-        A user's is complete; an assistant's is open for `append_text` until `finish`. A conversation that was deleted
-        is back: somebody still talks in it. Raises NotFoundError where it is gone.
+        A user's is complete; an assistant's is open for `append_text` until `finish`. A message restores a deleted
+        conversation. Raises NotFoundError for one that was deleted for good.
         """
         now, is_open = self._clock(), role == ASSISTANT
         attached = json.dumps([{"name": each.name, "text": each.text} for each in attachments])
@@ -117,7 +117,7 @@ class Store:
                 db.execute("UPDATE conversation SET title = ? WHERE id = ? AND title = ''", (title, conversation))
             return made
 
-        # An answer has yet to come: for its first word the disk is not waited for.
+        # Waiting for the disk would delay the first word of an answer, which has no text yet.
         return self.message(self._file.write(insert, waits=not is_open))
 
     def append_text(self, message: int, text: str) -> None:
@@ -257,7 +257,7 @@ class Store:
         return [rows.message(row) for row in self._file.read(lambda db: db.execute(sql, values).fetchall())]
 
     def _tidy(self) -> None:
-        """End what processes that are gone left open, and forget what was deleted long ago; mostly there is neither."""
+        """End answers of processes that have ended, and remove conversations that were deleted more than a week ago."""
         before = self._clock() - KEPT_DELETED
         if self._file.read(rows.has_open):
             self._file.write(rows.end_abandoned)

@@ -1,8 +1,7 @@
-"""Text of answers on its way to the file: collected as it comes, written twice a second at most.
+"""Text of answers on its way to the file: collected as it comes, and written at most twice a second.
 
-Whatever comes is written within `INTERVAL`, also where nothing follows it, and at once where nothing was written for so
-long: a chat that draws its text in larger pieces has waited already. A process that is killed loses less than a second
-of text. A transaction for every token would cost more than the token.
+Text is written within `INTERVAL`, and at once if nothing was written for that long. A process that is killed loses less
+than a second of text. A transaction for every token would take longer than the token.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ class Stream:
                 self._write_soon()
 
     def close(self) -> None:
-        """Write nothing any more."""
+        """Stop writing."""
         with self._lock:
             timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
 
     def _write_soon(self) -> None:
-        """Have it written when that is due; the lock is held."""
+        """Start the timer that writes, unless it runs; the lock is held."""
         if self._timer is None:
             self._timer = threading.Timer(max(0.0, self._next - time.monotonic()), self._due)
             self._timer.daemon = True

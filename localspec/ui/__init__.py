@@ -1,1 +1,1 @@
-"""What every face reads, says and asks alike: the command line, the full-screen chat."""
+"""Figures, texts and questions that the command line and the full-screen chat share."""

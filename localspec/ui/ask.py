@@ -1,6 +1,6 @@
-"""Asking llama.cpp in a process of its own: loading it may print, crash, or need a library that is not there.
+"""Questions to llama.cpp, asked in a child process: loading it may print, crash, or need a library that is missing.
 
-Faces import no backend. What they must know of one, the installed program's own Python tells them as lines of JSON.
+The command line and the screens import no backend. The child runs the same Python and answers in lines of JSON.
 """
 
 from __future__ import annotations

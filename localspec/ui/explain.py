@@ -1,4 +1,4 @@
-"""What a name on the command line stands for: facts from its class, prose from pages/, one source for every face.
+"""Explanations of the names on the command line: facts from the class of each, prose from pages/.
 
 Facts are read off declarations: name, options, usage, paper, whether the rule is exact. `pages/AXIS/NAME.md` holds what
 no declaration says: the idea, when it helps, when it hurts; and the formula, unless the docstring of module or class
@@ -35,9 +35,9 @@ _ARXIV = re.compile(r"arXiv (\d{4}\.\d{5})")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the declarations say. `argument`: what follows a length rule's colon; `draws`: how drafts may be drawn.
+    """Facts from declarations. `argument` follows the colon of a length rule; `draws`: how drafts may be drawn.
 
-    `mark` is what stands before an option as people type it.
+    `mark` stands before an option as it is typed.
     """
 
     axis: str

@@ -1,4 +1,4 @@
-"""What a person gives to `run`: words, standard input and files, made one prompt.
+"""The input of `run`: words, standard input and files, made one prompt.
 
 Texts are UTF-8 or UTF-16, with any line ends. All else is replaced, counted and warned of; nothing is read without a
 limit.

@@ -1,4 +1,4 @@
-"""How long work is told: the name of a file that is downloaded, and the time that is left."""
+"""Words of progress: the name of a file that is downloaded, and a time."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def known_values(name: str) -> tuple[str, ...]:
 def check(request: Request, settings: LoadSettings) -> None:
     """Raise UsageError for settings that are out of range or do not go together."""
     request.check()
-    if request.speculation == Speculation():  # what nobody asked for cannot be wrong
+    if request.speculation == Speculation():  # the defaults go together
         return
     from localspec.speculation.reproducible import require_reproducible
     from localspec.speculation.resolve import resolve_axes  # late: with numpy it is a third of a command's start

@@ -1,4 +1,4 @@
-"""How fast an answer was beside plain decoding, like with like: passes of one kind count at their median time.
+"""The speed of an answer beside plain decoding: passes of one kind count at their median time.
 
 docs/figures.md has the definition in plain words. Times are milliseconds.
 """

@@ -48,7 +48,7 @@ FEW = 0.1  # share of the decoding passes: where fewer drafted, no speedup is sh
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What plain decoding costs here: the median of `n` plain passes of this answer and of earlier ones.
+    """The time of plain decoding here: the median of `n` plain passes of this answer and of earlier ones.
 
     The last of them was `age_s` seconds ago, with `ctx` tokens in the context.
     """
@@ -284,7 +284,7 @@ class Stats:
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast as plain decoding; None where that is unknown, undecided or no merit of drafts."""
+        """The speed over that of plain decoding; None where it is unknown, undecided or not due to drafts."""
         found = self.comparison
         if found is None or self.is_demonstration:
             return None

@@ -1,1 +1,1 @@
-"""What fills the terminal: the chat, and what opens over it."""
+"""The screens: the chat, and those that open over it."""

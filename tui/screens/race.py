@@ -73,7 +73,7 @@ class RaceScreen(Screen[None]):
         self._job = 0
 
     def compose(self) -> ComposeResult:
-        """What is going on, the question, both sides, the verdict."""
+        """The state of the race, the question, both sides, the verdict."""
         shown = one_line(self._question)
         yield Static(id="said", markup=False)
         with Horizontal(id="prompt-line"):

@@ -17,7 +17,7 @@ FULL = 0.9  # share of the context from which it is shown as a warning
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """What the line shows. `memory` is the engine's resident size in bytes, 0 where it is not known."""
+    """The content of the line. `memory` is the engine's resident size in bytes, 0 where it is not known."""
 
     name: str
     loaded: Loaded | None

@@ -55,7 +55,7 @@ _HINTS = (
 
 
 class ErrorCard(Vertical):
-    """What went wrong, why, and what to do; for an engine that died the end of its log and how to start it again."""
+    """An error and what to do; for an engine that died also the end of its log, and a button that starts it again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "app.restart", "restart the engine")]
 

@@ -1,4 +1,4 @@
-"""Where a person writes: messages, and lines of forms.
+"""The fields to write in: the composer of messages, and lines of forms.
 
 Enter sends a message; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter. Enter that comes amid
 text faster than hands type is a newline too, unless it ends a slash command: so a paste is one message also where the

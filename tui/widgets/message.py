@@ -92,7 +92,7 @@ class Spoken(Vertical, can_focus=True):
         return Content.assemble(*parts)
 
     def on_key(self, event: Key) -> None:
-        """Hand what is no key of the message on to the composer: somebody writes."""
+        """Hand a character that is no key of the message on to the composer."""
         if event.is_printable and event.character and event.key not in self.screen.active_bindings:
             event.stop()
             self.post_message(self.Typed(event.character))
@@ -103,7 +103,7 @@ class Spoken(Vertical, can_focus=True):
 
 
 class Asked(Spoken):
-    """What the user said. A long text is folded; all of it is sent."""
+    """A message of the user. A long text is folded; all of it is sent."""
 
     def compose(self) -> ComposeResult:
         """Show the text as it is, never as markup."""

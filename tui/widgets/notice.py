@@ -26,7 +26,7 @@ class Notice(Static):
 
 
 class Notices:
-    """What is said now, shown on every screen that is open: one that closes leaves it to the one below."""
+    """The present notice, shown on every open screen: when one closes, the one below shows it too."""
 
     def __init__(self, app: App[int]) -> None:
         self.text = ""

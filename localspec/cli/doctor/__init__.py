@@ -1,1 +1,1 @@
-"""`localspec doctor`: what is installed, what it can use of this machine, and the line that mends what is amiss."""
+"""`localspec doctor`: checks the installation and the machine, and names the command that mends a problem."""

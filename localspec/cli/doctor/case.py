@@ -1,4 +1,4 @@
-"""A pair on the doctor's table: what is known of it, and how an unknown is told."""
+"""A pair that is examined: everything that is known of it, and the finding for something unknown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Case:
 
     @property
     def survey(self) -> Mapping[str, Any]:
-        """What the first survey told."""
+        """The result of the first survey."""
         assert self.evidence.first is not None
         return self.evidence.first.content
 

@@ -1,6 +1,6 @@
-"""What of a pair's drafting may make speculation slow, one function each: the number measured, and what it means.
+"""The causes of slow speculation that lie in a pair's drafting, one function each: a measured number and its meaning.
 
-Nothing is said that was not measured, and what could not be is told as that. Thresholds are in units of a plain pass.
+Each finding was measured, or says that it was not. Thresholds are in units of a plain pass.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def template(case: Case) -> Finding:
 
 
 def quantisation(case: Case) -> Finding:
-    """How many bits does the draft have left? What more would bring takes another file to measure."""
+    """How many bits has a weight of the draft? To measure the gain of more bits takes another file."""
     target, draft = case.loaded.target, case.loaded.draft
     if draft is None:
         return unmeasured("quants", "the pair has no draft model")

@@ -1,4 +1,4 @@
-"""The checks, one function each: what is so, whether that is well, and what to type if it is not."""
+"""The checks, one function each: a fact, whether it is in order, and the command to type if it is not."""
 
 from __future__ import annotations
 

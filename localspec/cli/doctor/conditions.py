@@ -1,4 +1,4 @@
-"""What of the model's build and of the machine may make speculation slow, one function each with its number."""
+"""The causes of slow speculation that lie in the model's build or in the machine, one function each with its number."""
 
 from __future__ import annotations
 

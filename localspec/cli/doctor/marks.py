@@ -1,4 +1,4 @@
-"""How a finding looks: its state, its name, what is so, and below it what to try."""
+"""A finding as lines of text: state, name, message, and below them the command to try."""
 
 from __future__ import annotations
 
