@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import NotFoundError, ResourceError, UsageError
+from localspec.errors import NotFoundError, UsageError
 from localspec.models.catalog import load_catalog, user_path
 from localspec.models.catalog_file import read_tables, wrong_pair
 from localspec.models.names import DraftChoice, ModelName, PairName, PathName, is_alias
 from localspec.models.store import BUNDLED
 from localspec.sanitize import shown
+from localspec.settings.folders import replace_file
 
 
 def add(name: str, pair: PairName, notes: str = "", *, replace: bool = False) -> Path:
@@ -86,14 +87,5 @@ def _document() -> Any:
 def _write(document: Any) -> Path:
     import tomlkit
 
-    path = user_path()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = path.with_suffix(f".{os.getpid()}")
-        beside.write_text(tomlkit.dumps(document), "utf-8")
-        beside.replace(path)
-    except OSError as error:
-        raise ResourceError(
-            f"cannot write {shown(path)}: {error.strerror}", hint="keep it elsewhere with LOCALSPEC_HOME=FOLDER"
-        ) from error
-    return path
+    replace_file(user_path(), tomlkit.dumps(document))
+    return user_path()

@@ -7,23 +7,20 @@ the command of that name alone: `[run]`, `[early-exit.tune]`. Which keys there a
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import ResourceError, UsageError
-from localspec.settings.folders import config_folder
+from localspec.errors import UsageError
+from localspec.settings.folders import BOM, config_folder, replace_file
 
 MAX_BYTES = 64 << 10
 MAX_PARTS = 32  # of a dotted key: parsing TOML takes time and memory by the square of them
 PAIR_TABLES = frozenset({"template-arg"})  # settings of KEY=VALUE that may be a table
 Key = tuple[str, ...]  # the tables a value lies in, and its own name
-_BOM = "\ufeff"
 _DEEP = re.compile(
     rf"""(?:^|[{{,])[ \t]*\[*[ \t]*(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_PARTS}}}""", re.MULTILINE
 )
@@ -87,7 +84,7 @@ def assign(path: Key, value: Any) -> Path:
             table[name] = tomlkit.table()
         table = table[name]
     table[path[-1]] = value
-    _write(file, tomlkit.dumps(document))
+    replace_file(file, tomlkit.dumps(document))
     return file
 
 
@@ -108,7 +105,7 @@ def remove(path: Key) -> Path:
         if len(above[name]) or tomlkit.dumps(above[name]).strip():
             break  # a comment is worth keeping too
         del above[name]
-    _write(file, tomlkit.dumps(document))
+    replace_file(file, tomlkit.dumps(document))
     return file
 
 
@@ -119,7 +116,7 @@ def _text(file: Path) -> str:
             raise UsageError(f"{file} is not a file", hint="move it")
         if file.exists() and file.stat().st_size > MAX_BYTES:
             raise UsageError(f"{file} is longer than {MAX_BYTES >> 10} KiB, more than settings need", hint="move it")
-        return file.read_bytes().decode("utf-8").removeprefix(_BOM)
+        return file.read_bytes().decode("utf-8").removeprefix(BOM)
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
@@ -199,28 +196,3 @@ def _leaves(table: Mapping[str, Any], above: Key) -> Iterator[tuple[Key, Any]]:
             yield from _leaves(value, (*above, name))
         else:
             yield (*above, name), value
-
-
-def _write(file: Path, text: str) -> None:
-    """Replace the file by one with `text`, or leave it as it is; a link to it stays a link."""
-    file = Path(os.path.realpath(file))
-    text = text if text.endswith("\n") or not text else f"{text}\n"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        begins = file.read_bytes()[:3] if file.exists() else b""
-        mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
-        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=".config-")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(((_BOM if begins == _BOM.encode() else "") + text).encode("utf-8"))
-                out.flush()
-                os.fsync(out.fileno())
-            os.chmod(beside, mode)
-            os.replace(beside, file)
-        except BaseException:
-            os.unlink(beside)
-            raise
-    except OSError as error:
-        raise ResourceError(
-            f"cannot write {file}: {error.strerror}", hint="keep it elsewhere with LOCALSPEC_HOME=FOLDER"
-        ) from error

@@ -1,9 +1,16 @@
-"""Where localspec keeps its files: below LOCALSPEC_HOME, or in the folders that the system has for them."""
+"""Where localspec keeps its files: below LOCALSPEC_HOME, or in the folders that the system has for them.
+
+Those that a person edits too are replaced here.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from localspec.errors import ResourceError
+
+BOM = "\ufeff"
 
 
 def cache_folder(name: str) -> Path:
@@ -37,6 +44,36 @@ def state_folder(name: str) -> Path:
 def typed_path(name: str) -> Path:
     """Return the path that a person typed. "~name" of nobody here is a file's name, as in a shell."""
     return Path(os.path.expanduser(name))
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Replace a file that a person edits too by one with `text`, or leave it as it is; a link to it stays a link.
+
+    A byte order mark at its beginning stays too. Raises ResourceError where it cannot be written.
+    """
+    import tempfile  # late: few commands write
+
+    file = Path(os.path.realpath(file))
+    text = text if text.endswith("\n") or not text else f"{text}\n"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        begins = file.read_bytes()[:3] if file.exists() else b""
+        mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.stem}-")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(((BOM if begins == BOM.encode() else "") + text).encode("utf-8"))
+                out.flush()
+                os.fsync(out.fileno())
+            os.chmod(beside, mode)
+            os.replace(beside, file)
+        except BaseException:
+            os.unlink(beside)
+            raise
+    except OSError as error:
+        raise ResourceError(
+            f"cannot write {file}: {error.strerror}", hint="keep it elsewhere with LOCALSPEC_HOME=FOLDER"
+        ) from error
 
 
 def _folder(kind: str) -> Path:

@@ -131,6 +131,19 @@ def test_a_catalogue_with_a_mistake_is_one_line(tmp_path: Path) -> None:
     assert_one_line(call(tmp_path, "rm", "x"), 2, "[pairs.NAME]")
 
 
+def test_a_catalogue_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    """It may lie among the files that a person keeps in one place."""
+    kept, path = tmp_path / "dotfiles.toml", tmp_path / "config" / "catalog.toml"
+    path.parent.mkdir()
+    kept.write_text("# mine\n")
+    path.symlink_to(kept)
+    answer(tmp_path, "add", "x", "storyteller")
+    assert path.is_symlink()
+    assert kept.read_text().startswith("# mine\n")
+    assert "[pairs.x]" in kept.read_text()
+    assert [each.name for each in path.parent.iterdir()] == ["catalog.toml"]
+
+
 def test_what_is_added_can_be_read_again(tmp_path: Path) -> None:
     """Whatever is called so, and wherever it lies; what the file could not hold is refused before it is written."""
     path = tmp_path / "config" / "catalog.toml"
