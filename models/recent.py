@@ -48,7 +48,7 @@ def recent_pairs() -> list[RecentPair]:
     try:
         read = json.loads(_path().read_text("utf-8"))
         found = [RecentPair(**each) for each in read]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return []
     return [each for each in found if _is_sound(each)][:MOST]
 

@@ -50,7 +50,7 @@ def test_the_list_stays_short() -> None:
     assert len(recent_pairs()) == MOST
 
 
-@pytest.mark.parametrize("content", ["", "{", "{}", "[1]", '[{"pair": "a"}]', "null", "\xff"])
+@pytest.mark.parametrize("content", ["", "{", "{}", "[1]", '[{"pair": "a"}]', "null", "\xff", 100_000 * "["])
 def test_a_damaged_file_costs_the_list_and_nothing_else(content: str) -> None:
     path = state_folder("recent.json")
     path.parent.mkdir(parents=True)
