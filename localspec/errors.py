@@ -54,11 +54,11 @@ class LocalspecError(Exception):
 
 
 class InternalError(LocalspecError):
-    """A state that should not exist: a bug in localspec or a return code llama.cpp never documents."""
+    """A state that should not exist: a bug in localspec, or a return code that llama.cpp does not document."""
 
 
 class BadLogitsError(InternalError):
-    """A model's own numbers are none: its file is damaged, or a kernel wrong."""
+    """A model's logits are not numbers: its file is damaged, or a kernel is wrong."""
 
 
 class UsageError(LocalspecError):

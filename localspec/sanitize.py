@@ -2,8 +2,8 @@
 
 Newline and tab stay, \\r\\n becomes \\n, other C0 characters become their pictures (ESC is ␛), and C1, bidirectional
 controls, zero-width characters, tags and lone surrogates become \\u{9b}. Escape sequences need no parser then: without
-their first character they are ordinary text. Emoji and the scripts that need joiners keep theirs. Of combining marks
-and joiners so many pass on one character as any script piles up: thousands of them cover lines above, and some
+their first character they are ordinary text. Emoji and the scripts that need joiners keep theirs. One character keeps
+at most eight combining marks and joiners, as many as any script uses: thousands of them cover the lines above, and some
 terminals stall.
 
 `decoded` makes text of a file's bytes.
@@ -17,7 +17,7 @@ import re
 import unicodedata
 from functools import cache
 
-# Where combining marks are, among letters: Unicode gains some every year, so which are is asked of each.
+# Ranges that hold combining marks. Unicode adds marks every year, so each character is asked for its category.
 _MARKED = (
     "\u0300-\u034e\u0350-\u036f\u0483-\u0489\u0591-\u061b\u061d-\u115e\u1161-\u17b3\u17b6-\u180a\u1810-\u1dff"
     "\u20d0-\u20ff\u2cef-\u2cf1\u2d7f-\u2dff\u302a-\u302f\u3099\u309a\ua66f-\uabff\ufb1e\ufe20-\ufe2f"
@@ -81,7 +81,7 @@ class Sanitizer:
         return rest
 
     def _pass(self, text: str) -> None:
-        """Go on behind text in which nothing is suspect."""
+        """Note how text ends in which nothing is suspect."""
         if text:
             self._before, self._marks = text[-1], 0
 

@@ -1,1 +1,1 @@
-"""Model files: reading their headers, naming them, and telling whether two make a pair."""
+"""Model files: their headers, names and catalogue, the hub, early exits, pairs that fit, and placement."""

@@ -1,4 +1,4 @@
-"""Which passes give every row the bits that it has alone: measured, for kernels differ by processor, build and file.
+"""The widths of passes that give every row the bits that it has alone. They are measured, since kernels differ.
 
 A width is exact if, at every depth that was tried, its rows equal those of passes of one row, bit for bit; and the rows
 that follow do so too, also after a part of the pass was rolled back: then it left the same entries in the cache.

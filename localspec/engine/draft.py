@@ -197,7 +197,7 @@ class Times:
 
 
 class StepPlan(Protocol):
-    """What a step tells of its plan. `protocols.Plan`, which rests on this module, says what the parts mean."""
+    """The fields of its plan that a step tells; `protocols.Plan`, which imports this module, describes them."""
 
     @property
     def drafter(self) -> str: ...

@@ -149,8 +149,8 @@ class DraftState:
 
     `dist` is what the token would be drawn from, `dist.belief` how sure the drafter is itself, whatever the
     temperature. `chance` is its belief in the node whose child would be drawn; 1 for the pending token. `share` is the
-    token's own, as `Draft.shares` has it: only of tokens that are chosen or coupled, for whose verification it plays no
-    part how the draft came to be. Of one that is yet to be drawn it is None.
+    token's own, as `Draft.shares` has it, where the token is chosen or coupled: the rules for those take any draft. It
+    is None for a token that is yet to be drawn.
     """
 
     dist: Distribution
@@ -183,8 +183,8 @@ class Plan:
     coupled token is taken. `look_on` is asked before the drafter evaluates a drafted token, with its depth and its
     share: to know what may follow costs a pass of the drafter. Policies whose levels are fixed ask it. `widen` is asked
     before a sibling is added beside a chain, with the nodes so far and the chance that it is the accepted one: only of
-    coupled tokens, for whose verification it plays no part how the draft came to be. `learned` is what past passes told
-    of acceptance; policies ask `acceptance`, which falls back on the prior.
+    coupled tokens, whose rule takes any draft. `learned` is what past passes told of acceptance; policies ask
+    `acceptance`, which falls back on the prior.
     """
 
     drafter: str = "plain"

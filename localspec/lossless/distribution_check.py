@@ -1,7 +1,7 @@
 """Does a rule keep the target's distribution? Many draws on recorded rows against what the rows say, by Pearson's
 chi-square.
 
-A draw is a pass as the engine runs it (grow a draft, walk it) and, where the pass committed less than the recorded
+A draw is a pass as the engine runs it (grow a draft, verify it) and, where the pass committed less than the recorded
 depth, plain passes after it. The first tokens of the text then have the target's own joint distribution, whatever was
 drafted. A token that the recording does not follow ends a text: a cell of its own if it is likely enough, else one with
 others.

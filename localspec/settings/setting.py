@@ -1,6 +1,6 @@
-"""What a setting is to whoever shows or changes it: name, kind, value, and where that value came from.
+"""A setting as a form shows and changes it: its name, kind and value, and where that value came from.
 
-The command line makes these of its options; a form renders them and knows no option.
+The command line makes these from its options, so that a form needs no option.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. `name` is its key in config.toml; `choices` are the values it may have, or such as are meant often.
+    """One setting. `name` is its key in config.toml; `choices` are its values; of a text, some.
 
     `value` and `default` are None where nothing is set. `read` turns what was typed into a value, or raises UsageError.
     """

@@ -1,6 +1,6 @@
 """Every way that chance can go, one after the other: what the proofs of exactness stand on.
 
-Public like `testing.py`, so that a verifier in another package can prove itself with the same tools.
+Public like `contract.py`, so that a verifier in another package can prove itself with the same tools.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Transfer:
         """Return where the file is found, once it is whole and its hash right.
 
         Raises NetworkError, IntegrityError for bytes that are not those promised and for a cache that leads elsewhere,
-        ResourceError for a disk that is full or cannot be written, Cancelled.
+        ResourceError for a disk that is full or cannot be written, DownloadCancelled.
         """
         assert self.file.sha256 is not None, "files without a hash are refused when the pull is planned"
         repo, commit, name = self.listing.repo, self.listing.commit, self.file.name
