@@ -38,7 +38,8 @@ from localspec.session.loading import load
 from localspec.settings.method_options import read_options
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from localspec.speculation import registered
-from localspec.speculation.resolve import MAX_LEAVES, Axes, resolve_axes
+from localspec.speculation.resolve import Axes, resolve_axes
+from localspec.trees.budget import MAX_LEAVES
 from localspec.trees.static import Static
 from localspec.ui.stats import Stats
 

@@ -14,7 +14,7 @@ from localspec.ui.ask import ask
 
 BESIDE = 1.15  # of the weights: caches and buffers
 LEAST = 200_000_000  # bytes of them
-IMPORTS = "from localspec.backends.build import survey"
+IMPORTS = "from localspec.backends.build import machine_facts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Memory:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Memory:
-        """Return what a survey of this machine says."""
+        """Return what a machine_facts of this machine says."""
         return cls(facts["ram"], tuple(one["free"] for one in facts["all"] if one["takes_layers"]))
 
 
 def this_machine() -> Memory:
     """Ask llama.cpp, in a process of its own, what there is; nothing is known where it does not answer."""
     try:
-        return Memory.of(ask("survey()", IMPORTS))
+        return Memory.of(ask("machine_facts()", IMPORTS))
     except LocalspecError:
         return Memory()
 

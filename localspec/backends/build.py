@@ -35,7 +35,7 @@ def build_info() -> BuildInfo:
     )
 
 
-def survey(servers: Sequence[str] = ()) -> dict[str, Any]:
+def machine_facts(servers: Sequence[str] = ()) -> dict[str, Any]:
     """Return a JSON object: versions, what llama.cpp was built with, devices with free memory, cores, main memory.
 
     Devices of the RPC `servers` count; raises what `add_servers` does.

@@ -37,10 +37,7 @@ def function(library: Any, name: str, result: Any, *arguments: Any) -> Any:
 logits_address = function(api._lib, "llama_get_logits_ith", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 
 BF16 = 30  # GGML_TYPE_BF16, which llama-cpp-python does not name
-KV_TYPES: dict[str, int] = {
-    name: getattr(api, f"GGML_TYPE_{name.upper()}")
-    for name in ("f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
-}
+KV_TYPES: dict[str, int] = {name: getattr(api, f"GGML_TYPE_{name.upper()}") for name in ("f32", "f16", "q8_0", "q4_0")}
 
 N_LINES = 400  # a failed load says what went wrong in its last dozen lines
 DEBUG, CONTINUED = 1, 5  # ggml_log_level; a continued line has the level of the one before

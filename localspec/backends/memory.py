@@ -8,7 +8,7 @@ from localspec.backends.options import LoadOptions, wants_flash
 from localspec.errors import ResourceError
 from localspec.settings.sizes import size
 
-BITS = {"f32": 32, "f16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
+BITS = {"f32": 32, "f16": 16, "q8_0": 8.5, "q4_0": 4.5}  # of a cache entry, by the types of --kv
 CELL_BYTES = 96  # llama.cpp's own record of a cell: position, sequence set, index entries
 PAD = 256  # llama.cpp rounds contexts up to this
 SCORES = 2**29  # bytes of attention scores that are worth the speed

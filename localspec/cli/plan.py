@@ -34,7 +34,7 @@ from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import read_size, size
 from localspec.ui.ask import ask
 
-IMPORTS = "from localspec.backends.build import survey"
+IMPORTS = "from localspec.backends.build import machine_facts"
 _PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
 ABOUT = (
     "about: these files are not on this machine. Sizes are those of the catalogue,\n"
@@ -165,7 +165,7 @@ def _machine(options: Options) -> Machine:
     ram = None if options.ram is None else read_size("--ram", options.ram)
     if vram is not None and ram is not None and options.rpc is None:
         return _with_figures(Machine(ram, options.threads or 0, vram), figures)
-    facts = ask(f"survey({rpc_servers(options.rpc)!r})", IMPORTS)
+    facts = ask(f"machine_facts({rpc_servers(options.rpc)!r})", IMPORTS)
     measured = calibration.load(cache_folder("machine"))
 
     def rates(one: dict[str, Any]) -> Rates | None:

@@ -21,7 +21,7 @@ from localspec.models.gguf.layer_sizes import Layer, anatomy
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
-from localspec.speculation.resolve import MAX_LEAVES
+from localspec.trees.budget import MAX_LEAVES
 from localspec.tuning import DEFAULT_CTX, MARGIN_RAM, SMALLEST_CTX
 
 if TYPE_CHECKING:

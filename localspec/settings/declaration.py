@@ -40,9 +40,9 @@ class Declaration:
     Numbers lie within `low`..`high`, and `is_above` excludes `low` itself. `choices` are the only texts allowed, or,
     beside `read`, some of them; those of an axis (`is_axis`) are read from its register.
 
-    `read` turns a text into a value, or raises ValueError; `metavar` then says in errors which texts it takes. `verify`
-    raises UsageError for a value that the range cannot judge. A repeated option gives one item each time, and `read`
-    and `spell` are of items.
+    `read` turns a text into a value, or raises ValueError; `metavar` then says in errors which texts it takes. `judge`
+    raises UsageError for a value that has no range. A repeated option gives one item each time, and `read` and `spell`
+    are of items.
 
     `nothing` spells None. `default_help` stands for the default in the help where the value itself says too little.
     """
@@ -60,7 +60,7 @@ class Declaration:
     is_repeated: bool = False
     read: Callable[[str], Any] | None = None
     spell: Callable[[Any], str] = str
-    verify: Callable[[Any], None] | None = None
+    judge: Callable[[Any], None] | None = None
     nothing: str = "none"
     default_help: str = ""
     in_chat: bool = True  # whether /set changes it
@@ -148,8 +148,8 @@ class Declaration:
         """Raise UsageError for a value out of its range. NaN and infinity are out of every range."""
         if value is None:
             return
-        if self.verify is not None:
-            self.verify(value)
+        if self.judge is not None:
+            self.judge(value)
         if self.choices and self.read is None and value not in self.choices:
             raise UsageError(f"{self.flag} {value!r} is not {' or '.join(self.choices)}", hint="localspec run --help")
         if isinstance(value, int | float) and self.kind != "switch":

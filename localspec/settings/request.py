@@ -150,7 +150,7 @@ class Sampling:
     )  # fmt: skip
     dry_sequence_breaker: tuple[str, ...] = setting(
         ("\n", ":", '"', "*"), "--dry-sequence-breaker", group=SAMPLING, metavar="TEXT", is_repeated=True,
-        read=unescape, spell=repr, verify=check_texts("--dry-sequence-breaker"),
+        read=unescape, spell=repr, judge=check_texts("--dry-sequence-breaker"),
         help="No repetition goes across TEXT; 'none' alone: all do.",
     )  # fmt: skip
     xtc_probability: float = setting(
@@ -163,7 +163,7 @@ class Sampling:
     )  # fmt: skip
     logit_bias: tuple[tuple[int, float], ...] = setting(
         (), "--logit-bias", aliases="-l", group=SAMPLING, metavar="ID=BIAS", is_repeated=True, read=token_bias,
-        spell=lambda pair: f"{pair[0]}={pair[1]}", verify=check_biases, help="Add to the logit of token number ID.",
+        spell=lambda pair: f"{pair[0]}={pair[1]}", judge=check_biases, help="Add to the logit of token number ID.",
     )  # fmt: skip
     draft_temperature: float | None = setting(
         None, "--draft-temp", group=SPECULATION, low=0, default_help="--temp",
@@ -233,7 +233,7 @@ class Request:
     )  # fmt: skip
     stop: tuple[str, ...] = setting(
         (), "--stop", aliases="-r --reverse-prompt", group=ANSWER, metavar="TEXT", is_repeated=True,
-        read=unescape, spell=repr, verify=check_texts("--stop"), help=r"Stop before TEXT; \n is a newline.",
+        read=unescape, spell=repr, judge=check_texts("--stop"), help=r"Stop before TEXT; \n is a newline.",
     )  # fmt: skip
     template: str | None = setting(  # overrides the model's own chat template
         None, "--template", aliases="--chat-template --chat-template-file", group=ANSWER,

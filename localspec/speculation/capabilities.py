@@ -50,7 +50,7 @@ def fit_axes(axes: Axes, asked: Speculation, target: ModelCapabilities, draft: M
         axes = replace(axes, policy=Chain(), shape=replace(axes.shape, leaves=1))
     info: MethodInfo = registered("method")[axes.method].info
     refusal = _refusal(axes, asked, info, target) or (
-        _drafts_not(draft, asked) if draft is not None and info.draft_kind else None
+        _draft_refusal(draft, asked) if draft is not None and info.draft_kind else None
     )
     if refusal is None:
         return _clamped(axes, asked, info, target.capabilities)
@@ -96,7 +96,7 @@ def _refusal(axes: Axes, asked: Speculation, info: MethodInfo, target: ModelCapa
     return None
 
 
-def _drafts_not(draft: ModelCapabilities, asked: Speculation) -> IncompatibleError | None:
+def _draft_refusal(draft: ModelCapabilities, asked: Speculation) -> IncompatibleError | None:
     """Return why the draft model cannot draft: it forgets its own rejected tokens, too."""
     if draft.capabilities.can_rollback:
         return None

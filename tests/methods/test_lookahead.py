@@ -20,7 +20,7 @@ from localspec.methods import DrafterContext
 from localspec.methods.lookahead import Lookahead, NgramPool
 from localspec.settings.method_options import Value
 from localspec.settings.request import Sampling, Speculation
-from localspec.speculation.resolve import MAX_LEAVES, resolve_axes
+from localspec.speculation.resolve import resolve_axes
 from localspec.testing.contract import (
     ContractLimits,
     DrafterContract,
@@ -30,6 +30,7 @@ from localspec.testing.contract import (
     TableBackend,
     random_table,
 )
+from localspec.trees.budget import MAX_LEAVES
 from localspec.trees.static import Chain
 from localspec.verify.match import MatchVerifier
 

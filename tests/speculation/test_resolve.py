@@ -17,8 +17,8 @@ from localspec.engine.draft import Draw
 from localspec.errors import IncompatibleError, UsageError
 from localspec.settings.request import Speculation
 from localspec.speculation import PACKAGES, _classes, _named, _plugins, registered
-from localspec.speculation.resolve import LONGEST, MAX_LEAVES, Axes, resolve_axes
-from localspec.trees.budget import MAX_NODES, TREE_NODES
+from localspec.speculation.resolve import LONGEST, Axes, resolve_axes
+from localspec.trees.budget import MAX_LEAVES, MAX_NODES, TREE_NODES
 from localspec.trees.static import Chain, Static
 
 OPTIONS = {"--method": "method", "--tree": "tree", "--length": "length", "--verify": "verify", "-k": "k"}

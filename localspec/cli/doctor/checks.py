@@ -26,7 +26,7 @@ from localspec.settings.folders import cache_folder
 from localspec.settings.sizes import size
 from localspec.ui.ask import Unanswered, ask
 
-IMPORTS = "from localspec.backends.build import survey"
+IMPORTS = "from localspec.backends.build import machine_facts"
 LITTLE_DISK = 10e9  # bytes: about one pair of models
 CPU_FEATURES = ("AVX", "AVX2", "AVX512", "AMX_INT8", "NEON", "SVE", "F16C", "FMA")
 NO_ENGINE, NO_ANSWER = 3, 4  # exit codes, as everywhere
@@ -61,7 +61,7 @@ def examine(servers: tuple[str, ...]) -> Iterator[Finding]:
     yield _settings()
     facts: dict[str, Any] = {}
     try:
-        facts = ask("survey()", IMPORTS)
+        facts = ask("machine_facts()", IMPORTS)
     except Unanswered as error:
         yield _no_engine(error.reason)
     except LocalspecError as error:
@@ -171,7 +171,7 @@ def _servers(facts: Mapping[str, Any], servers: tuple[str, ...]) -> Iterator[Fin
     """Yield whether each RPC server answers; each is asked in a process of its own, which a bad one may end."""
     for endpoint in servers:
         try:
-            found = ask(f"survey(({endpoint!r},))", IMPORTS, timeout=20)
+            found = ask(f"machine_facts(({endpoint!r},))", IMPORTS, timeout=20)
         except Unanswered as error:
             text = f"{endpoint} accepts connections and does not answer: {error.reason}"
             yield Finding("rpc", "broken", text, "localspec rpc-serve again, of the same version, there", NO_ANSWER)
