@@ -21,6 +21,8 @@ from localspec.engine.acceptance import Acceptance
 from localspec.engine.protocols import DraftBudget, DraftState, History, Plan
 from localspec.tuning import DOUBT
 
+LEAST = 0.01  # tokens that a sibling must promise where its row is free: handling it is not
+
 
 @dataclass(frozen=True, slots=True)
 class Now:
@@ -170,9 +172,6 @@ class StopRule:
 
     def _worth(self, tokens: float, squares: float) -> float:
         return tokens - self.scatter * (squares - tokens * tokens)
-
-
-LEAST = 0.01  # tokens that a sibling must promise where its row is free: handling it is not
 
 
 def _share(state: DraftState) -> float:

@@ -57,4 +57,4 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     n = min(len(a), len(b))
     if a[:n] == b[:n]:
         return n
-    return next(i for i in range(n) if a[i] != b[i])
+    return next((i for i in range(n) if a[i] != b[i]), n)  # a list and a tuple differ as a whole

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from localspec.engine.text import TextStream
+from localspec.engine.text import TextStream, common_prefix
 
 
 def stream(pieces: list[bytes], stops: tuple[str, ...] = ()) -> tuple[list[str], TextStream]:
@@ -114,3 +114,9 @@ def test_the_first_complete_stop_wins(pieces: list[bytes]) -> None:
     """Two stop strings overlap: how tokens split the text decides nothing."""
     out, state = stream(pieces, ("abc", "b"))
     assert "".join(out) + state.finish() == "a"
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize(("other", "shared"), [([], 0), ([1], 1), ([1, 2, 3], 3), ([1, 2, 3, 4], 3), ([1, 9], 1)])
+def test_texts_share_their_start_whatever_holds_them(kind: type, other: list[int], shared: int) -> None:
+    assert common_prefix([1, 2, 3], kind(other)) == common_prefix(kind(other), [1, 2, 3]) == shared
