@@ -9,9 +9,10 @@ here but whether a file of a doubtful name exists, because a '+' may be part of 
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -21,6 +22,7 @@ from localspec.sanitize import shown
 Exists = Callable[[str], bool]
 
 FORMS = "give a name such as 'storyteller', TARGET.gguf, TARGET.gguf+DRAFT.gguf, or hf:ORG/REPO:QUANT"
+NEAR = 0.8  # of difflib's ratio, from which on a word is taken for a misspelt name
 MAX_TEXT = 16_384  # characters of a whole reference: more is an accident
 MAX_FILE = 350  # characters of a file's name in a repository
 
@@ -145,6 +147,21 @@ def check_file_name(name: str) -> str:
     if any(len(part.encode("utf-8", "surrogatepass")) > 255 for part in parts) or len(name) > MAX_FILE:
         return "it is too long"
     return ""
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """Return the name that `word` may stand for: the shortest that it begins, however spelt, or a near one."""
+    word, names = word.lower(), list(names)
+    short = _squeezed(word)
+    begins = [name for name in names if _squeezed(name).startswith(short)]
+    if begins and len(short) > 2:
+        return min(begins, key=len)
+    return next(iter(difflib.get_close_matches(word.replace(":", "-"), names, n=1, cutoff=NEAR)), None)
+
+
+def _squeezed(name: str) -> str:
+    """Return a name without the signs that programs spell differently: llama3.2:1b for llama-3.2-1b."""
+    return re.sub(r"[-_:]", "", name)
 
 
 def is_alias(text: str) -> bool:

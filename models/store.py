@@ -6,7 +6,6 @@ cache. Nothing here touches the network; what would have to be pulled first is a
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass
 from importlib import resources
@@ -21,6 +20,7 @@ from localspec.models.names import (
     ModelName,
     PairName,
     PathName,
+    nearest,
     parse,
     parse_draft,
 )
@@ -231,8 +231,8 @@ def _unknown(name: str, names: list[str]) -> NotFoundError:
         )
     if os.path.isdir(name):
         return NotFoundError(f"'{shown(name)}' is a directory", hint=f"./{shown(name)}/FILE.gguf for a model in it")
-    close = difflib.get_close_matches(name, [*BUNDLED, *names], n=1)
-    hint = f"Did you mean '{close[0]}'?" if close else f"{FORMS}; known names: localspec pairs list"
+    close = nearest(name, [*BUNDLED, *names])
+    hint = f"Did you mean '{close}'?" if close else f"{FORMS}; known names: localspec pairs list"
     return NotFoundError(f"there is no pair called '{shown(name)}'", hint=hint)
 
 

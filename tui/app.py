@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
-from textual.events import Event, Paste
+from textual.events import Event, Key, Paste
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
@@ -224,7 +224,9 @@ class LocalspecApp(App[int]):
         return self.screen is self.chat if is_of_the_chat else True
 
     async def on_event(self, event: Event) -> None:
-        """Take out of what is pasted what would steer the terminal; the composer sees to that itself."""
+        """Make what is pasted safe; the composer does so itself. Text typed at a message goes to the composer."""
+        if isinstance(event, Key) and isinstance(self.focused, Spoken) and self.focused.is_written(event):
+            self.screen.set_focus(self.chat.composer)  # now: the next key may be one of the message's
         if isinstance(event, Paste) and not isinstance(self.focused, Composer):
             event.text = "\n".join(map(sanitize, event.text.splitlines()))
         await super().on_event(event)

@@ -11,7 +11,7 @@ from localspec.tui.news import News
 from localspec.tui.stats_panel import cell, pane, strip
 from localspec.tui.widgets.bars import Top, TopBar, resident
 
-PANE = 40  # columns of the figures beside the chat, as in tui.tcss
+PANE = 35  # columns of the text beside the chat: the 40 of tui.tcss without border and padding
 PLACES = ("full", "strip", "off")  # beside the chat, below it, nowhere: F2 goes round
 
 
@@ -43,7 +43,7 @@ class Figures:
         trace, loaded = self._engine.trace_of_pair, self._engine.state.loaded
         beside, below, alone = (self._screen.query_one(name, Static) for name in ("#figures", "#strip", "#cell"))
         if beside.display:
-            beside.update(pane(trace, loaded, PANE - 4), layout=False)
+            beside.update(pane(trace, loaded, PANE), layout=False)
         if below.display:
             below.update(strip(trace, self._screen.size.width - 2), layout=False)
         if alone.display:

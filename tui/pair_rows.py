@@ -16,10 +16,16 @@ COLUMNS = {"pair": 26, "size": 9, "draft": 20, "fit": 3, "where": 5, "tested": 6
 LEFT_OUT = ((100, ()), (84, ("licence",)), (76, ("licence", "tested")), (0, ("licence", "draft", "tested")))
 
 
-def columns_of(width: int) -> dict[str, int]:
-    """Return the columns that a screen of `width` cells has room for, with their widths."""
+def columns_of(width: int, longest: int) -> dict[str, int]:
+    """Return the columns that a screen of `width` cells has room for, with their widths.
+
+    Names of pairs have `longest` cells at most: their column takes the room that is left, as far as they need it.
+    """
     hidden = next(names for least, names in LEFT_OUT if width >= least)
-    return {name: cells for name, cells in COLUMNS.items() if name not in hidden}
+    columns = {name: cells for name, cells in COLUMNS.items() if name not in hidden}
+    left = width - 3 - sum(cells + 2 for cells in columns.values())
+    columns["pair"] += max(0, min(left, longest - columns["pair"]))
+    return columns
 
 
 def cells(offer: AvailablePair, memory: Memory, *, is_broken: bool = False) -> dict[str, Content]:

@@ -93,10 +93,10 @@ def _pair(loaded: Loaded | None, width: int) -> list[list[Part]]:
     for title, model in (("TARGET", loaded.target), ("DRAFT", loaded.draft)):
         lines.append([(title, "bold $primary")])
         if model is None:
-            lines.append([(" none", "$muted")])
+            lines.append([(" none; /draft auto looks for one", "$muted")])
         else:
             name = sanitize(model.path.rsplit("/", 1)[-1])
-            lines.append([(f" {name[: width - 1]}", "")])
+            lines.append([(f" {name if len(name) < width else name[: width - 2] + '…'}", "")])
             size = f" {_count(model.n_params)} parameters · {sanitize(model.quant)}"
             lines.append([(size, "$muted")])
             where = f"{model.bytes / 1e6:.0f} MB, {model.n_layer} layers on {', '.join(map(sanitize, model.devices))}"

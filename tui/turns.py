@@ -186,6 +186,7 @@ class Turns:
         edited_in.editing = None
         self._view.composer.clear_sent()
         self._view.composer.fill(self._unsent)
+        self._host.say("")  # the notice of the edit is over too
         return True
 
     def emptied(self) -> None:

@@ -6,7 +6,6 @@ place where ollama has it: before the prompt.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +14,6 @@ import click
 from localspec.errors import LocalspecError, UsageError
 
 LEAST_CONTEXT = 128  # tokens: a smaller number after -c may begin a prompt
-NEAR = 0.8  # of difflib's ratio, from which on a word is taken for a misspelt name
 BACKGROUND = "nothing runs in the background: a model is in memory only while a run or a chat uses it"
 HUB = ("hf:", "hf.co/", "huggingface.co/", "http")  # without it, ORG/REPO may be a word of a prompt: and/or
 CACHE_TYPES = ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v")
@@ -195,16 +193,9 @@ def _nearly_named(words: tuple[str, ...]) -> str | None:
     is_before_prompt = len(words) == 2 and " " in words[1] and bool(re.fullmatch(r"[a-z][\w.:-]{2,}", word))
     if not (is_marked or is_before_prompt):
         return None
-    names = _names()
-    short = _squeezed(word)
-    begins = [name for name in names if _squeezed(name).startswith(short)]
-    near = difflib.get_close_matches(word.replace(":", "-"), names, n=1, cutoff=NEAR)
-    return min(begins, key=len) if begins and len(short) > 2 else near[0] if near else None
+    from localspec.models.names import nearest
 
-
-def _squeezed(name: str) -> str:
-    """Return a name without what programs spell differently: llama3.2:1b for llama-3.2-1b."""
-    return re.sub(r"[-_:]", "", name)
+    return nearest(word, _names())
 
 
 def _names() -> list[str]:

@@ -61,7 +61,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
         others = _total([one for one in left if one not in ours])
         where = one_line(str(cache.root / "models--*/blobs"))
         lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
-    lines = lines or [f"no models in {one_line(str(cache.root))}"]
+    lines = lines or [f"no models in {one_line(str(cache.root))}; names of pairs: localspec pairs list"]
     write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", BACKGROUND]))
     return 0
 

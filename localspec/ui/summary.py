@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.conversations.records import ending
 from localspec.ui.stats import Baseline, Stats
 
 ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
@@ -49,8 +50,9 @@ def stats_line(stats: Stats) -> str:
         None if started is None else stats.emitted, stats.tok_per_s, compared, stats.drafted, stats.accepted,
         stats.tokens_per_pass, ttft_ms(stats), notes,
     )  # fmt: skip
-    is_stopped = stats.finished is not None and stats.finished.reason in ("interrupted", "timeout")
-    return " · ".join([*figures.parts(), *([stats.finished.reason] if is_stopped and stats.finished else [])])
+    reason = "" if stats.finished is None else stats.finished.reason
+    ended = {"interrupted": reason, "timeout": reason, "length": ending(reason)}.get(reason)
+    return " · ".join([*figures.parts(), *([ended] if ended else [])])
 
 
 def kept_line(kept: Mapping[str, Any]) -> str:

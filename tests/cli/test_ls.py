@@ -21,6 +21,7 @@ def test_pairs_that_were_used_lately(tmp_path: Path, monkeypatch: pytest.MonkeyP
         .stdout.decode()
         .endswith("\n\nnothing runs in the background: a model is in memory only while a run or a chat uses it\n")
     )
+    assert "names of pairs: localspec pairs list\n" in run("ls", env=env).stdout.decode()
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     pair, gone = parse_pair("storyteller"), tmp_path / "gone.gguf"
     remember_pair(LoadSettings(str(gone), None, "gone.gguf"), clock=lambda: 1e9)

@@ -239,6 +239,7 @@ def test_malformed_references(files: Path, ref: str) -> None:
     ("ref", "text", "hint"),
     [
         ("storyteler", "no pair called 'storyteler'", "Did you mean 'storyteller'?"),
+        ("llama3", "no pair called 'llama3'", "Did you mean 'llama-3."),
         ("xyzzy", "no pair called 'xyzzy'", "known names: localspec pairs list"),
         ("plain", "no pair called 'plain'", "./plain"),
         ("none", "no pair called 'none'", "known names"),

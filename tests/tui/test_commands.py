@@ -108,6 +108,16 @@ async def test_every_command_of_the_help_exists_and_every_key_is_in_it() -> None
                 assert (declared.tooltip or declared.description) in text
 
 
+async def test_texts_of_the_help_go_on_below_themselves() -> None:
+    async with opened(size=(60, 20)) as (pilot, app):
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+        await settled(pilot)
+        for table in app.screen.query(".help"):
+            rows = str(table.render()).rstrip("\n").split("\n")[1:]
+            assert all(len(row) <= table.content_size.width for row in rows)
+
+
 async def test_the_palette_offers_what_has_a_key_and_what_has_none() -> None:
     async with opened() as (_pilot, app):
         commands = list(app.get_system_commands(app.screen))

@@ -22,6 +22,7 @@ from localspec.models.user_catalog import add
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.pair_fits import Fit, Memory, fit
+from localspec.tui.pair_rows import columns_of
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.widgets.card import ErrorCard
 from localspec.worker.client import Worker
@@ -433,3 +434,13 @@ async def test_model_keeps_the_pair_as_the_picker_does(models: Path) -> None:
         await app.chat.turns.run(f"/model {models / 'good.gguf'}")
         await until(pilot, lambda: len(engine.loads) == 2 and app.chat_state.loaded is not None)
     assert engine.loads[1].target == str(models / "good.gguf")
+
+
+def test_the_names_of_pairs_take_the_room_that_is_left() -> None:
+    name = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
+    for width, least in ((60, 30), (80, 26), (120, len(name)), (200, len(name))):
+        columns = columns_of(width, len(name))
+        assert columns["pair"] >= least
+        assert columns["pair"] <= max(26, len(name))
+        assert sum(cells + 2 for cells in columns.values()) + 3 <= width
+    assert columns_of(200, 5)["pair"] == 26

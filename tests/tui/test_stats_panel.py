@@ -9,9 +9,11 @@ import pytest
 from localspec.chat.message_tree import MessageTree
 from localspec.conversations.store import Store
 from localspec.engine.events import Committed, Finished, Probed, Started
+from localspec.tui.figures import PANE
 from localspec.tui.meter import Meter
 from localspec.tui.stats_panel import pane, strip, verdict
 from localspec.tui.trace import Trace
+from localspec.tui.widgets.bars import Top, TopBar
 from localspec.ui.stats import Stats
 from localspec.ui.summary import stats_line, table
 from tests.cli.fakes import committed
@@ -219,3 +221,38 @@ def test_a_pass_that_only_drafted_is_counted_as_stats_does() -> None:
     made = Trace(Stats())
     made.observe(0.0, event)
     assert [origin.source for origin in made.origins] == ["draft", "corrected"]
+
+
+def test_an_answer_cut_off_by_n_says_so() -> None:
+    made = trace()
+    made.observe(1.0, Finished("stop", "", 100.0, 20.0, 0))
+    assert "cut off" not in stats_line(made.stats)
+    made.observe(1.0, Finished("length", "", 100.0, 20.0, 0))
+    assert stats_line(made.stats).endswith(" · cut off by -n")
+
+
+LONG = "/models/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
+
+
+async def test_the_pane_has_the_width_that_its_lines_are_made_for() -> None:
+    async with opened(size=(120, 40)) as (_pilot, app):
+        assert app.chat.query_one("#figures").content_size.width == PANE
+        loaded = app.chat_state.loaded
+        assert loaded is not None
+        lines = pane(None, replace(loaded, target=replace(loaded.target, path=LONG)), PANE).plain.split("\n")
+        assert " qwen2.5-coder-1.5b-instruct-q4_k_…" in lines
+        assert " none; /draft auto looks for one" in lines
+        assert all(len(line) <= PANE for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+async def test_a_long_name_leaves_room_for_the_context_and_what_goes_on(width: int) -> None:
+    name = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf+qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+    async with opened(size=(width, 24)) as (_pilot, app):
+        bar = app.chat.query_one(TopBar)
+        bar.show(Top(name, app.chat_state.loaded, 0, 0, "answering", "autosaved"))
+        line = str(bar.render())
+        assert "ctx 0/1024" in line
+        assert line.endswith("answering ● autosaved ")
+        assert "qwen2.5-coder" in line
+        assert len(line) <= width

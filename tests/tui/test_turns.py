@@ -147,8 +147,10 @@ async def test_escape_gives_an_edit_up() -> None:
     async with opened() as (pilot, app):
         await ask(pilot, "first")
         app.chat.transcript.query("Asked").first().focus()
-        await pilot.press("e", "escape")
-        assert app.chat.composer.text == ""
+        await pilot.press("e")
+        await until(pilot, lambda: "new branch" in app.notice)
+        await pilot.press("escape")
+        assert (app.chat.composer.text, app.notice) == ("", "")
         await ask(pilot, "next")
         assert shown(app) == ["first", STORY, "next", STORY]
 

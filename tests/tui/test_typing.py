@@ -149,6 +149,18 @@ async def test_a_letter_typed_at_a_message_is_written() -> None:
         assert len(shown(app)) == 2, "and nothing was regenerated"
 
 
+@pytest.mark.parametrize("gap", [0.0, HAND])
+async def test_a_command_typed_at_a_message_is_written_whole(gap: float) -> None:
+    """However fast: its other letters are keys of a message, as c and y are."""
+    async with opened() as (pilot, app):
+        answer = await ask(pilot, "go")
+        answer.focus()
+        await settled(pilot)
+        await keys(app, "/copy", gap)
+        await rest(pilot)
+        assert (app.chat.composer.text, app.notice) == ("/copy", "")
+
+
 async def test_undo_has_the_key_of_a_shell() -> None:
     async with opened() as (pilot, app):
         await pilot.press(*"words")

@@ -223,12 +223,6 @@ class ChatScreen(Screen[None]):
         """Do what a key on a message asks for."""
         await self.turns.act(wanted.what, wanted.entry)
 
-    @on(Spoken.Typed)
-    def write(self, typed: Spoken.Typed) -> None:
-        """Go to the composer, and write what was typed."""
-        self.composer.focus()
-        self.composer.insert(typed.character)
-
     @on(Transcript.Follow)
     def chip(self, follow: Transcript.Follow) -> None:
         """Tell how much is below the window."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -52,7 +52,7 @@ class Help(Screen[None]):
         with VerticalScroll():
             yield from tables[:1]
             yield HelpTable(FIGURES_TITLE, [(name, TERMS[name].short) for name in FIGURES])
-            yield Static(_marks(), markup=False, classes="help")
+            yield _marks()
             yield from tables[1:]
             yield HelpTable("Commands, typed as a message", help_rows())
         yield Notice()
@@ -128,12 +128,13 @@ def _short(key: str) -> str:
 
 
 class HelpTable(Static):
-    """Rows of a key and a text below a title; a text that is too long goes on below itself."""
+    """Rows of a key and a text below a title; a text that is too long goes on below itself. `styles` are of keys."""
 
-    def __init__(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, title: str, rows: Sequence[tuple[str, str]], styles: Mapping[str, str] | None = None) -> None:
         super().__init__(markup=False, classes="help")
         self._title = title
         self._rows = rows
+        self._styles = styles or {}
 
     def on_resize(self, event: Resize) -> None:
         """Wrap the texts for this width."""
@@ -142,15 +143,14 @@ class HelpTable(Static):
         parts = [(f"{self._title}\n", "bold $primary")]
         for key, text in self._rows:
             first, *rest = wrapped(text, room) or [""]
-            parts += [(f"  {key:<{keys}}", "bold"), (f"{first}\n", "")]
+            style = self._styles.get(key, "bold")
+            parts += [("  ", ""), (key, style), (f"{'':<{keys - len(key)}}{first}\n", "")]
             parts += [(f"{'':<{keys + 2}}{line}\n", "") for line in rest]
         self.update(Content.assemble(*parts))
 
 
-def _marks() -> Content:
-    parts = [("Where a token came from (F3)\n", "bold $primary")]
-    for source, mark in LEGEND:
-        parts += [(f"  {mark:<14}", f"$origin-{source}"), (f"{MARKS[source]}\n", "")]
-    parts += [("  ", ""), ("refused", "$origin-rejected strike")]
-    parts.append(("       a guess that the target refused (d on an answer shows them)\n", ""))
-    return Content.assemble(*parts)
+def _marks() -> HelpTable:
+    rows = [(mark, MARKS[source]) for source, mark in LEGEND]
+    rows.append(("refused", "a guess that the target refused (d on an answer shows them)"))
+    styles = {mark: f"$origin-{source}" for source, mark in LEGEND} | {"refused": "$origin-rejected strike"}
+    return HelpTable("Where a token came from (F3)", rows, styles)

@@ -21,7 +21,7 @@ from localspec.models.candidates import require_sound
 from localspec.models.catalog import load_catalog
 from localspec.models.hub.cache import must_stay_offline
 from localspec.models.store import NotCachedError, PairRef
-from localspec.sanitize import sanitize
+from localspec.sanitize import one_line, sanitize
 from localspec.settings.folders import typed_path
 from localspec.tui.download_panel import drawn
 from localspec.tui.downloads import Download
@@ -261,7 +261,8 @@ class PairsScreen(Screen[None]):
         self._seen = self._matching(written)
         table = self.table
         table.clear(columns=True)
-        columns = columns_of(self.size.width)
+        longest = max((Content(one_line(offer.name)).cell_length for offer in self._seen), default=0)
+        columns = columns_of(self.size.width, longest)
         for name, width in columns.items():
             table.add_column(name, width=width)
         for offer in self._seen:

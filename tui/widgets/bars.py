@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual.content import Content
 from textual.widgets import Static
@@ -12,6 +12,7 @@ from localspec.engine.events import Loaded
 from localspec.sanitize import sanitize
 
 METER = 8  # cells of the context's bar
+SHORTEST = 12  # cells of the pair's name that stay where there is no room
 FULL = 0.9  # share of the context from which it is shown as a warning
 
 
@@ -45,13 +46,23 @@ class TopBar(Static):
         if self._top is None:
             return Content("")
         width = self.size.width
-        left, right = _left(self._top, width), _right(self._top)
+        right = _right(self._top)
+        left = _left(self._top, width)
+        over = left.cell_length + 1 + right.cell_length - width
+        if over > 0:
+            left = _left(_shortened(self._top, over), width)
         gap = width - left.cell_length - right.cell_length
         if gap < 1:
             state = Content.styled(f" {self._top.state} ", "$accent") if self._top.state else Content("")
             left = left.truncate(max(0, width - state.cell_length), ellipsis=True)
             return Content.assemble(left, " " * (width - left.cell_length - state.cell_length), state)
         return Content.assemble(left, " " * gap, right)
+
+
+def _shortened(top: Top, over: int) -> Top:
+    """Return the line with a name that is `over` cells shorter, down to SHORTEST: the figures matter more."""
+    name = Content(sanitize(top.name))
+    return replace(top, name=name.truncate(max(SHORTEST, name.cell_length - over), ellipsis=True).plain)
 
 
 def _left(top: Top, width: int) -> Content:

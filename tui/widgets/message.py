@@ -65,12 +65,6 @@ class Spoken(Vertical, can_focus=True):
         entry: Node
         what: str
 
-    @dataclass
-    class Typed(Message):
-        """A character was typed that is for the composer."""
-
-        character: str
-
     def __init__(self, entry: Node, branch: tuple[int, int]) -> None:
         super().__init__(classes=entry.role)
         self.entry = entry
@@ -91,11 +85,9 @@ class Spoken(Vertical, can_focus=True):
             parts.append((f"  {sanitize(ending(self.entry.finish))}", "$warning"))
         return Content.assemble(*parts)
 
-    def on_key(self, event: Key) -> None:
-        """Hand a character that is no key of the message on to the composer."""
-        if event.is_printable and event.character and event.key not in self.screen.active_bindings:
-            event.stop()
-            self.post_message(self.Typed(event.character))
+    def is_written(self, key: Key) -> bool:
+        """Whether a key is none of the message's but text for the composer."""
+        return key.is_printable and key.key not in self.screen.active_bindings
 
     def action_want(self, what: str) -> None:
         """Hand a wish on to the screen."""
