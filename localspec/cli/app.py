@@ -38,7 +38,7 @@ COMMANDS = {
         "Answer one prompt plainly and with drafts, and compare.",
     ),
     "verify": ("localspec.cli.verify:verify", "Check that speculation changes nothing on your pair."),
-    "heads": ("localspec.cli.heads:heads", "Draft heads that were trained here: list, show, rm."),
+    "heads": ("localspec.cli.heads:heads", "Draft heads for your models: train, eval, list, show, rm."),
     "early-exit": ("localspec.cli.early_exit:early_exit", "Find the layers of a model that draft best: tune."),
     "methods": ("localspec.cli.methods:methods", "List drafting methods, trees, lengths and verifiers."),
     "explain": ("localspec.cli.explain:explain", "Explain a method, a rule or a term, such as acceptance."),

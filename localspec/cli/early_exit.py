@@ -106,7 +106,7 @@ def tune(
     model_info(header)
     require_prunable(header)
     sampling = Sampling(temperature=temperature)
-    texts = OPENINGS if prompts is None else _read_prompts(prompts)
+    texts = OPENINGS if prompts is None else read_prompts(prompts)
     exits = Exits(header, cache_folder("early-exit"))
     settings = LoadSettings(str(path), name=path.name, threads=threads, gpu=gpu, draft_gpu=gpu)
     live = Live(console)
@@ -236,7 +236,8 @@ def _spelt(layers: Layers, n_layers: int) -> str:
     return f"{name}={value}"
 
 
-def _read_prompts(name: str) -> tuple[str, ...]:
+def read_prompts(name: str) -> tuple[str, ...]:
+    """Return the prompts of a text file, one a line; raises NotFoundError or UsageError."""
     try:
         text = decoded(read_regular(name, MAX_FILE, said=f"--prompts {name}"))
     except UnicodeDecodeError:

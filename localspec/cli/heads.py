@@ -8,6 +8,7 @@ import click
 
 from localspec.cli.console import Console, write_out
 from localspec.cli.fetch import confirmed
+from localspec.cli.heads_train import evaluate, train
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
 from localspec.errors import DeclinedError, NotFoundError, ResourceError
@@ -23,6 +24,10 @@ def heads() -> None:
 
     A pair with a head is TARGET+HEAD.gguf. TARGET+auto takes the head that was trained here for that file.
     """
+
+
+heads.add_command(train)
+heads.add_command(evaluate)
 
 
 @heads.command("list", cls=Command)

@@ -28,9 +28,7 @@ class Network:
 
     def __init__(self, shape: HeadShape, weights: Mapping[str, NDArray[np.generic]], device: str = "cpu") -> None:
         self.shape = shape
-        self.weights: dict[str, Tensor] = {
-            name: torch.as_tensor(array, device=device).clone() for name, array in weights.items()
-        }
+        self.weights: dict[str, Tensor] = {name: torch.tensor(array, device=device) for name, array in weights.items()}
         fixed = {EMBEDDING, "d2t"} | ({OUTPUT, OUTPUT_NORM} if shape.kind == "mtp" else set())
         self.trained = {name: weight for name, weight in self.weights.items() if name not in fixed}
         for weight in self.trained.values():

@@ -7,6 +7,9 @@ A shard is a folder of arrays, written whole or not at all:
 - `features.npy` [n, w] float16: the states that the head reads; w is `HeadShape.feature_width`;
 - `states.npy` [n, d] float16: the target's state after the last norm. Only `eagle3` has it beside the features, and may
   do without.
+- `own.npy` [n] bool: whether the target wrote the token. Those of a prompt are not its own.
+
+The states of a text's last token are not used.
 """
 
 from __future__ import annotations
@@ -27,11 +30,12 @@ Halves = NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Text:
-    """One text: `tokens` [n], `features` [n, w], `states` [n, d] or None."""
+    """One text: `tokens` [n], `features` [n, w], `states` [n, d] or None, `own` [n] as in a shard, None for all."""
 
     tokens: NDArray[np.int32]
     features: Halves
     states: Halves | None = None
+    own: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -40,7 +44,8 @@ class Text:
         """Return at most `length` tokens from `start` on."""
         span = slice(start, start + length)
         states = None if self.states is None else self.states[span]
-        return Text(self.tokens[span], self.features[span], states)
+        own = None if self.own is None else self.own[span]
+        return Text(self.tokens[span], self.features[span], states, own)
 
 
 def write_shard(folder: Path, texts: Sequence[Text]) -> None:
@@ -52,6 +57,8 @@ def write_shard(folder: Path, texts: Sequence[Text]) -> None:
         np.save(part / "starts.npy", np.cumsum([0, *map(len, texts[:-1])], dtype=np.int64))
         np.save(part / "tokens.npy", np.concatenate([text.tokens for text in texts]).astype(np.int32))
         np.save(part / "features.npy", np.concatenate([text.features for text in texts]).astype(np.float16))
+        own = [np.ones(len(text), np.bool_) if text.own is None else text.own for text in texts]
+        np.save(part / "own.npy", np.concatenate(own))
         states = [text.states for text in texts if text.states is not None]
         if states:
             np.save(part / "states.npy", np.concatenate(states).astype(np.float16))
@@ -63,23 +70,28 @@ def write_shard(folder: Path, texts: Sequence[Text]) -> None:
 def read_shard(folder: Path) -> list[Text]:
     """Return a shard's texts, mapped from disk. Raises IntegrityError for arrays that are damaged or do not match."""
     try:
-        starts = np.load(folder / "starts.npy")
-        tokens = np.load(folder / "tokens.npy", mmap_mode="r")
-        features = np.load(folder / "features.npy", mmap_mode="r")
+        starts, tokens, features, own = (
+            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("starts", "tokens", "features", "own")
+        )
         has_states = (folder / "states.npy").exists()
         states = np.load(folder / "states.npy", mmap_mode="r") if has_states else None
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(folder, str(error)) from error
-    if len(features) != len(tokens) or (states is not None and len(states) != len(tokens)):
+    if {len(array) for array in (features, own, states) if array is not None} != {len(tokens)}:
         raise _damaged(folder, "its arrays have different lengths")
     ends = [*starts[1:], len(tokens)]
-    whole = Text(tokens, features, states)
+    whole = Text(tokens, features, states, own)
     return [whole.part(int(start), int(end - start)) for start, end in zip(starts, ends, strict=True)]
 
 
 def read_shards(folders: Iterable[Path]) -> list[Text]:
     """Return the texts of several shards."""
     return [text for folder in folders for text in read_shard(folder)]
+
+
+def shards(folder: Path) -> list[Path]:
+    """Return the whole shards in a folder, in their order."""
+    return sorted(path for path in folder.glob("[0-9]*") if path.suffix != ".tmp")
 
 
 def windows(texts: Sequence[Text], length: int) -> Iterator[Text]:

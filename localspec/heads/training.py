@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,25 +52,38 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a run: updates done, seconds left, the mean loss since the last report.
+    """The state of a run: updates done, seconds left, the mean loss since the last report, None without updates.
 
     `accepted[k - 1]` is the share of held-out positions where the first k drafts are the target's; () if not measured.
     """
 
     updates: int
     seconds_left: float
-    loss: float
+    loss: float | None
     accepted: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows: tokens [batch, pairs + 2], features [batch, pairs, w], the next tokens' states or None, what counts."""
+    """Windows, zeros behind the shorter ones.
+
+    `tokens` [batch, pairs + 2]; `features` [batch, pairs, w]; `states` [batch, pairs, d] of each next token, or None;
+    `is_text` and `is_own` [batch, pairs]: whether there is a token to predict, and whether the target wrote it.
+    """
 
     tokens: Tensor
     features: Tensor
     states: Tensor | None
-    is_text: Tensor  # [batch, pairs]
+    is_text: Tensor
+    is_own: Tensor
+
+
+def use(device: str, threads: int | None) -> None:
+    """Let PyTorch compute on a device, with so many threads (None: as it likes). Raises UsageError without a GPU."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("PyTorch finds no CUDA device here", hint="--device cpu")
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
 class Trainer:
@@ -105,32 +118,30 @@ class Trainer:
     def run(
         self,
         held: Sequence[Text],
-        report: Callable[[Progress], None],
         *,
         save_seconds: float = 300.0,
-        report_every: int = 20,
+        report_every: int = 5,
         measure_every: int = 200,
-    ) -> tuple[float, ...]:
-        """Train to the last update and return what is then accepted on the texts `held`.
+    ) -> Iterator[Progress]:
+        """Train to the last update and report the progress; the last report is measured on the texts `held`.
 
         A checkpoint is written every `save_seconds` and at the end. Raises ResourceError where it cannot be.
         """
         began, first, saved = time.monotonic(), self.done, time.monotonic()
-        losses = []
+        losses: list[float] = []
         while self.done < self.recipe.updates:
             losses.append(self.update())
-            is_measured = self.done % measure_every == 0 and self.done < self.recipe.updates
-            if is_measured or self.done % report_every == 0:
+            is_measured = self.done % measure_every == 0
+            if (is_measured or self.done % report_every == 0) and self.done < self.recipe.updates:
                 pace = (time.monotonic() - began) / (self.done - first)
                 left = pace * (self.recipe.updates - self.done)
-                accepted = self.accepted(held) if is_measured else ()
-                report(Progress(self.done, left, float(np.mean(losses)), accepted))
-                losses = []
+                yield Progress(self.done, left, float(np.mean(losses)), self.accepted(held) if is_measured else ())
+                losses.clear()
             if time.monotonic() - saved > save_seconds:
                 self.save()
                 saved = time.monotonic()
         self.save()
-        return self.accepted(held)
+        yield Progress(self.done, 0.0, float(np.mean(losses)) if losses else None, self.accepted(held))
 
     def update(self) -> float:
         """Take one step of the optimiser; return the loss."""
@@ -147,7 +158,7 @@ class Trainer:
         return float(loss.detach())
 
     def accepted(self, held: Sequence[Text]) -> tuple[float, ...]:
-        """Return for k = 1 to 4 the share of positions of these texts where the first k drafts are the tokens there.
+        """Return for k = 1 to 4 the share of positions of these texts where the first k drafts are the target's tokens.
 
         That is the chance of acceptance at temperature 0 where the target wrote the texts at that temperature.
         """
@@ -156,9 +167,9 @@ class Trainer:
         with torch.no_grad(), self._precision():
             for start in range(0, len(cut), self.recipe.batch):
                 batch = self._joined(cut[start : start + self.recipe.batch])
-                hits = self._hits(batch)
+                counts, hits = self._hits(batch)
                 right += hits.sum((1, 2)).cpu().numpy()
-                n += int(batch.is_text[:, _DRAFTS - 1 :].sum())
+                n += int(counts.sum())
         return tuple(float(share) for share in right / max(1, n))
 
     def save(self) -> None:
@@ -227,21 +238,23 @@ class Trainer:
         return self._joined(picked)
 
     def _joined(self, parts: Sequence[Text]) -> Batch:
-        """Join windows to a batch, zeros behind the shorter ones."""
+        """Join windows to a batch."""
         pairs = max(map(len, parts)) - 2
         tokens = np.zeros((len(parts), pairs + 2), np.int64)
         features = np.zeros((len(parts), pairs, self.network.shape.feature_width), np.float32)
-        is_text = np.zeros((len(parts), pairs), np.bool_)
+        is_text, is_own = np.zeros((2, len(parts), pairs), np.bool_)
         has_states = self.network.shape.kind != "eagle3" or parts[0].states is not None
         states = np.zeros((len(parts), pairs, self._teacher.shape[1]), np.float32)
         for row, part in enumerate(parts):
             n = len(part) - 2
             tokens[row, : n + 2], features[row, :n], is_text[row, :n] = part.tokens, part.features[:n], True
+            is_own[row, :n] = True if part.own is None else part.own[2:]
             if has_states:
                 source = part.features if part.states is None else part.states
                 states[row, :n] = source[1 : n + 1]
-        there = [torch.as_tensor(array, device=self.device) for array in (tokens, features, states, is_text)]
-        return Batch(there[0], there[1], there[2] if has_states else None, there[3])
+        arrays = (tokens, features, states, is_text, is_own)
+        tokens_, features_, states_, *masks = (torch.as_tensor(array, device=self.device) for array in arrays)
+        return Batch(tokens_, features_, states_ if has_states else None, *masks)
 
     def _loss(self, batch: Batch) -> Tensor:
         """Return the mean over the unrolled steps, each later one weighed less."""
@@ -260,14 +273,17 @@ class Trainer:
             total, weights = total + _LATER**step * loss, weights + _LATER**step
         return total / weights
 
-    def _hits(self, batch: Batch) -> Tensor:
-        """Return whether the first k drafts are right, [k, batch, pairs - 3], by the pair that they begin with."""
+    def _hits(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return which pairs count [batch, pairs - 3], and whether the first k drafts from there on are right [k, ...].
+
+        A pair counts if the target wrote the tokens that follow.
+        """
         steps = self.network.unroll(batch.tokens[:, 1:-1], batch.features, _DRAFTS)
         n = batch.is_text.shape[1] - _DRAFTS + 1
-        is_right = batch.is_text[:, _DRAFTS - 1 :]
+        counts = is_right = batch.is_text[:, _DRAFTS - 1 :] & batch.is_own[:, :n]
         found = []
         for step, (normed, _) in enumerate(steps):
             drafted = self._rows[self.network.logits(normed).argmax(-1)]
             is_right = is_right & (drafted == batch.tokens[:, 2:])[:, step : step + n]
             found.append(is_right)
-        return torch.stack(found)
+        return counts, torch.stack(found)

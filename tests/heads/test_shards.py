@@ -15,7 +15,8 @@ def text(length: int, seed: int, *, has_states: bool = True) -> Text:
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, 50, length).astype(np.int32)
     features = rng.standard_normal((length, 6)).astype(np.float16)
-    return Text(tokens, features, rng.standard_normal((length, 2)).astype(np.float16) if has_states else None)
+    states = rng.standard_normal((length, 2)).astype(np.float16) if has_states else None
+    return Text(tokens, features, states, rng.random(length) < 0.5)
 
 
 def is_same(one: Text, other: Text) -> bool:
@@ -23,7 +24,10 @@ def is_same(one: Text, other: Text) -> bool:
         states = one.states is other.states
     else:
         states = bool((one.states == other.states).all())
-    return states and bool((one.tokens == other.tokens).all() and (one.features == other.features).all())
+    assert one.own is not None
+    assert other.own is not None
+    arrays = ((one.tokens, other.tokens), (one.features, other.features), (one.own, other.own))
+    return states and all(bool((ours == theirs).all()) for ours, theirs in arrays)
 
 
 @pytest.mark.parametrize("has_states", [True, False])
@@ -37,6 +41,13 @@ def test_texts_come_back_as_they_were(tmp_path: Path, has_states: bool) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
+def test_a_text_that_does_not_say_whose_it_is_is_the_targets(tmp_path: Path) -> None:
+    write_shard(tmp_path / "a", [Text(np.zeros(3, np.int32), np.zeros((3, 2), np.float16))])
+    (read,) = read_shard(tmp_path / "a")
+    assert read.own is not None
+    assert read.own.tolist() == [True] * 3
+
+
 def test_a_shard_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="dimension"):
         write_shard(tmp_path / "a", [text(3, 0), Text(np.zeros(2, np.int32), np.zeros((2, 7), np.float16))])
@@ -44,7 +55,7 @@ def test_a_shard_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_damaged_shard_is_one_error(tmp_path: Path) -> None:
-    for name in ("tokens.npy", "features.npy", "states.npy"):
+    for name in ("tokens.npy", "features.npy", "states.npy", "own.npy", "starts.npy"):
         folder = tmp_path / name
         write_shard(folder, [text(8, 0)])
         whole = (folder / name).read_bytes()

@@ -16,7 +16,7 @@ from localspec.errors import IntegrityError, ResourceError, UsageError  # noqa: 
 from localspec.heads.file import HeadShape, Kind  # noqa: E402
 from localspec.heads.network import Network, fresh_weights  # noqa: E402
 from localspec.heads.shards import Text  # noqa: E402
-from localspec.heads.training import Progress, Recipe, Trainer  # noqa: E402
+from localspec.heads.training import Recipe, Trainer  # noqa: E402
 
 KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp")
 VOCAB, WIDTH = 24, 32
@@ -74,17 +74,20 @@ def weights(trainer: Trainer) -> dict[str, Any]:
 def test_a_head_learns_what_the_target_says_next(tmp_path: Path, kind: Kind, has_states: bool) -> None:
     toy = Toy(kind, has_states=has_states)
     trainer = toy.trainer(tmp_path, replace(RECIPE, updates=150, unrolled=3))
-    held, reports = toy.texts(range(VOCAB), 30), list[Progress]()
+    held = toy.texts(range(VOCAB), 30)
     before = trainer.accepted(held)
-    after = trainer.run(held, reports.append, report_every=50, measure_every=100)
+    reports = list(trainer.run(held, report_every=50, measure_every=100))
+    after = reports[-1].accepted
     assert len(before) == len(after) == 4
     assert list(after) == sorted(after, reverse=True)
     assert before[0] < 0.5
     assert after[2] > 0.9
     assert [report.updates for report in reports] == [50, 100, 150]
-    assert reports[0].loss > reports[-1].loss
+    losses = [report.loss for report in reports if report.loss is not None]
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 3
     assert reports[-1].seconds_left == 0 < reports[0].seconds_left
-    assert [len(report.accepted) for report in reports] == [0, 4, 0]
+    assert [len(report.accepted) for report in reports] == [0, 4, 4]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,11 +103,11 @@ def test_a_killed_run_ends_as_one_that_was_not_killed(tmp_path: Path, kind: Kind
     first.update()  # lost
     second = toy.trainer(tmp_path)
     assert second.done == 5
-    second.run([], lambda progress: None)
+    list(second.run([]))
     assert second.done == RECIPE.updates
     for name, expected in weights(whole).items():
         assert (weights(second)[name] == expected).all(), name
-    assert toy.trainer(tmp_path).done == RECIPE.updates
+    assert [report.loss for report in toy.trainer(tmp_path).run([])] == [None]
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
@@ -112,13 +115,26 @@ def test_only_held_out_tokens_that_follow_each_other_count(tmp_path: Path) -> No
     """The first k drafts count together: a text that breaks the rule at every fourth token has no run of four."""
     toy = Toy("eagle3")
     trainer = toy.trainer(tmp_path, replace(RECIPE, updates=150, unrolled=3))
-    trainer.run([], lambda progress: None)
+    list(trainer.run([]))
     held = toy.texts([1], 41)
     broken = held[0].tokens.copy()
     broken[::4] = (broken[::4] + 1) % VOCAB
     shares = trainer.accepted([replace(held[0], tokens=broken)])
     assert shares[0] > 0.3
     assert shares[3] == 0.0
+
+
+def test_only_the_targets_own_tokens_count(tmp_path: Path) -> None:
+    """A prompt that breaks the rule is no fault of the head."""
+    toy = Toy("eagle3")
+    trainer = toy.trainer(tmp_path, replace(RECIPE, updates=150, unrolled=3))
+    list(trainer.run([]))
+    (whole,) = toy.texts([1], 41)
+    own = np.arange(41) > 20
+    tokens = np.where(own | (np.arange(41) % 4 > 0), whole.tokens, (whole.tokens + 1) % VOCAB).astype(np.int32)
+    counted, marked = (trainer.accepted([replace(whole, tokens=tokens, own=mark)]) for mark in (None, own))
+    assert marked[3] > counted[3] > 0
+    assert trainer.accepted([replace(whole, own=np.zeros(41, np.bool_))]) == (0.0,) * 4
 
 
 def test_a_checkpoint_of_another_run_or_a_damaged_one_is_one_error(tmp_path: Path) -> None:

@@ -1,0 +1,224 @@
+"""`localspec heads train` and `localspec heads eval`: making a draft head for a target, and measuring one."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from localspec.bench.suites import SAMPLES, load_suite
+from localspec.cli.complete import pair_names
+from localspec.cli.console import Console, write_out
+from localspec.cli.early_exit import read_prompts
+from localspec.cli.live import Live
+from localspec.cli.options import declared_option
+from localspec.cli.output import write_json
+from localspec.cli.params import Command, Positive, option
+from localspec.errors import IncompatibleError, NotFoundError, UsageError
+from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
+from localspec.models.store import find_model, parse_pair
+from localspec.sanitize import one_line
+from localspec.settings.declaration import Group
+from localspec.settings.folders import cache_folder, typed_path
+from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
+from localspec.settings.sizes import size
+from localspec.ui.ask import ask_lines
+from localspec.ui.pulling import duration
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
+
+TRAINING, MEASURED, OUTPUT = "Training", "Measurement", "Output"
+IMPORTS = "from localspec.heads.run import TrainOptions, train"
+KINDS = ("auto", "eagle3", "eagle1", "mtp")
+LONGEST = 4  # guesses of a pass
+N_PROMPTS, ANSWER = 8, 64
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The tokens and passes of all answers with `k` guesses a pass."""
+
+    k: int
+    tokens: int
+    passes: int
+    accepted: int
+    drafted: int
+
+    @property
+    def tokens_a_pass(self) -> float:
+        """Return the tokens that a pass brings."""
+        return self.tokens / max(1, self.passes)
+
+
+@click.command(cls=Command)
+@click.argument("target", shell_complete=pair_names)
+@option("-o", "--output", is_own=True, metavar="HEAD.gguf", section=TRAINING,
+        help="The file of the head.  [default: in the folder of heads list]")  # fmt: skip
+@option("--prompts", is_own=True, metavar="FILE", section=TRAINING,
+        help="A prompt a line, or JSONL.  [default: those that come with localspec]")  # fmt: skip
+@option("--kind", is_own=True, type=click.Choice(KINDS), default="auto", section=TRAINING,
+        help="auto: eagle3 where llama.cpp tells the target's layers, else eagle1.  [default: auto]")  # fmt: skip
+@option("--tokens", is_own=True, type=click.IntRange(256, 10**9), default=200_000, metavar="N", section=TRAINING,
+        help="Length of the text that the target writes.  [default: 200000]")  # fmt: skip
+@option("--minutes", is_own=True, type=Positive(10**6), metavar="M", section=TRAINING,
+        help="Time for the updates, which follow the text.  [default: eight passes over the text]")  # fmt: skip
+@option("--device", is_own=True, type=click.Choice(("cpu", "cuda")), default="cpu", section=TRAINING,
+        help="Where PyTorch computes.  [default: cpu]")  # fmt: skip
+@option("--seed", is_own=True, type=click.IntRange(0, 2**31 - 1), default=0, metavar="N", section=TRAINING,
+        help="Seed of the text, the first weights and the order.  [default: 0]")  # fmt: skip
+@declared_option(LoadSettings, "threads")
+@declared_option(LoadSettings, "gpu")
+@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@click.pass_obj
+def train(console: Console, /, target: str, output: str | None, as_json: bool, **values: Any) -> int:
+    """Train a draft head for TARGET, a pair's name or a GGUF file.
+
+    The target writes text, and the head learns to guess it from the target's hidden states. A run that was ended goes
+    on where it was when the command is repeated. One prompt in eight is held out. The last figures are the tokens of a
+    pass on the answers to those, at temperature 0, with one to four guesses.
+
+    Needs PyTorch: pip install 'localspec[train]'.
+    """
+    path = find_model(target).absolute()
+    has_template = model_info(read_model(path)).chat_template is not None
+    file = typed_path(output).absolute() if output else None
+    if file is not None and not file.parent.is_dir():
+        raise NotFoundError(f"there is no folder {one_line(str(file.parent))}", hint="-o with a folder that is there")
+    prompts = values.pop("prompts")
+    texts = _bundled(has_template) if prompts is None else _prompts(prompts)
+    named = {"target": str(path), "output": str(file or ""), "folder": str(cache_folder("heads"))}
+    options = {**values, **named, "prompts": texts}
+    done: dict[str, Any] = {}
+    live = Live(console, is_long=True)
+    try:
+        for event in _events(options):
+            done = event
+            live.status(_status(event))
+            if event.get("accepted") and event["stage"] == "training":
+                live.erase()
+                console.say(f"after {event['updates']} updates: {_figures(event['accepted'])}")
+    finally:
+        live.erase()
+    if as_json:
+        write_json(done)
+    else:
+        name = one_line(done["path"])
+        write_out(f"{name}: {done['kind']}, {size(done['bytes'])}, {_figures(done['accepted'])}\n")
+        write_out(f"try: localspec race {one_line(target)}+{name} PROMPT\n")
+    return 0
+
+
+@click.command("eval", cls=Command)
+@click.argument("pair", shell_complete=pair_names)
+@option("--prompts", is_own=True, metavar="FILE", section=MEASURED,
+        help="A prompt a line, or JSONL.  [default: those that come with localspec]")  # fmt: skip
+@declared_option(Request, "max_tokens", group=Group(MEASURED), low=8, default=ANSWER, default_help="")
+@declared_option(LoadSettings, "threads")
+@declared_option(LoadSettings, "gpu")
+@option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
+@click.pass_obj
+def evaluate(
+    console: Console, /, pair: str, prompts: str | None, max_tokens: int, threads: int | None, gpu: str, as_json: bool
+) -> int:
+    """Count the tokens of a pass with the head of a pair.
+
+    PAIR is TARGET+HEAD.gguf. Each prompt is answered at temperature 0, with one to four guesses a pass. Times are not
+    measured: see localspec race.
+    """
+    found = parse_pair(pair)
+    if found.draft is None:
+        raise UsageError(f"{one_line(pair)} names no head", hint="localspec heads eval TARGET.gguf+HEAD.gguf")
+    info = model_info(read_model(found.draft), may_be_head=True)
+    if info.head is None:
+        raise IncompatibleError(f"{info.label} is a model and no head", hint=f"localspec bench {one_line(pair)}")
+    has_template = model_info(read_model(found.target)).chat_template is not None
+    bundled = _bundled(has_template)
+    texts = bundled[:: len(bundled) // N_PROMPTS] if prompts is None else _prompts(prompts)
+    settings = LoadSettings(
+        str(found.target), str(found.draft), name=found.name, threads=threads, gpu=gpu, draft_gpu=gpu
+    )
+    live = Live(console)
+    counted = []
+    try:
+        with Worker() as worker:
+            live.status("loading the models")
+            for _ in worker.load(settings):
+                pass
+            for k in range(1, LONGEST + 1):
+                live.status(f"{k} of {LONGEST} guesses a pass")
+                counted.append(_count(worker, texts, info.head.kind, k, max_tokens))
+    finally:
+        live.erase()
+    if as_json:
+        rows = [{"k": one.k, "tokens": one.tokens, "passes": one.passes, "accepted": one.accepted} for one in counted]
+        write_json({"head": str(found.draft), "kind": info.head.kind, "counted": rows})
+    else:
+        write_out("".join(_row(one) for one in counted))
+    return 0
+
+
+def _events(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Train in a process of its own. The options go by a file: a command line cannot hold many prompts."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump(options, file)
+        file.flush()
+        yield from ask_lines(f"train(TrainOptions(**json.load(open({file.name!r}))))", IMPORTS)
+
+
+def _count(worker: Worker, texts: Sequence[str], method: str, k: int, max_tokens: int) -> Counted:
+    """Answer all prompts with `k` guesses a pass, a chain."""
+    tokens = passes = accepted = drafted = 0
+    for text in texts:
+        request = Request(
+            messages=(Message("user", text),),
+            continues=True,
+            max_tokens=max_tokens,
+            sampling=Sampling(temperature=0.0, seed=0),
+            speculation=Speculation(method, tree="chain", k=k),
+        )
+        stats = Stats()
+        for event in worker.generate(request):
+            stats.observe(event)
+        tokens, passes = tokens + stats.emitted, passes + stats.passes
+        accepted, drafted = accepted + stats.accepted, drafted + stats.drafted
+    return Counted(k, tokens, passes, accepted, drafted)
+
+
+def _bundled(has_template: bool) -> tuple[str, ...]:
+    """Return the prompts that come with localspec: questions for a model with a chat template, else openings."""
+    names = [name for name in SAMPLES if (name == "stories") != has_template]
+    return tuple(prompt.text for name in names for prompt in load_suite(name).prompts)
+
+
+def _prompts(name: str) -> tuple[str, ...]:
+    """Return the prompts of a file that a person named."""
+    if name.endswith((".jsonl", ".jsonl.gz")):
+        return tuple(prompt.text for prompt in load_suite(name).prompts)
+    return read_prompts(name)
+
+
+def _status(event: dict[str, Any]) -> str:
+    """Return the line that shows how far a run is."""
+    if event["stage"] == "text":
+        part = "held-out text" if event["part"] == "held" else "text"
+        return f"{part}: {event['tokens']} of {event['of']} tokens, {duration(event['seconds_left'])} left"
+    if event["stage"] == "training":
+        loss = "" if event["loss"] is None else f", loss {event['loss']:.3f}"
+        return f"training: {event['updates']} of {event['of']} updates{loss}, {duration(event['seconds_left'])} left"
+    return "timing the updates" if event["stage"] == "timing" else "writing the head"
+
+
+def _figures(accepted: Sequence[float]) -> str:
+    """Return the tokens of a pass with 1, 2 ... guesses: the target's own, and those that are accepted."""
+    sums = [1.0 + sum(accepted[:k]) for k in range(1, len(accepted) + 1)]
+    return f"{', '.join(f'{one:.2f}' for one in sums)} tokens a pass with 1 to {len(sums)} guesses"
+
+
+def _row(one: Counted) -> str:
+    share = 100 * one.accepted / max(1, one.drafted)
+    return f"{one.k} guesses  {one.tokens_a_pass:.2f} tokens a pass  {share:.0f} % accepted\n"
