@@ -18,7 +18,7 @@ from localspec.cli.live import Live
 from localspec.cli.options import declared_option
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, Positive, option
-from localspec.errors import IncompatibleError, NotFoundError, UsageError
+from localspec.errors import IncompatibleError, InternalError, NotFoundError, UsageError
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
 from localspec.models.store import find_model, parse_pair
@@ -27,7 +27,7 @@ from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder, typed_path
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.settings.sizes import size
-from localspec.ui.ask import ask_lines
+from localspec.ui.ask import Unanswered, ask_lines
 from localspec.ui.pulling import duration
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
@@ -167,7 +167,12 @@ def _events(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump(options, file)
         file.flush()
-        yield from ask_lines(f"train(TrainOptions(**json.load(open({file.name!r}))))", IMPORTS)
+        try:
+            yield from ask_lines(f"train(TrainOptions(**json.load(open({file.name!r}))))", IMPORTS)
+        except Unanswered as error:
+            raise InternalError(
+                f"the training ended: {error.reason}", hint="Repeat the command: it goes on at the last checkpoint."
+            ) from error
 
 
 def _count(worker: Worker, texts: Sequence[str], method: str, k: int, max_tokens: int) -> Counted:

@@ -262,7 +262,9 @@ class _Run:
             seconds = (time.monotonic() - began) / (TIMED - 1)
             updates = max(1, int(60 * self.options.minutes / seconds))
         recipe = replace(recipe, updates=updates)
-        kept.write_text(json.dumps(asdict(recipe)), encoding="utf-8")
+        part = kept.with_suffix(".tmp")
+        part.write_text(json.dumps(asdict(recipe)), encoding="utf-8")
+        part.replace(kept)
         return recipe, weights, teacher
 
     def _trainer(self, recipe: Recipe, weights: Weights, teacher: NDArray[np.float32], checkpoint: Path) -> Trainer:

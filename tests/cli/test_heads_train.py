@@ -103,6 +103,14 @@ def test_an_error_of_the_training_is_one_line(tmp_path: Path, monkeypatch: pytes
     assert_one_line(call(tmp_path, "train", str(TARGET)), 2)
 
 
+def test_a_training_that_dies_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads_train, "IMPORTS", "import os\nTrainOptions = dict\ntrain = lambda **_: os._exit(3)")
+    done = call(tmp_path, "train", str(TARGET))
+    assert_one_line(done, 1)
+    assert "the training ended" in done.stderr.decode()
+    assert "Repeat the command" in done.stderr.decode()
+
+
 def test_eval_counts_the_tokens_of_a_pass(tmp_path: Path) -> None:
     head = write_random_head(tmp_path / "head.gguf", "eagle3")
     (tmp_path / "p.txt").write_text("Once upon a time\nThe fox said\n")
