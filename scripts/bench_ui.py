@@ -1,8 +1,8 @@
-"""What the full-screen chat costs: decoding in it against decoding in `localspec run`, on a terminal, in turns.
+"""The cost of the full-screen chat: decoding in it against decoding in `localspec run`, on a terminal, in turns.
 
-Both are told the same; the speed is the engine's own account of its passes, which is slower where a screen takes a
-processor from it. The target is storyteller's, scaled to a real shape (make_scaled_pair.py). Before that, how long the
-chat's first picture takes from the start of its process.
+Both get the same prompt and settings. The speed is that of the engine's passes, which are slower where the screen uses
+their processor. The target is storyteller's, scaled to a real shape (make_scaled_pair.py). First the time from the
+start of the chat's process to its first picture is measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What copies of the text bring, on recorded answers of a real model at the prices of any machine.
+"""The gain of copies of the text, on recorded answers of a real model at the prices of any machine.
 
   copies.py record texts.jsonl -m MODEL.gguf --suite edits.jsonl --prompts 16 --temps 0,0.8
   copies.py replay texts.jsonl --rows 1:1,2:1.6,4:2.6,8:5.5,16:8,32:13,64:23
@@ -6,8 +6,8 @@
 `record` decodes plainly through the chat template and writes the tokens of prompt and answer, one answer a line.
 `replay` lets the planner draft copies for these answers; a token is accepted where the answer has it. A pass takes what
 --rows says of its rows, in plain passes, off by --noise. `cold` knows nothing before each answer, `auto` learns from
-one to the next, and `oracle` is the best that any lengths could make of the same sources, known beforehand. Speeds are
-against plain decoding. They are no measurements: scripts/peers measures.
+one to the next, and `oracle` takes the best length of each source, known beforehand. Speeds are over plain decoding.
+They are simulated: scripts/peers measures.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class Shape:
-    """What to write. `heads`, `kv_heads` and `ff` mean nothing to mamba.
+    """The shape to write. `heads`, `kv_heads` and `ff` mean nothing to mamba.
 
     `window` is the sliding window of gemma3, `suppressed` are tokens that are never to be sampled.
     """

@@ -1,4 +1,4 @@
-"""Never slower, whatever the draft: `auto` beside plain decoding with a good draft, a dear one, a hostile one and none.
+"""Measures that `auto` is never slower: beside plain decoding with a good, a dear, a hostile and no draft.
 
   matrix.py --folder ~/matrix                make the models there, measure, print the table
   matrix.py --folder ~/matrix --rounds 4     measure four rounds more; a round is one prompt, seed and temperature
@@ -6,12 +6,11 @@
 
 The target is the bundled one in a 1B shape (make_scaled_pair.py). Its drafts: the distilled one that is bundled; the
 same in a 150M shape, as dear as a real draft; that one with its embedding shuffled, so that it reads and writes other
-tokens. In a round one prompt is answered with one seed on every draft, in an order that turns from round to round: by
-`auto` and by plain decoding in one new process, from an empty cache each, now the one first and now the other. Where
-the weights of a process happen to lie is worth several percent for all its life, so that two processes tell nothing of
-two methods. What was measured stays in the folder, and the next call of the same code, models, threads and sizes goes
-on. With the same seed everywhere `auto` verifies by coupled noise. The seeds of a prompt count as prompts of their own:
-at T=0, where they are one text, they are new processes and no more.
+tokens. In a round one prompt is answered with one seed on every draft, in an order that turns from round to round. For
+each draft a new process answers by `auto` and by plain decoding, from empty caches, in alternating order. Both share a
+process, since the place of the weights in memory changes the speed of a process by several percent. Measurements stay
+in the folder, and the next call with the same code, models, threads and sizes continues. With the same seed everywhere
+`auto` verifies by coupled noise. The seeds of a prompt count as prompts; at T=0 they give one text in new processes.
 """
 
 from __future__ import annotations

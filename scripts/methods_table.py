@@ -1,4 +1,4 @@
-"""What every method and tree policy accepts in a pass, on the bundled pair, for docs/methods.md.
+"""Measures how much of each method and tree policy is accepted in a pass, on the bundled pair, for docs/methods.md.
 
   methods_table              measure all; write docs/methods-table.json and the page
   methods_table --quick      two openings, few tokens, two budgets, printed only

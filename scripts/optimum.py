@@ -1,9 +1,9 @@
-"""What the loss account leaves of fixed lengths, at best: an optimum by dynamic programming, to compare a rule with.
+"""The best speed of fixed lengths under the loss account, by dynamic programming, to compare a rule with.
 
-The account lets a draft begin only where it could bear that all of it is rejected. So the first drafts are short or
-have to wait, and what that costs no rule can avoid. Here a player knows beforehand what every length costs and how
-often so much of it is accepted, and finds the choice that ends soonest for every number of tokens left and every room
-in the account. Who also looks at the draft's confidence, as `auto` does, can do better.
+The account lets a draft begin only if it can bear that all of it is rejected. So the first drafts are short or have to
+wait, and no rule can avoid that cost. The optimum knows the cost of each length beforehand, and how often how much of
+it is accepted. For each number of tokens left and each balance of the account it takes the choice that ends soonest. A
+rule that also looks at the draft's confidence, as `auto` does, can be better.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOMS = np.linspace(0.0, 32.0, 3201)  # plain passes that may still be lost; whe
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Drafts of one length: what a pass takes, in plain passes, and the chances that it commits 1, 2, ... tokens."""
+    """Drafts of one length: the time of a pass, in plain passes, and the chances that it commits 1, 2, ... tokens."""
 
     passes: float
     chances: Sequence[float]

@@ -4,20 +4,20 @@
   peers.py -m BIG.gguf+SMALL.gguf --threads 2 --json peers.json --markdown peers.md
 
 The programs are built once, in --folder, from the source of the llama.cpp that is installed here. Every contender
-answers a prompt before the next is asked, from an empty cache, in an order that is drawn for each prompt and repetition
-and is the same in every run; rates are of the tokens after the first. Each answer is that of a process of its own,
-loaded and warmed up: where the weights of one happen to lie is worth several percent for all its life, and the luckiest
-of many servers that stay would pass for the best setting.
-llama-bench takes its turn beside every answer: as many tokens after as many as the prompt has, with flash attention, as
-it does by itself, and without, as localspec does on a processor. At T=0.8 texts differ between programs, which draw
-from one distribution with different generators. At T=0 they differ where two tokens are all but equally probable, for
-programs round differently; one text is easier to draft than another, so the answers that are one text are told apart.
-Servers tell every token as it comes, and are read as often as localspec reads its engine. As people run it, localspec
-draws its own randomness and verifies by block. With --seed N every contender, a server too, answers a prompt in a
-repetition with one seed, made of N and these two; localspec then verifies by coupled noise. A server is started as
-people start it: localspec's worker has larger pages (glibc.malloc.hugetlb) and waits awake for longer (GOMP_SPINCOUNT),
-which is set in the environment of a program and here belongs to localspec. Ctrl+C ends it early, with the table of what
-was measured; so does a server that does not start.
+answers a prompt before the next is asked, from an empty cache. The order is drawn for each prompt and repetition, and
+is the same in every run. Rates are of the tokens after the first. A new process gives each answer, loaded and warmed
+up: the place of the weights in memory changes the speed of a process by several percent.
+
+llama-bench runs beside every answer with as many tokens. It runs with flash attention, its default, and without, as
+localspec does on a processor. At T=0.8 texts differ between programs, which use different random generators. At T=0
+they differ where two tokens are nearly equally probable, since programs round differently. Answers with the same text
+are also compared alone, since one text is easier to draft than another.
+
+Servers send each token as it comes, and are read as often as localspec reads its engine. localspec draws its own
+randomness and verifies by block, as by default. With --seed N every contender, a server too, answers a prompt in a
+repetition with one seed, made of N and these two; localspec then verifies by coupled noise. A server has its default
+environment. localspec's worker has larger pages (glibc.malloc.hugetlb) and waits awake for longer (GOMP_SPINCOUNT).
+Ctrl+C ends the run early with a table of the measurements; so does a server that does not start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Any machine's passes under the real engine: what `auto` makes of them beside fixed lengths, and beside the account.
+"""`auto` beside fixed lengths and beside the account, with the real engine and the simulated clock of any machine.
 
   replay.py --rows 1,1.7,2.4,2.4,3.3,3.6 --draft 0.03             rows cost what they do on a CPU without AVX-512
   replay.py --rows 1,1.05,1.1,0.97 --draft 0.2 --temp 0.8 -n 384
@@ -6,10 +6,9 @@
 
 The bundled pair drafts and verifies for real, so acceptance is real; only the clock is not. A pass of the target takes
 what --rows says of its width (1, 2, 3, ... rows, in plain passes; beyond, their mean slope), one of the draft model
---draft, each off by --noise. So a rule is tried in seconds on machines that are not at hand, and two rules are compared
-without the noise of a machine. What it tells are no measurements of speed. Speeds are against plain decoding at the
-same costs, which makes 1. The last line is what the account would leave of the fixed lengths that were tried, if it
-were known beforehand how much of each is accepted (optimum.py).
+--draft, each off by --noise. So a rule is tried in seconds for machines that are not at hand, and two rules are
+compared without the noise of a machine. The speeds are simulated, over plain decoding at the same costs. The last line
+is the best speed of the tried lengths under the account, if their acceptance were known beforehand (optimum.py).
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ def speculation(contender: str) -> Speculation:
 
 @dataclass
 class Answers:
-    """What a contender made of the prompts: speeds, and how many passes of each length committed so many tokens."""
+    """The results of a contender: speeds, and how many passes of each length committed how many tokens."""
 
     speeds: list[float] = field(default_factory=list)
     committed: dict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))

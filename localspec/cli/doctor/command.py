@@ -11,7 +11,7 @@ import click
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.checks import examine
-from localspec.cli.doctor.marks import line
+from localspec.cli.doctor.finding_lines import line
 from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import write_json

@@ -16,7 +16,7 @@ from localspec.cli.console import Console, wrapped, write_out
 from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import MORE_TIME, causes
 from localspec.cli.doctor.checks import Finding
-from localspec.cli.doctor.marks import line
+from localspec.cli.doctor.finding_lines import line
 from localspec.cli.live import Live
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.settings import open_worker
