@@ -51,18 +51,13 @@ class Option:
         return ("off", "on")[self.default] if isinstance(self.default, bool) else str(self.default)
 
     def read(self, text: str) -> Value:
-        """Return the value that `text` spells; raises UsageError."""
-        try:
-            value = self._parse(text)
-        except ValueError:
-            value = math.nan
+        """Return the value that `text` spells; raises ValueError for one that is not in `range`."""
+        value = self._parse(text)
         in_range = isinstance(value, str | bool) or (
             self.low <= value <= self.high and value not in (math.inf, -math.inf)
         )
         if not in_range or (self.choices and value not in self.choices):
-            raise UsageError(
-                f"-o {self.name}={text} is out of range: {self.range}", hint=f"-o {self.name}={self.spelling}"
-            )
+            raise ValueError
         return value
 
     def _parse(self, text: str) -> Value:
@@ -77,7 +72,10 @@ class Option:
 
 
 def read_options(declared: Sequence[Option], given: Iterable[tuple[str, str]], *, of: str) -> Mapping[str, Value]:
-    """Return every declared option's value; raise UsageError for a name that `of` does not have."""
+    """Return every declared option's value, those of -o as `given`.
+
+    Raises UsageError for a name that `of` does not have, and for a value out of range.
+    """
     options = {option.name: option for option in declared}
     values: dict[str, Value] = {name: option.default for name, option in options.items()}
     for name, text in given:
@@ -87,11 +85,17 @@ def read_options(declared: Sequence[Option], given: Iterable[tuple[str, str]], *
             raise UsageError(
                 f"{of} has no option {name!r}: {has}", hint=f"-o {near[0]}=..." if near else "localspec methods"
             )
-        values[name] = options[name].read(text)
+        try:
+            values[name] = options[name].read(text)
+        except ValueError:
+            raise UsageError(
+                f"-o {name}={text} is out of range: {options[name].range}",
+                hint=f"-o {name}={options[name].spelling}",
+            ) from None
     return values
 
 
-def read_words(declared: Sequence[Option], words: Iterable[str], *, of: str, start: str) -> dict[str, Value]:
+def read_parameters(declared: Sequence[Option], words: Iterable[str], *, of: str, start: str) -> dict[str, Value]:
     """Return every declared option's value, those in `words` as they say: "key=value" each.
 
     `of` is what has the options, as people type it, and `start` what a hint begins with: "--tree dyspec" and
@@ -109,9 +113,9 @@ def read_words(declared: Sequence[Option], words: Iterable[str], *, of: str, sta
             raise UsageError(f"{of} has no option {word!r}: {has}", hint=hint)
         try:
             values[name] = options[name].read(text)
-        except UsageError as error:
+        except ValueError:
             raise UsageError(
                 f"{of} with {word} is out of range: {options[name].range}",
                 hint=f"{start}{name}={options[name].spelling}",
-            ) from error
+            ) from None
     return values
