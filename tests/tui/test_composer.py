@@ -6,7 +6,11 @@ import time
 
 import pytest
 from textual import events
+from textual.binding import Binding
+from textual.widgets import TextArea
 
+from localspec.tui.app import LocalspecApp
+from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Asked
 from tests.tui.scripted import ScriptedWorker, ask, opened, plain, shown, until
@@ -214,3 +218,28 @@ async def test_what_is_typed_right_after_enter_is_neither_lost_nor_glued() -> No
         assert shown(app)[0] == "go"
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)
+
+
+def keys_of(*classes: type) -> set[str]:
+    """Return the keys that act after those of the widget with the keyboard."""
+    bindings = [each for cls in classes for each in Binding.make_bindings(cls.__dict__["BINDINGS"])]
+    return {each.key for each in bindings if not each.priority}
+
+
+def test_a_text_area_takes_no_key_of_the_chat() -> None:
+    """The help lists them, and the composer has the keyboard most of the time."""
+    own = {each.key for each in Binding.make_bindings(Composer.__dict__["BINDINGS"])}
+    assert keys_of(TextArea) & keys_of(ChatScreen, LocalspecApp) - own == {
+        "ctrl+d"
+    }  # which it hands on where it is empty
+
+
+async def test_home_and_end_go_through_the_line_or_the_chat() -> None:
+    async with opened(ScriptedWorker(passes=["one\n\n"] * 40), size=(80, 24)) as (pilot, app):
+        await ask(pilot, "go")
+        await pilot.press("home")
+        await until(pilot, lambda: app.chat.transcript.scroll_offset.y == 0)
+        await pilot.press("end")
+        await until(pilot, lambda: app.chat.transcript.scroll_offset.y > 0)
+        await pilot.press("a", "b", "home", "c", "end", "d")
+        assert app.chat.composer.text == "cabd"

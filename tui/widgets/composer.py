@@ -69,6 +69,7 @@ class Composer(TextArea):
         # What a text area would keep to itself.
         Binding("pageup", "screen.page(-1)", show=False),
         Binding("pagedown", "screen.page(1)", show=False),
+        Binding("home", "home", show=False),
         Binding("end", "end", show=False),
         Binding("f6", "screen.speculation", show=False),
         Binding("f7", "screen.copy", show=False),
@@ -241,6 +242,13 @@ class Composer(TextArea):
             self._recall(self._at + 1)
         else:
             self.action_cursor_down()
+
+    async def action_home(self) -> None:
+        """Go to the beginning of the line, or to the first message where nothing is written."""
+        if self.text:
+            self.action_cursor_line_start()
+        else:
+            await self.run_action("screen.top")
 
     async def action_end(self) -> None:
         """Go to the end of the line, or of the transcript where nothing is written."""
