@@ -8,7 +8,7 @@ from textual.widgets import DataTable, Static
 from localspec.tui.provenance import View, marked
 from localspec.tui.screens.inspector import Inspector
 from localspec.tui.trace import SourcedText
-from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, until
+from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, settled, until
 
 ORIGINS = [
     SourcedText("Once", "plain"),
@@ -106,3 +106,16 @@ async def test_the_inspector_lists_every_pass() -> None:
         assert row[2:7] == ["draft-model", "4", "3", " a time there", " wrong"]
         await pilot.press("escape")
         assert app.screen is app.chat
+
+
+async def test_f3_says_why_an_answer_that_was_kept_has_no_colours() -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "go")
+        await pilot.press("f3")
+        await settled(pilot)
+        assert app.notice == ""
+        await pilot.press("f3", "f3")
+        app.engine.traces.clear()
+        await app.chat.renew()
+        await pilot.press("f3")
+        await until(pilot, lambda: "not the origins of their tokens" in app.notice)

@@ -276,8 +276,11 @@ class ChatScreen(Screen[None]):
     async def action_origins(self) -> None:
         """Show where tokens came from: off, marks, full."""
         self._view = self._view.next()
-        for widget in self.transcript.query(Answered):
+        answers = list(self.transcript.query(Answered))
+        for widget in answers:
             await widget.show(self._view)
+        if self._view is not View.OFF and answers and all(each.trace is None for each in answers):
+            self._host.say("only the texts of these answers were kept, not the origins of their tokens")
 
     def action_figures(self) -> None:
         """Show the figures beside the chat, as a strip below it, or not at all."""
