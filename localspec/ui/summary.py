@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.conversations.records import ending
 from localspec.ui.stats import Baseline, Stats
 
 ABOUT = 1.25  # an interval within this factor of 1 tells that two speeds are about the same
@@ -37,6 +36,8 @@ def live_line(stats: Stats) -> str:
 
 def stats_line(stats: Stats) -> str:
     """Return the line that stands below an answer."""
+    from localspec.conversations.records import ending  # late: a Python without SQLite runs all but conversations
+
     started = stats.started
     compared = speedup_words(stats) if stats.drafted else ""
     if not stats.drafted and started is not None and (started.k == 0 or stats.passes > 1):

@@ -137,10 +137,12 @@ def test_the_command_line_and_the_file_set_it(holder: type[Any], each: Declarati
 OF_ITS_OWN: dict[tuple[str, str], set[str]] = {
     ("bench", "max-tokens"): {"low"},  # the speed of decoding needs a token after the first
     ("early-exit tune", "max-tokens"): {"low"},  # fewer tokens say nothing about the speed of a layer
+    ("heads eval", "max-tokens"): {"low"},  # a pass that drafts comes after the first token
     ("plan", "kv"): {"choices", "help"},  # auto chooses for the plan; a pair is loaded with one type
     ("plan", "threads"): {"help"},  # of the machine that is described
 }
-OTHERS = {("show", "template")}  # another option of that name: it prints the template, and is set for show alone
+# Other options of that name, each set for its command alone: one prints the template, one is of a training.
+OTHERS = {("show", "template"), ("heads train", "seed")}
 
 
 def test_every_command_takes_a_setting_from_its_declaration() -> None:
