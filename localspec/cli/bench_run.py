@@ -228,7 +228,7 @@ def _hashes(settings: LoadSettings, live: Live, console: Console, stop: Stop) ->
 
     def hashed(path: str) -> str:
         header = read_model(Path(path))
-        model_info(header)  # no minute of hashing for a file that is no model, or has no end
+        model_info(header, may_be_head=True)  # no minute of hashing for a file that is no model, or has no end
         return hashes.of_model(header.files, _telling(live, f"hashing {one_line(Path(path).name)}", stop))
 
     found = hashed(settings.target), None if settings.draft is None else hashed(settings.draft)

@@ -103,6 +103,25 @@ def test_a_block_drafts_and_the_text_stays(tmp_path: Path) -> None:
     assert BLOCK_SIZE - 2 < drafted["spec"]["drafted"] / drafted["spec"]["drafting_passes"] <= BLOCK_SIZE - 1
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("bench", "--methods", "plain,eagle3:k=2", "--suite", "stories", "--prompts", "1", "-n", "8", "-r", "1"),
+        ("race", "Once", "-n", "8"),
+        ("verify", "--prompts", "1", "-n", "8", "--draws", "200"),
+        ("plan",),
+        ("show",),
+    ],
+    ids=lambda command: command[0],
+)
+def test_commands_take_a_pair_with_a_head(tmp_path: Path, command: tuple[str, ...]) -> None:
+    head = write(tmp_path / "head.gguf")
+    name, *options = command
+    done = call(tmp_path, name, str(head) if name == "show" else f"{TARGET}+{head}", *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
 def test_auto_takes_the_head_that_was_trained_for_this_file(tmp_path: Path) -> None:
     """The better of two; one of another file is left alone."""
     folder = tmp_path / "data" / "heads"
