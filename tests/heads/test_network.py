@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from localspec.heads.file import Kind  # noqa: E402
-from localspec.heads.network import Network, fresh_weights  # noqa: E402
-from tests.heads.reference import Reference, random_weights, storyteller_shape  # noqa: E402
+from localspec.heads.file import Kind
+from localspec.heads.network import Network, fresh_weights
+from tests.heads.reference import Reference, random_weights, storyteller_shape
 
 KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp")
 

@@ -12,11 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from localspec.errors import IntegrityError, ResourceError, UsageError  # noqa: E402
-from localspec.heads.file import HeadShape, Kind  # noqa: E402
-from localspec.heads.network import Network, fresh_weights  # noqa: E402
-from localspec.heads.shards import Text  # noqa: E402
-from localspec.heads.training import Recipe, Trainer  # noqa: E402
+from localspec.errors import IntegrityError, ResourceError, UsageError
+from localspec.heads.file import HeadShape, Kind
+from localspec.heads.network import Network, fresh_weights
+from localspec.heads.shards import Text
+from localspec.heads.training import Recipe, Trainer
 
 KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp")
 VOCAB, WIDTH = 24, 32
