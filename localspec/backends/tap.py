@@ -66,6 +66,7 @@ class Listening:
     tap: Tap
     tell: Callable[[int, States], None]
     _is_on: bool = True
+    _context: Any = None
 
     @property
     def takes_logits(self) -> bool:
@@ -75,7 +76,11 @@ class Listening:
     def install(self, context: Any) -> None:
         """Let the passes of a context, which may be a new one, keep the states."""
         self.tap.install(context)
-        self._is_on = True
+        self._is_on, self._context = True, context
+
+    def last(self, n: int) -> States:
+        """Return the states [n, width] of the last pass, which had `n` rows, whether they are committed or not."""
+        return self.tap.rows(self._context, n)
 
     def chunk(self, context: Any, n: int, left: int) -> int:
         """Return how many of the next `n` tokens of a prompt, of which `left` are left, the next decode takes."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 
-ANSWER = 256  # tokens of an answer, at most
+PROMPT, ANSWER = 512, 256  # tokens of a prompt, its last, and of an answer, at most
 OUTPUTS = 16384  # tokens that a head is trained to draft, the most frequent ones
 EPOCHS = 8  # updates see the training text so many times, if no time is set
 HELD_SHARE = 16  # of so many tokens one is held out
@@ -173,16 +173,17 @@ def _collected(options: TrainOptions, shape: HeadShape, work: Path) -> Generator
     """Let the target write the text that is missing, the held-out part first; return the tokens that end a text."""
     from localspec.backends.llama_cpp import LlamaBackend, Model
     from localspec.backends.options import LoadOptions
-    from localspec.heads.data import ROWS, TextSource, collect, split
+    from localspec.heads.data import ROWS, WRITERS, TextSource, collect, split
     from localspec.prompt.prompt import special_texts, tokenise
 
-    loading = LoadOptions(threads=options.threads, gpu=options.gpu, n_batch=ROWS, max_leaves=1)
+    n_ctx = WRITERS * (PROMPT + ANSWER)
+    loading = LoadOptions(n_ctx=n_ctx, threads=options.threads, gpu=options.gpu, n_batch=ROWS, max_leaves=WRITERS)
     with Model(options.target, loading) as model, LlamaBackend(model, loading) as backend:
         specials = special_texts(model)
-        most = backend.capabilities.n_ctx - ANSWER
         asked = [Request(messages=(Message("user", prompt),), continues=True) for prompt in options.prompts]
-        training, held = split([tokenise(request, model, specials).tokens[-most:] for request in asked])
-        source = TextSource(model, backend, shape.layers, shape.target_width)
+        longest = max(1, min(PROMPT, (model.n_ctx_train or n_ctx) - ANSWER))
+        training, held = split([tokenise(request, model, specials).tokens[-longest:] for request in asked])
+        source = TextSource(backend, shape.layers, shape.target_width)
         parts = {"held": (held, max(1, options.tokens // HELD_SHARE)), "text": (training, options.tokens)}
         for part, (prompts, n) in parts.items():
             is_held = part == "held"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.options import LoadOptions
 from localspec.errors import ResourceError, UsageError
 from localspec.heads import data
-from localspec.heads.data import ROWS, TextSource, collect, drawn, split
+from localspec.heads.data import ROWS, WRITERS, Task, TextSource, collect, drawn, split
 from localspec.heads.shards import Text, read_shards, shards
 from localspec.heads.target import EMBEDDING, output_rows, target_rows
 from localspec.models.gguf.header import read_header
@@ -25,20 +25,30 @@ PROMPTS = [[1, 300, 40, 7], [1, 50, 60], [1, 2000, 9, 9, 9]]
 
 @pytest.fixture
 def backend() -> Iterator[LlamaBackend]:
-    options = LoadOptions(gpu="off", threads=1, n_batch=ROWS, max_leaves=1)
+    options = LoadOptions(gpu="off", threads=1, n_batch=ROWS, max_leaves=WRITERS, n_ctx=4096)
     with Model(TARGET, options) as model, LlamaBackend(model, options) as opened:
         yield opened
 
 
 def source(backend: LlamaBackend, layers: tuple[int, ...] = ()) -> TextSource:
-    return TextSource(backend.model, backend, layers, WIDTH)
+    return TextSource(backend, layers, WIDTH)
+
+
+def written(source: TextSource, prompts: Sequence[Sequence[int]]) -> list[Text]:
+    """Let a source continue prompts together, by 30 tokens at temperature 0."""
+    writing = source.texts([Task(prompt, 0.0, np.random.default_rng(0)) for prompt in prompts], 30)
+    while True:
+        try:
+            next(writing)
+        except StopIteration as finished:
+            return list(finished.value)
 
 
 def test_states_stand_beside_their_tokens(backend: LlamaBackend) -> None:
     """The input of layer 0 is a token's embedding, and the last state says which token follows at temperature 0."""
     prompt = backend.model.tokenize("Once upon a time there was a king who had three sons. " * 8, add_bos=True)
     assert len(prompt) > ROWS
-    text = source(backend, (0, 4, 7)).text(prompt, 30, 0.0, [0])
+    text, *others = written(source(backend, (0, 4, 7)), [prompt, *PROMPTS])
     n, header = len(prompt) + 29, read_header(TARGET)
     assert text.own is not None
     assert text.states is not None
@@ -52,7 +62,10 @@ def test_states_stand_beside_their_tokens(backend: LlamaBackend) -> None:
     best = (text.states[:n].astype(np.float32) @ output_rows(header, np.arange(VOCAB)).T).argmax(1)
     follows = text.tokens[1 : n + 1]
     assert (best == follows)[len(prompt) - 1 :].mean() > 0.9
-    alone = source(backend).text(prompt, 30, 0.0, [0])
+    for other, own in zip(others, PROMPTS, strict=True):
+        assert other.tokens[: len(own)].tolist() == own
+        assert np.abs(other.features[: len(own), :WIDTH] - embedding[own]).max() < 1e-2
+    (alone,) = written(source(backend), [prompt])
     assert alone.tokens.tolist() == text.tokens.tolist()
     assert alone.states is None
     assert np.abs(alone.features[:n] - text.states[:n]).max() < 0.05 * np.abs(text.states[:n]).max()
@@ -64,10 +77,10 @@ def test_a_collection_that_was_ended_goes_on_with_the_same_text(
     monkeypatch.setattr(data, "SHARD", 40)
 
     def collected(name: str) -> Iterator[data.Collected]:
-        return collect(tmp_path / name, source(backend), PROMPTS, 200, most=16, seed=3)
+        return collect(tmp_path / name, source(backend), PROMPTS, 900, most=16, seed=3)
 
     whole = list(collected("whole"))
-    assert whole[-1].tokens >= 200
+    assert whole[-1].tokens >= 900
     assert whole[-1].seconds_left == 0
     ended = collected("ended")
     while not shards(tmp_path / "ended"):
@@ -84,8 +97,8 @@ def test_a_collection_that_was_ended_goes_on_with_the_same_text(
 
 
 def test_a_held_out_prompt_has_one_text(tmp_path: Path, backend: LlamaBackend) -> None:
-    found = list(collect(tmp_path, source(backend), PROMPTS, 10**6, most=8, seed=0, is_held=True))
-    assert len(found) == len(read_shards(shards(tmp_path))) == len(PROMPTS)
+    list(collect(tmp_path, source(backend), PROMPTS, 10**6, most=8, seed=0, is_held=True))
+    assert len(read_shards(shards(tmp_path))) == len(PROMPTS)
 
 
 def test_a_full_disk_is_one_error(tmp_path: Path, backend: LlamaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
