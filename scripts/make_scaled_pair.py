@@ -155,8 +155,9 @@ def write_scaled(source: Path, target: Path, large: Shape, quant: str, seed: int
     kind = gguf.GGMLQuantizationType[quant]
     writer = gguf.GGUFWriter(target, small.arch, use_temp_file=True)
     _copy_metadata(small, writer, large, quant)
+    embedding = ("token_embd.weight", lambda: widen.embedding("token_embd.weight"), True)
     tensors: list[tuple[str, Callable[[], Matrix], bool]] = [
-        ("token_embd.weight", lambda: widen.embedding("token_embd.weight"), True),
+        *((embedding,) if small.matrix("token_embd.weight") is not None else ()),
         ("output_norm.weight", lambda: widen.norm("output_norm.weight"), False),
         *_head_tensors(widen, small, large),
     ]

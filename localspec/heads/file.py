@@ -116,7 +116,8 @@ def write_head(
     """Write a head for `target` to `path`, whole or not at all.
 
     `weights` holds the arrays that `shape.tensors` names, float32; `d2t` holds int64 ids of the target's tokens. An
-    embedding, an output matrix or an output norm that is not in `weights` is copied from the target. `matrices` is the
+    embedding, an output matrix or an output norm that is not in `weights` is copied from the target, except for the
+    embedding of an EAGLE head, which borrows it when it runs. `matrices` is the
     type of the matrices, Q8_0 or F32; rows that Q8_0 cannot hold become F16. Raises ValueError for weights of other
     names or shapes, ResourceError where the file cannot be written.
     """
@@ -148,6 +149,8 @@ def _tensors(shape: HeadShape, weights: Weights, target: Header, matrices: str) 
             if weights[name].shape != size:
                 raise ValueError(f"the tensor {name} has the shape {weights[name].shape} instead of {size}")
             found.append(stored(name, weights[name], _type(name, size, matrices)))
+        elif name == EMBEDDING and shape.is_eagle:
+            continue  # llama.cpp takes the target's
         elif name in (EMBEDDING, OUTPUT, OUTPUT_NORM):
             found += _copied(target, name, size, is_optional=name == OUTPUT and shape.kind == "mtp")
         else:
