@@ -82,10 +82,10 @@ def named_head(name: str) -> Path:
     raise NotFoundError(f"there is no head {shown(name)}", hint="names: localspec heads list")
 
 
-def head_for(target: Path) -> Path | None:
-    """Return the best head that was trained here for exactly this file, None without one."""
+def head_for(target: Path, kind: str = "") -> Path | None:
+    """Return the best head, or the best of a kind, that was trained here for exactly this file; None without one."""
     mark = file_fingerprint(target)
-    found = [head for head in kept_heads()[0] if head.info.trained_for == mark]
+    found = [head for head in kept_heads()[0] if head.info.trained_for == mark and kind in ("", head.info.kind)]
     return max(found, key=lambda head: (head.tokens_a_pass, head.name)).path if found else None
 
 

@@ -1,7 +1,9 @@
 """From what a person types to the files of a pair, as far as they are on this machine.
 
 `expand` replaces the catalogue's names, `locate` finds the files: a path as it is, a model of the hub in the hub's
-cache. Nothing here touches the network; what would have to be pulled first is a NotCachedError, which says so.
+cache. A draft may be named by its kind, such as eagle3: that is the head of this kind for the target.
+
+Nothing here touches the network; what would have to be pulled first is a NotCachedError, which says so.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from importlib import resources
 from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
+from localspec.models.gguf.head import KINDS, MTP, has_own_head
+from localspec.models.gguf.shards import read_model
 from localspec.models.names import (
     FORMS,
     Alias,
@@ -32,7 +36,7 @@ DEFAULT = "storyteller"
 
 @dataclass(frozen=True)
 class Bundled:
-    """A pair that comes with the package: file names under models/.
+    """A pair that comes with the package: file names under models/. Heads lie in a folder of the pair's name.
 
     It is a demonstration: `speculation` drafts visibly where a person chose nothing, though no time is won.
     """
@@ -120,9 +124,9 @@ def expand(ref: str | None = None, draft: str | None = None) -> PairName:
 
         catalog = load_catalog()
         found = catalog.draft(chosen.name)
-        if found is None:
-            raise _unknown(chosen.name, catalog.names())
-        chosen = found
+        if found is None and chosen.name not in KINDS:
+            raise _unknown(chosen.name, [*KINDS, *catalog.names()])
+        chosen = found or chosen
     return PairName(target, chosen)
 
 
@@ -141,6 +145,8 @@ def locate(pair: PairName) -> PairRef:
     if isinstance(draft, DraftChoice):
         end = "+none" if draft is DraftChoice.NONE else ""
         return PairRef(target, None, target_label + end)
+    if is_kind(draft):
+        return PairRef(target, _head(pair.target, target, str(draft)), f"{target_label}+{draft}")
     draft_path, draft_label = _file(draft, as_draft=True)
     is_bundled = isinstance(pair.target, Alias) and pair.target == draft
     return PairRef(target, draft_path, target_label if is_bundled else f"{target_label}+{draft_label}")
@@ -160,7 +166,7 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
         raise _unknown(name.name, catalog.names())
     if isinstance(pair.target, Alias) and pair.target.name not in BUNDLED:
         raise _unknown(pair.target.name, catalog.names())
-    if isinstance(pair.draft, Alias) and pair.draft.name not in BUNDLED:
+    if isinstance(pair.draft, Alias) and pair.draft.name not in (*BUNDLED, *KINDS):
         raise _unknown(pair.draft.name, catalog.names())
     return pair.target, pair.draft
 
@@ -215,6 +221,37 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
     return _bundled(files.draft if as_draft else files.target), name.name
 
 
+def is_kind(draft: ModelName | DraftChoice) -> bool:
+    """Whether a draft is named by its kind: a head."""
+    return isinstance(draft, Alias) and draft.name in KINDS
+
+
+def bundled_head(name: str, kind: str) -> Path | None:
+    """Return the head of a kind that comes with a bundled pair, None without one."""
+    path = Path(str(resources.files("localspec.models"))) / name / f"{kind}-q8_0.gguf"
+    return path if path.is_file() else None
+
+
+def _head(name: ModelName, target: Path, kind: str) -> Path:
+    """Return the head of a kind: of a bundled pair its own, else the best that was trained here for the target.
+
+    A block for further tokens may be in the target's own file.
+    """
+    from localspec.models.heads import head_for  # reads headers
+
+    found = bundled_head(name.name, kind) if isinstance(name, Alias) else None
+    found = found or head_for(target, kind)
+    if found is not None:
+        return found
+    if kind == MTP and has_own_head(read_model(target)):
+        return target
+    label = shown(str(name))
+    raise NotFoundError(
+        f"{label} has no head of the kind {kind}",
+        hint=f"the head's file: {label}+HEAD.gguf; to make one: localspec heads train {label}",
+    )
+
+
 def _bundled(name: str) -> Path:
     path = Path(str(resources.files("localspec.models"))) / name
     if not path.is_file():
@@ -237,14 +274,22 @@ def _unknown(name: str, names: list[str]) -> NotFoundError:
 
 
 def usual_speculation(settings: LoadSettings) -> Speculation:
-    """Return what drafts for a pair where a person chose nothing: `auto`, and for a bundled pair its own."""
-    bundled = BUNDLED.get(settings.name) if settings.draft is not None else None
-    return Speculation() if bundled is None else bundled.speculation
+    """Return what drafts for a pair where a person chose nothing: `auto`, and for a bundled pair its draft or head."""
+    if settings.draft is None or not is_bundled(settings.name):
+        return Speculation()
+    name, _, kind = settings.name.partition("+")
+    return Speculation(method=kind) if kind else BUNDLED[name].speculation
+
+
+def is_bundled(name: str) -> bool:
+    """Whether a pair of this name comes with localspec, with its draft model or with a head."""
+    target, plus, kind = name.partition("+")
+    return target in BUNDLED and (not plus or kind in KINDS)
 
 
 def introduction(settings: LoadSettings, speculation: Speculation) -> tuple[str, ...]:
     """Return the sentences that present a bundled pair which demonstrates drafting; () for anything else."""
-    is_shown = settings.name in BUNDLED and speculation == usual_speculation(settings) != Speculation()
+    is_shown = is_bundled(settings.name) and speculation == usual_speculation(settings) != Speculation()
     return INTRODUCTION if is_shown else ()
 
 

@@ -54,9 +54,11 @@ def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def _pairs() -> Iterator[str]:
     from localspec.models.catalog import load_catalog
-    from localspec.models.store import BUNDLED
+    from localspec.models.gguf.head import KINDS
+    from localspec.models.store import BUNDLED, bundled_head
 
     yield from BUNDLED
+    yield from (f"{name}+{kind}" for name in BUNDLED for kind in KINDS if bundled_head(name, kind))
     try:
         yield from load_catalog().names()
     except LocalspecError:

@@ -166,8 +166,12 @@ def model_first(words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def is_model(word: str) -> bool:
-    """Whether a word can only be a model: a name of the catalogue, a GGUF file, one of the hub, or a pair of these."""
+    """Whether a word can only be a model: a name of the catalogue, a GGUF file, one of the hub, or a pair of these.
+
+    A draft may be named by its kind.
+    """
     from localspec.models.names import Alias, DraftChoice, HubName, PathName, parse
+    from localspec.models.store import is_kind
 
     try:
         pair = parse(word)
@@ -181,7 +185,7 @@ def is_model(word: str) -> bool:
                 continue
             case HubName() if word.lower().startswith(HUB):
                 continue
-            case Alias(name) if name in _names():
+            case Alias(name) if name in _names() or (each is pair.draft and is_kind(each)):
                 continue
         return False
     return True

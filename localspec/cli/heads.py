@@ -22,7 +22,8 @@ from localspec.settings.sizes import size
 def heads() -> None:
     """Draft heads for your models: a head guesses tokens from the target's own hidden states.
 
-    A pair with a head is TARGET+HEAD.gguf. TARGET+auto takes the head that was trained here for that file.
+    A pair with a head is TARGET+HEAD.gguf. TARGET+auto takes the head that was trained here for that file, and
+    TARGET+eagle3 the one of this kind.
     """
 
 

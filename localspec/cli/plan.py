@@ -26,7 +26,7 @@ from localspec.models.plan.describe import to_wire
 from localspec.models.plan.estimate import estimate
 from localspec.models.plan.machine import CPU, DISK, Machine, MachineDevice, Rates, flat
 from localspec.models.plan.search import ACCEPTANCE, Models, PlacementPlan, PlacementRequest, alternatives
-from localspec.models.store import DEFAULT, NotCachedError, PairRef, locate, parse_pair
+from localspec.models.store import DEFAULT, NotCachedError, PairRef, is_kind, locate, parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
@@ -147,7 +147,7 @@ def _about(missing: NotCachedError) -> Models:
         return anatomy(header), info.n_ctx_train
 
     target = parts(missing.pair.target, as_draft=False)
-    if isinstance(draft, DraftChoice):
+    if isinstance(draft, DraftChoice) or is_kind(draft):  # a head is found by its target's file
         return Models(target[0], n_ctx_train=target[1])
     second = parts(draft, as_draft=True)
     return Models(target[0], second[0], target[1], second[1])

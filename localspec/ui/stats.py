@@ -37,7 +37,7 @@ from localspec.engine.events import (
     Started,
     Warned,
 )
-from localspec.models.store import BUNDLED
+from localspec.models.store import is_bundled
 from localspec.ui.speedup import Comparison, Passes, compare
 
 SOURCES = ("accepted", "corrected", "bonus", "plain")
@@ -275,7 +275,7 @@ class Stats:
     @property
     def is_demonstration(self) -> bool:
         """Whether a bundled pair answers: what surrounds its short passes decides how fast they are."""
-        return self.loaded is not None and self.loaded.draft is not None and self.loaded.name in BUNDLED
+        return self.loaded is not None and self.loaded.draft is not None and is_bundled(self.loaded.name)
 
     @property
     def drafted_little(self) -> bool:

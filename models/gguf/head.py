@@ -13,7 +13,7 @@ from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.header import Header, unusable
 
-EAGLE3, EAGLE1, DFLASH, MTP = "eagle3", "eagle1", "dflash", "mtp"
+KINDS = EAGLE3, EAGLE1, DFLASH, MTP = "eagle3", "eagle1", "dflash", "mtp"
 N_STATES = 3  # that the encoder of the architecture eagle3 joins
 _KIND = "localspec.head.kind"
 _VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash2"}  # they do not guess by marginals alone

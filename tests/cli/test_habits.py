@@ -258,6 +258,13 @@ def test_no_habit_hides_a_command() -> None:
     assert not is_model("run")
 
 
+def test_a_draft_may_be_named_by_its_kind() -> None:
+    assert is_model("storyteller+eagle3")
+    assert is_model("big.gguf+mtp")
+    assert not is_model("storyteller+nothing")
+    assert not is_model("mtp")
+
+
 GROUPS = [(), *((name,) for name, _ in ((path[0], path) for path, _ in commands() if len(path) > 1))]
 
 

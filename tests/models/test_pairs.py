@@ -10,11 +10,16 @@ import pytest
 
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
 from localspec.models.candidates import DraftCandidate
+from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
+from localspec.models.names import PairName, PathName
 from localspec.models.pairs import PairReport, check_pair, require_fit
-from localspec.models.store import PairRef, parse_pair
-from tests.models.gguf_files import File, model, words
+from localspec.models.store import INTRODUCTION, PairRef, introduction, parse_pair, reference, usual_speculation
+from localspec.models.user_catalog import add
+from localspec.settings.folders import heads_folder
+from localspec.settings.request import LoadSettings, Speculation
+from tests.models.gguf_files import File, model, tensor, words
 
 
 @pytest.fixture
@@ -198,6 +203,50 @@ def test_the_draft_of_the_bundled_pair_can_be_changed(bundled: Path) -> None:
     assert parse_pair("storyteller+none") == parse_pair(draft="none") == PairRef(target, None, "storyteller+none")
     assert parse_pair("storyteller", "d.gguf") == PairRef(target, Path("d.gguf"), "storyteller+d.gguf")
     assert parse_pair("t.gguf+storyteller").draft == bundled / "draft-q8_0.gguf"
+
+
+def test_a_head_of_the_bundled_target_is_named_by_its_kind(bundled: Path) -> None:
+    head = bundled / "eagle3-q8_0.gguf"
+    head.touch()
+    expected = PairRef(bundled / "target-q8_0.gguf", head, "storyteller+eagle3")
+    assert parse_pair("storyteller+eagle3") == parse_pair("storyteller", "eagle3") == expected
+    settings = LoadSettings(str(expected.target), str(head), expected.name)
+    assert reference(settings) == "storyteller+eagle3"
+    assert usual_speculation(settings) == Speculation(method="eagle3")
+    assert introduction(settings, usual_speculation(settings)) == INTRODUCTION
+
+
+def test_a_head_that_was_trained_here_is_named_by_its_kind(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(files))
+    target = model(width=64).write(files / "big.gguf")
+    made: dict[str, Path] = {}
+    for name, kind, mark in (
+        ("one", "eagle3", file_fingerprint(target)),
+        ("two", "eagle1", file_fingerprint(target)),
+        ("three", "eagle3", "0" * 64),
+    ):
+        head = model(arch="eagle3").set("eagle3.target_layers", "arr[i32]", [0, 1, 1])
+        head.set("eagle3.target_hidden_size", "u32", 64).set("localspec.head.kind", "str", kind)
+        heads_folder().mkdir(parents=True, exist_ok=True)
+        made[name] = head.set("localspec.head.target_fingerprint", "str", mark).write(heads_folder() / f"{name}.gguf")
+    assert parse_pair("big.gguf+eagle3") == PairRef(Path("big.gguf"), made["one"], "big.gguf+eagle3")
+    assert parse_pair("big.gguf", "eagle1").draft == made["two"]
+    refused = assert_refused("big.gguf+mtp", None, NotFoundError, "big.gguf has no head of the kind mtp")
+    assert refused.hint.endswith("localspec heads train big.gguf")
+
+
+def test_a_block_in_the_targets_own_file_is_its_mtp_head(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(files))
+    own = model(arch="hy_v3").set("hy_v3.nextn_predict_layers", "u32", 1)
+    own.tensors[-1] = tensor("blk.1.nextn.eh_proj.weight", (8,), 0, len(own.data) - 32)
+    own.write(files / "own.gguf")
+    assert parse_pair("own.gguf+mtp").draft == Path("own.gguf")
+
+
+def test_a_pair_of_the_user_wins_over_a_kind(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(files))
+    add("mtp", PairName(PathName(str(files / "d.gguf"))))
+    assert parse_pair("t.gguf+mtp").draft == files / "d.gguf"
 
 
 @pytest.mark.parametrize(
