@@ -61,6 +61,8 @@ class Counted:
         help="The file of the head.  [default: in the folder of heads list]")  # fmt: skip
 @option("--prompts", is_own=True, metavar="FILE", section=TRAINING,
         help="A prompt a line, or JSONL.  [default: those that come with localspec]")  # fmt: skip
+@option("--raw", is_flag=True, is_own=True, section=TRAINING,
+        help="The target continues the prompts as they are, without its chat template.")  # fmt: skip
 @option("--kind", is_own=True, type=click.Choice(KINDS), default="auto", section=TRAINING,
         help="auto: eagle3 where llama.cpp tells the target's layers, else eagle1.  [default: auto]")  # fmt: skip
 @option("--tokens", is_own=True, type=click.IntRange(256, 10**9), default=200_000, metavar="N", section=TRAINING,
@@ -85,14 +87,14 @@ def train(console: Console, /, target: str, output: str | None, as_json: bool, *
     Needs PyTorch: pip install 'localspec[train]'.
     """
     path = find_model(target).absolute()
-    has_template = model_info(read_model(path)).chat_template is not None
+    is_raw = values.pop("raw") or model_info(read_model(path)).chat_template is None
     file = typed_path(output).absolute() if output else None
     if file is not None and not file.parent.is_dir():
         raise NotFoundError(f"there is no folder {one_line(str(file.parent))}", hint="-o with a folder that is there")
     prompts = values.pop("prompts")
-    texts = _bundled(has_template) if prompts is None else _prompts(prompts)
+    texts = _bundled(is_raw) if prompts is None else _prompts(prompts)
     named = {"target": str(path), "output": str(file or ""), "folder": str(cache_folder("heads"))}
-    options = {**values, **named, "prompts": texts}
+    options = {**values, **named, "raw" if is_raw else "prompts": texts}
     done: dict[str, Any] = {}
     live = Live(console, is_long=True)
     try:
@@ -117,13 +119,23 @@ def train(console: Console, /, target: str, output: str | None, as_json: bool, *
 @click.argument("pair", shell_complete=pair_names)
 @option("--prompts", is_own=True, metavar="FILE", section=MEASURED,
         help="A prompt a line, or JSONL.  [default: those that come with localspec]")  # fmt: skip
+@option("--raw", is_flag=True, is_own=True, section=MEASURED,
+        help="The target continues the prompts as they are, without its chat template.")  # fmt: skip
 @declared_option(Request, "max_tokens", group=Group(MEASURED), low=8, default=ANSWER, default_help="")
 @declared_option(LoadSettings, "threads")
 @declared_option(LoadSettings, "gpu")
 @option("--json", "as_json", is_flag=True, section=OUTPUT, help="One JSON object.")
 @click.pass_obj
 def evaluate(
-    console: Console, /, pair: str, prompts: str | None, max_tokens: int, threads: int | None, gpu: str, as_json: bool
+    console: Console,
+    /,
+    pair: str,
+    prompts: str | None,
+    raw: bool,
+    max_tokens: int,
+    threads: int | None,
+    gpu: str,
+    as_json: bool,
 ) -> int:
     """Count the tokens of a pass with the head of a pair.
 
@@ -136,8 +148,8 @@ def evaluate(
     info = model_info(read_model(found.draft), may_be_head=True)
     if info.head is None:
         raise IncompatibleError(f"{info.label} is a model and no head", hint=f"localspec bench {one_line(pair)}")
-    has_template = model_info(read_model(found.target)).chat_template is not None
-    bundled = _bundled(has_template)
+    is_raw = raw or model_info(read_model(found.target)).chat_template is None
+    bundled = _bundled(is_raw)
     texts = bundled[:: len(bundled) // N_PROMPTS] if prompts is None else _prompts(prompts)
     settings = LoadSettings(
         str(found.target), str(found.draft), name=found.name, threads=threads, gpu=gpu, draft_gpu=gpu
@@ -151,7 +163,7 @@ def evaluate(
                 pass
             for k in range(1, LONGEST + 1):
                 live.status(f"{k} of {LONGEST} guesses a pass")
-                counted.append(_count(worker, texts, info.head.kind, k, max_tokens))
+                counted.append(_count(worker, texts, is_raw, info.head.kind, k, max_tokens))
     finally:
         live.erase()
     if as_json:
@@ -175,13 +187,13 @@ def _events(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
             ) from error
 
 
-def _count(worker: Worker, texts: Sequence[str], method: str, k: int, max_tokens: int) -> Counted:
+def _count(worker: Worker, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int) -> Counted:
     """Answer all prompts with `k` guesses a pass, a chain."""
     tokens = passes = accepted = drafted = 0
     for text in texts:
         request = Request(
-            messages=(Message("user", text),),
-            continues=True,
+            messages=() if is_raw else (Message("user", text),),
+            prompt=text if is_raw else None,
             max_tokens=max_tokens,
             sampling=Sampling(temperature=0.0, seed=0),
             speculation=Speculation(method, tree="chain", k=k),
@@ -194,9 +206,9 @@ def _count(worker: Worker, texts: Sequence[str], method: str, k: int, max_tokens
     return Counted(k, tokens, passes, accepted, drafted)
 
 
-def _bundled(has_template: bool) -> tuple[str, ...]:
-    """Return the prompts that come with localspec: questions for a model with a chat template, else openings."""
-    names = [name for name in SAMPLES if (name == "stories") != has_template]
+def _bundled(is_raw: bool) -> tuple[str, ...]:
+    """Return the prompts that come with localspec: openings to continue as they are, or questions."""
+    names = [name for name in SAMPLES if (name == "stories") == is_raw]
     return tuple(prompt.text for name in names for prompt in load_suite(name).prompts)
 
 

@@ -26,7 +26,7 @@ from localspec.sanitize import shown
 
 SHARD = 8192  # tokens of a shard, at least
 HELD_OUT = 8  # of so many prompts one is held out
-TEMPERATURE = 0.8  # of texts to train with, after the first of each prompt
+TEMPERATURE = 0.8  # of texts to train with, but for the first of every second prompt
 ROWS = 64  # of a pass, each with its logits
 WRITERS = 16  # texts at once: 16 rows in a pass were 2.4 times as quick as one (Qwen 0.5B, 2 cores)
 LARGEST = 65504.0  # that float16 holds
@@ -184,8 +184,8 @@ def collect(
 ) -> Iterator[Collected]:
     """Write shards to `folder` until they hold `tokens`, and report after each pass. Shards that are there count.
 
-    The first text of each prompt is at temperature 0; held-out prompts have one text only. Raises ResourceError where a
-    shard cannot be written.
+    The first text of every second prompt is at temperature 0. Held-out prompts have one text, at temperature 0. Raises
+    ResourceError where a shard cannot be written.
     """
     known = shards(folder)
     n_texts = len(read_shards(known))
@@ -194,7 +194,7 @@ def collect(
     waiting: list[Text] = []
     while done < tokens and (n_texts < len(prompts) or not is_held):
         end = min(n_texts + WRITERS, len(prompts)) if is_held else n_texts + WRITERS
-        writing = source.texts([_task(prompts, text, seed) for text in range(n_texts, end)], most)
+        writing = source.texts([_task(prompts, text, seed, is_held=is_held) for text in range(n_texts, end)], most)
         texts = None
         while texts is None:
             try:
@@ -212,9 +212,10 @@ def collect(
             waiting, number, written = [], number + 1, done
 
 
-def _task(prompts: Sequence[Sequence[int]], number: int, seed: int) -> Task:
-    temperature = 0.0 if number < len(prompts) else TEMPERATURE
-    return Task(prompts[number % len(prompts)], temperature, np.random.default_rng([seed, number]))
+def _task(prompts: Sequence[Sequence[int]], number: int, seed: int, *, is_held: bool) -> Task:
+    is_cold = is_held or (number < len(prompts) and number % 2 == 0)
+    rng = np.random.default_rng([seed, number])
+    return Task(prompts[number % len(prompts)], 0.0 if is_cold else TEMPERATURE, rng)
 
 
 def _written(folder: Path, texts: Sequence[Text]) -> None:

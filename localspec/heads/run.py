@@ -48,7 +48,7 @@ TIMED = 3  # updates that tell how long one takes
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """The options of a run. `prompts` are asked through the chat template of the target, if it has one.
+    """The options of a run. `prompts` are asked through the chat template of the target, `raw` are texts to continue.
 
     `output` is the file of the head, "" for the folder of heads. `folder` keeps text and checkpoints on the way.
     `minutes` limits the training, not the making of the text; None: `EPOCHS` decide. `device` is cpu or cuda.
@@ -57,7 +57,8 @@ class TrainOptions:
     target: str
     output: str
     folder: str
-    prompts: Sequence[str]
+    prompts: Sequence[str] = ()
+    raw: Sequence[str] = ()
     kind: str = "auto"
     tokens: int = 200_000
     minutes: float | None = None
@@ -180,9 +181,12 @@ def _collected(options: TrainOptions, shape: HeadShape, work: Path) -> Generator
     loading = LoadOptions(n_ctx=n_ctx, threads=options.threads, gpu=options.gpu, n_batch=ROWS, max_leaves=WRITERS)
     with Model(options.target, loading) as model, LlamaBackend(model, loading) as backend:
         specials = special_texts(model)
-        asked = [Request(messages=(Message("user", prompt),), continues=True) for prompt in options.prompts]
+        asked = [Request(messages=(Message("user", prompt),)) for prompt in options.prompts]
+        asked += [Request(prompt=text) for text in options.raw]
+        order = np.random.default_rng(options.seed).permutation(len(asked))
+        mixed = [tokenise(asked[at], model, specials).tokens for at in order]
         longest = max(1, min(PROMPT, (model.n_ctx_train or n_ctx) - ANSWER))
-        training, held = split([tokenise(request, model, specials).tokens[-longest:] for request in asked])
+        training, held = split([tokens[-longest:] for tokens in mixed])
         source = TextSource(backend, shape.layers, shape.target_width)
         parts = {"held": (held, max(1, options.tokens // HELD_SHARE)), "text": (training, options.tokens)}
         for part, (prompts, n) in parts.items():
