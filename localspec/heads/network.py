@@ -117,7 +117,7 @@ class Network:
         return self._norm(x, f"blk.0.{name}.weight")
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), self.weights[name], self.shape.eps)
+        return F.rms_norm(x.float(), (x.shape[-1],), self.weights[name], self.shape.eps)
 
 
 def fresh_weights(

@@ -242,7 +242,7 @@ class _Run:
         The recipe is that of an earlier try, if there was one: how many updates fit into the minutes is measured once.
         """
         from localspec.heads.network import fresh_weights
-        from localspec.heads.training import Recipe
+        from localspec.heads.training import Recipe, bf16_is_quicker
 
         teacher = output_rows(self.header, self.rows)
         norm, embedding = (target_rows(self.header, name) for name in (OUTPUT_NORM, EMBEDDING))
@@ -255,7 +255,7 @@ class _Run:
         kept = self.work / "recipe.json"
         if kept.exists():
             return Recipe(**json.loads(kept.read_text(encoding="utf-8"))), weights, teacher
-        recipe = Recipe(updates=TIMED, seed=self.options.seed)
+        recipe = Recipe(updates=TIMED, seed=self.options.seed, bf16=bf16_is_quicker(self.options.device))
         updates = EPOCHS * self.options.tokens // (recipe.batch * recipe.pairs) + 1
         if self.options.minutes is not None:
             yield {"stage": "timing"}

@@ -28,6 +28,7 @@ from localspec.sanitize import shown
 _LATER = 0.8  # the weight of each unrolled step relative to the one before it
 _FLOOR = 0.03  # the last rate relative to the highest
 _DRAFTS = 4  # the drafts whose acceptance is measured
+_TRIALS = 5  # of a product of matrices
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Recipe:
 
     `updates` of `batch` windows of `pairs` tokens each, `unrolled` steps of the training-time test. The rate rises
     linearly for a share `warmup` of the updates and then falls linearly. Gradients longer than `clip` are shortened.
-    `token_weight` is the weight of the cross entropy beside that of the states, which only `mtp` has.
+    `token_weight` is the weight of the cross entropy beside that of the states, which only `mtp` has. `bf16`: matrices
+    are multiplied in that type; weights, norms and sums stay in F32.
     """
 
     updates: int
@@ -48,6 +50,7 @@ class Recipe:
     clip: float = 1.0
     token_weight: float = 0.1
     seed: int = 0
+    bf16: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,20 @@ def use(device: str, threads: int | None) -> None:
         raise UsageError("PyTorch finds no CUDA device here", hint="--device cpu")
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+def bf16_is_quicker(device: str) -> bool:
+    """Return whether a device multiplies matrices of bfloat16 in less time than those of float32, by a trial."""
+    seconds = {}
+    for kind in (torch.float32, torch.bfloat16):
+        one = torch.ones(1024, 1024, dtype=kind, device=device)
+        times = []
+        for _ in range(_TRIALS):
+            began = time.perf_counter()
+            float((one @ one)[0, 0])  # a GPU has computed when the number is here
+            times.append(time.perf_counter() - began)
+        seconds[kind] = min(times)
+    return seconds[torch.bfloat16] < seconds[torch.float32]
 
 
 class Trainer:
@@ -225,7 +242,7 @@ class Trainer:
         return min((self.done + 1) / (self.recipe.warmup * self.recipe.updates + 1), max(_FLOOR, fall))
 
     def _precision(self) -> Any:
-        return torch.autocast(self.device, torch.bfloat16, enabled=self.device != "cpu")
+        return torch.autocast(self.device, torch.bfloat16, enabled=self.recipe.bf16)
 
     def _drawn(self) -> Batch:
         """Draw windows: a text by its length, then a place in it."""

@@ -70,10 +70,11 @@ def weights(trainer: Trainer) -> dict[str, Any]:
     return trainer.network.arrays()
 
 
+@pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize(("kind", "has_states"), [("eagle3", True), ("eagle3", False), ("eagle1", True), ("mtp", True)])
-def test_a_head_learns_what_the_target_says_next(tmp_path: Path, kind: Kind, has_states: bool) -> None:
+def test_a_head_learns_what_the_target_says_next(tmp_path: Path, kind: Kind, has_states: bool, bf16: bool) -> None:
     toy = Toy(kind, has_states=has_states)
-    trainer = toy.trainer(tmp_path, replace(RECIPE, updates=150, unrolled=3))
+    trainer = toy.trainer(tmp_path, replace(RECIPE, updates=150, unrolled=3, bf16=bf16))
     held = toy.texts(range(VOCAB), 30)
     before = trainer.accepted(held)
     reports = list(trainer.run(held, report_every=50, measure_every=100))
