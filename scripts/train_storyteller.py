@@ -23,6 +23,7 @@ STAGES = {
     "generate": stages.generate,
     "draft": stages.draft,
     "export": stages.export_pair,
+    "heads": stages.heads,
     "evaluate": stages.evaluate,
 }
 

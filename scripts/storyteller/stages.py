@@ -1,6 +1,6 @@
 """The stages of the work, each a function of a `Place`: what it reads and leaves under the work folder.
 
-base -> warm (a first draft, from the base) -> target -> generate -> draft -> export -> evaluate
+base -> warm (a first draft, from the base) -> target -> generate -> draft -> export -> heads -> evaluate
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .evaluate import acceptance, bits_per_byte, exit_acceptance, samples
 from .export import export
 from .features import Shard, book_rows, chat_rows, corpus_shard, load_shard, save_shard
 from .generate import Manner, shard_rng, write_shard
+from .heads import train_heads
 from .model import DRAFT, TARGET, Llama, load_model
 from .optim import Log, Schedule, Trainer
 from .target import Mix, TargetTask, target_schedule, train_target
@@ -195,6 +196,12 @@ def export_pair(place: Place) -> None:
     about = "drafts for storyteller in speculative decoding; distilled from its own text"
     model = load_model(place.work / "draft")
     export(model, place.tokenizer_json, place.out / "draft-q8_0.gguf", "storyteller-draft", about)
+
+
+def heads(place: Place) -> None:
+    """Train the draft heads of the exported target."""
+    chats = ChatCutter(read_books(place.corpus, "train"), place.tokenizer())
+    train_heads(place.out / "target-q8_0.gguf", place.out, place.work / "heads", chats, place.log, place.seed)
 
 
 def evaluate(place: Place) -> None:
