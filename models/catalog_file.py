@@ -27,7 +27,7 @@ class CatalogModel:
 
     `params` is in billions of weights, `context` in tokens; `drafts` are names of the catalogue, the preferred first.
     `active`: of a mixture of experts, the billions of weights that a token uses. `cache_kib`: the cache of a token in
-    f16, where it is unlike that of other models of the size.
+    f16, where it is unlike that of other models of the size. `heads` are published draft heads, as `repo` names them.
     """
 
     name: str
@@ -39,6 +39,7 @@ class CatalogModel:
     context: int
     drafts: tuple[str, ...] = ()
     builtin: str = ""
+    heads: tuple[str, ...] = ()
     active: float = 0.0
     cache_kib: int = 0
     tested: bool = False
@@ -150,6 +151,7 @@ _MODEL: _Keys = {
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value > 0,
     ),
     "drafts": ("a list of names", _names),
+    "heads": ("a list of ORG/REPO", _names),
     "active": ("billions of weights, a number above 0", _number),
     "cache_kib": ("KiB of a token's cache in f16, a whole number", lambda value: _number(value) and value % 1 == 0),
     "builtin": (f"one of {', '.join(KINDS)}", lambda value: value in KINDS),

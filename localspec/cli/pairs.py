@@ -33,6 +33,7 @@ LABELS = {
     "draft_about_gb": "draft's size",
     "draft_ratio": "draft's share",
     "builtin_drafting": "drafts by itself",
+    "heads": "EAGLE-3 head",
     "tested": "tested here",
     "notes": "notes",
     "is_here": "on this machine",
@@ -206,6 +207,7 @@ def _model(model: CatalogModel, catalog: Catalog) -> dict[str, Any]:
         "draft_about_gb": None if first is None else first.size_gb,
         "draft_ratio": None if first is None else round(first.size_gb / model.size_gb, 3),
         "builtin_drafting": model.builtin,
+        "heads": list(model.heads),
         "tested": model.tested,
         "notes": model.notes,
     }
@@ -235,6 +237,8 @@ def _value(key: str, value: Any) -> str:
             return f"{100 * value:.0f} % of the target's size"
         case "context", _:
             return f"{value} tokens"
+        case "heads", list():
+            return f"{', '.join(map(one_line, value))}, not tried here"
         case _, bool():
             return "yes" if value else "no"
         case _, list():

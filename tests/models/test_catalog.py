@@ -117,6 +117,7 @@ def test_a_plus_in_a_path_needs_no_file(user: Path) -> None:
         (MODEL + 'drafts = ["nobody"]\n', ["models.big", "nobody"]),
         (MODEL + 'drafts = "qwen3-0.6b"\n', ["models.big", "drafts"]),
         (MODEL + 'builtin = "magic"\n', ["models.big", "builtin"]),
+        (MODEL + 'heads = "org/repo"\n', ["models.big", "heads"]),
         (MODEL + 'notes = "a\\u001bb"\n', ["models.big", "notes"]),
         (MODEL.replace("context = 4096\n", ""), ["models.big", "context", "missing"]),
         (MODEL + '[pairs.big]\ntarget = "x.gguf"\n', ["big", "both"]),
