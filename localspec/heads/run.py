@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 PROMPT, ANSWER = 512, 256  # tokens of a prompt, its last, and of an answer, at most
-OUTPUTS = 16384  # tokens that a head is trained to draft, the most frequent ones
+OUTPUTS = 8192  # tokens that a head is trained to draft, the most frequent ones
 EPOCHS = 8  # updates see the training text so many times, if no time is set
 HELD_SHARE = 16  # of so many tokens one is held out
 TIMED = 3  # updates that tell how long one takes

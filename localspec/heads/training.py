@@ -42,7 +42,7 @@ class Recipe:
     """
 
     updates: int
-    batch: int = 8
+    batch: int = 4
     pairs: int = 256
     unrolled: int = 3
     rate: float = 1e-3
