@@ -33,6 +33,8 @@ import docs
 from localspec.engine.draft import Draw
 from localspec.engine.events import Committed, Returning
 from localspec.errors import UsageError
+from localspec.models.gguf.head import KINDS
+from localspec.models.store import bundled_head
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.loading import load
 from localspec.settings.method_options import read_options
@@ -43,6 +45,7 @@ from localspec.trees.budget import MAX_LEAVES
 from localspec.trees.static import Static
 from localspec.ui.stats import Stats
 
+PAIR = "storyteller"
 OPENINGS = (
     "Once upon a time there was a king who had",
     '"Come in," said the old woman, "and sit by the fire."',
@@ -55,6 +58,7 @@ OPENINGS = (
 )
 BUDGETS = (4, 8, 16, 32, 64)
 TEMPERATURES = (0.0, 0.8)
+HEAD_TREES = ("chain", "eagle2")  # that draft heads are measured with
 COMPARED = (16, 32, 64)  # budgets at which trees and chain are compared, at the highest temperature
 REPEATS = 4  # answers to each opening there
 WIDTHS = {4: "2,1", 8: "2,1,1,1", 16: "2,2,1,1", 32: "3,2,1,1,1", 64: "4,2,1,1,1,1,1,1"}  # expansion vectors
@@ -140,12 +144,17 @@ class Row:
 
 
 def choices(budgets: tuple[int, ...], temperature: float) -> Iterator[Choice]:
-    """Yield every tree policy under the draft model, then every other method, for every budget."""
+    """Yield every tree policy under the draft model, then heads, then every other method, for every budget."""
     is_greedy = temperature == 0.0
     yield _choice("plain", 0, Speculation(method="plain"), is_greedy)
     for name in registered("tree"):
         for budget in budgets:
             yield _choice(f"draft-model, {name}", budget, _tree(name, budget), is_greedy)
+    for kind in KINDS:
+        if bundled_head(PAIR, kind) is not None:
+            for name in HEAD_TREES:
+                for budget in budgets:
+                    yield _choice(f"{kind}, {name}", budget, replace(_tree(name, budget), method=kind), is_greedy)
     if temperature == max(TEMPERATURES):
         yield from _under_one_rule(tuple(budget for budget in budgets if budget in COMPARED))
     for info in (method.info for method in registered("method").values()):
@@ -178,7 +187,8 @@ def _tree(name: str, budget: int) -> Speculation:
 def _choice(name: str, budget: int, speculation: Speculation, is_greedy: bool = False) -> Choice:
     """Resolve a choice, or say why it cannot be measured."""
     try:
-        axes = resolve_axes(speculation, has_draft=True, is_seeded=False, is_greedy=is_greedy)
+        kind = speculation.method if speculation.method in KINDS else "model"
+        axes = resolve_axes(speculation, has_draft=True, is_seeded=False, is_greedy=is_greedy, draft_kind=kind)
     except UsageError as error:
         return Choice(name, budget, speculation, None, error.message)
     shape, reason = axes.shape, ""
@@ -277,20 +287,23 @@ def provenance(models: list[Path], options: dict[str, Any], versions: dict[str, 
     return {"command": command, "date": date, "versions": versions, "models": sums, "options": options}
 
 
-def copied(folder: Path) -> list[Path]:
-    """Copy target and draft, so that a pair which is replaced meanwhile is not measured in halves."""
-    pair = Path(str(files("localspec.models"))) / "storyteller"
-    return [Path(shutil.copy2(pair / f"{role}-q8_0.gguf", folder)) for role in ("target", "draft")]
+def copied(folder: Path) -> dict[str, Path]:
+    """Copy target, draft and heads, so that files which are replaced meanwhile are not measured in halves."""
+    pair = Path(str(files("localspec.models"))) / PAIR
+    found = {role: pair / f"{role}-q8_0.gguf" for role in ("target", "draft")}
+    found |= {kind: head for kind in KINDS if (head := bundled_head(PAIR, kind)) is not None}
+    return {role: Path(shutil.copy2(path, folder)) for role, path in found.items()}
 
 
-def run(models: list[Path], budgets: tuple[int, ...], openings: tuple[str, ...], n: int) -> dict[str, Any]:
-    """Measure every choice, one after the other."""
-    settings = LoadSettings(*map(str, models), threads=1, gpu="off", draft_gpu="off")
+def run(models: dict[str, Path], budgets: tuple[int, ...], openings: tuple[str, ...], n: int) -> dict[str, Any]:
+    """Measure every choice, one after the other. `models` are the files by role, those of heads by their kind."""
     rows = [Row(choice, temperature) for temperature in TEMPERATURES for choice in choices(budgets, temperature)]
     began = time.monotonic()
     for row in rows:
         if row.choice.skipped:
             continue
+        draft = models.get(row.choice.speculation.method, models["draft"])
+        settings = LoadSettings(str(models["target"]), str(draft), threads=1, gpu="off", draft_gpu="off")
         loading = Returning(load(settings, lambda: False))
         for event in loading:  # anew: the lessons of one row are no help for the next
             row.stats.observe(event)
@@ -312,7 +325,7 @@ def run(models: list[Path], budgets: tuple[int, ...], openings: tuple[str, ...],
         "sampling": asdict(Sampling()),
         "resamples": RESAMPLES,
     }
-    made = provenance(models, options, loaded.versions)
+    made = provenance(list(models.values()), options, loaded.versions)
     return {"provenance": made, "rows": [row.to_wire() for row in rows], "against_chain": against_chain(rows)}
 
 
