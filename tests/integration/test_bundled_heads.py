@@ -1,0 +1,97 @@
+"""The draft heads that come with storyteller: they change no text, and they draft from the target's states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec.backends.head import HeadBackend
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.tap import Listening, States
+from localspec.engine.draft import Draw
+from localspec.engine.protocols import TreePolicy
+from localspec.engine.sampling import Sampler
+from localspec.methods.draft_model import DraftModel
+from localspec.models.gguf.head import KINDS
+from localspec.models.store import bundled_head
+from localspec.settings.request import Sampling
+from localspec.trees.eagle2 import Eagle2
+from localspec.trees.static import Chain
+from localspec.verify.coupled import CoupledVerifier
+from localspec.verify.match import MatchVerifier
+from tests.integration import pair
+from tests.integration.heads import opened_head
+from tests.integration.pair import GREEDY, OPENINGS
+
+HEADS = {kind: path for kind in KINDS if (path := bundled_head("storyteller", kind)) is not None}
+SEEDED = Sampling(temperature=0.8, seed=11)
+LENGTH = 200
+POLICIES: tuple[TreePolicy, ...] = (Chain(), Eagle2(16))
+
+
+@dataclass
+class Opened:
+    """The target with F32 weights, and a bundled head on it."""
+
+    target: LlamaBackend
+    head: HeadBackend
+
+    def run(self, policy: TreePolicy, sampling: Sampling, prompt: str) -> pair.Run:
+        """Draft with the head; trees are chosen by coupled noise or, at temperature 0, by probability."""
+        is_greedy = sampling.temperature == 0
+        return pair.generate(
+            self.target,
+            DraftModel(self.head, Sampler(sampling if not is_greedy else Sampling(temperature=1.0)), policy, never),
+            MatchVerifier() if is_greedy else CoupledVerifier(),
+            prompt=prompt,
+            shape=policy.shape(4),
+            draw=Draw.FIXED if is_greedy else Draw.COUPLED,
+            sampling=sampling,
+            max_tokens=LENGTH,
+        )
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.fixture(scope="module", params=HEADS)
+def opened(request: pytest.FixtureRequest, f32_pair: dict[str, Path]) -> Iterator[Opened]:
+    with opened_head(f32_pair["target"], HEADS[request.param]) as (target, head):
+        yield Opened(target, head)
+
+
+@pytest.mark.parametrize("prompt", OPENINGS[:2])
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["T=0", "T=0.8"])
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_bundled_head_changes_no_text(opened: Opened, policy: TreePolicy, sampling: Sampling, prompt: str) -> None:
+    rule = MatchVerifier() if sampling is GREEDY else CoupledVerifier()
+    expected = pair.plain(opened.target, rule, prompt=prompt, sampling=sampling, max_tokens=LENGTH)
+    got = opened.run(policy, sampling, prompt)
+    assert accepted(got) > 0.4
+    pair.assert_same(opened.target, prompt, expected, got, sampling)
+
+
+def test_a_head_that_is_told_other_states_accepts_clearly_less(opened: Opened) -> None:
+    """Its guesses come from the states, and not from the tokens alone."""
+    right = accepted(opened.run(Chain(), GREEDY, OPENINGS[2]))
+    order = np.random.default_rng(0).permutation(192)
+
+    def told(start: int, states: States) -> None:
+        mixed = states.reshape(len(states), -1, 192)[:, :, order].reshape(states.shape)
+        opened.head._heard(start, mixed)
+
+    opened.target.listen(Listening(opened.head._traits.tap, told))
+    opened.head.truncate(0)
+    wrong = accepted(opened.run(Chain(), GREEDY, OPENINGS[3]))
+    opened.target.listen(Listening(opened.head._traits.tap, opened.head._heard))
+    assert wrong < 0.6 * right
+
+
+def accepted(run: pair.Run) -> float:
+    """Return the accepted tokens of a pass."""
+    return float(np.mean([step.n_accepted for step in run.steps]))
