@@ -44,6 +44,8 @@ OUTPUTS = 8192  # tokens that a head is trained to draft, the most frequent ones
 EPOCHS = 8  # updates see the training text so many times, if no time is set
 HELD_SHARE = 16  # of so many tokens one is held out
 TIMED = 3  # updates that tell how long one takes
+GUESSES = 4  # of a Medusa head, each with a matrix of its own
+IDLE = 64  # the least width of a block that adds nothing
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def chosen_kind(wanted: str, info: ModelInfo) -> Kind:
             f"llama.cpp does not tell the layers of {info.architecture} models, which an EAGLE-3 head reads",
             hint="--kind eagle1",
         )
-    kinds: dict[str, Kind] = {"eagle3": "eagle3", "eagle1": "eagle1", "mtp": "mtp"}
+    kinds: dict[str, Kind] = {"eagle3": "eagle3", "eagle1": "eagle1", "mtp": "mtp", "medusa": "medusa"}
     return kinds.get(wanted, "eagle3" if can_tap else "eagle1")
 
 
@@ -127,7 +129,7 @@ def head_shape(header: Header, info: ModelInfo, kind: Kind) -> HeadShape:
     heads = max(1, info.n_head)
     width = int(number("attention.key_length", info.n_embd // heads))
     last = info.n_layer - 1
-    return HeadShape(
+    shape = HeadShape(
         kind=kind,
         d=info.n_embd,
         heads=heads,
@@ -139,10 +141,13 @@ def head_shape(header: Header, info: ModelInfo, kind: Kind) -> HeadShape:
         target_width=info.n_embd,
         context=info.n_ctx_train,
         layers=(min(2, last), info.n_layer // 2, last) if kind == "eagle3" else (),
-        norm_before_fc=kind != "mtp",
+        norm_before_fc=kind in ("eagle3", "eagle1"),
         rope_base=number("rope.freq_base", 10000.0),
         eps=number("attention.layer_norm_rms_epsilon", 1e-5),
     )
+    if kind != "medusa":
+        return shape
+    return replace(shape, heads=1, kv_heads=1, head_width=IDLE, ff=IDLE, guesses=GUESSES)
 
 
 def work_folder(options: TrainOptions, kind: Kind) -> Path:
@@ -242,7 +247,7 @@ class _Run:
         The recipe is that of an earlier try, if there was one: how many updates fit into the minutes is measured once.
         """
         from localspec.heads.network import fresh_weights
-        from localspec.heads.training import Recipe, bf16_is_quicker
+        from localspec.heads.training import UNROLLED, Recipe, bf16_is_quicker
 
         teacher = output_rows(self.header, self.rows)
         norm, embedding = (target_rows(self.header, name) for name in (OUTPUT_NORM, EMBEDDING))
@@ -255,7 +260,8 @@ class _Run:
         kept = self.work / "recipe.json"
         if kept.exists():
             return Recipe(**json.loads(kept.read_text(encoding="utf-8"))), weights, teacher
-        recipe = Recipe(updates=TIMED, seed=self.options.seed, bf16=bf16_is_quicker(self.options.device))
+        steps = self.shape.guesses or UNROLLED
+        recipe = Recipe(TIMED, unrolled=steps, seed=self.options.seed, bf16=bf16_is_quicker(self.options.device))
         updates = EPOCHS * self.options.tokens // (recipe.batch * recipe.pairs) + 1
         if self.options.minutes is not None:
             yield {"stage": "timing"}

@@ -12,7 +12,7 @@ from localspec.settings.sizes import size
 from .chat import ChatCutter
 from .optim import Log
 
-KINDS = ("eagle3", "eagle1")
+KINDS = ("eagle3", "eagle1", "medusa")
 N_PROMPTS = 1000  # requests, and as many passages to continue
 TOKENS = 400_000  # that the target writes for a head
 WORDS = (8, 60)  # of a passage
