@@ -32,27 +32,31 @@ from localspec.errors import InternalError
 MTP_CONTEXT = 1  # LLAMA_CONTEXT_TYPE_MTP
 BORROWED = 32  # positions of the context that stands for the target's model where a head borrows its matrices
 ENCODED = 64  # rows that wait for the encoder: together they cost little more than one
-N_STATES = 3  # of the target, side by side, that llama.cpp's encoder reads
 WHOLE = 16  # tokens that are read with all their logits; of more, the last alone has some
 
 
 @dataclass(frozen=True, slots=True)
 class HeadTraits:
-    """A head's needs. `tap`: the states of the target. `is_encoded`: its own encoder turns these into one of its own.
+    """A head's needs. `tap`: the states of the target. `encoded`: the numbers in a row that its own encoder reads, or 0.
 
     `n_guesses`: the tokens that it guesses in one pass, 0 where it guesses one after the other. `borrows`: its file
     lacks the embedding or the output matrix, and takes the target's.
     """
 
     tap: Tap
-    is_encoded: bool = False
+    encoded: int = 0
     n_guesses: int = 0
     borrows: bool = False
 
     @property
+    def is_block(self) -> bool:
+        """Whether its pass holds a block of masks, which see each other."""
+        return self.n_guesses > 0 and not self.encoded
+
+    @property
     def is_mtp(self) -> bool:
         """Whether it is a block for further tokens, which llama.cpp runs in a context of a kind of its own."""
-        return not self.is_encoded and not self.n_guesses
+        return not self.encoded and not self.n_guesses
 
 
 class HeadModel(Model):
@@ -74,7 +78,7 @@ class HeadModel(Model):
         self._target = target
         self._lender: Any = None
         super().__init__(path, options, on_progress, n_bytes=n_bytes, shape=shape)
-        self.state_width = 0 if traits.n_guesses else int(api.llama_model_n_embd(self.handle))
+        self.state_width = 0 if traits.is_block else int(api.llama_model_n_embd(self.handle))
         if traits.borrows:
             self._lender = self._opened_lender()
 
@@ -91,7 +95,7 @@ class HeadModel(Model):
 
     def adapt(self, context: Any) -> None:
         """Let passes keep the states that the next step takes; those of a block see all of it."""
-        if self.traits.n_guesses:
+        if self.traits.is_block:
             api.llama_set_causal_attn(context, False)
         else:
             ext.pass_on_states(context)
@@ -204,7 +208,7 @@ class HeadBackend(LlamaBackend):
 
     def _heard(self, start: int, states: States) -> None:
         """Keep the target's states of the tokens from position `start` on."""
-        if not self._traits.is_encoded:
+        if not self._traits.encoded:
             self._known.put(start, states)
             return
         self._waiting.append((start, states))
@@ -221,11 +225,16 @@ class HeadBackend(LlamaBackend):
 
     def _encoded(self, states: States) -> States:
         """Return the encoder's states [n, width] of the target's; one that is read alone stands before zeros."""
-        n, width = states.shape
-        states = np.pad(states, ((0, 0), (0, N_STATES * self._traits.tap.n_embd - width)))
+        states = np.pad(states, ((0, 0), (0, self._traits.encoded - states.shape[1])))
         # Nothing of it is stored, but llama.cpp wants positions that follow those in the cache.
-        batch = StatesBatch(states, api.llama_memory_seq_pos_max(self._memory, 0) + 1, has_outputs=True)
-        code = api.llama_encode(self._growing.context, batch.struct)
-        if code:
-            raise InternalError(f"llama.cpp failed to encode {n} states (code {code}): {LOG.reason()}")
-        return self._passed_on(0, n)
+        start = api.llama_memory_seq_pos_max(self._memory, 0) + 1
+        return encode(self._growing.context, states, start, self.model.state_width)
+
+
+def encode(context: Any, states: States, start: int, width: int) -> States:
+    """Return the states [n, width] into which a head's encoder turns `states` [n, w], at positions from `start` on."""
+    batch = StatesBatch(states, start, has_outputs=True)
+    code = api.llama_encode(context, batch.struct)
+    if code:
+        raise InternalError(f"llama.cpp failed to encode {len(states)} states (code {code}): {LOG.reason()}")
+    return ext.passed_on(context, 0, len(states), width).copy()

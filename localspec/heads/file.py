@@ -3,6 +3,8 @@
 `eagle3` reads three layer inputs of the target (EAGLE-3, arXiv 2503.01840); its file has the architecture `eagle3`.
 `eagle1` reads the target's final normed state (EAGLE-1, arXiv 2401.15077). Its file has the architecture `eagle3` too,
 whose encoder reads that state before two others of zeros, so that its vocabulary can be reduced.
+`medusa` reads the same state (Medusa, arXiv 2401.10774). Its file has the architecture `eagle3` as well: the encoder's
+matrix holds those of its heads side by side, and the block adds nothing. The embedding is the target's, and unused.
 `mtp` reads the same state. Its file has the architecture `hy_v3` with one prediction block and no other layer.
 """
 
@@ -20,24 +22,24 @@ from numpy.typing import NDArray
 from localspec.errors import ResourceError
 from localspec.heads.target import EMBEDDING, OUTPUT, OUTPUT_NORM, target_tensor
 from localspec.heads.writer import Stored, stored, write_gguf
+from localspec.models.gguf.head import N_STATES, Q8_BLOCK, encoder_width
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.values import KeyValue, Value
 from localspec.sanitize import shown
 
-Kind = Literal["eagle3", "eagle1", "mtp"]
+Kind = Literal["eagle3", "eagle1", "mtp", "medusa"]
 Weights = Mapping[str, NDArray[np.generic]]  # by the names of the file; matrices [out, in]
 
-ARCHITECTURES: dict[Kind, str] = {"eagle3": "eagle3", "eagle1": "eagle3", "mtp": "hy_v3"}
-FEATURE_LAYERS = 3  # llama.cpp takes no other number
-_Q8_ROW = 32
+ARCHITECTURES: dict[Kind, str] = {"eagle3": "eagle3", "eagle1": "eagle3", "medusa": "eagle3", "mtp": "hy_v3"}
 
 
 @dataclass(frozen=True)
 class HeadShape:
     """The sizes of a head.
 
-    `d` is its width, `target_width` the target's; they are equal for `mtp`. `vocab` counts the target's tokens, `n_out`
-    those that an `eagle3` head can draft. `layers` are the layer inputs that an `eagle3` head reads.
+    `d` is its width, `target_width` the target's; they are equal for `mtp` and `medusa`. `vocab` counts the target's
+    tokens, `n_out` those that can be drafted; all of them for `mtp`. `layers` are the layer inputs that an `eagle3` head
+    reads, `guesses` the tokens that a `medusa` head guesses at once, each with a matrix of its own.
     """
 
     kind: Kind
@@ -51,6 +53,7 @@ class HeadShape:
     target_width: int
     context: int
     layers: tuple[int, ...] = ()
+    guesses: int = 0
     norm_before_fc: bool = False
     rope_base: float = 10000.0
     eps: float = 1e-5
@@ -63,10 +66,33 @@ class HeadShape:
     @property
     def feature_width(self) -> int:
         """Return the number of floats that the target gives for each token."""
-        return self.target_width * (FEATURE_LAYERS if self.kind == "eagle3" else 1)
+        return self.target_width * (N_STATES if self.kind == "eagle3" else 1)
+
+    @property
+    def state_width(self) -> int:
+        """Return the width of each of the states that the encoder joins, in floats."""
+        return encoder_width(self.kind, self.target_width, self.guesses) // N_STATES
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each tensor by its name, matrices as [out, in]."""
+        """Return the shape of each tensor that is made for the head, by its name, matrices as [out, in]."""
+        named = {
+            "fc.weight": (self.d, N_STATES * self.state_width),
+            "d2t": (self.n_out,),
+            OUTPUT: (self.n_out, self.d),
+            OUTPUT_NORM: (self.d,),
+        }
+        if self.kind == "medusa":
+            return named
+        if self.is_eagle:
+            named[EMBEDDING] = (self.vocab, self.d)
+            if self.norm_before_fc:
+                named["enc.output_norm.weight"] = (N_STATES * self.target_width,)
+        else:
+            named = {OUTPUT: (self.vocab, self.d), EMBEDDING: (self.vocab, self.d), OUTPUT_NORM: (self.d,)}
+        return named | self.block()
+
+    def block(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each tensor of the block by its name, matrices as [out, in]."""
         d, q, kv = self.d, self.heads * self.head_width, self.kv_heads * self.head_width
         block = {
             "attn_norm": (d,),
@@ -78,21 +104,12 @@ class HeadShape:
         }
         if self.is_eagle:
             block |= {"attn_norm_2": (d,), "attn_q": (q, 2 * d), "attn_k": (kv, 2 * d), "attn_v": (kv, 2 * d)}
-            named = {
-                "fc.weight": (d, FEATURE_LAYERS * self.target_width),
-                "d2t": (self.n_out,),
-                OUTPUT: (self.n_out, d),
-            }
-            if self.norm_before_fc:
-                named["enc.output_norm.weight"] = (FEATURE_LAYERS * self.target_width,)
         else:
             block |= {"attn_q": (q, d), "attn_k": (kv, d), "attn_v": (kv, d)}
             block |= {"attn_q_norm": (self.head_width,), "attn_k_norm": (self.head_width,)}
             block |= {"nextn.eh_proj": (d, 2 * d), "nextn.enorm": (d,), "nextn.hnorm": (d,)}
             block |= {"nextn.shared_head_norm": (d,)}
-            named = {OUTPUT: (self.vocab, d)}
-        named |= {EMBEDDING: (self.vocab, d), OUTPUT_NORM: (d,)}
-        return named | {f"blk.0.{name}.weight": shape for name, shape in block.items()}
+        return {f"blk.0.{name}.weight": shape for name, shape in block.items()}
 
 
 @dataclass(frozen=True)
@@ -155,6 +172,9 @@ def _tensors(shape: HeadShape, weights: Weights, target: Header, matrices: str) 
             found += _copied(target, name, size, is_optional=name == OUTPUT and shape.kind == "mtp")
         else:
             raise ValueError(f"the tensor {name} is missing")
+    if shape.kind == "medusa":
+        idle = {name: np.zeros(size, np.float32) for name, size in shape.block().items()}
+        found += [stored(name, array, _type(name, array.shape, matrices)) for name, array in idle.items()]
     return found
 
 
@@ -173,7 +193,7 @@ def _type(name: str, size: Sequence[int], matrices: str) -> str:
         return "I64"
     if len(size) == 1:
         return "F32"
-    return "F16" if matrices == "Q8_0" and size[-1] % _Q8_ROW else matrices
+    return "F16" if matrices == "Q8_0" and size[-1] % Q8_BLOCK else matrices
 
 
 def _metadata(shape: HeadShape, facts: HeadFacts) -> list[KeyValue]:
@@ -194,8 +214,8 @@ def _metadata(shape: HeadShape, facts: HeadFacts) -> list[KeyValue]:
         "vocab_size": ("u32", shape.vocab),
     }
     if shape.is_eagle:
-        sizes["target_layers"] = ("arr[i32]", shape.layers or (0,) * FEATURE_LAYERS)
-        sizes["target_hidden_size"] = ("u32", shape.target_width)
+        sizes["target_layers"] = ("arr[i32]", shape.layers or (0,) * N_STATES)
+        sizes["target_hidden_size"] = ("u32", shape.state_width)
         sizes["norm_before_fc"] = ("bool", shape.norm_before_fc)
     else:
         sizes["nextn_predict_layers"] = ("u32", 1)
@@ -208,6 +228,8 @@ def _metadata(shape: HeadShape, facts: HeadFacts) -> list[KeyValue]:
         "accepted": ("arr[f32]", facts.accepted),
         "seed": ("u64", facts.seed),
     }
+    if shape.guesses:
+        own["guesses"] = ("u32", shape.guesses)
     return [
         KeyValue("general.architecture", "str", arch),
         KeyValue("general.name", "str", f"draft head ({shape.kind})"),

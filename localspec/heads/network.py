@@ -55,6 +55,8 @@ class Network:
         target's features. Step j reads, at pair i, the vector that step j - 1 passed on at pair i - 1, as in drafting
         (training-time test, arXiv 2503.01840); its first j pairs mean nothing.
         """
+        if self.shape.kind == "medusa":
+            return [self._guess(features, step) for step in range(steps)]
         embedded = F.embedding(tokens, self.weights[EMBEDDING]).float()
         vectors = self.encode(features)
         past: list[Cache] = []
@@ -68,6 +70,14 @@ class Network:
     def logits(self, normed: Tensor) -> Tensor:
         """Map normed states [..., d] to logits [..., rows of the output matrix]."""
         return F.linear(normed, self.weights[OUTPUT])
+
+    def _guess(self, features: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Compute a Medusa head: pair i reads the state of the pair `step` places before it. Nothing is passed on."""
+        d = self.shape.d
+        state = F.pad(features, (0, 0, step, 0))[:, : features.shape[1]]
+        matrix = self.weights["fc.weight"][:, step * d : (step + 1) * d]
+        normed = self._norm(state + F.silu(F.linear(state, matrix)), OUTPUT_NORM)
+        return normed, normed
 
     def _step(self, embedded: Tensor, vectors: Tensor, past: list[Cache]) -> tuple[Tensor, Tensor]:
         """Compute one step of all pairs; append its keys and values to `past`."""
@@ -134,6 +144,9 @@ def fresh_weights(
             continue
         if name == OUTPUT:
             weights[name] = output
+        elif shape.kind == "medusa":  # a state has been through the target's norm, which it keeps on the whole
+            scale = np.sqrt((output_norm**2).mean())
+            weights[name] = np.full(size, scale if name == OUTPUT_NORM else 0.0, np.float32)
         elif name in (OUTPUT_NORM, "blk.0.nextn.shared_head_norm.weight"):
             weights[name] = output_norm
         elif len(size) == 1:

@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 PROMPT, ANSWER = 512, 256  # tokens of a prompt, its last, and of an answer, at most
-OUTPUTS = 8192  # tokens that a head is trained to draft, the most frequent ones
+OUTPUTS = 8192  # tokens that a head is trained to draft, usually
 EPOCHS = 8  # updates see the training text so many times, if no time is set
 HELD_SHARE = 16  # of so many tokens one is held out
 TIMED = 3  # updates that tell how long one takes
+GUESSES = 4  # of a Medusa head, each with a matrix of its own
+IDLE_HEAD, IDLE_FF = 64, 32  # widths of a block that adds nothing
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class TrainOptions:
     """The options of a run. `prompts` are asked through the chat template of the target, `raw` are texts to continue.
 
     `output` is the file of the head, "" for the folder of heads. `folder` keeps text and checkpoints on the way.
-    `minutes` limits the training, not the making of the text; None: `EPOCHS` decide. `device` is cpu or cuda.
+    `minutes` limits the training, not the making of the text; None: `EPOCHS` decide. `outputs` are the tokens that can be
+    drafted, the most frequent ones. `device` is cpu or cuda.
     """
 
     target: str
@@ -61,6 +64,7 @@ class TrainOptions:
     raw: Sequence[str] = ()
     kind: str = "auto"
     tokens: int = 200_000
+    outputs: int = OUTPUTS
     minutes: float | None = None
     device: str = "cpu"
     seed: int = 0
@@ -83,7 +87,7 @@ def train(options: TrainOptions) -> Iterator[Event]:
     _require_space(work, shape, options.tokens)
     ends = yield from _collected(options, shape, work)
     texts, held = (read_shards(shards(work / part)) for part in ("text", "held"))
-    rows = frequent_tokens(texts, OUTPUTS, shape.vocab, ends)
+    rows = frequent_tokens(texts, options.outputs, shape.vocab, ends)
     shape = replace(shape, n_out=len(rows))
     run = _Run(options, header, shape, rows, texts, work)
     trainer, accepted = yield from run.train(held)
@@ -113,7 +117,7 @@ def chosen_kind(wanted: str, info: ModelInfo) -> Kind:
             f"llama.cpp does not tell the layers of {info.architecture} models, which an EAGLE-3 head reads",
             hint="--kind eagle1",
         )
-    kinds: dict[str, Kind] = {"eagle3": "eagle3", "eagle1": "eagle1", "mtp": "mtp"}
+    kinds: dict[str, Kind] = {"eagle3": "eagle3", "eagle1": "eagle1", "mtp": "mtp", "medusa": "medusa"}
     return kinds.get(wanted, "eagle3" if can_tap else "eagle1")
 
 
@@ -127,7 +131,7 @@ def head_shape(header: Header, info: ModelInfo, kind: Kind) -> HeadShape:
     heads = max(1, info.n_head)
     width = int(number("attention.key_length", info.n_embd // heads))
     last = info.n_layer - 1
-    return HeadShape(
+    shape = HeadShape(
         kind=kind,
         d=info.n_embd,
         heads=heads,
@@ -139,10 +143,13 @@ def head_shape(header: Header, info: ModelInfo, kind: Kind) -> HeadShape:
         target_width=info.n_embd,
         context=info.n_ctx_train,
         layers=(min(2, last), info.n_layer // 2, last) if kind == "eagle3" else (),
-        norm_before_fc=kind != "mtp",
+        norm_before_fc=kind in ("eagle3", "eagle1"),
         rope_base=number("rope.freq_base", 10000.0),
         eps=number("attention.layer_norm_rms_epsilon", 1e-5),
     )
+    if kind != "medusa":
+        return shape
+    return replace(shape, heads=1, kv_heads=1, head_width=IDLE_HEAD, ff=IDLE_FF, guesses=GUESSES)
 
 
 def work_folder(options: TrainOptions, kind: Kind) -> Path:
@@ -242,7 +249,7 @@ class _Run:
         The recipe is that of an earlier try, if there was one: how many updates fit into the minutes is measured once.
         """
         from localspec.heads.network import fresh_weights
-        from localspec.heads.training import Recipe, bf16_is_quicker
+        from localspec.heads.training import UNROLLED, Recipe, bf16_is_quicker
 
         teacher = output_rows(self.header, self.rows)
         norm, embedding = (target_rows(self.header, name) for name in (OUTPUT_NORM, EMBEDDING))
@@ -255,7 +262,8 @@ class _Run:
         kept = self.work / "recipe.json"
         if kept.exists():
             return Recipe(**json.loads(kept.read_text(encoding="utf-8"))), weights, teacher
-        recipe = Recipe(updates=TIMED, seed=self.options.seed, bf16=bf16_is_quicker(self.options.device))
+        steps = self.shape.guesses or UNROLLED
+        recipe = Recipe(TIMED, unrolled=steps, seed=self.options.seed, bf16=bf16_is_quicker(self.options.device))
         updates = EPOCHS * self.options.tokens // (recipe.batch * recipe.pairs) + 1
         if self.options.minutes is not None:
             yield {"stage": "timing"}

@@ -1,8 +1,9 @@
 """Training a head from shards, with checkpoints.
 
 Each step of the training-time test (arXiv 2503.01840) is compared with the target's distribution, where its states are
-at hand, else with the token that follows. For `mtp` the states count too, as in EAGLE-1 (arXiv 2401.15077). A run is a
-pure function of weights, data and recipe: the windows of an update are drawn from the seed and its number alone.
+at hand, else with the token that follows. For `mtp` the states count too, as in EAGLE-1 (arXiv 2401.15077). The steps
+of `medusa` are its heads, weighed as in arXiv 2401.10774. A run is a pure function of weights, data and recipe: the
+windows of an update are drawn from the seed and its number alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from localspec.heads.network import Network
 from localspec.heads.shards import Text, windows
 from localspec.sanitize import shown
 
+UNROLLED = 3  # steps, usually
 _LATER = 0.8  # the weight of each unrolled step relative to the one before it
 _FLOOR = 0.03  # the last rate relative to the highest
 _DRAFTS = 4  # the drafts whose acceptance is measured
@@ -44,7 +46,7 @@ class Recipe:
     updates: int
     batch: int = 4
     pairs: int = 256
-    unrolled: int = 3
+    unrolled: int = UNROLLED
     rate: float = 1e-3
     warmup: float = 0.05
     clip: float = 1.0

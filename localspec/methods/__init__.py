@@ -18,7 +18,7 @@ class MethodInfo:
     `shape(k, options) -> Shape`, and `unbranched` is what to type for a shape without branches. `has_derived_draft`:
     it drafts with some of the target's own layers, which its class's `layers(options, n_layers, tuned)` names; the
     session makes a model of them and passes it as `DrafterContext.draft`. `draft_kind` is the kind of file that drafts:
-    "model", that of a head ("eagle3", "eagle1", "mtp"), or "" for none.
+    "model", that of a head such as "eagle3", or "" for none.
     """
 
     name: str

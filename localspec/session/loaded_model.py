@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from localspec.backends.block_head import head_backend
 from localspec.backends.head import HeadBackend, HeadModel, HeadTraits, OwnHead
 from localspec.backends.llama_cpp import LlamaBackend, Model
+from localspec.backends.marginals import head_backend
 from localspec.backends.options import LoadOptions
 from localspec.backends.tap import Tap
 from localspec.engine import events
 from localspec.engine.protocols import Cancel
 from localspec.models.gguf.fingerprint import file_fingerprint
-from localspec.models.gguf.head import EAGLE1, EAGLE3, MTP, HeadInfo
+from localspec.models.gguf.head import MTP, HeadInfo, encoder_width
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model
 from localspec.prompt.prompt import special_texts
@@ -120,7 +120,7 @@ def load_model(
 def head_traits(head: HeadInfo) -> HeadTraits:
     """Return how a head is run."""
     tap = Tap(head.target_width, head.target_layers)
-    return HeadTraits(tap, head.kind in (EAGLE3, EAGLE1), head.n_guesses, head.borrows)
+    return HeadTraits(tap, encoder_width(head.kind, head.target_width, head.n_guesses), head.n_guesses, head.borrows)
 
 
 def _reported(call: Callable[[Callable[[float], None]], T]) -> Generator[float, None, T]:

@@ -1,7 +1,8 @@
-"""Draft heads in GGUF: EAGLE-3, EAGLE-1, DFlash, and blocks that predict further tokens (MTP), in a file of their own.
+"""Draft heads in GGUF: EAGLE-3, EAGLE-1, Medusa, DFlash, and blocks that predict further tokens (MTP), in own files.
 
-A head reads hidden states of the target it was trained for. It writes no text by itself. An EAGLE-1 head of localspec
-has the architecture of EAGLE-3, whose vocabulary can be reduced, and says its kind in `localspec.head.kind`.
+A head reads hidden states of the target it was trained for. It writes no text by itself. EAGLE-1 and Medusa heads of
+localspec have the architecture of EAGLE-3, whose vocabulary can be reduced, and say their kind in
+`localspec.head.kind`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.header import Header, unusable
 
-KINDS = EAGLE3, EAGLE1, DFLASH, MTP = "eagle3", "eagle1", "dflash", "mtp"
+KINDS = EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH = "eagle3", "eagle1", "mtp", "medusa", "dflash"
 N_STATES = 3  # that the encoder of the architecture eagle3 joins
+Q8_BLOCK = 32  # numbers
 _KIND = "localspec.head.kind"
 _VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash2"}  # they do not guess by marginals alone
 
@@ -23,10 +25,10 @@ _VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash2"} 
 class HeadInfo:
     """A head as its file describes it.
 
-    `kind` is "eagle3", "eagle1", "dflash" or "mtp". `target_width` is the width of the target, `target_layers` the
-    layers whose inputs it reads; without any it reads the state after the last norm. `n_guesses` are the tokens that a
-    DFlash head guesses at once. `borrows`: the file lacks the embedding
-    or the output matrix, and takes the target's. `trained_for` is the fingerprint of the target's file, "" if unknown.
+    `kind` is one of `KINDS`. `target_width` is the width of the target, `target_layers` the layers whose inputs it
+    reads; without any it reads the state after the last norm. `n_guesses` are the tokens that a Medusa or DFlash head
+    guesses at once. `borrows`: the file lacks the embedding or the output matrix, and takes the target's. `trained_for`
+    is the fingerprint of the target's file, "" if unknown.
     """
 
     kind: str
@@ -55,6 +57,17 @@ def head_info(header: Header) -> HeadInfo | None:
     return HeadInfo(MTP, _number(header, f"{arch}.embedding_length"), trained_for=_trained_for(header))
 
 
+def encoder_width(kind: str, target_width: int, n_guesses: int = 0) -> int:
+    """Return the numbers in a row that a head's encoder reads, 0 for a head without one.
+
+    That of a Medusa head reads a state at one of `n_guesses` places; zeros fill it up to whole blocks of Q8_0.
+    """
+    if kind in (EAGLE3, EAGLE1):
+        return N_STATES * target_width
+    whole = N_STATES * Q8_BLOCK
+    return -(-n_guesses * target_width // whole) * whole if kind == MEDUSA else 0
+
+
 def has_own_head(header: Header) -> bool:
     """Whether a model's own file has a block for further tokens, and llama.cpp runs it."""
     arch = header.metadata.get("general.architecture")
@@ -69,6 +82,8 @@ def _eagle(header: Header) -> HeadInfo:
     layers = header.metadata.get("eagle3.target_layers")
     if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) != N_STATES:
         raise unusable(header, f"eagle3.target_layers does not name {N_STATES} layers of the target")
+    if header.metadata.get(_KIND) == MEDUSA:
+        return _medusa(header)
     names = {tensor.name for tensor in header.tensors}
     kind = EAGLE1 if header.metadata.get(_KIND) == EAGLE1 else EAGLE3
     return HeadInfo(
@@ -78,6 +93,14 @@ def _eagle(header: Header) -> HeadInfo:
         borrows=not {"token_embd.weight", "output.weight"} <= names,
         trained_for=_trained_for(header),
     )
+
+
+def _medusa(header: Header) -> HeadInfo:
+    """The matrices of its heads lie side by side in that of the encoder."""
+    width, n_guesses = _number(header, "eagle3.embedding_length"), _number(header, "localspec.head.guesses")
+    if N_STATES * _number(header, "eagle3.target_hidden_size") != encoder_width(MEDUSA, width, n_guesses):
+        raise unusable(header, f"its encoder does not hold {n_guesses} matrices of {width} columns")
+    return HeadInfo(MEDUSA, width, n_guesses=n_guesses, borrows=True, trained_for=_trained_for(header))
 
 
 def _dflash(header: Header) -> HeadInfo:

@@ -16,7 +16,7 @@ from tests.cli.harness import assert_one_line, run_engine
 from tests.heads.dflash import BLOCK_SIZE, write_random_dflash
 from tests.heads.reference import TARGET, random_weights, storyteller_shape
 
-KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp")
+KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp", "medusa")
 
 
 def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:

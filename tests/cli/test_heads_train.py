@@ -80,7 +80,7 @@ def test_prompts_come_from_a_file(tmp_path: Path, asked: list[dict[str, Any]]) -
     ("args", "code", "said"),
     [
         (("-o", "/nowhere/head.gguf"), 3, "no folder /nowhere"),
-        (("--kind", "medusa"), 2, "medusa"),
+        (("--kind", "hydra"), 2, "hydra"),
         (("--prompts", "/nowhere/p.txt"), 3, "/nowhere/p.txt"),
         (("--tokens", "5"), 2, "tokens"),
     ],

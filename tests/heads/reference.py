@@ -36,7 +36,8 @@ def storyteller_shape(kind: Kind) -> HeadShape:
         context=1024,
     )
     shape = replace(shape, layers=(2, 4, 7)) if kind == "eagle3" else shape
-    return replace(shape, norm_before_fc=shape.is_eagle)
+    shape = replace(shape, heads=1, kv_heads=1, ff=32, guesses=4) if kind == "medusa" else shape
+    return replace(shape, norm_before_fc=kind in ("eagle3", "eagle1"))
 
 
 def random_weights(shape: HeadShape, seed: int = 0) -> dict[str, NDArray[np.generic]]:
@@ -68,6 +69,18 @@ def read_weights(path: Path) -> dict[str, NDArray[np.generic]]:
         is_ids = tensor.tensor_type == gguf.GGMLQuantizationType.I64
         weights[tensor.name] = np.array(tensor.data if is_ids else dequantize(tensor.data, tensor.tensor_type))
     return weights
+
+
+def medusa_rows(path: Path, state: Floats) -> Floats:
+    """Return the logits [4, vocab] of a Medusa head's guesses after a state [d] of the target."""
+    weights, shape = read_weights(path), storyteller_shape("medusa")
+    rows = np.full((shape.guesses, shape.vocab), -np.inf)
+    for guess, row in enumerate(rows):
+        turned = np.asarray(weights["fc.weight"], float)[:, guess * shape.d : (guess + 1) * shape.d] @ state
+        moved = state + turned / (1 + np.exp(-turned))
+        normed = moved / np.sqrt((moved**2).mean() + shape.eps) * weights["output_norm.weight"]
+        row[np.asarray(weights["d2t"], int)] = weights["output.weight"] @ normed
+    return rows
 
 
 class Reference:

@@ -31,7 +31,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainOptions:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["eagle3", "eagle1"])
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "medusa"])
 def test_a_run_that_was_ended_goes_on_and_makes_a_head(options: TrainOptions, kind: str) -> None:
     options = replace(options, kind=kind)
     events = train(options)

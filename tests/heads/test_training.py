@@ -18,7 +18,7 @@ from localspec.heads.network import Network, fresh_weights
 from localspec.heads.shards import Text
 from localspec.heads.training import Recipe, Trainer
 
-KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp")
+KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp", "medusa")
 VOCAB, WIDTH = 24, 32
 RECIPE = Recipe(updates=12, batch=2, pairs=16, unrolled=2, rate=1e-2, token_weight=1.0)
 
@@ -40,6 +40,7 @@ class Toy:
         self.shape = HeadShape(
             kind=kind, d=WIDTH, heads=2, kv_heads=1, head_width=16, ff=64, vocab=VOCAB, n_out=VOCAB,
             target_width=WIDTH, context=64, layers=(0, 1, 2) if kind == "eagle3" else (), norm_before_fc=True,
+            guesses=4 if kind == "medusa" else 0,
         )  # fmt: skip
         self.has_states = has_states
         self.output = rng.standard_normal((VOCAB, WIDTH)).astype(np.float32)
@@ -71,7 +72,7 @@ def weights(trainer: Trainer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize(("kind", "has_states"), [("eagle3", True), ("eagle3", False), ("eagle1", True), ("mtp", True)])
+@pytest.mark.parametrize(("kind", "has_states"), [(kind, True) for kind in KINDS] + [("eagle3", False)])
 def test_a_head_learns_what_the_target_says_next(tmp_path: Path, kind: Kind, has_states: bool, bf16: bool) -> None:
     toy = Toy(kind, has_states=has_states)
     trainer = toy.trainer(tmp_path, replace(RECIPE, updates=150, unrolled=3, bf16=bf16))

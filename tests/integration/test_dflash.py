@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec.backends.block_head import BlockBackend, head_backend
 from localspec.backends.head import HeadModel
 from localspec.backends.llama_cpp import LlamaBackend, Model
+from localspec.backends.marginals import BlockBackend, head_backend
 from localspec.backends.tap import Listening, States
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Shape

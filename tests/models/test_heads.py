@@ -46,6 +46,30 @@ def test_a_head_says_which_states_it_reads(tmp_path: Path) -> None:
     assert described(tmp_path / "e1.gguf", eagle1).head == HeadInfo("eagle1", 64, borrows=True)
 
 
+def medusa(width: int = 64, guesses: int = 4, encoded: int = 96) -> File:
+    """A file whose encoder reads 3 x `encoded` numbers: 4 states of 64 and 32 zeros."""
+    file = eagle3(width=encoded).set("eagle3.embedding_length", "u32", width)
+    return file.set("localspec.head.kind", "str", "medusa").set("localspec.head.guesses", "u32", guesses)
+
+
+def test_a_medusa_head_says_how_many_tokens_it_guesses(tmp_path: Path) -> None:
+    assert described(tmp_path / "m.gguf", medusa()).head == HeadInfo("medusa", 64, n_guesses=4, borrows=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (medusa(guesses=5), "its encoder does not hold 5 matrices of 64 columns"),
+        (medusa(encoded=64), "its encoder does not hold 4 matrices of 64 columns"),
+        (medusa().without("localspec.head.guesses"), r"localspec\.head\.guesses is missing"),
+        (medusa(guesses=0), r"localspec\.head\.guesses is missing"),
+    ],
+)
+def test_a_medusa_head_without_its_matrices_is_refused(tmp_path: Path, file: File, reason: str) -> None:
+    with pytest.raises(IntegrityError, match=reason):
+        described(tmp_path / "m.gguf", file)
+
+
 def test_an_eagle3_head_with_both_matrices_borrows_none(tmp_path: Path) -> None:
     file = eagle3()
     file.tensors[-1] = tensor("output.weight", (8,), 0, offset(file))
@@ -79,7 +103,7 @@ def test_an_eagle3_head_says_the_width_of_its_target(tmp_path: Path) -> None:
         described(tmp_path / "e.gguf", eagle3().without("eagle3.target_hidden_size"))
 
 
-@pytest.mark.parametrize("file", [eagle3(), mtp()], ids=["eagle3", "mtp"])
+@pytest.mark.parametrize("file", [eagle3(), mtp(), medusa()], ids=["eagle3", "mtp", "medusa"])
 def test_a_head_fits_its_target(tmp_path: Path, target: ModelInfo, file: File) -> None:
     assert require_fit(target, described(tmp_path / "h.gguf", file)).fits
 
@@ -89,6 +113,7 @@ def test_a_head_fits_its_target(tmp_path: Path, target: ModelInfo, file: File) -
     [
         (eagle3(width=32), "the head reads states of 32 numbers, and the target's have 64"),
         (mtp(width=32), "the head reads states of 32 numbers, and the target's have 64"),
+        (medusa(32, 3, 32), "the head reads states of 32 numbers, and the target's have 64"),
         (eagle3(layers=(0, 1, 2)), "the head reads the layers 0, 1, 2, and the target has the layers 0 to 1"),
         (eagle3(layers=(-1, 0, 1)), "the head reads the layers -1, 0, 1, and the target has the layers 0 to 1"),
     ],
