@@ -59,16 +59,22 @@ class DraftCandidate:
             return f"not looked at: {self.reason}"
         if not self.report.fits:
             return f"does not fit: {self.report.reasons[0]}"
+        shared = self.report.overlap
+        fits = "fits" if shared is None else f"has another vocabulary: it drafts {shared}"
         if self.report.why_idle:
-            return f"fits, but {self.report.why_idle}"
+            return f"{fits}, but {self.report.why_idle}"
         if self.size > MAX_RATIO * target_bytes:
-            return f"fits, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
-        return "fits"
+            return f"{fits}, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
+        return fits
 
     def is_good(self, target_bytes: int) -> bool:
-        """Whether it fits and is small enough to pay."""
-        can_draft = self.report is not None and self.report.fits and not self.report.why_idle
-        return can_draft and self.size <= MAX_RATIO * target_bytes
+        """Whether it fits, with the same vocabulary, and is small enough to pay."""
+        return self.can_draft(target_bytes) and self.report is not None and self.report.overlap is None
+
+    def can_draft(self, target_bytes: int) -> bool:
+        """Whether it fits, with whatever vocabulary, and is small enough to pay."""
+        fits = self.report is not None and self.report.fits and not self.report.why_idle
+        return fits and self.size <= MAX_RATIO * target_bytes
 
 
 def look(path: Path, *, may_be_head: bool = False) -> ModelInfo:
