@@ -16,7 +16,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, UsageError
-from localspec.models.candidates import DraftCandidate, local_candidates, look, remote_candidate, remote_info
+from localspec.models.candidates import DraftCandidate, local_candidates, look, remote_candidate
 from localspec.models.catalog import Catalog, load_catalog
 from localspec.models.catalog_file import CatalogModel
 from localspec.models.gguf.info import ModelInfo
@@ -24,6 +24,7 @@ from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_model
 from localspec.models.pairs import PairReport, check_pair
+from localspec.models.remote_header import remote_info
 from localspec.models.store import NotCachedError, expand, locate
 from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import size

@@ -96,7 +96,9 @@ class Intersection:
     def __init__(self, target: Lexicon, draft: Lexicon) -> None:
         self._target = target
         self._speller = Speller(target, draft)
-        both = sorted((target.spellings[text], draft.spellings[text]) for text in target.spellings.keys() & draft.spellings)
+        both = sorted(
+            (target.spellings[text], draft.spellings[text]) for text in target.spellings.keys() & draft.spellings
+        )
         self._own = dict(both)
         self._ids = np.array([token for token, _ in both], np.intp)  # [m] of the target
         self._own_ids = np.array([own for _, own in both], np.intp)  # [m] of the draft

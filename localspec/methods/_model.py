@@ -62,7 +62,9 @@ class ModelDrafter:
     def build(cls, parts: DrafterContext) -> Self:
         """Draft with the session's draft model."""
         assert parts.draft is not None, "the axes refuse this method without a draft model"
-        return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab, translation=parts.translation)
+        return cls(
+            parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab, translation=parts.translation
+        )
 
     def begin(self, history: History) -> None:
         """See how much of the text the cache has: the first proposal evaluates the rest."""

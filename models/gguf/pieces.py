@@ -1,4 +1,4 @@
-"""The bytes that each token writes, from the header alone: llama.cpp's `llama_token_to_piece` without special tokens."""
+"""The bytes that each token writes, by the header alone: llama.cpp's `llama_token_to_piece` without special ones."""
 
 from __future__ import annotations
 
