@@ -6,30 +6,25 @@ A candidate's header decides: of a file here it is read, of one on the hub its f
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import IntegrityError, LocalspecError, NotFoundError, ResourceError
-from localspec.models.gguf.header import read_header
+from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.heads import head_for
 from localspec.models.hub.cache import Cache
-from localspec.models.hub.files import Listed, Listing, is_model, part_number, quant_of, select
-from localspec.models.hub.problems import translated
-from localspec.models.hub.remote import SHA256, Hub
+from localspec.models.hub.files import is_model, part_number
+from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair, require_fit
+from localspec.models.remote_header import HEADERS, remote_info
 from localspec.sanitize import shown
 from localspec.settings.folders import cache_folder
 
 MAX_RATIO = 0.5  # of the target's bytes: a larger draft cannot pay
-FIRST_LOOK = 4 << 20  # bytes of a header fetched at first; vocabularies of 250 000 tokens take about 12 MB
-LAST_LOOK = 64 << 20
-_HEADERS = "headers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +54,22 @@ class DraftCandidate:
             return f"not looked at: {self.reason}"
         if not self.report.fits:
             return f"does not fit: {self.report.reasons[0]}"
+        shared = self.report.overlap
+        fits = "fits" if shared is None else f"has another vocabulary: it drafts {shared}"
         if self.report.why_idle:
-            return f"fits, but {self.report.why_idle}"
+            return f"{fits}, but {self.report.why_idle}"
         if self.size > MAX_RATIO * target_bytes:
-            return f"fits, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
-        return "fits"
+            return f"{fits}, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
+        return fits
 
     def is_good(self, target_bytes: int) -> bool:
-        """Whether it fits and is small enough to pay."""
-        can_draft = self.report is not None and self.report.fits and not self.report.why_idle
-        return can_draft and self.size <= MAX_RATIO * target_bytes
+        """Whether it fits, with the same vocabulary, and is small enough to pay."""
+        return self.can_draft(target_bytes) and self.report is not None and self.report.overlap is None
+
+    def can_draft(self, target_bytes: int) -> bool:
+        """Whether it fits, with whatever vocabulary, and is small enough to pay."""
+        fits = self.report is not None and self.report.fits and not self.report.why_idle
+        return fits and self.size <= MAX_RATIO * target_bytes
 
 
 def look(path: Path, *, may_be_head: bool = False) -> ModelInfo:
@@ -89,7 +90,7 @@ def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterato
     `folders` are looked into as well.
     """
     seen = {os.path.realpath(target.path)}
-    beside = [] if target.path.parent == cache_folder(_HEADERS) else [target.path.parent]
+    beside = [] if target.path.parent == cache_folder(HEADERS) else [target.path.parent]
     for name, path in _local_files([*beside, *folders]):
         real = os.path.realpath(path)
         if real in seen:
@@ -153,71 +154,3 @@ def remote_candidate(target: ModelInfo, name: HubName, where: str, hub: Hub) -> 
     except LocalspecError as error:
         return DraftCandidate(str(name), where, None, reason=error.message)
     return DraftCandidate(str(full), where, size, report=check_pair(target, info))
-
-
-def remote_info(name: HubName, hub: Hub, *, may_be_head: bool = False) -> tuple[ModelInfo, int, HubName]:
-    """Return what the header of a model on the hub says, its size in bytes, and its name with the quantisation.
-
-    A draft may be a head.
-    """
-    listing = hub.listing(name.repo, name.revision)
-    parts = select([file.name for file in listing.files], name)
-    files = [listing.file(part) for part in parts]
-    size = sum(file.size for file in files)
-    header = read_header(_header_file(listing, files[0], hub))
-    info = replace(model_info(header, is_first_part=len(files) > 1, may_be_head=may_be_head), bytes=size)
-    quant = quant_of(parts[0])
-    full = HubName(name.repo, name.revision, None if name.file or quant == "?" else quant, name.file)
-    return info, size, full
-
-
-def _header_file(listing: Listing, file: Listed, hub: Hub) -> Path:
-    """Return a file as long as the model that holds its header and nothing else: holes take no space."""
-    if file.sha256 is None or not SHA256.fullmatch(file.sha256):
-        raise IntegrityError(f"the hub gives no hash of {shown(file.name)}", hint="choose another repository")
-    folder = cache_folder(_HEADERS)
-    kept = folder / f"{file.sha256[:32]}.gguf"
-    if kept.is_file():
-        return kept
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=folder)
-    except OSError as error:
-        raise ResourceError(
-            f"cannot write to {shown(folder)}: {error.strerror}", hint="LOCALSPEC_HOME=FOLDER"
-        ) from error
-    try:
-        _fetch_header(listing, file, hub, handle, Path(beside))
-        os.replace(beside, kept)
-    finally:
-        os.close(handle)
-        with suppress(FileNotFoundError):
-            os.unlink(beside)
-    return kept
-
-
-def _fetch_header(listing: Listing, file: Listed, hub: Hub, handle: int, path: Path) -> None:
-    """Fetch more and more of a file's start until its header is whole."""
-    have, want = 0, FIRST_LOOK
-    while True:
-        want = min(want, file.size, LAST_LOOK)
-        with translated(listing.repo, hub.endpoint), hub.body(listing, file, have, want) as body:
-            at = body.start
-            for chunk in body.chunks:
-                at += os.pwrite(handle, chunk[: max(0, want - at)], at)
-                if at >= want:
-                    break
-        os.ftruncate(handle, file.size)
-        have = min(at, want)
-        try:
-            if read_header(path).data_offset <= have:
-                return
-            why = "it is longer than it says"
-        except IntegrityError as error:
-            why = error.message.partition(": ")[2]
-        if have < want or want == min(file.size, LAST_LOOK):
-            raise IntegrityError(
-                f"the header of {shown(file.name)} of {listing.repo} cannot be read: {why}",
-                hint="choose another repository of the model",
-            )
-        want *= 4

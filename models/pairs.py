@@ -1,7 +1,7 @@
 """Does this draft fit this target, and if not, why: answered from the two headers, before anything loads.
 
-The rules are those of `common_speculative_are_compatible` in llama.cpp's common/speculative.cpp: both models must mean
-the same text by the same token, or the draft's proposals are noise to the target.
+Two models have the same vocabulary by the rules of `common_speculative_are_compatible` in llama.cpp's
+common/speculative.cpp. A draft model of another vocabulary drafts with the tokens that both have; a head cannot.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import TAPPABLE
 from localspec.models.gguf.head import HeadInfo
 from localspec.models.gguf.info import ModelInfo
+from localspec.models.overlap import LEAST, Overlap, overlap
 from localspec.sanitize import quoted, shown
 
 MAX_SIZE_DIFFERENCE = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE: padding to a round size is harmless
@@ -35,6 +36,7 @@ class TokenDifference:
 class PairReport:
     """Whether a draft fits a target: `reasons` say why not, `warnings` what may cost acceptance.
 
+    `overlap` is that of vocabularies that differ, None where they are the same; `differs` says in which ways.
     `differences` are the first few tokens that differ, `n_different` is how many differ in all. `why_idle` says why
     nothing would be drafted though they fit, "" if something would.
     """
@@ -46,37 +48,36 @@ class PairReport:
     differences: tuple[TokenDifference, ...] = ()
     n_different: int = 0
     why_idle: str = ""
+    overlap: Overlap | None = None
+    differs: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
         """Return whether the two make a pair."""
         return not self.reasons
 
+    @property
+    def fits_well(self) -> bool:
+        """Return whether they make a pair of one vocabulary."""
+        return self.fits and self.overlap is None
+
 
 def check_pair(target: ModelInfo, draft: ModelInfo) -> PairReport:
-    """Compare the tokenizers of two models by llama.cpp's rules."""
-    reasons = [
-        *([] if draft.head is None else _head_reasons(target, draft.head)),
-        *_type_reasons(target, draft),
-        *_special_reasons(
-            "BOS", "begins", (target.vocab.add_bos, target.vocab.bos), (draft.vocab.add_bos, draft.vocab.bos)
-        ),
-        *_special_reasons(
-            "EOS", "ends", (target.vocab.add_eos, target.vocab.eos), (draft.vocab.add_eos, draft.vocab.eos)
-        ),
-        *_size_reasons(target, draft),
-    ]
+    """Compare the tokenizers of two models by llama.cpp's rules, and what else a head needs of its target."""
     different = _different_tokens(target, draft)
-    if different:
-        reasons.append(f"{different[0]}; {len(different)} of their tokens differ")
+    differs = _differences(target, draft, different)
+    shared = overlap(target.vocab, draft.vocab) if differs and draft.head is None else None
+    reasons = _too_few(shared, differs) if draft.head is None else [*_head_reasons(target, draft.head), *differs]
     return PairReport(
         target=target.label,
         draft=draft.label,
         reasons=tuple(reasons),
-        warnings=tuple(_warnings(target, draft)),
+        warnings=tuple(_warnings(target, draft, shared)),
         differences=tuple(different[:_SHOWN_DIFFERENCES]),
         n_different=len(different),
         why_idle=_why_idle(target, draft),
+        overlap=shared,
+        differs=tuple(differs),
     )
 
 
@@ -97,6 +98,27 @@ def require_fit(target: ModelInfo, draft: ModelInfo) -> PairReport:
             ],
         },
     )
+
+
+def _differences(target: ModelInfo, draft: ModelInfo, different: list[TokenDifference]) -> list[str]:
+    """Say in which ways two vocabularies differ, nothing of the same ones."""
+    begin = (target.vocab.add_bos, target.vocab.bos), (draft.vocab.add_bos, draft.vocab.bos)
+    end = (target.vocab.add_eos, target.vocab.eos), (draft.vocab.add_eos, draft.vocab.eos)
+    return [
+        *_type_reasons(target, draft),
+        *_special_reasons("BOS", "begins", *begin),
+        *_special_reasons("EOS", "ends", *end),
+        *_size_reasons(target, draft),
+        *([f"{different[0]}; {len(different)} of their tokens differ"] if different else []),
+    ]
+
+
+def _too_few(shared: Overlap | None, differs: list[str]) -> list[str]:
+    """Say why a draft that shares too few tokens is refused."""
+    if shared is None or not shared.is_slight:
+        return []
+    few = f"they share {shared.shared} of the target's {shared.n_target} tokens, and {100 * LEAST:.0f} % are needed"
+    return [few, *differs]
 
 
 def _head_reasons(target: ModelInfo, head: HeadInfo) -> list[str]:
@@ -157,9 +179,11 @@ def _different_tokens(target: ModelInfo, draft: ModelInfo) -> list[TokenDifferen
     return [one for one in pairs if one.target != one.draft]
 
 
-def _warnings(target: ModelInfo, draft: ModelInfo) -> list[str]:
+def _warnings(target: ModelInfo, draft: ModelInfo, shared: Overlap | None) -> list[str]:
     warnings = []
-    if target.vocab.pre != draft.vocab.pre:
+    if shared is not None:
+        warnings.append(f"the draft has another vocabulary: it drafts {shared}, so fewer guesses may be accepted")
+    elif target.vocab.pre != draft.vocab.pre:
         pres = f"{shown(target.vocab.pre) or 'none'} and {shown(draft.vocab.pre) or 'none'}"
         warnings.append(f"their pre-tokenizers differ ({pres}), so fewer guesses may be accepted")
     if draft.n_params >= target.n_params:

@@ -79,7 +79,9 @@ def compared(pair: PairRef) -> str:
     report = check_pair(look(pair.target), look(pair.draft, may_be_head=True))
     if not report.fits:
         return f"the draft does not fit: {report.reasons[0]}"
-    return f"the draft fits, but {report.why_idle}" if report.why_idle else "the draft fits"
+    if report.why_idle:
+        return f"the draft fits, but {report.why_idle}"
+    return "the draft fits" if report.overlap is None else f"the draft has another vocabulary: {report.overlap}"
 
 
 def _size(n_bytes: int) -> str:

@@ -16,7 +16,7 @@ from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import IncompatibleError, LocalspecError, NetworkError, UsageError
-from localspec.models.candidates import DraftCandidate, local_candidates, look, remote_candidate, remote_info
+from localspec.models.candidates import DraftCandidate, local_candidates, look, remote_candidate
 from localspec.models.catalog import Catalog, load_catalog
 from localspec.models.catalog_file import CatalogModel
 from localspec.models.gguf.info import ModelInfo
@@ -24,6 +24,7 @@ from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
 from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_model
 from localspec.models.pairs import PairReport, check_pair
+from localspec.models.remote_header import remote_info
 from localspec.models.store import NotCachedError, expand, locate
 from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import size
@@ -52,7 +53,8 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
     """Find models that could draft for TARGET.
 
     They are looked for on this machine, in the catalogue and on the hub. Each is compared by its header, token by
-    token. Of a model on the hub only the header is downloaded, some megabytes.
+    token. Of a model on the hub only the header is downloaded, some megabytes. Drafts of another vocabulary come last:
+    they draft with the tokens that both have.
     """
     live, is_off = Live(console), is_offline(offline)
     try:
@@ -61,7 +63,7 @@ def suggest(console: Console, /, target: str, limit: int, as_json: bool, offline
         found = list(_candidates(seen, limit, is_off, live, console))
     finally:
         live.erase()
-    found.sort(key=lambda one: (not one.is_good(seen.bytes), one.report is None, one.size))
+    found.sort(key=lambda one: _rank(one, seen))
     if as_json:
         write_json({"target": seen.name, "candidates": [_wire(one, seen) for one in found]})
     else:
@@ -86,8 +88,9 @@ def explain(console: Console, /, target: str, draft: str, as_json: bool, offline
     from localspec.prompt.alike import template_warnings  # late: it brings jinja2
 
     report = check_pair(big.info, small.info)
-    differing = template_warnings(big.info.chat_template, small.info.chat_template)
-    report = replace(report, warnings=(*report.warnings, *differing))
+    if report.overlap is None:
+        differing = template_warnings(big.info.chat_template, small.info.chat_template)
+        report = replace(report, warnings=(*report.warnings, *differing))
     made = {
         "target": _model_wire(big),
         "draft": _model_wire(small),
@@ -167,6 +170,13 @@ def _candidates(seen: Seen, limit: int, offline: bool, live: Live, console: Cons
             yield there
 
 
+def _rank(one: DraftCandidate, seen: Seen) -> tuple[int, float]:
+    """Return the place of a candidate: drafts, those of another vocabulary, then what cannot draft or is too large."""
+    if one.report is None:
+        return 3, one.size
+    return (0 if one.is_good(seen.bytes) else 1 if one.can_draft(seen.bytes) else 2), one.size
+
+
 def _reached(live: Live, console: Console) -> Hub | None:
     """Return the hub; None, with a warning, where this machine has no way to it."""
     hub = Hub()
@@ -181,7 +191,7 @@ def _reached(live: Live, console: Console) -> Hub | None:
 
 def _may_have_better(one: DraftCandidate, seen: Seen) -> bool:
     """Whether a quantisation may draft where this one does not: it is too large, or the file here cannot be read."""
-    return one.report is None or (one.report.fits and not one.report.why_idle and not one.is_good(seen.bytes))
+    return one.report is None or (one.report.fits and not one.report.why_idle and not one.can_draft(seen.bytes))
 
 
 def _repo(found: str) -> HubName | None:
@@ -234,6 +244,7 @@ def _wire(one: DraftCandidate, seen: Seen) -> dict[str, Any]:
         "about_bytes": one.about_bytes,
         "size_ratio": one.size / seen.bytes if one.size else None,
         "is_good": one.is_good(seen.bytes),
+        "can_draft": one.can_draft(seen.bytes),
         "verdict": one.verdict(seen.bytes),
         **report,
     }
@@ -252,9 +263,12 @@ def _model_wire(seen: Seen) -> dict[str, Any]:
 
 
 def _report_wire(report: PairReport) -> dict[str, Any]:
+    shared = report.overlap
     return {
         "fits": report.fits,
+        "overlap": shared and {"tokens": shared.shared, "share": shared.share, "share_of_sample": shared.use},
         "reasons": list(report.reasons),
+        "vocabularies_differ": list(report.differs),
         "warnings": [*report.warnings, *filter(None, [report.why_idle])],
         "n_different": report.n_different,
         "differences": [
@@ -268,14 +282,20 @@ def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
     lines = [
         f"target {big.name} · {big.info.n_vocab} tokens, {size(big.bytes)}",
         f"draft {small.name} · {small.info.n_vocab} tokens, {size(small.bytes)} ({share:.0f} % of the target)",
-        "fits: the same vocabulary" if report.fits else "does not fit",
-        *(f"  because {reason}" for reason in report.reasons),
+        _fitting(report),
+        *(f"  because {reason}" for reason in (report.reasons or report.differs)),
         *(f"  {one}" for one in report.differences),
         *(f"  but {warning}" for warning in (*report.warnings, *filter(None, [report.why_idle]))),
     ]
     if report.n_different > len(report.differences):
         lines.append(f"  and {report.n_different - len(report.differences)} more tokens differ")
     return "".join(f"{_indented(line)}\n" for line in lines)
+
+
+def _fitting(report: PairReport) -> str:
+    if not report.fits:
+        return "does not fit"
+    return "fits: the same vocabulary" if report.overlap is None else "fits in part: by the tokens that both have"
 
 
 def _indented(line: str) -> str:

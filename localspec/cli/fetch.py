@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from localspec.cli.console import Console, is_terminal
 from localspec.cli.settings import PairOptions, Promised
-from localspec.errors import DeclinedError, NetworkError, NotFoundError
+from localspec.errors import DeclinedError, LocalspecError, NetworkError, NotFoundError
 from localspec.models.names import HubName
 from localspec.models.store import NotCachedError, PairRef, expand, locate
 from localspec.sanitize import one_line
 from localspec.settings.request import LoadSettings
 
 if TYPE_CHECKING:
+    from localspec.models.gguf.header import Header
     from localspec.models.pull import PullPlan
 
 
@@ -35,6 +36,29 @@ def online(hint: str) -> str:
     from localspec.models.hub.problems import offline_variables
 
     return f"unset {offline_variables()}, then {hint}" if must_stay_offline() else hint
+
+
+def headers_of(missing: NotCachedError, *, offline: bool, console: Console) -> tuple[dict[HubName, Header], str]:
+    """Return the headers of models that are not here, from the hub, which sends their first megabytes.
+
+    Where that fails, or is not allowed, there are none, and the reason is given.
+    """
+    if offline:
+        return {}, "downloads are switched off"
+    from localspec.cli.live import Live
+    from localspec.models.hub.remote import Hub
+    from localspec.models.remote_header import remote_header
+
+    live, hub, found = Live(console), Hub(), {}
+    try:
+        for name in missing.wanted:
+            live.status(f"reading the header of {one_line(str(name))}")
+            found[name] = remote_header(name, hub)
+    except LocalspecError as error:
+        return {}, error.message
+    finally:
+        live.erase()
+    return found, ""
 
 
 def fetched(missing: NotCachedError, options: PairOptions, console: Console) -> PairRef:

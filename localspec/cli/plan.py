@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
+from localspec.cli.fetch import headers_of, is_offline
 from localspec.cli.options import declared_option, draft_option, picked
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
@@ -26,7 +28,7 @@ from localspec.models.plan.describe import to_wire
 from localspec.models.plan.estimate import estimate
 from localspec.models.plan.machine import CPU, DISK, Machine, MachineDevice, Rates, flat
 from localspec.models.plan.search import ACCEPTANCE, Models, PlacementPlan, PlacementRequest, alternatives
-from localspec.models.store import DEFAULT, NotCachedError, PairRef, is_kind, locate, parse_pair
+from localspec.models.store import DEFAULT, NotCachedError, is_kind, locate, parse_pair
 from localspec.sanitize import one_line
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
@@ -40,6 +42,7 @@ ABOUT = (
     "about: these files are not on this machine. Sizes are those of the catalogue,\n"
     "shapes those of models as large. After localspec pull NAME the plan is exact.\n\n"
 )
+FROM_HEADERS = "These files are not on this machine. The plan is made from their headers, which the hub sent.\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,15 @@ class Options:
     threads: int | None
     bandwidth: str | None
     rpc: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One model of the plan. `info` is None where only the catalogue knows of it."""
+
+    anatomy: Anatomy
+    n_ctx_train: int
+    info: ModelInfo | None = None
 
 
 @click.command(cls=Command)
@@ -90,9 +102,10 @@ class Options:
     help="Memory bandwidths to predict from, in GB/s: gpu=936,cpu=60,disk=3; gpu0=, gpu1= for one of several.",
 )
 @declared_option(LoadSettings, "rpc", group=_MACHINE)
+@option("--offline", is_flag=True, section=_PLAN.title, help="Only files on this machine, and the catalogue.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
-def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
+def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values: Any) -> int:
     """Show where the parts of PAIR would be placed, with memory and predicted speed.
 
     The first line is the fastest; the others are the alternatives. With a GPU or an RPC server, --gpu auto loads by
@@ -102,60 +115,73 @@ def plan(console: Console, /, pair: str, as_json: bool, **values: Any) -> int:
     assumed acceptance. Only the reading of weights and cache is counted. Without bandwidths there is an order and no
     number.
 
-    A pair of the catalogue that is not downloaded yet is planned from its sizes there, about.
+    Of files that are not downloaded yet, the headers are read from the hub, some megabytes. Offline, a pair of the
+    catalogue is planned from its sizes there, about.
     """
     options = picked(Options, values)
-    is_about = False
+    head = ""
     try:
         found = parse_pair(*model_and_draft(named_pair(None, pair), options.draft))
-        name, models = found.name, _models(found)
+        name, parts = found.name, [_here(found.target)]
+        parts += [] if found.draft is None else [_here(found.draft, as_draft=True)]
     except NotCachedError as missing:
-        name, models, is_about = pair, _about(missing), True
+        name, parts = pair, _not_here(missing, is_offline(offline), console)
+        head = FROM_HEADERS if all(part.info for part in parts) else ABOUT
+    models = _models(*parts)
     machine = _machine(options)
     request = PlacementRequest(options.ctx, options.kv_type, acceptance=options.acceptance, threads=options.threads)
     plans = alternatives(machine, models, request)
     if as_json:
-        write_json({**_wire(name, machine, models, request, plans), "is_about": is_about})
+        write_json({**_wire(name, machine, models, request, plans), "is_about": head == ABOUT})
     else:
-        write_out((ABOUT if is_about else "") + _table(one_line(name), machine, models, request, plans))
+        write_out(head + _table(one_line(name), machine, models, request, plans))
     return 0
 
 
-def _models(found: PairRef) -> Models:
-    """Return the parts of models that are here; raises IncompatibleError if they do not fit."""
-    target, target_info = _look_at(str(found.target))
-    if found.draft is None:
-        return Models(anatomy(target), n_ctx_train=target_info.n_ctx_train)
-    draft, draft_info = _look_at(str(found.draft), may_be_head=True)
-    require_fit(target_info, draft_info)
-    return Models(anatomy(target), anatomy(draft), target_info.n_ctx_train, draft_info.n_ctx_train)
+def _models(target: Part, draft: Part | None = None) -> Models:
+    """Return the parts of both models; raises IncompatibleError if they do not fit."""
+    if draft is None:
+        return Models(target.anatomy, n_ctx_train=target.n_ctx_train)
+    if target.info is not None and draft.info is not None:
+        require_fit(target.info, draft.info)
+    return Models(target.anatomy, draft.anatomy, target.n_ctx_train, draft.n_ctx_train)
 
 
-def _about(missing: NotCachedError) -> Models:
-    """Return about what models consist of that are not all here; raises `missing` where the catalogue knows no size."""
-    catalog, draft = load_catalog(), missing.pair.draft
+def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[Part]:
+    """Return target and draft of a pair that is not all here: by the headers on the hub, or by the catalogue.
 
-    def parts(name: ModelName, *, as_draft: bool) -> tuple[Anatomy, int]:
-        found = estimate(name, catalog) if isinstance(name, HubName) else None
-        if found is not None:
-            return found.anatomy, found.model.context
-        is_lost = name in missing.wanted
-        if is_lost:
+    Raises `missing` where neither tells enough.
+    """
+    headers, why = headers_of(missing, offline=offline, console=console)
+    catalog = load_catalog()
+
+    def part(name: ModelName, *, as_draft: bool = False) -> Part:
+        if name not in missing.wanted:
+            here = locate(PairName(Alias(DEFAULT), name) if as_draft else PairName(name))
+            return _here(here.draft if as_draft and here.draft else here.target, as_draft=as_draft)
+        if isinstance(name, HubName) and name in headers:
+            return _read(headers[name], as_draft=as_draft)
+        about = estimate(name, catalog) if isinstance(name, HubName) else None
+        if about is None:
+            missing.message += "" if offline else f", and its header cannot be read: {why}"
             raise missing
-        here = locate(PairName(Alias(DEFAULT), name) if as_draft else PairName(name))
-        header, info = _look_at(str(here.draft if as_draft else here.target), may_be_head=as_draft)
-        return anatomy(header), info.n_ctx_train
+        return Part(about.anatomy, about.model.context)
 
-    target = parts(missing.pair.target, as_draft=False)
-    if isinstance(draft, DraftChoice) or is_kind(draft):  # a head is found by its target's file
-        return Models(target[0], n_ctx_train=target[1])
-    second = parts(draft, as_draft=True)
-    return Models(target[0], second[0], target[1], second[1])
+    draft, parts = missing.pair.draft, [part(missing.pair.target)]
+    if not isinstance(draft, DraftChoice) and not is_kind(draft):  # a head is found by its target's file
+        parts.append(part(draft, as_draft=True))
+    if not offline and not headers:
+        console.warn(f"{why}; the catalogue's sizes are taken")
+    return parts
 
 
-def _look_at(path: str, *, may_be_head: bool = False) -> tuple[Header, ModelInfo]:
-    header = read_model(path)
-    return header, model_info(header, may_be_head=may_be_head)
+def _here(path: Path, *, as_draft: bool = False) -> Part:
+    return _read(read_model(path), as_draft=as_draft)
+
+
+def _read(header: Header, *, as_draft: bool) -> Part:
+    info = model_info(header, may_be_head=as_draft)
+    return Part(anatomy(header), info.n_ctx_train, info)
 
 
 def _machine(options: Options) -> Machine:

@@ -109,7 +109,9 @@ def _fit(ref: str) -> list[str]:
         target, draft = look(pair.target), look(pair.draft, may_be_head=True)
     except LocalspecError as error:
         return [f"the pair is not compared: {error.message}{error.advice}"]
-    return [*require_fit(target, draft).warnings, *template_warnings(target.chat_template, draft.chat_template)]
+    report = require_fit(target, draft)
+    differing = template_warnings(target.chat_template, draft.chat_template) if report.overlap is None else ()
+    return [*report.warnings, *differing]
 
 
 def _tell_nothing(names: tuple[str, ...], as_json: bool) -> None:

@@ -8,11 +8,13 @@ import click
 
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
+from localspec.cli.fetch import headers_of, is_offline
 from localspec.cli.live import Live
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
+from localspec.errors import UsageError
 from localspec.models.catalog import load_catalog
-from localspec.models.describe import KV_TYPES, Description, describe, sha256
+from localspec.models.describe import KV_TYPES, Description, describe, described, sha256
 from localspec.models.plan.estimate import estimate
 from localspec.models.store import NotCachedError, find_model
 from localspec.sanitize import one_line, sanitize
@@ -27,27 +29,37 @@ WIDE = 100
 @option("--sha256", "has_hash", is_flag=True, section="Output", help="Hash the whole file too.")
 @option("--template", "has_template", is_own=True, is_flag=True, section="Output",
         help="The whole chat template and nothing else.")  # fmt: skip
+@option("--offline", is_flag=True, section="Output", help="Only files on this machine, and the catalogue.")
 @option("--json", "as_json", is_flag=True, section="Output", help="One JSON object.")
 @click.pass_obj
-def show(console: Console, /, model: str, has_hash: bool, has_template: bool, as_json: bool) -> int:
+def show(console: Console, /, model: str, has_hash: bool, has_template: bool, offline: bool, as_json: bool) -> int:
     """Show the facts in a model's file: architecture, sizes, cache, experts, tokenizer, chat template.
 
     MODEL is a GGUF file or a pair's name, whose target is shown. The header is checked as before a load; the weights
-    are not read. Of a model that is not downloaded yet the catalogue's facts are shown, about.
+    are not read. Of a model that is not downloaded yet the header is read from the hub, some megabytes. Offline the
+    catalogue's facts are shown, about.
     """
+    source = ""
     try:
-        path = find_model(model)
+        shown = describe(find_model(model).absolute())
     except NotCachedError as missing:
-        _show_estimate(missing, as_json=as_json)
-        return 0
-    shown = describe(path.absolute())
+        headers, why = headers_of(missing, offline=is_offline(offline), console=console)
+        if not headers:
+            _show_estimate(missing, as_json=as_json)
+            if not is_offline(offline):
+                console.warn(f"{why}; the catalogue's facts are shown")
+            return 0
+        if has_hash:
+            raise UsageError("a file that is not on this machine cannot be hashed", hint=missing.hint) from None
+        source, shown = str(missing.wanted[0]), described(headers[missing.wanted[0]])
     hashes = _hashes(shown, console) if has_hash else {}
     if as_json:
-        write_json({**shown.to_wire(), **({"sha256": hashes} if has_hash else {})})
+        there = {"source": source, "is_here": False, "is_about": False} if source else {}
+        write_json({**shown.to_wire(), **({"sha256": hashes} if has_hash else {}), **there})
     elif has_template:
         write_out(sanitize(shown.info.chat_template or "").rstrip("\n") + "\n")
     else:
-        rows = [*_rows(shown), *(("sha256", f"{digest}  {name}") for name, digest in hashes.items())]
+        rows = [*_rows(shown, source), *(("sha256", f"{digest}  {name}") for name, digest in hashes.items())]
         write_out("".join(f"{name:<15}{one_line(text)}\n" for name, text in rows) + _excerpt(shown.info.chat_template))
     return 0
 
@@ -100,10 +112,12 @@ def _hashes(shown: Description, console: Console) -> dict[str, str]:
     return found
 
 
-def _rows(shown: Description) -> Iterator[tuple[str, str]]:
+def _rows(shown: Description, source: str) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of the facts; `source` is the model's name on the hub where its file is not here."""
     info, parts, vocab = shown.info, shown.anatomy, shown.info.vocab
     yield "model", info.name
-    yield "file", str(info.path) + (f" and {len(shown.header.files) - 1} more" if shown.header.parts else "")
+    more = f" and {len(shown.header.files) - 1} more" if shown.header.parts else ""
+    yield "file", f"{source}, not on this machine: only its header was read" if source else f"{info.path}{more}"
     yield "architecture", f"{info.architecture}, {info.n_params / 1e6:,.1f} million parameters"
     mix = ", ".join(f"{name} {size(n)}" for name, n in parts.types)
     yield "size", f"{size(info.bytes)}, {info.quant} ({mix})"

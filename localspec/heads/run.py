@@ -53,7 +53,7 @@ class TrainOptions:
     """The options of a run. `prompts` are asked through the chat template of the target, `raw` are texts to continue.
 
     `output` is the file of the head, "" for the folder of heads. `folder` keeps text and checkpoints on the way.
-    `minutes` limits the training, not the making of the text; None: `EPOCHS` decide. `outputs` are the tokens that can be
+    `minutes` limits the training, not the making of the text; None: `EPOCHS` decide. `outputs` tokens can be
     drafted, the most frequent ones. `device` is cpu or cuda.
     """
 

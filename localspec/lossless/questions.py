@@ -10,6 +10,7 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Backend, Cancel, DraftBudget
 from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
+from localspec.engine.translation import SameTokens, Translation
 from localspec.lossless.distribution_check import TriedRule, try_rule
 from localspec.lossless.fork import explain
 from localspec.lossless.recorded import DEPTH, WIDTH, ModelDistributions, record
@@ -57,6 +58,7 @@ class Subject:
     axes: Axes
     cancel: Cancel
     breakers: Breakers = field(default_factory=dict)  # of DRY
+    translation: Translation | None = None  # of a draft with other tokens than the target's
 
 
 def to_wire(question: Question) -> Wire:
@@ -96,23 +98,26 @@ def _tried(question: DistributionQuestion, subject: Subject) -> Wire:
     """Try the rule after every continuation that both models can read; `n_unknown` hold tokens new to the draft."""
     sampling, target, draft = question.request.sampling, subject.target, subject.draft
     n_vocab = target.capabilities.n_vocab
-    judged = ModelDistributions(target, Sampler(sampling, breakers=subject.breakers), n_vocab)
+    same = SameTokens(n_vocab, n_vocab)
+    judged = ModelDistributions(target, Sampler(sampling, breakers=subject.breakers), same)
     if draft is None:  # anything may draft; these tokens are likely enough to be accepted now and then
         hotter = Sampler(sampling, temperature=2 * sampling.temperature, breakers=subject.breakers)
-        drafted = ModelDistributions(target, hotter, n_vocab)
+        drafted = ModelDistributions(target, hotter, same)
     else:
         drafting = Sampler(sampling, temperature=sampling.draft_temperature, breakers=subject.breakers)
-        drafted = ModelDistributions(draft, drafting, n_vocab)
+        translation = subject.translation or SameTokens(n_vocab, draft.capabilities.n_vocab)
+        drafted = ModelDistributions(draft, drafting, translation)
     left = min(target.capabilities.n_ctx, drafted.backend.capabilities.n_ctx) - sum(
         WIDTH**level for level in range(1, DEPTH + 1)
     )
     found, n_unknown = [], 0
     for i, tokens in enumerate(question.continuations):
         text = [*subject.prompt, *tokens]
-        if max(text) >= drafted.backend.capabilities.n_vocab:
+        read = drafted.translation.text(text)
+        if not len(read):
             n_unknown += 1
             continue
-        if len(text) >= left or subject.cancel():
+        if max(len(text), len(read)) >= left or subject.cancel():
             continue
         recording = record(text, judged, drafted, width=_width(subject), cancel=subject.cancel)
         trial = try_rule(

@@ -17,6 +17,7 @@ from localspec.engine.distribution import Distribution
 from localspec.engine.draft import Draft
 from localspec.engine.protocols import Backend, Cancel, Path, Rows
 from localspec.engine.sampling import Sampler
+from localspec.engine.translation import Translation
 
 WIDTH, DEPTH = 3, 3  # tokens of a path's distribution that are followed, levels that are evaluated: 39 rows
 
@@ -80,15 +81,15 @@ class RecordedDistributions:
 
 @dataclass(frozen=True, slots=True)
 class ModelDistributions:
-    """One model's rows under its sampler; `n_vocab` cuts a draft's padding tokens off."""
+    """One model's rows under its sampler, by the target's tokens."""
 
     backend: Backend
     sampler: Sampler
-    n_vocab: int
+    translation: Translation
 
     def of(self, rows: Rows, node: int, history: Sequence[int]) -> Distribution:
         """Return the distribution of a row."""
-        return self.sampler.dist(rows.logits(node)[: self.n_vocab], history)
+        return self.sampler.dist(self.translation.row(rows.logits(node)), history)
 
 
 def record(
@@ -106,7 +107,7 @@ def record(
     """
     models = [target] if draft.backend is target.backend else [target, draft]
     found: list[dict[Path, Distribution]] = [{}, {}]
-    rows = [model.backend.prefill(tokens, cancel) for model in models]
+    rows = [model.backend.prefill(model.translation.text(tokens), cancel) for model in models]
     level: list[Path] = [()]
     nodes: dict[Path, int] = {}
     for _ in range(depth + 1):
@@ -118,7 +119,7 @@ def record(
         if len(level[0]) > depth:
             break
         ends, parents = [path[-1] for path in level], [nodes.get(path[:-1], -1) for path in level]
-        rows = [model.backend.extend(ends, parents) for model in models]
+        rows = [model.backend.extend(list(map(model.translation.token, ends)), parents) for model in models]
         nodes |= {path: len(nodes) + i for i, path in enumerate(level)}
     for model in models:
         model.backend.keep(())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from localspec.engine.protocols import Backend, Cancel, TreePolicy
 from localspec.engine.sampling import Sampler
+from localspec.engine.translation import Translation
 from localspec.settings.method_options import Option, Value
 
 
@@ -39,7 +40,8 @@ class DrafterContext:
     """What a session offers a method to build its drafter from.
 
     `draft` is the draft model's backend (None without one), `sampler` the distribution of drafts, `n_vocab` the
-    target's vocabulary, `is_eog` which of its tokens end a text, `options` the method's own.
+    target's vocabulary, `is_eog` which of its tokens end a text, `options` the method's own. `translation` is that of a
+    draft model with other tokens than the target's.
     """
 
     draft: Backend | None
@@ -49,3 +51,4 @@ class DrafterContext:
     n_vocab: int
     options: Mapping[str, Value] = field(default_factory=dict)
     is_eog: Callable[[int], bool] = lambda token: False
+    translation: Translation | None = None

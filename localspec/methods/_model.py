@@ -26,6 +26,7 @@ from localspec.engine.protocols import (
     no_stop_rule,
 )
 from localspec.engine.sampling import Sampler
+from localspec.engine.translation import SameTokens, Translation
 from localspec.errors import BadLogitsError, InternalError
 from localspec.methods import DrafterContext
 
@@ -36,11 +37,22 @@ class ModelDrafter:
     """
 
     def __init__(
-        self, backend: Backend, sampler: Sampler, policy: TreePolicy, cancel: Cancel, *, n_vocab: int | None = None
+        self,
+        backend: Backend,
+        sampler: Sampler,
+        policy: TreePolicy,
+        cancel: Cancel,
+        *,
+        n_vocab: int | None = None,
+        translation: Translation | None = None,
     ) -> None:
-        """`n_vocab`: the target's vocabulary; a draft's padding tokens beyond it are never drafted."""
+        """`n_vocab`: the target's vocabulary; a draft's padding tokens beyond it are never drafted.
+
+        `translation` is that of a draft with other tokens than the target's.
+        """
         self._backend = backend
-        self._n_vocab = n_vocab or backend.capabilities.n_vocab
+        n_own = backend.capabilities.n_vocab
+        self._translation = translation or SameTokens(n_vocab or n_own, n_own)
         self._sampler = sampler
         self._policy = policy
         self._cancel = cancel
@@ -51,24 +63,29 @@ class ModelDrafter:
     def build(cls, parts: DrafterContext) -> Self:
         """Draft with the session's draft model."""
         assert parts.draft is not None, "the axes refuse this method without a draft model"
-        return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab)
+        return cls(
+            parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab, translation=parts.translation
+        )
 
     def begin(self, history: History) -> None:
         """See how much of the text the cache has: the first proposal evaluates the rest."""
         self._open = None  # of a pass that was stopped
-        self._cached = self._backend.cached(history.tokens)
+        self._cached = None if self._translation.respells else self._backend.cached(history.tokens)
 
     def behind(self, history: History) -> int:
-        """Return how many tokens of the text its cache has yet to read; before a pass the pending one is among them."""
+        """Return how many of its own tokens its cache has yet to read; before a pass the pending one is among them."""
+        if self._translation.respells:
+            text = self._translation.text(history.tokens)
+            return len(text) - self._backend.cached(text) if len(text) else 0
         return len(history.tokens) - (self._backend.length if self._cached is None else self._cached)
 
     def tokens_left(self, history: History) -> int:
-        """Return how many tokens it could draft at most: none where its context is full, or its vocabulary too small.
+        """Return how many tokens it could draft at most: none where its context is full, or it cannot read the text.
 
         Every evaluated node takes a cell, a sibling too.
         """
-        left = self._backend.capabilities.n_ctx - len(history.tokens)
-        return left if left > 0 and self._knows(history.tokens) else 0
+        text = self._translation.text(history.tokens)
+        return max(0, self._backend.capabilities.n_ctx - len(text)) if len(text) else 0
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Grow a tree below the pending token; the empty draft when the plan or the draft's context has no room."""
@@ -87,19 +104,18 @@ class ModelDrafter:
 
     def _grown(self, pending: int, history: History, plan: Plan, rng: RandomSource) -> Draft:
         """Read what it missed and grow the tree."""
-        rows = self._backend.prefill(history.tokens, self._cancel)
+        text = self._translation.text(history.tokens)
+        rows = self._backend.prefill(text, self._cancel)
         self._cached = None
         is_gated = plan.go_on is not no_stop_rule  # nobody else asks how sure the draft model is
-        dist = self._sampler.dist(rows.logits(0)[: self._n_vocab], history.tokens, with_belief=is_gated)
+        row = self._translation.row(rows.logits(0))
+        dist = self._sampler.dist(row, history.tokens, with_belief=is_gated)
         has_marginals = self._backend.capabilities.n_guesses < sys.maxsize
         source = _Marginals if has_marginals else _Growing
-        self._open = source(self._backend, self._sampler, self._n_vocab, history.tokens, is_gated, {(): dist})
+        self._open = source(
+            self._backend, self._sampler, self._translation, history.tokens, len(text), is_gated, {(): dist}
+        )
         return self._policy.grow(pending, history.position, self._open, plan, rng)
-
-    def _knows(self, tokens: Sequence[int]) -> bool:
-        """Whether the draft model has all of `tokens`: its vocabulary may lack the target's last ones."""
-        n_vocab = self._backend.capabilities.n_vocab
-        return n_vocab >= self._n_vocab or max(tokens) < n_vocab
 
     def observe(self, step: Step, rows: Rows) -> None:
         """Keep the cells of accepted draft tokens, drop the others."""
@@ -110,12 +126,16 @@ class ModelDrafter:
 
 @dataclass(slots=True)
 class _Growing:
-    """The draft model's side of the tree under way: distributions by path, and which paths its cache holds."""
+    """The draft model's side of the tree under way: distributions by path, and which paths its cache holds.
+
+    `n_read` are the draft's own tokens of the `committed` ones, which are the target's, as those of paths are.
+    """
 
     backend: Backend
     sampler: Sampler
-    n_vocab: int
+    translation: Translation
     committed: Sequence[int]
+    n_read: int
     is_gated: bool
     dists: dict[Path, Distribution]
     cells: dict[Path, int] = field(default_factory=dict)  # path -> node id in the backend's open tree
@@ -132,14 +152,15 @@ class _Growing:
     @property
     def rows_left(self) -> int:
         """Cells left in the draft's context."""
-        return self.backend.capabilities.n_ctx - len(self.committed) - len(self.cells)
+        return self.backend.capabilities.n_ctx - self.n_read - len(self.cells)
 
     def expand(self, paths: Sequence[Path]) -> None:
         """Evaluate the new ones among `paths` in one decode."""
         new = [path for path in dict.fromkeys(paths) if path not in self.cells]  # siblings may hold equal tokens
         if not new:
             return
-        rows = self.backend.extend([path[-1] for path in new], [self.cells.get(path[:-1], -1) for path in new])
+        tokens = [self.translation.token(path[-1]) for path in new]
+        rows = self.backend.extend(tokens, [self.cells.get(path[:-1], -1) for path in new])
         for path in new:
             node = self.cells[path] = len(self.cells)
             self.dists[path] = self._dist(rows, node, path)
@@ -147,7 +168,7 @@ class _Growing:
     def _dist(self, rows: Rows, node: int, path: Path) -> Distribution:
         """Return the distribution after `path`, whose row is that of `node`."""
         history = [*self.committed, *path] if self.sampler.needs_history else ()
-        return self.sampler.dist(rows.logits(node)[: self.n_vocab], history, with_belief=self.is_gated)
+        return self.sampler.dist(self.translation.row(rows.logits(node)), history, with_belief=self.is_gated)
 
     def evaluated(self, step: Step) -> tuple[int, ...]:
         """Return the backend's ids of the kept nodes it holds; node 0 is committed there already."""

@@ -13,7 +13,7 @@ class DraftModel(ModelDrafter):
 
     info: ClassVar[MethodInfo] = MethodInfo(
         name="draft-model",
-        summary="a second, smaller model with the same vocabulary drafts",
+        summary="a second, smaller model drafts",
         needs="a draft model",
         paper="2211.17192",
         is_lossless=True,

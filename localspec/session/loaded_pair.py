@@ -23,6 +23,7 @@ from localspec.engine.randomness import SeededRandom
 from localspec.engine.reasoning import Marks
 from localspec.engine.repetition import Breakers
 from localspec.engine.sampling import Sampler
+from localspec.engine.translation import Translation
 from localspec.lossless.questions import Question, Subject, answer
 from localspec.methods import DrafterContext
 from localspec.prompt.prompt import Tokenised, tokenise
@@ -66,7 +67,7 @@ class LoadedPair:
     """A target, perhaps a draft model, and everything that earlier answers and runs found out about them.
 
     `widths` are the rows that a pass may have, () where it may have any number. `cancel` is read between passes and
-    inside prefill.
+    inside prefill. `translation` is that of a draft model with other tokens than the target's.
     """
 
     settings: LoadSettings
@@ -77,6 +78,7 @@ class LoadedPair:
     cancel: Cancel
     clock: Clock
     widths: tuple[int, ...] = ()
+    translation: Translation | None = None
     last_drafter: LastDrafter = field(default_factory=LastDrafter)
 
     @property
@@ -133,7 +135,10 @@ class LoadedPair:
         is_drafted = decision.axes.method == "draft-model" or decision.is_derived
         backend = decision.draft.backend if decision.draft is not None and is_drafted else None
         breakers = self._breakers(question.request.sampling)
-        subject = Subject(self.target.backend, backend, prompt.tokens, decision.axes, self.cancel, breakers)
+        translation = None if decision.is_derived else self.translation
+        subject = Subject(
+            self.target.backend, backend, prompt.tokens, decision.axes, self.cancel, breakers, translation
+        )
         yield events.Inspected(answer(question, subject))
         self.forget()
 
@@ -255,6 +260,7 @@ class LoadedPair:
             n_vocab=self.target.model.n_vocab,
             options=axes.options,
             is_eog=self.target.model.is_eog,
+            translation=None if decision.is_derived else self.translation,
         )
         drafters = {axes.method: self.last_drafter.get(parts, decision, sampling)}
         temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature

@@ -21,7 +21,7 @@ from localspec.errors import ResourceError
 from localspec.models.gguf.adapter import check_adapter
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import ModelInfo
-from localspec.models.pairs import require_fit
+from localspec.models.pairs import PairReport, require_fit
 from localspec.models.store import target_reference
 from localspec.prompt.alike import template_warnings
 from localspec.prompt.renderer import RENDERER
@@ -31,6 +31,7 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model, own_head
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import InspectedModel, first_step
+from localspec.session.translation import translation
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
 
@@ -76,10 +77,12 @@ def load(
     has_own = target.info.has_mtp and settings.draft is not None and os.path.samefile(settings.draft, settings.target)
     draft = None if settings.draft is None or has_own else inspect_model(settings.draft, may_be_head=True)
     warnings: tuple[str, ...] = ()
+    report: PairReport | None = None
     if draft is not None:
-        warnings = require_fit(target.info, draft.info).warnings
-        warnings += template_warnings(target.info.chat_template, draft.info.chat_template)
-        warnings += _another_target(target.info, draft.info)
+        report = require_fit(target.info, draft.info)
+        warnings = report.warnings + _another_target(target.info, draft.info)
+        if report.overlap is None:
+            warnings += template_warnings(target.info.chat_template, draft.info.chat_template)
     warnings += doubts_of(settings, target.info)
     early_exit = EarlyExitDraft(settings, target)
     if draft is None and not has_own:
@@ -88,6 +91,8 @@ def load(
     models.target.backend.reading.tell = lambda n: tell(events.Reading(n))
     try:
         pair = yield from _prepared(settings, models, early_exit, cancel, clock)
+        if report is not None and report.overlap is not None and models.draft is not None:
+            pair = replace(pair, translation=translation(models.target, models.draft))
         for warning in (*warnings, *models.warnings, *_short_draft(models), *_not_locked(settings, target.info)):
             yield events.Warned("pair", warning)
         yield pair.loaded(1e3 * (clock() - began), versions())

@@ -37,12 +37,7 @@ def read_model(
     paths = _require_parts(first, count)
     if first.path != paths[0]:
         first = read_header(paths[0], limits=limits, clock=clock)
-    _check_number(first, 0, count)
-    parts = [first]
-    for number, part in enumerate(paths[1:], start=1):
-        parts.append(read_header(part, limits=limits, clock=clock))
-        _check_number(parts[-1], number, count)
-    return _joined(first, parts)
+    return joined([first, *(read_header(part, limits=limits, clock=clock) for part in paths[1:])])
 
 
 def part_paths(path: Path) -> tuple[Path, ...]:
@@ -88,8 +83,13 @@ def _check_number(part: Header, number: int, count: int) -> None:
         )
 
 
-def _joined(first: Header, parts: list[Header]) -> Header:
-    names: set[str] = set()
+def joined(parts: list[Header]) -> Header:
+    """Return the headers of all parts of a model as one; raises IntegrityError for parts that do not go together."""
+    first, names = parts[0], set[str]()
+    if len(parts) == 1:
+        return first
+    for number, part in enumerate(parts):
+        _check_number(part, number, len(parts))
     for part in parts:
         twice = next((tensor.name for tensor in part.tensors if tensor.name in names), None)
         if twice is not None:

@@ -7,15 +7,16 @@ exceptions that would end a load (scores of a wrong type, malformed byte tokens)
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from localspec.models.gguf.header import Header, Strings, unusable
+from localspec.models.gguf.pieces import BYTE, pieces
 from localspec.sanitize import quoted, shown
 
 _BYTE_TOKEN = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
 _MAX_TOKENS = 1 << 20  # four times the largest known
-_BYTE_TYPE = 6  # LLAMA_TOKEN_TYPE_BYTE
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,15 @@ _NO_BOS = frozenset({"glm4", "glm5", "chatglm-bpe"})
 class Vocab:
     """The tokenizer: `model` and `pre` as the file names them, `type` as llama.cpp groups them (SPM, BPE ...).
 
-    `eot` is only what the file says; llama.cpp also finds such tokens by their text.
+    `types` are llama.cpp's types of the tokens, empty where all are normal. `eot` is only what the file says; llama.cpp
+    also finds such tokens by their text.
     """
 
     model: str
     pre: str
     type: str
     tokens: Strings
+    types: Sequence[float]
     bos: int | None
     eos: int | None
     eot: int | None
@@ -70,6 +73,20 @@ class Vocab:
     def text(self, token: int) -> bytes:
         """Return the text llama.cpp holds for a token."""
         return _held(token, self.tokens[token])
+
+    @cached_property
+    def spellings(self) -> Mapping[bytes, int]:
+        """Return the token of each text that one token writes.
+
+        Where several write the same, a tokenizer takes the normal one, and a byte token for lack of others.
+        """
+        found: dict[bytes, int] = {}
+        single: dict[bytes, int] = {}
+        for token, piece in enumerate(pieces(self.type, self.tokens, self.types)):
+            if piece:
+                is_byte = len(self.types) > 0 and self.types[token] == BYTE
+                (single if is_byte else found).setdefault(piece, token)
+        return {**single, **found}
 
 
 def _held(token: int, text: bytes) -> bytes:
@@ -103,6 +120,7 @@ def read_vocab(header: Header) -> Vocab:
         pre=pre,
         type=family.type,
         tokens=tokens,
+        types=_types(header),
         bos=_special(header, "bos", None if pre in _NO_BOS else family.bos, len(tokens)),
         eos=_special(header, "eos", family.eos, len(tokens)),
         eot=_special(header, "eot", None, len(tokens)),
@@ -127,6 +145,14 @@ def _flag(header: Header, name: str, default: bool) -> bool:
     if not isinstance(value, bool):
         raise unusable(header, f"{key} has the type {header.types[key]} instead of bool")
     return value
+
+
+def _types(header: Header) -> Sequence[float]:
+    """Return the types of the tokens, which were checked; none where the file says nothing of them."""
+    types = header.metadata.get("tokenizer.ggml.token_type", ())
+    assert isinstance(types, Sequence)
+    assert not isinstance(types, str | Strings)
+    return types
 
 
 def _special(header: Header, name: str, default: int | None, n_vocab: int) -> int | None:
@@ -174,10 +200,8 @@ def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab:
 
 
 def _check_byte_tokens(header: Header, tokens: Strings) -> None:
-    types = header.metadata.get("tokenizer.ggml.token_type", ())
-    assert isinstance(types, Sequence)
-    for token, kind in enumerate(types[: len(tokens)]):
-        if kind == _BYTE_TYPE and not _BYTE_TOKEN.fullmatch(tokens[token]):
+    for token, kind in enumerate(_types(header)[: len(tokens)]):
+        if kind == BYTE and not _BYTE_TOKEN.fullmatch(tokens[token]):
             raise unusable(header, f"the token {token} is a byte token, but its text is {quoted(tokens[token])}")
 
 

@@ -30,6 +30,7 @@ from tests.cli.harness import (
     run,
     run_engine,
 )
+from tests.hub.models import of_other_tokens
 
 TARGET = PAIR / "target-q8_0.gguf"
 DRAFT = PAIR / "draft-q8_0.gguf"
@@ -197,13 +198,26 @@ def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path) -> None:
 
 
 @needs_pair
-def test_a_draft_with_another_vocabulary_names_the_token(tmp_path: Path) -> None:
+def test_a_draft_with_a_token_of_its_own_drafts_and_a_line_says_so(tmp_path: Path) -> None:
     whole = bytearray(DRAFT.read_bytes())
     at = whole.index(struct.pack("<Q", 3) + b"the", whole.index(b"tokenizer.ggml.tokens"))
     whole[at + 8 : at + 11] = b"zzz"
     path = write(tmp_path / "odd.gguf", bytes(whole))
+    done = run_engine("run", "--json", "-n", "30", "--seed", "1", "--draft", str(path), "Once upon a time")
+    (line,) = done.stderr.decode().splitlines()
+    assert "another vocabulary" in line
+    assert "100 % of the target's tokens" in line
+    made = json.loads(done.stdout)
+    assert made["spec"]["accepted"] > 0
+    plain = run_engine("run", "--json", "-n", "30", "--seed", "1", "--method", "plain", "Once upon a time")
+    assert made["text"] == json.loads(plain.stdout)["text"]
+
+
+@needs_pair
+def test_a_draft_that_shares_few_tokens(tmp_path: Path) -> None:
+    path = write(tmp_path / "odd.gguf", of_other_tokens())
     done = run_engine("run", "--json", "--draft", str(path), "hi")
-    assert_one_line(done, 6, "token ", "'zzz'")
+    assert_one_line(done, 6, "does not fit", "of the target's 4093 tokens", "10 % are needed")
     assert json.loads(done.stdout)["error"]["kind"] == "incompatible"
 
 

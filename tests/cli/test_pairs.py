@@ -17,7 +17,7 @@ from tests.cli.harness import PAIR, assert_one_line, run, run_engine
 from tests.heads.reference import write_random_head
 from tests.hub.machine import DRAFT, PARTS, TARGET, Machine
 from tests.hub.models import DRAFT as DRAFT_BYTES
-from tests.hub.models import parts, whole
+from tests.hub.models import of_other_tokens, parts, whole
 from tests.hub.server import Repo, serving
 
 
@@ -184,15 +184,22 @@ def without_a_token(data: bytes) -> bytes:
 def test_the_verdict_names_the_token(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
     other.write_bytes(without_a_token(DRAFT_BYTES))
-    made = answer(tmp_path, "explain", "storyteller", str(other), code=6)
-    assert (made["fits"], made["n_different"]) == (False, 1)
+    made = answer(tmp_path, "explain", "storyteller", str(other))
+    assert (made["fits"], made["n_different"]) == (True, 1)
+    assert made["overlap"] == {"tokens": 4092, "share": pytest.approx(4092 / 4093), "share_of_sample": 1.0}
     assert "king" in made["differences"][0]["target"]
     assert "qing" in made["differences"][0]["draft"]
     done = call(tmp_path, "explain", "storyteller", str(other))
-    assert done.returncode == 6
+    assert done.returncode == 0
+    assert "fits in part: by the tokens that both have" in done.stdout.decode()
     assert f"token {made['differences'][0]['token']} is" in done.stdout.decode()
+    other.write_bytes(of_other_tokens())
+    made = answer(tmp_path, "explain", "storyteller", str(other), code=6)
+    assert made["fits"] is False
+    assert made["overlap"]["share"] < 0.1
+    assert "does not fit" in call(tmp_path, "explain", "storyteller", str(other)).stdout.decode()
     made = answer(tmp_path, "explain", "storyteller", "storyteller")
-    assert made["fits"] is True
+    assert (made["fits"], made["overlap"]) == (True, None)
     assert made["size_ratio"] == pytest.approx(len(DRAFT_BYTES) / (PAIR / "target-q8_0.gguf").stat().st_size)
 
 
@@ -204,6 +211,7 @@ def test_auto_takes_the_draft_that_fits(machine: Machine) -> None:
     run = ["run", "-m", f"{folder}/t.gguf+auto", "-n", "4", "--json", "hi"]
     assert_one_line(machine.call(*run[:-2], "hi"), 3, "no draft", "pairs suggest")
     (folder / "a.gguf").write_bytes(without_a_token(DRAFT_BYTES))
+    assert_one_line(machine.call(*run[:-2], "hi"), 3, "no draft", "pairs suggest")
     (folder / "b.gguf").write_bytes(DRAFT_BYTES)
     (folder / "c.gguf").write_bytes(b"no model")
     made = json.loads(machine.call(*run).stdout)
@@ -262,8 +270,9 @@ def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> No
     assert found[DRAFT]["verdict"] == "fits"
     assert (found[DRAFT]["where"], found[DRAFT]["is_good"]) == ("catalogue", True)
     other = found["hf:tales/storyteller-tiny-GGUF:Q8_0"]
-    assert other["verdict"].startswith("does not fit: token ")
-    assert (other["where"], other["n_different"]) == ("hub", 1)
+    assert other["verdict"].startswith("has another vocabulary: it drafts 100 % of the target's tokens")
+    assert (other["where"], other["n_different"], other["is_good"], other["can_draft"]) == ("hub", 1, False, True)
+    assert list(found).index("hf:tales/storyteller-tiny-GGUF:Q8_0") > list(found).index(DRAFT)
     assert "cannot be read" in found["hf:tales/storyteller-empty-GGUF"]["verdict"]
     assert machine.links() == [], "nothing was pulled"
     lines = machine.call("pairs", "suggest", TARGET).stdout.decode().splitlines()
@@ -293,7 +302,7 @@ def test_a_model_that_is_here_is_suggested_once_and_not_looked_at_on_the_hub(mac
 
 def test_a_model_that_is_here_and_too_large_does_not_hide_what_pays(machine: Machine) -> None:
     """Another quantisation of it is in the catalogue, or on the hub; one here that does not fit hides its own."""
-    large, other = DRAFT_BYTES + bytes(2_000_000), without_a_token(DRAFT_BYTES)
+    large, other = DRAFT_BYTES + bytes(2_000_000), of_other_tokens()
     repos = machine.server.repos
     repos["tales/draft-GGUF"] = Repo({"draft-F16.gguf": large, "draft-Q8_0.gguf": DRAFT_BYTES})
     repos["tales/storyteller-tiny-GGUF"] = Repo({"tiny-F16.gguf": large, "tiny-Q4_K_M.gguf": DRAFT_BYTES})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,3 +47,19 @@ def parts() -> dict[str, bytes]:
         writer.write_tensors_to_file()
         writer.close()
         return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.gguf"))}
+
+
+@cache
+def of_other_tokens() -> bytes:
+    """Return the draft with other texts for nearly all of its tokens: small letters, signs and digits are exchanged."""
+    lower, signs = bytes(range(0x61, 0x7B)), bytes(range(0x21, 0x3B))
+    table = bytes.maketrans(lower + signs, signs + lower)
+    made = bytearray(DRAFT)
+    at = DRAFT.index(b"tokenizer.ggml.tokens") + len("tokenizer.ggml.tokens") + 8  # behind the types
+    (n_tokens,) = struct.unpack_from("<Q", DRAFT, at)
+    at += 8
+    for _ in range(n_tokens):
+        (size,) = struct.unpack_from("<Q", DRAFT, at)
+        made[at + 8 : at + 8 + size] = made[at + 8 : at + 8 + size].translate(table)
+        at += 8 + size
+    return bytes(made)

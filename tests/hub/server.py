@@ -37,8 +37,9 @@ class Repo:
     tags: dict[str, Repo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        told = json.dumps({name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()})
-        self.commit = self.commit or hashlib.sha1(told.encode()).hexdigest()
+        if not self.commit:
+            told = json.dumps({name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()})
+            self.commit = hashlib.sha1(told.encode()).hexdigest()
 
     def at(self, revision: str) -> Repo:
         """Return the state that a tag or its commit names, else the newest."""

@@ -17,7 +17,7 @@ from tests.cli.harness import REAL, TIMEOUT, Terminal, assert_advice, assert_one
 from tests.hub.machine import DRAFT, PAIR, PARTS, TARGET, Machine, sha256
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
-from tests.hub.models import parts
+from tests.hub.models import of_other_tokens, parts
 
 STORY = ["-n", "24", "--seed", "3", "-q", "Once upon a time"]
 
@@ -273,13 +273,17 @@ def test_wrong_bytes(machine: Machine) -> None:
 
 
 def test_a_pair_that_does_not_fit_is_said(machine: Machine) -> None:
-    data = DRAFT_BYTES.replace(b"\xc4\xa0the", b"\xc4\xa0thx", 1)  # one token of the vocabulary
-    data = data if data != DRAFT_BYTES else DRAFT_BYTES.replace(b"\xe2\x96\x81the", b"\xe2\x96\x81thx", 1)
-    machine.server.repos["tales/draft-GGUF"].files["sub/draft.Q8_0.gguf"] = data
-    assert data != DRAFT_BYTES
-    line = assert_one_line(machine.call("pull", "-q", PAIR), 6, "does not fit", "token")
-    assert "thx" in line
+    machine.server.repos["tales/draft-GGUF"].files["sub/draft.Q8_0.gguf"] = of_other_tokens()
+    assert_one_line(machine.call("pull", "-q", PAIR), 6, "does not fit", "they share", "of the target's 4093 tokens")
     assert len(machine.links()) == 2, "the files are right, and stay"
+
+
+def test_a_draft_of_another_vocabulary_is_a_warning(machine: Machine) -> None:
+    data = DRAFT_BYTES.replace(b"\xc4\xa0the", b"\xc4\xa0thx", 1)  # one token of the vocabulary
+    assert data != DRAFT_BYTES
+    machine.server.repos["tales/draft-GGUF"].files["sub/draft.Q8_0.gguf"] = data
+    (warning,) = machine.json("pull", PAIR)["warnings"]
+    assert warning.startswith("the draft has another vocabulary: it drafts 100 % of the target's tokens, which write 9")
 
 
 def test_a_file_that_changed_since_is_not_loaded(machine: Machine) -> None:

@@ -10,6 +10,7 @@ from tests.cli.harness import REAL, Terminal
 from tests.hub.machine import DRAFT, PAIR, TARGET, Machine
 from tests.hub.models import DRAFT as DRAFT_BYTES
 from tests.hub.models import TARGET as TARGET_BYTES
+from tests.hub.models import of_other_tokens
 from tests.hub.server import Repo
 
 PULLED = "pulled, hash correct"
@@ -17,12 +18,6 @@ PULLED = "pulled, hash correct"
 
 def shows(terminal: Terminal, text: str) -> bool:
     return text in terminal.text
-
-
-def of_another_vocabulary() -> bytes:
-    """Return the draft with one token spelt differently."""
-    marks = (mark + b"the" for mark in (b"\xc4\xa0", b"\xe2\x96\x81"))
-    return next(DRAFT_BYTES.replace(mark, mark[:-1] + b"x", 1) for mark in marks if mark in DRAFT_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +45,7 @@ def test_no_draft_for_auto_is_a_warning(machine: Machine) -> None:
 
 def test_what_came_is_said_before_what_does_not_fit(machine: Machine) -> None:
     """Of several pairs each is compared."""
-    machine.server.repos["tales/draft-GGUF"].files["sub/draft.Q8_0.gguf"] = of_another_vocabulary()
+    machine.server.repos["tales/draft-GGUF"].files["sub/draft.Q8_0.gguf"] = of_other_tokens()
     machine.server.repos["tales/other-GGUF"] = Repo({"other-Q8_0.gguf": TARGET_BYTES})
     done = machine.call("pull", PAIR, f"hf:tales/other-GGUF:Q8_0+{DRAFT}")
     assert done.returncode == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
 from localspec.models.candidates import DraftCandidate
 from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.head import HeadInfo
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.names import PairName, PathName
+from localspec.models.overlap import overlap
 from localspec.models.pairs import PairReport, check_pair, require_fit
 from localspec.models.store import INTRODUCTION, PairRef, introduction, parse_pair, reference, usual_speculation
 from localspec.models.user_catalog import add
@@ -74,27 +77,48 @@ def test_a_model_with_a_state_fits_and_nothing_is_drafted(info: Info, key: str) 
 
 
 def test_one_differing_token_is_shown(info: Info) -> None:
+    """The draft drafts the others."""
     target, draft = info(model(words(200), width=64)), info(changed(200, {139: "[\x1b]\n"}))
+    report = require_fit(target, draft)
+    assert (report.fits, report.fits_well) == (True, False)
+    assert r"token 139 is 'w139' in the target and '[\x1b]\n' in the draft" in report.differs[0]
+    assert report.overlap is not None
+    assert (report.overlap.shared, report.overlap.n_target) == (199, 200)
+    assert report.warnings[0].startswith("the draft has another vocabulary: it drafts 100 % of the target's tokens")
+
+
+def test_too_few_equal_tokens_are_refused(info: Info) -> None:
+    """A tenth of the target's is needed."""
+    target = info(model(words(200), width=64))
+    assert require_fit(target, info(changed(200, {token: f"x{token}" for token in range(180)}))).fits
     with pytest.raises(IncompatibleError) as caught:
-        require_fit(target, draft)
-    assert r"token 139 is 'w139' in the target and '[\x1b]\n' in the draft" in caught.value.message
-    assert "m2.gguf does not fit the target m1.gguf" in caught.value.message
+        require_fit(target, info(changed(200, {token: f"[\x1b{token}]" for token in range(181)})))
+    assert "m3.gguf does not fit the target m1.gguf: they share 19 of the target's 200 tokens" in caught.value.message
     assert caught.value.exit_code == 6
     assert "--draft none" in caught.value.hint
-    assert caught.value.detail["differences"] == [{"token": 139, "target": "w139", "draft": r"[\x1b]\n"}]
+    first = {"token": 5, "target": "w5", "draft": r"[\x1b5]"}
+    assert (caught.value.detail["differences"][0], len(caught.value.detail["differences"])) == (first, 5)
+
+
+def test_a_head_reads_the_targets_own_tokens(info: Info) -> None:
+    """It has no text of its own to read, so one token that differs is one too many."""
+    target, draft = info(model(words(200), width=64)), info(changed(200, {139: "x"}))
+    report = check_pair(target, replace(draft, head=HeadInfo("eagle1", target.n_embd)))
+    assert report.overlap is None
+    assert "token 139" in report.reasons[0]
 
 
 def test_the_first_five_differing_tokens_are_listed_and_all_are_counted(info: Info) -> None:
     report = compare(info, changed(40, {i: f"x{i}" for i in range(10, 20)}), model(words(40), width=64))
     assert [one.token for one in report.differences] == [10, 11, 12, 13, 14]
     assert report.n_different == 10
-    assert "10 of their tokens differ" in report.reasons[0]
+    assert "10 of their tokens differ" in report.differs[0]
 
 
 def test_a_difference_before_token_5_is_allowed_and_at_5_is_not(info: Info) -> None:
     target = model(words(40), width=64)
-    assert compare(info, changed(40, {0: "x", 4: "y"}), target).fits
-    assert not compare(info, changed(40, {5: "x"}), target).fits
+    assert compare(info, changed(40, {0: "x", 4: "y"}), target).fits_well
+    assert not compare(info, changed(40, {5: "x"}), target).fits_well
 
 
 def test_a_difference_in_the_last_common_token_is_found(info: Info) -> None:
@@ -105,8 +129,8 @@ def test_a_difference_in_the_last_common_token_is_found(info: Info) -> None:
 def test_texts_that_are_equal_to_llama_cpp_are_equal(info: Info) -> None:
     """An empty text gets a name, and a zero byte ends a C string."""
     target = changed(40, {9: "[EMPTY_9]", 10: "ten\0a", 11: "ok"})
-    assert compare(info, changed(40, {9: "", 10: "ten\0b", 11: "ok"}), target).fits
-    assert not compare(info, changed(40, {9: "[EMPTY_9]", 10: "te", 11: "ok"}), target).fits
+    assert compare(info, changed(40, {9: "", 10: "ten\0b", 11: "ok"}), target).fits_well
+    assert not compare(info, changed(40, {9: "[EMPTY_9]", 10: "te", 11: "ok"}), target).fits_well
 
 
 @pytest.mark.parametrize(
@@ -114,40 +138,41 @@ def test_texts_that_are_equal_to_llama_cpp_are_equal(info: Info) -> None:
 )
 def test_vocabulary_sizes_may_differ_by_128(info: Info, n_target: int, n_draft: int, fits: bool) -> None:
     report = compare(info, model(words(n_draft)), model(words(n_target), width=64))
-    assert report.fits == fits
+    assert report.fits
+    assert report.fits_well == fits
     if not fits:
-        assert f"{n_target} and {n_draft} tokens, a difference of 129" in report.reasons[0]
+        assert f"{n_target} and {n_draft} tokens, a difference of 129" in report.differs[0]
 
 
 def test_kinds_of_tokenizer(info: Info) -> None:
     report = compare(info, model().set("tokenizer.ggml.model", "str", "t5"))
-    assert "different kinds, BPE and UGM" in report.reasons[0]
+    assert "different kinds, BPE and UGM" in report.differs[0]
 
 
 def test_bos_is_added_by_one_only(info: Info) -> None:
     report = compare(info, model().set("tokenizer.ggml.add_bos_token", "bool", False))
-    assert report.reasons == ("only the target begins a text with its BOS token",)
+    assert report.differs == ("only the target begins a text with its BOS token",)
 
 
 def test_eos_is_added_by_one_only(info: Info) -> None:
     report = compare(info, model().set("tokenizer.ggml.add_eos_token", "bool", True))
-    assert report.reasons == ("only the draft ends a text with its EOS token",)
+    assert report.differs == ("only the draft ends a text with its EOS token",)
 
 
 def test_bos_ids_count_only_where_bos_is_added(info: Info) -> None:
     draft, target = (model(width=w).set("tokenizer.ggml.bos_token_id", "u32", n) for w, n in ((32, 2), (64, 3)))
-    assert compare(info, draft, target).reasons == ("their BOS tokens differ, 3 in the target and 2 in the draft",)
+    assert compare(info, draft, target).differs == ("their BOS tokens differ, 3 in the target and 2 in the draft",)
     for file in (draft, target):
         file.set("tokenizer.ggml.add_bos_token", "bool", False)
-    assert compare(info, draft, target).fits
+    assert compare(info, draft, target).fits_well
 
 
 def test_eos_ids_count_only_where_eos_is_added(info: Info) -> None:
     draft, target = (model(width=w).set("tokenizer.ggml.eos_token_id", "u32", n) for w, n in ((32, 2), (64, 3)))
-    assert compare(info, draft, target).fits
+    assert compare(info, draft, target).fits_well
     for file in (draft, target):
         file.set("tokenizer.ggml.add_eos_token", "bool", True)
-    assert compare(info, draft, target).reasons == ("their EOS tokens differ, 3 in the target and 2 in the draft",)
+    assert compare(info, draft, target).differs == ("their EOS tokens differ, 3 in the target and 2 in the draft",)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +193,49 @@ def test_warnings_do_not_forbid(info: Info) -> None:
     report = compare(info, draft)
     assert report.fits
     assert all(word in text for word, text in zip(("pre-token", "parameters"), report.warnings, strict=True))
+
+
+# Texts of tokens, and how many are shared.
+
+
+def spm() -> File:
+    """Return a model with a tokenizer of Gemma's kind: a space is U+2581, and each byte has a token of its own."""
+    named = ["<unk>", "<s>", "</s>", "<turn>"]
+    tokens = [*named, *(f"<0x{byte:02X}>" for byte in range(256)), "▁the", "a", "▁▁", "<mark>", "你", "<unused>"]
+    file = model(tokens).set("tokenizer.ggml.model", "str", "llama").without("tokenizer.ggml.merges")
+    types = [2, 3, 3, 3, *[6] * 256, 1, 1, 1, 4, 1, 5]
+    return file.set("tokenizer.ggml.token_type", "arr[i32]", types)
+
+
+def test_the_texts_of_tokens(info: Info) -> None:
+    """Bytes, spaces and user-defined tokens; nothing of control, unknown and unused ones."""
+    found = info(spm()).vocab.spellings
+    assert [found[text] for text in (b" the", b"a", b"  ", b"<mark>", "你".encode())] == [260, 261, 262, 263, 264]
+    assert found[b"\xe4"] == 4 + 0xE4
+    assert found[b"b"] == 4 + ord("b")
+    assert not found.keys() & {b"<s>", b"<unk>", b"<turn>", b"<unused>", b"<0x41>", b""}
+    assert len(found) == 255 + 5, "a letter has a token beside its byte's"
+
+
+def test_the_texts_of_byte_level_tokens(info: Info) -> None:
+    tokens = ["Ġthe", "Ċ", "ä½ł", "ä½", "x", "<mark>", "Ġ<turn>", "\u4f60", *words(8)]
+    file = model(tokens).set("tokenizer.ggml.token_type", "arr[i32]", [*[1] * 5, 4, 3, 1, *[1] * 8])
+    found = info(file).vocab.spellings
+    assert list(found)[:6] == [b" the", b"\n", "你".encode(), "你".encode()[:2], b"x", b"<mark>"]
+    assert len(found) == 6 + 8, "the control token and what is no byte-level text are left out"
+    assert set(info(model().without("tokenizer.ggml.token_type")).vocab.spellings) == {w.encode() for w in words(16)}
+
+
+def test_the_share_of_use_counts_the_tokens_of_a_sample_text(info: Info) -> None:
+    """Common letters count for more than seldom ones."""
+    target, letters = info(spm()), [*"etaoinshr", "Ġ", *words(6)]
+    found = overlap(target.vocab, info(model(letters)).vocab)
+    assert found.shared == 10
+    assert found.n_target == 260
+    assert found.is_slight
+    assert 0.5 < found.use < 0.8
+    assert str(found) == f"4 % of the target's tokens, which write {100 * found.use:.0f} % of a sample text"
+    assert overlap(target.vocab, target.vocab).use == 1.0
 
 
 # References.

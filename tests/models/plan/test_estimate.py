@@ -51,7 +51,7 @@ def test_only_what_the_catalogue_lists_is_estimated() -> None:
 
 
 def test_a_plan_before_the_download(tmp_path: Path) -> None:
-    env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
+    env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
     args = ("plan", "llama-3.1-8b", "--vram", "8G", "--ram", "16G", "--bandwidth", "gpu=448,cpu=50")
     text = run(*args, env=env).stdout.decode()
     assert text.startswith("about: these files are not on this machine.")
@@ -64,7 +64,7 @@ def test_a_plan_before_the_download(tmp_path: Path) -> None:
 
 
 def test_facts_before_the_download(tmp_path: Path) -> None:
-    env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
+    env = {"LOCALSPEC_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
     text = run("show", "qwen3-8b", env=env).stdout.decode()
     for words in ("about 5.0 GB, Q4_K_M", "about 8.19 billion", "32768 tokens", "localspec pull qwen3-8b"):
         assert words in text, words

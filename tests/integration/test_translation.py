@@ -1,0 +1,151 @@
+"""Drafts with other tokens on the real llama.cpp: the text stays, and equal models draft as well as in equal tokens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from localspec.backends.llama_cpp import LoadOptions, Model
+from localspec.engine import events
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.info import model_info
+from localspec.session.loaded_pair import LoadedPair
+from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
+from tests.integration import pair
+from tests.integration.gguf_models import written
+from tests.integration.near_ties import assert_same_text
+
+REAL = Path(os.environ.get("LOCALSPEC_REAL", "/nonexistent"))
+TEXT = "Once upon a time there was a king"
+SAMPLES = ["Tom ate 12 apples.\n", "naïve – “so”", "你好", "🙂🙃", "  two  spaces", "<|im_start|>"]
+
+
+def shuffled(source: Path, path: Path) -> Path:
+    """Write a llama model with its tokens in another order: embedding and head are shuffled like the texts."""
+    reader, writer = gguf.GGUFReader(source), gguf.GGUFWriter(path, "llama")
+    n = len(reader.fields["tokenizer.ggml.tokens"].data)
+    order = np.random.default_rng(0).permutation(n)  # new token i is the old token order[i]
+    place = np.argsort(order)
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        kind, value = field.types[0], field.contents()
+        if field.name in ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.scores"):
+            value = [value[old] for old in order]
+        elif field.name.endswith("_token_id"):
+            value = int(place[value])
+        writer.add_key_value(field.name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+    for item in reader.tensors:
+        data = item.data[order] if item.name in ("token_embd.weight", "output.weight") else item.data
+        writer.add_tensor(item.name, data, raw_dtype=item.tensor_type)
+    return written(writer, path)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled draft with its tokens in another order."""
+    return shuffled(pair.DRAFT, tmp_path_factory.mktemp("shuffled") / "draft.gguf")
+
+
+@pytest.fixture(scope="module")
+def loaded(other: Path) -> Iterator[LoadedPair]:
+    settings = LoadSettings(str(pair.TARGET), str(other), ctx=512, threads=1)
+    opened, told = pair.load_pair(settings)
+    (warning,) = [event.message for event in told if isinstance(event, events.Warned)]
+    assert warning.startswith("the draft has another vocabulary: it drafts 100 % of the target's tokens")
+    yield opened
+    opened.close()
+
+
+def answered(opened: LoadedPair, request: Request) -> tuple[list[int], int]:
+    """Return the tokens of the answer, and how many were accepted."""
+    passes = [event for event in opened.answer(request) if isinstance(event, events.Committed)]
+    return [piece.id for event in passes for piece in event.out], sum(event.n_accepted for event in passes)
+
+
+def same_text(opened: LoadedPair, request: Request, expected: list[int], got: list[int]) -> None:
+    """Assert that two answers are the same, near ties apart."""
+    prompt = opened.tokenised(request).tokens
+    assert_same_text(opened.target.backend, prompt, expected, got, request.sampling, 8)
+
+
+@pytest.mark.parametrize(
+    "speculation", [Speculation("draft-model", k=3), Speculation("draft-model", tree="static:2,2")]
+)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_text_is_that_of_plain_decoding(loaded: LoadedPair, speculation: Speculation, temperature: float) -> None:
+    sampling = Sampling(temperature=temperature, seed=3)
+    request = Request(prompt=TEXT, max_tokens=100, sampling=sampling, speculation=speculation)
+    text, accepted = answered(loaded, request)
+    plain, _ = answered(loaded, replace(request, speculation=Speculation("plain")))
+    same_text(loaded, request, plain, text)
+    assert accepted > 20
+
+
+def test_the_same_model_drafts_as_well_in_other_tokens(loaded: LoadedPair) -> None:
+    """It reads the same text and says the same of it, so as much is accepted."""
+    request = Request(
+        prompt=TEXT,
+        max_tokens=100,
+        sampling=Sampling(temperature=0.0, seed=1),
+        speculation=Speculation("draft-model", k=3),
+    )
+    same, _ = pair.load_pair(LoadSettings(str(pair.TARGET), str(pair.DRAFT), ctx=512, threads=1))
+    expected = answered(same, request)
+    same.close()
+    text, accepted = answered(loaded, request)
+    assert accepted == pytest.approx(expected[1], abs=2)
+    same_text(loaded, request, expected[0], text)
+
+
+def test_the_planner_takes_it_as_any_draft(loaded: LoadedPair) -> None:
+    request = Request(prompt=TEXT, max_tokens=60, sampling=Sampling(temperature=0.0, seed=1))
+    told = list(loaded.answer(request))
+    (started,) = [event for event in told if isinstance(event, events.Started)]
+    assert started.method == "draft-model"
+    assert any(isinstance(event, events.Finished) for event in told)
+
+
+@pytest.mark.parametrize("text", SAMPLES)
+def test_the_draft_reads_the_same_bytes(loaded: LoadedPair, text: str) -> None:
+    assert loaded.translation is not None
+    assert loaded.draft is not None
+    tokens = loaded.target.model.tokenize(text)
+    for n in range(1, len(tokens) + 1):
+        read = loaded.translation.text(tokens[:n])
+        assert b"".join(map(loaded.draft.model.piece, read)) == b"".join(map(loaded.target.model.piece, tokens[:n]))
+
+
+@pytest.mark.parametrize("path", [pair.TARGET, *sorted(REAL.glob("*.gguf"))], ids=lambda path: path.name)
+def test_the_texts_in_the_header_are_those_of_llama_cpp(path: Path) -> None:
+    """Byte-level and SPM vocabularies; special tokens of llama.cpp's own finding are left out on both sides."""
+    found = model_info(read_header(path)).vocab.spellings
+    with Model(path, LoadOptions(threads=1)) as model:
+        for text, token in list(found.items())[:: max(1, len(found) // 20_000)]:
+            assert model.is_control(token) or model.piece(token) == text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL.is_dir(), reason="LOCALSPEC_REAL names no folder of real models")
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_gemma_drafts_for_qwen_and_the_other_way(temperature: float) -> None:
+    gemma, qwen = REAL / "gemma-3-270m-q4_k_m.gguf", REAL / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+    for target, draft in ((qwen, gemma), (gemma, qwen)):
+        opened, _ = pair.load_pair(LoadSettings(str(target), str(draft), ctx=512, threads=1))
+        request = Request(
+            prompt="The three most important inventions of the 19th century were",
+            max_tokens=40,
+            sampling=Sampling(temperature=temperature, seed=2),
+            speculation=Speculation("draft-model", k=3),
+        )
+        text, accepted = answered(opened, request)
+        plain, _ = answered(opened, replace(request, speculation=Speculation("plain")))
+        opened.close()
+        assert text == plain
+        assert accepted > 4
