@@ -128,7 +128,8 @@ class LlamaBackend:
         common = common_prefix(self._tokens, wanted[:-1])
         if self.options.reproducible:  # so that rows do not depend on what the cache held
             common = min(common, self._read) // self._n_batch * self._n_batch
-        return self._cache.reach(common)
+        reached = self._cache.reach(common)
+        return reached if reached == common or not self.options.reproducible else 0
 
     def prefill(self, tokens: Tokens, cancel: Cancel) -> LlamaRows:
         """Make the cache hold exactly `tokens`, evaluating only what follows the longest cached prefix.
@@ -324,8 +325,7 @@ class LlamaBackend:
             self._cache.advance(n)
             return
         length = self._cells.length
-        left = self._cache.recover()
-        self._cells.truncate(left)
+        self._cells.truncate(left := self._cache.recover())
         del self._tokens[left:]
         self._open_tokens.clear()
         if code == ABORTED:

@@ -55,9 +55,7 @@ class PairController:
         """Return the controllers of loaded models, with what earlier runs learned of them."""
         profile = remembered([target] if draft is None else [target, draft], settings)
         can = target.backend.capabilities
-        return PairController(
-            profile, clock, can_verify=can.can_rollback, settles=can.settles, replays=can.replays
-        )
+        return PairController(profile, clock, can_verify=can.can_rollback, settles=can.settles, replays=can.replays)
 
     def must_measure(self, axes: Axes) -> bool:
         """Whether it matters what passes cost, and earlier runs did not find out all of it.
