@@ -137,7 +137,7 @@ class Prices:
 
     @property
     def replay(self) -> float:
-        """Seconds that the pass after a draft of which all is rejected takes longer: it reads the pending token again."""
+        """Seconds that a pass takes longer after a draft that was rejected whole: it reads one token again."""
         return self.plain * (DOUBT * self.ratio(2) - 1.0) if self.replays else 0.0
 
     def padded(self, rows: int) -> int:
