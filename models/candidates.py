@@ -56,8 +56,6 @@ class DraftCandidate:
             return f"does not fit: {self.report.reasons[0]}"
         shared = self.report.overlap
         fits = "fits" if shared is None else f"has another vocabulary: it drafts {shared}"
-        if self.report.why_idle:
-            return f"{fits}, but {self.report.why_idle}"
         if self.size > MAX_RATIO * target_bytes:
             return f"{fits}, but is too large to pay: {100 * self.size / target_bytes:.0f} % of the target"
         return fits
@@ -68,7 +66,7 @@ class DraftCandidate:
 
     def can_draft(self, target_bytes: int) -> bool:
         """Whether it fits, with whatever vocabulary, and is small enough to pay."""
-        fits = self.report is not None and self.report.fits and not self.report.why_idle
+        fits = self.report is not None and self.report.fits
         return fits and self.size <= MAX_RATIO * target_bytes
 
 

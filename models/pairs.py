@@ -37,8 +37,7 @@ class PairReport:
     """Whether a draft fits a target: `reasons` say why not, `warnings` what may cost acceptance.
 
     `overlap` is that of vocabularies that differ, None where they are the same; `differs` says in which ways.
-    `differences` are the first few tokens that differ, `n_different` is how many differ in all. `why_idle` says why
-    nothing would be drafted though they fit, "" if something would.
+    `differences` are the first few tokens that differ, `n_different` is how many differ in all.
     """
 
     target: str
@@ -47,7 +46,6 @@ class PairReport:
     warnings: tuple[str, ...]
     differences: tuple[TokenDifference, ...] = ()
     n_different: int = 0
-    why_idle: str = ""
     overlap: Overlap | None = None
     differs: tuple[str, ...] = ()
 
@@ -75,7 +73,6 @@ def check_pair(target: ModelInfo, draft: ModelInfo) -> PairReport:
         warnings=tuple(_warnings(target, draft, shared)),
         differences=tuple(different[:_SHOWN_DIFFERENCES]),
         n_different=len(different),
-        why_idle=_why_idle(target, draft),
         overlap=shared,
         differs=tuple(differs),
     )
@@ -132,12 +129,6 @@ def _head_reasons(target: ModelInfo, head: HeadInfo) -> list[str]:
     if head.target_layers and target.architecture not in TAPPABLE:
         reasons.append(f"llama.cpp does not tell the layers of {target.architecture} models")
     return reasons
-
-
-def _why_idle(target: ModelInfo, draft: ModelInfo) -> str:
-    """Say which of the two cannot forget a rejected token."""
-    keeps = [what for what, info in (("target", target), ("draft", draft)) if info.is_recurrent]
-    return f"the {keeps[0]} keeps a state that cannot be rolled back, so decoding is plain" if keeps else ""
 
 
 def _type_reasons(target: ModelInfo, draft: ModelInfo) -> list[str]:

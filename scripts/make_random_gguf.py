@@ -249,7 +249,7 @@ def _time_step_rank(shape: Shape) -> int:
 
 
 def _mamba(shape: Shape) -> Iterator[Weight]:
-    """Yield a recurrent model: its memory cannot be rolled back."""
+    """Yield a recurrent model: it keeps a state."""
     yield from _ends(shape)
     for layer in range(shape.layers):
         yield from _state_block(shape, f"blk.{layer}")

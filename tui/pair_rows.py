@@ -79,8 +79,6 @@ def compared(pair: PairRef) -> str:
     report = check_pair(look(pair.target), look(pair.draft, may_be_head=True))
     if not report.fits:
         return f"the draft does not fit: {report.reasons[0]}"
-    if report.why_idle:
-        return f"the draft fits, but {report.why_idle}"
     return "the draft fits" if report.overlap is None else f"the draft has another vocabulary: {report.overlap}"
 
 

@@ -66,6 +66,17 @@ class Batch:
         self._is_plain = is_chain
         self.struct.n_tokens = n
 
+    def precede(self, tokens: Ids, *, has_outputs: bool) -> None:
+        """Put `tokens` before a chain, at the positions before."""
+        n, more = self.struct.n_tokens, len(tokens)
+        start = int(self._positions[0]) - more
+        for array in (self._tokens, self._outputs):
+            array[more : more + n] = array[:n].copy()
+        self._tokens[:more] = tokens
+        self._outputs[:more] = has_outputs
+        self._positions[: more + n] = self._count_up[start : start + more + n]
+        self.struct.n_tokens = more + n
+
     def repeat(self, more: int) -> None:
         """Add the last entry `more` times, each below the one before and without logits; it is on sequence 0."""
         n = self.struct.n_tokens

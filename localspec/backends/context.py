@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from localspec.backends.cpus import physical_cores
 from localspec.backends.devices import available_memory, devices
 from localspec.backends.lib import BF16, KV_TYPES, LOG, api
-from localspec.backends.memory import attention_for, check_context
+from localspec.backends.memory import attention_for, check_context, rollback_for
 from localspec.backends.model import Model
 from localspec.backends.options import UNQUANTISED, LoadOptions
 from localspec.errors import ResourceError, UsageError
@@ -22,9 +23,16 @@ def context_size(model: Model, options: LoadOptions) -> int:
     return options.n_ctx or min(model.n_ctx_train or DEFAULT_CTX, DEFAULT_CTX)
 
 
-def with_attention(model: Model, options: LoadOptions) -> LoadOptions:
-    """Return the options with flash attention switched off where that is quicker and its scores fit in memory."""
-    return attention_for(model.context_shape, context_size(model, options), options, has_gpu=model.n_gpu_layers != 0)
+def fitting(model: Model, options: LoadOptions) -> LoadOptions:
+    """Return the options with flash attention switched off where that is quicker and its scores fit in memory.
+
+    Of a state there is as much rollback in place as memory holds.
+    """
+    n_ctx = context_size(model, options)
+    options = attention_for(model.context_shape, n_ctx, options, has_gpu=model.n_gpu_layers != 0)
+    if not model.is_stateful:
+        return replace(options, rollback=0)
+    return rollback_for(model.context_shape, n_ctx, options, _available(model))
 
 
 def kv_bytes(model: Model, options: LoadOptions) -> int:
@@ -33,17 +41,13 @@ def kv_bytes(model: Model, options: LoadOptions) -> int:
         raise UsageError(f"there is no cache type {options.kv_type!r}", hint=f"{', '.join(KV_TYPES)}")
     if options.flash_attn == "off" and options.kv_type not in UNQUANTISED:
         raise UsageError(f"a {options.kv_type} cache needs flash attention", hint="--flash-attn auto, or --kv f16")
-    available = available_memory()
-    if available is not None and model.n_gpu_layers:
-        # Where a GPU shares main memory, that is counted already.
-        available += sum(device.free for device in devices() if device.is_gpu and not device.is_unified)
-    return check_context(model.context_shape, context_size(model, options), options, available)
+    return check_context(model.context_shape, context_size(model, options), options, _available(model))
 
 
-def open_context(model: Model, options: LoadOptions, n_leaves: int) -> Any:
-    """Return a new llama_context for trees of `n_leaves` leaves."""
+def open_context(model: Model, options: LoadOptions, n_sequences: int) -> Any:
+    """Return a new llama_context of `n_sequences` sequences."""
     LOG.clear()
-    context = api.llama_init_from_model(model.handle, _params(model, options, n_leaves))
+    context = api.llama_init_from_model(model.handle, _params(model, options, n_sequences))
     if context is None:
         raise ResourceError(
             f"llama.cpp cannot make a context of {context_size(model, options)} tokens: {LOG.reason()}",
@@ -52,6 +56,15 @@ def open_context(model: Model, options: LoadOptions, n_leaves: int) -> Any:
         )
     model.adapt(context)
     return context
+
+
+def _available(model: Model) -> int | None:
+    """Return the bytes that a context can have, None where the system does not say."""
+    available = available_memory()
+    if available is not None and model.n_gpu_layers:
+        # Where a GPU shares main memory, that is counted already.
+        available += sum(device.free for device in devices() if device.is_gpu and not device.is_unified)
+    return available
 
 
 def _splits(model: Model, options: LoadOptions) -> bool:
@@ -63,13 +76,14 @@ def _splits(model: Model, options: LoadOptions) -> bool:
     return options.flash_attn == "on" and options.kv_type in UNQUANTISED and not model.n_gpu_layers
 
 
-def _params(model: Model, options: LoadOptions, n_leaves: int) -> Any:
+def _params(model: Model, options: LoadOptions, n_sequences: int) -> Any:
     params = api.llama_context_default_params()
     params.n_ctx = context_size(model, options)
     # One physical batch for one logical batch: an abort then drops all of a chunk or nothing.
     params.n_batch = params.n_ubatch = options.n_batch
     params.n_outputs_max = min(options.n_batch, MAX_OUTPUTS)
-    params.n_seq_max = n_leaves
+    params.n_seq_max = n_sequences
+    params.n_rs_seq = options.rollback
     params.kv_unified = True  # the leaves of a tree share cells
     params.swa_full = True  # a window that forgets can neither roll back nor reuse a prefix
     params.n_threads = options.threads or physical_cores()

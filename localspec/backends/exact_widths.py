@@ -25,7 +25,8 @@ def exact_widths(backend: Backend, cancel: Cancel) -> Generator[float, None, tup
     The cache is empty before and after. Raises Cancelled.
     """
     capabilities = backend.capabilities
-    widest = min(WIDEST, capabilities.max_rows) if capabilities.can_rollback else 1
+    is_kept = capabilities.can_rollback and not capabilities.replays  # or a rejection makes the next pass wider
+    widest = min(WIDEST, capabilities.max_rows) if is_kept else 1
     text = np.random.default_rng(0).integers(capabilities.n_vocab, size=ENOUGH, dtype=np.int32)
     depths = [depth for depth in DEPTHS if depth + _rows_for(widest) <= capabilities.n_ctx]
     widest = widest if depths else 1

@@ -27,15 +27,15 @@ FIRST = 512  # positions to begin with, doubled as often as need be
 
 
 class GrowingContext:
-    """The open `context`, for trees of `n_leaves`, whose `size` of positions follows the text up to `limit`.
+    """The open `context` of `n_sequences`, whose `size` of positions follows the text up to `limit`.
 
     That memory holds one of full length has been found out before.
     """
 
-    def __init__(self, model: Model, options: LoadOptions, n_leaves: int) -> None:
+    def __init__(self, model: Model, options: LoadOptions, n_sequences: int) -> None:
         self._model = model
         self._options = options
-        self._n_leaves = n_leaves
+        self._n_sequences = n_sequences
         self.limit = context_size(model, options)
         self.size = FIRST if _may_grow(model, options) else self.limit
         self.context: Any = self._opened(self.size)
@@ -68,7 +68,7 @@ class GrowingContext:
             self.context = None
 
     def _opened(self, size: int) -> Any:
-        return open_context(self._model, replace(self._options, n_ctx=size), self._n_leaves)
+        return open_context(self._model, replace(self._options, n_ctx=size), self._n_sequences)
 
 
 def _may_grow(model: Model, options: LoadOptions) -> bool:

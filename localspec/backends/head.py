@@ -79,6 +79,7 @@ class HeadModel(Model):
         self._lender: Any = None
         super().__init__(path, options, on_progress, n_bytes=n_bytes, shape=shape)
         self.state_width = 0 if traits.is_block else int(api.llama_model_n_embd(self.handle))
+        self.is_stateful = False  # a block attends, also where its target's layers keep a state
         if traits.borrows:
             self._lender = self._opened_lender()
 
@@ -227,7 +228,7 @@ class HeadBackend(LlamaBackend):
         """Return the encoder's states [n, width] of the target's; one that is read alone stands before zeros."""
         states = np.pad(states, ((0, 0), (0, self._traits.encoded - states.shape[1])))
         # Nothing of it is stored, but llama.cpp wants positions that follow those in the cache.
-        start = api.llama_memory_seq_pos_max(self._memory, 0) + 1
+        start = self._cache.end
         return encode(self._growing.context, states, start, self.model.state_width)
 
 

@@ -1,7 +1,8 @@
 """The backend on llama.cpp: a model, one context and its cache.
 
 Invariants between calls: `_tokens` mirrors the committed tokens; the cache holds these on sequence 0, the open nodes
-on the sequences that `Cells` names, and on any other sequence nothing but a start of the committed text.
+on the sequences that `Cells` names, and on any other sequence nothing but a start of the committed text. Of a model
+that keeps a state, sequence 0 may hold a start of the committed text: the next pass evaluates the rest (`recurrent`).
 """
 
 from __future__ import annotations
@@ -9,20 +10,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
-from localspec.backends.cells import Cells, CopyCells, RemoveCells
-from localspec.backends.context import MAX_OUTPUTS, kv_bytes, with_attention
+from localspec.backends.cache import Cache
+from localspec.backends.cells import RemoveCells
+from localspec.backends.context import MAX_OUTPUTS, fitting, kv_bytes
 from localspec.backends.decode_errors import context_full, decode_error
 from localspec.backends.growing_context import GrowingContext
 from localspec.backends.lib import api
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
 from localspec.backends.reading import Reading, not_cancelled
+from localspec.backends.recurrent import StateCache
 from localspec.backends.rows import LlamaRows, RowBuffer
 from localspec.backends.tap import Listening
 from localspec.backends.threads import settle_threads
@@ -59,7 +62,7 @@ class LlamaBackend:
 
     def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
         self.model = model
-        self.options = with_attention(model, options or model.options)
+        self.options = fitting(model, options or model.options)
         self.evaluated = 0
         self.decode_rows = 1
         self.reads_singly = False
@@ -68,23 +71,27 @@ class LlamaBackend:
         self._took = 0.0  # seconds of the last decode
         self.kv_bytes = kv_bytes(model, self.options)
         n_leaves = 1 if model.is_stateful else self.options.max_leaves
-        self._growing = GrowingContext(model, self.options, n_leaves)
+        has_snapshots = model.is_stateful and not self.options.rollback
+        self._growing = GrowingContext(model, self.options, n_leaves + has_snapshots)
         model.users.add(self)
         self._n_ctx = self._growing.limit
         self._n_batch = min(self.options.n_batch, self._n_ctx)
         self._max_rows = min(self._n_batch, MAX_OUTPUTS)  # llama.cpp aborts the process beyond
-        self._memory: Any = api.llama_get_memory(self._growing.context)
+        context = self._growing.context
+        self._cache = StateCache(context, self.options) if model.is_stateful else Cache(context, n_leaves)
         self._batch = Batch(self._n_batch, n_leaves, self._n_ctx, model.state_width)
-        self._cells = Cells(n_leaves)
-        self._rows = RowBuffer(self._growing.context, model.n_vocab)
+        self._cells = self._cache.cells
+        self._rows = RowBuffer(context, model.n_vocab)
         self._tokens: list[int] = []
         self._read = 0  # of them, those that came in whole chunks of prompts
         self._open_tokens: list[int] = []
         self._listening: Listening | None = None
         self._first_row = 0  # the node of the last decode's first row
         try:
-            can_rollback = self._probe()
-            self.threads = self.options.threads or settle_threads(self._growing.context, model.n_bytes, self._warm_up)
+            if not self._cache.exists:
+                raise IncompatibleError(f"{model.path} holds a model without a cache: it does not write text")
+            can_rollback = self._cache.can_take_back(self._probe)
+            self.threads = self.options.threads or settle_threads(context, model.n_bytes, self._warm_up)
             self.evaluated = 0
         except LocalspecError:
             self.close()
@@ -92,11 +99,12 @@ class LlamaBackend:
         self.capabilities = Capabilities(
             can_rollback=can_rollback,
             max_leaves=n_leaves if can_rollback else 1,
-            max_rows=self._max_rows,
+            max_rows=min(self._max_rows, 1 + self.options.rollback) if self.options.rollback else self._max_rows,
             n_ctx=self._n_ctx,
             n_vocab=model.n_vocab,
             devices=model.device_names,
             settles=1 if set(model.device_names) <= {"CPU"} else GPU_SETTLES,
+            replays=self._cache.replays,
         )
 
     @property
@@ -109,15 +117,19 @@ class LlamaBackend:
         """The committed tokens."""
         return self._tokens
 
+    @property
+    def owed(self) -> int:
+        """Committed tokens that the next pass evaluates again, before its own rows."""
+        return self._cache.owed
+
     def cached(self, tokens: Tokens) -> int:
         """Return how many of `tokens`, from the first on, a prefill would take from the cache: never the last."""
         wanted = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
         common = common_prefix(self._tokens, wanted[:-1])
         if self.options.reproducible:  # so that rows do not depend on what the cache held
             common = min(common, self._read) // self._n_batch * self._n_batch
-        if not self.capabilities.can_rollback and (common < len(self._tokens) or self._cells.n_open):
-            return 0  # a recurrent state cannot forget its tail
-        return common
+        reached = self._cache.reach(common)
+        return reached if reached == common or not self.options.reproducible else 0
 
     def prefill(self, tokens: Tokens, cancel: Cancel) -> LlamaRows:
         """Make the cache hold exactly `tokens`, evaluating only what follows the longest cached prefix.
@@ -132,7 +144,10 @@ class LlamaBackend:
                 hint="shorten the prompt, or raise --ctx",
                 detail={"n_tokens": len(wanted), "n_ctx": self._n_ctx},
             )
-        self._forget(self.cached(wanted))
+        row = self._cache.row_after(wanted, self._tokens)
+        self._forget(self.cached(wanted) if row is None else len(wanted))
+        if row is not None:
+            return self._rows.of_copy(row)
         self._make_room(len(wanted) - self.length)
         return self._feed(wanted, cancel)
 
@@ -147,15 +162,18 @@ class LlamaBackend:
         if self._cells.length + first + n > self._n_ctx:
             raise context_full(self._cells.length, self._n_ctx, n)
         self._make_room(n)
+        owed = self._owed(n)
         growth = self._cells.grow(parents.tolist() if isinstance(parents, np.ndarray) else parents)
-        self._apply(growth.copies)
+        self._cache.apply(growth.copies)
         ids: Ids = np.asarray(tokens, np.int32)
-        outputs = None if self._listening is not None and self._listening.takes_logits else outputs
+        outputs = None if self._takes_logits else outputs
         self._batch.fill(ids, growth, outputs)
+        if len(owed):
+            self._batch.precede(owed, has_outputs=self._takes_logits)
         self._open_tokens += ids.tolist()
-        self._decode(n, self._spare(n))
-        self._first_row = first
-        return self._rows.of_nodes(n, first, outputs)
+        self._decode(n + len(owed), self._spare(n))
+        self._first_row = first - len(owed)
+        return self._rows.of_nodes(n, first, outputs, skipped=len(owed))
 
     def keep(self, nodes: Nodes) -> None:
         """Commit the path `nodes` of open nodes; drop all others."""
@@ -163,23 +181,14 @@ class LlamaBackend:
         assert is_all or self.capabilities.can_rollback, "this model cannot drop evaluated tokens"
         if self._listening is not None and len(nodes):
             self._listening.kept(self._growing.context, self._cells, self._first_row, nodes)
-        self._apply(self._cells.keep(nodes))
+        self._cache.apply(self._cells.keep(nodes))
         self._tokens += self._open_tokens if is_all else [self._open_tokens[node] for node in nodes]
         self._open_tokens.clear()
 
     def truncate(self, length: int) -> None:
-        """Forget committed tokens from `length` on, and every open node.
-
-        A model that cannot roll back is cleared and evaluates what stays once more.
-        """
+        """Forget committed tokens from `length` on, and every open node."""
         assert 0 <= length <= self._cells.length, "a cache does not grow by truncation"
-        is_noop = length == self._cells.length and not self._cells.n_open
-        if self.capabilities.can_rollback or length == 0 or is_noop:
-            self._forget(length)
-            return
-        kept = self._tokens[:length]
-        self._forget(0)
-        self._feed(kept, lambda: False)
+        self._forget(length)
 
     def listen(self, listening: Listening) -> None:
         """Tell a listener the hidden states of the tokens that are committed from now on."""
@@ -188,8 +197,7 @@ class LlamaBackend:
 
     def check(self) -> None:
         """Assert that the cache holds what the bookkeeping says: for tests, and cheap enough for every step."""
-        ends = [api.llama_memory_seq_pos_max(self._memory, s) + 1 for s in range(self._cells.n_sequences)]
-        assert ends == self._cells.ends, f"sequences end at {ends}, and should at {self._cells.ends}"
+        self._cache.check()
         assert len(self._tokens) == self._cells.length, "the mirror has as many tokens as the cache"
         assert len(self._open_tokens) == self._cells.n_open, "every open node has a token"
 
@@ -204,21 +212,16 @@ class LlamaBackend:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _probe(self) -> bool:
-        """Decode two tokens, which also warms up, and try to take the second back; leave the context empty."""
-        if not self._memory:
-            raise IncompatibleError(f"{self.model.path} holds a model without a cache: it does not write text")
-        self._batch.fill_chain(np.zeros(2, np.int32), 0)
-        self._decode(2, cancel=self.reading.count_node)
-        can_rollback = bool(api.llama_memory_seq_rm(self._memory, 0, 1, -1))
-        api.llama_memory_clear(self._memory, True)
-        return can_rollback
+    def _probe(self, start: int, n: int) -> None:
+        """Decode `n` tokens from position `start` on; the first such pass warms up and counts nodes."""
+        self._batch.fill_chain(np.zeros(n, np.int32), start)
+        self._decode(n, cancel=None if start else self.reading.count_node)
 
     def _warm_up(self) -> None:
         """Decode a token and forget it."""
         self._batch.fill_chain(np.zeros(1, np.int32), 0)
         self._decode(1)
-        api.llama_memory_clear(self._memory, False)
+        self._cache.clear()
 
     def time_rows(self, rows: int) -> float:
         """Return the seconds of a pass of `rows` with all their logits below what the cache holds, which stays."""
@@ -227,15 +230,13 @@ class LlamaBackend:
         assert start == 0 or self.capabilities.can_rollback, "what cannot be taken back is timed in an empty cache"
         n = min(rows, self._max_rows)
         self._make_room(n)
+        self._cache.begin_draft()
         # Tokens that differ, by a prime: a mixture of experts would answer equal ones with the same experts.
         self._batch.fill_chain(np.arange(n, dtype=np.int32) * 7919 % self.model.n_vocab, start)
         began = time.perf_counter()
         self._decode(n)
         seconds = time.perf_counter() - began
-        if start:
-            api.llama_memory_seq_rm(self._memory, 0, start, -1)
-        else:
-            api.llama_memory_clear(self._memory, False)
+        self._cache.take_back(start)
         self.evaluated -= n
         return seconds
 
@@ -245,7 +246,7 @@ class LlamaBackend:
         A lone one asks for some to spare: moving takes time, which no draft is to answer for.
         """
         if self._growing.fit(self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)):
-            self._memory = api.llama_get_memory(self._growing.context)
+            self._cache.move(self._growing.context)
             self._rows.move(self._growing.context)
             if self._listening is not None:
                 self._listening.install(self._growing.context)
@@ -269,11 +270,30 @@ class LlamaBackend:
             self._tokens += chunk.tolist()
             self._cells.advance(n)
             self._read += n if start == self._read and n == self._n_batch else 0
-        return self._rows.of_last(n)
+        rows = self._rows.of_last(n)
+        self._cache.begin_draft()
+        self._cache.keep_prompt(rows.logits(0))
+        return rows
+
+    @property
+    def _takes_logits(self) -> bool:
+        """Whether each row of a pass has logits, for a listener."""
+        return self._listening is not None and self._listening.takes_logits
+
+    def _owed(self, n: int) -> Ids:
+        """Return the committed tokens that a pass of `n` nodes evaluates first; more than fit are evaluated now."""
+        if n > 1 and not self._cells.n_open:
+            self._cache.begin_draft()
+        most = (self._max_rows if self._takes_logits else self._n_batch) - n
+        while self._cache.owed > most:
+            start = self._cells.length - self._cache.owed
+            self._batch.fill_chain(np.asarray(self._tokens[start : start + most], np.int32), start, n_outputs=1)
+            self._decode(most)
+        return np.asarray(self._tokens[self._cells.length - self._cache.owed :], np.int32)
 
     def _spare(self, n: int) -> int:
         """Return how many rows that nobody reads follow the `n` just added: some after a lone one, early on."""
-        is_lone = n == self._cells.n_open == 1 and self.capabilities.can_rollback
+        is_lone = n == self._cells.n_open == 1 and not self.model.is_stateful
         has_room = self.decode_rows <= self._max_rows and self._cells.length + self.decode_rows <= min(
             EARLY, self._n_ctx
         )
@@ -301,10 +321,13 @@ class LlamaBackend:
         if code == OK:
             self.evaluated += n
             if spare:
-                self._apply([RemoveCells(0, self._cells.length + n)])
+                self._cache.apply([RemoveCells(0, self._cells.length + n)])
+            self._cache.advance(n)
             return
         length = self._cells.length
-        self._recover()
+        self._cells.truncate(left := self._cache.recover())
+        del self._tokens[left:]
+        self._open_tokens.clear()
         if code == ABORTED:
             raise Cancelled
         if code == NO_SLOT:
@@ -320,31 +343,8 @@ class LlamaBackend:
             self._took = time.perf_counter() - began
         return code
 
-    def _recover(self) -> None:
-        """Drop what a failed decode left; a recurrent state, which it spoiled, goes altogether."""
-        length = 0 if self.model.is_stateful else self._cells.length
-        if length:
-            api.llama_memory_seq_rm(self._memory, -1, length, -1)
-        else:
-            api.llama_memory_clear(self._memory, True)
-        self._cells.truncate(length)
-        del self._tokens[length:]
-        self._open_tokens.clear()
-
     def _forget(self, length: int) -> None:
-        changes = self._cells.truncate(length)
-        if length:
-            self._apply(changes)
-        elif changes:
-            api.llama_memory_clear(self._memory, False)  # the only way back for a recurrent state
+        self._cache.forget(length)
         del self._tokens[length:]
         self._read = min(self._read, length // self._n_batch * self._n_batch)
         self._open_tokens.clear()
-
-    def _apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
-        for change in changes:
-            if isinstance(change, CopyCells):
-                api.llama_memory_seq_cp(self._memory, change.source, change.target, change.start, change.end)
-            else:
-                is_done = api.llama_memory_seq_rm(self._memory, change.target, change.start, -1)
-                assert is_done, "the cache refused to roll back, though it could when the model was loaded"

@@ -63,7 +63,7 @@ class MarginalBackend(LlamaBackend):
         self._depths.clear()
         self._n_rows = n
         self._decode(n)
-        self._apply([RemoveCells(0, self._cells.length)])
+        self._cache.apply([RemoveCells(0, self._cells.length)])
         return self._rows.of_entries(n, 0, np.array([self._first], np.int32))
 
 

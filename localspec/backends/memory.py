@@ -20,7 +20,7 @@ class ContextShape:
     """What decides the size of a context: KV entries a position takes in all layers together, attention heads.
 
     `padded` are the values' entries without flash attention: llama.cpp then gives every layer as many as the widest
-    has; 0 where all have the same. `state` bytes are recurrent layers' memory, which does not grow.
+    has; 0 where all have the same. `state` bytes are one state of all recurrent layers, which does not grow.
     """
 
     k_entries: int
@@ -29,10 +29,11 @@ class ContextShape:
     padded: int = 0
     state: int = 0
 
-    def kv_bytes(self, n_ctx: int, kv_type: str, has_flash: bool) -> int:
-        """Return the bytes of the cache of `n_ctx` positions."""
-        entries = self.k_entries + (self.v_entries if has_flash else max(self.v_entries, self.padded))
-        return int(-(-n_ctx // PAD) * PAD * entries * BITS[kv_type] / 8) + self.state
+    def kv_bytes(self, n_ctx: int, options: LoadOptions) -> int:
+        """Return the bytes of the cache of `n_ctx` positions, and of all states."""
+        values = self.v_entries if options.flash_attn != "off" else max(self.v_entries, self.padded)
+        row = (self.k_entries + values) * BITS[options.kv_type] / 8
+        return int(-(-n_ctx // PAD) * PAD * row) + self.state * options.n_states
 
     def compute_bytes(self, n_ctx: int, n_batch: int, has_flash: bool) -> int:
         """Return the bytes of the buffers that grow with the context: the mask and, without flash attention, scores."""
@@ -48,18 +49,25 @@ def attention_for(shape: ContextShape, n_ctx: int, options: LoadOptions, has_gpu
     return replace(options, flash_attn="off") if scores <= SCORES else options
 
 
+def rollback_for(shape: ContextShape, n_ctx: int, options: LoadOptions, available: int | None) -> LoadOptions:
+    """Return the options with as much rollback in place as `available` bytes hold the states for, half each time."""
+    while options.rollback > 1 and available is not None and context_bytes(shape, n_ctx, options) > available:
+        options = replace(options, rollback=options.rollback // 2)
+    return options
+
+
 def context_bytes(shape: ContextShape, n_ctx: int, options: LoadOptions) -> int:
     """Return the bytes of the cache, of llama.cpp's record of it and of the buffers that grow with it."""
     has_flash = options.flash_attn != "off"
     buffers = shape.compute_bytes(n_ctx, options.n_batch, has_flash)
-    return shape.kv_bytes(n_ctx, options.kv_type, has_flash) + buffers + n_ctx * CELL_BYTES
+    return shape.kv_bytes(n_ctx, options) + buffers + n_ctx * CELL_BYTES
 
 
 def check_context(shape: ContextShape, n_ctx: int, options: LoadOptions, available: int | None) -> int:
     """Return the KV bytes of a context, or refuse one that does not fit into `available` bytes."""
     needed = context_bytes(shape, n_ctx, options)
     if available is None or needed <= available:
-        return shape.kv_bytes(n_ctx, options.kv_type, options.flash_attn != "off")
+        return shape.kv_bytes(n_ctx, options)
     fits = int(SAFE * available * n_ctx / needed) // PAD * PAD  # the total is as good as linear in n_ctx
     raise ResourceError(
         f"a context of {n_ctx} tokens needs {size(needed)} of memory and {size(available)} is available",

@@ -34,7 +34,9 @@ class LoadOptions:
     of one draft tree, each a sequence id. `n_batch`: rows of one decode. `repack`: lay weights out anew for the
     processor's matrix instructions; None: unless that crashes here (see `amx`). `placement` overrules `gpu`.
     `reproducible`: rows of several passes shall equal those of one, see `exact_widths`. `adapters`: LoRA files and
-    their scales. `has_mtp`: load the blocks that predict further tokens, too.
+    their scales. `has_mtp`: load the blocks that predict further tokens, too. Of models that keep a state: `rollback`
+    tokens of a pass shall be taken back in place, where the architecture can. `keeps_prompt`: a copy of the state after
+    a prompt is kept, for another answer.
     """
 
     n_ctx: int | None = None
@@ -53,6 +55,13 @@ class LoadOptions:
     reproducible: bool = False
     adapters: tuple[tuple[str, float], ...] = ()
     has_mtp: bool = False
+    rollback: int = 0
+    keeps_prompt: bool = False
+
+    @property
+    def n_states(self) -> int:
+        """Return how many states are kept of a model that keeps any: in the context, and after the prompt."""
+        return (1 + self.rollback if self.rollback else 2) + self.keeps_prompt
 
     def __post_init__(self) -> None:
         if self.n_ctx is not None and not 2 <= self.n_ctx < 2**32:

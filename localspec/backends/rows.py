@@ -69,13 +69,20 @@ class RowBuffer:
         """Return rows of `n` entries, all of which have logits: node `first + i` has that of `entries[i]`."""
         return LlamaRows(self.serial, self._at(0, n), first, entries)
 
-    def of_nodes(self, n: int, first: int, outputs: Mask | None) -> LlamaRows:
-        """Return the rows of `n` entries, nodes from `first` on, of which `outputs` (None: all) have logits."""
+    def of_copy(self, row: Logits) -> LlamaRows:
+        """Return a copy [V] of an earlier row as that of node 0."""
+        return LlamaRows(self.serial, row[None], 0, None)
+
+    def of_nodes(self, n: int, first: int, outputs: Mask | None, skipped: int = 0) -> LlamaRows:
+        """Return the rows of `n` entries, nodes from `first` on, of which `outputs` (None: all) have logits.
+
+        They follow `skipped` entries that are nobody's.
+        """
         n_rows = n if outputs is None else _count(outputs)
         if outputs is None or n_rows == n:  # in every plain pass, of which the map below took 0.1 ms
-            return LlamaRows(self.serial, self._at(0, n), first, None)
+            return LlamaRows(self.serial, self._at(skipped, n), first, None)
         of = np.where(outputs, np.cumsum(outputs) - 1, -1).astype(np.int32)
-        return LlamaRows(self.serial, self._at(int(np.argmax(outputs)), n_rows), first, of)
+        return LlamaRows(self.serial, self._at(skipped + int(np.argmax(outputs)), n_rows), first, of)
 
     def _at(self, entry: int, n_rows: int) -> Logits:
         """Return a view of the `n_rows` rows from that of batch entry `entry` on: they lie one after another."""

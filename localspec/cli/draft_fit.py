@@ -191,7 +191,7 @@ def _reached(live: Live, console: Console) -> Hub | None:
 
 def _may_have_better(one: DraftCandidate, seen: Seen) -> bool:
     """Whether a quantisation may draft where this one does not: it is too large, or the file here cannot be read."""
-    return one.report is None or (one.report.fits and not one.report.why_idle and not one.can_draft(seen.bytes))
+    return one.report is None or (one.report.fits and not one.can_draft(seen.bytes))
 
 
 def _repo(found: str) -> HubName | None:
@@ -269,7 +269,7 @@ def _report_wire(report: PairReport) -> dict[str, Any]:
         "overlap": shared and {"tokens": shared.shared, "share": shared.share, "share_of_sample": shared.use},
         "reasons": list(report.reasons),
         "vocabularies_differ": list(report.differs),
-        "warnings": [*report.warnings, *filter(None, [report.why_idle])],
+        "warnings": [*report.warnings],
         "n_different": report.n_different,
         "differences": [
             {"token": one.token, "target": shown(one.target), "draft": shown(one.draft)} for one in report.differences
@@ -285,7 +285,7 @@ def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
         _fitting(report),
         *(f"  because {reason}" for reason in (report.reasons or report.differs)),
         *(f"  {one}" for one in report.differences),
-        *(f"  but {warning}" for warning in (*report.warnings, *filter(None, [report.why_idle]))),
+        *(f"  but {warning}" for warning in report.warnings),
     ]
     if report.n_different > len(report.differences):
         lines.append(f"  and {report.n_different - len(report.differences)} more tokens differ")

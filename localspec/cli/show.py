@@ -129,7 +129,7 @@ def _rows(shown: Description, source: str) -> Iterator[tuple[str, str]]:
     yield "context", f"{info.n_ctx_train} tokens{window}"
     yield "cache a token", ", ".join(f"{size(parts.kv_per_token(kind))} in {kind}" for kind in KV_TYPES)
     if info.is_recurrent:
-        yield "memory", "recurrent: it cannot take tokens back, so it is decoded plainly"
+        yield "memory", "recurrent: it keeps a state, so drafts are chains, not trees"
     if parts.n_experts:
         yield "experts", f"{parts.n_experts}, {parts.n_used} used by a token"
     if parts.n_next:

@@ -90,12 +90,12 @@ class Auto:
 
     def observe(self, step: Step, seconds: float) -> None:
         """Learn from a pass that took `seconds` to the end of telling it, and charge it."""
-        n, times = len(step.draft), step.times
+        n, rows, times = len(step.draft), min(step.rows, MOST), step.times
         target = seconds - times.draft - times.planning  # with its sampling and telling
-        known = self._prices.of(1 + n) if self._prices.is_known else target
+        known = self._prices.of(rows) if self._prices.is_known else target
         charged = times.sample + min(target - times.sample, CLAMP * known) + times.planning + times.draft
-        is_plain = n == 0 and not step.drafter
-        was_alike = self._alike if self._prices.width == 1 + n else 0
+        is_plain = rows == 1 and not step.drafter
+        was_alike = self._alike if self._prices.width == rows else 0
         is_steady = was_alike >= self._settles
         if is_plain and is_steady:
             self._prices.observe_plain(target)
@@ -112,9 +112,9 @@ class Auto:
             counts = self._drafted.setdefault(step.drafter, [0, 0])
             counts[0] += step.n_drafted
             counts[1] += step.n_accepted
-        if n and self._prices.is_known and (is_steady or self._settles == 1):
-            self._prices.observe(1 + n, target)
-        self._alike, self._prices.width = was_alike + 1, min(1 + n, MOST)
+        if rows > 1 and self._prices.is_known and (is_steady or self._settles == 1):
+            self._prices.observe(rows, target)
+        self._alike, self._prices.width = was_alike + 1, rows
         self._prices.is_steady = self._alike >= self._settles
         self._tokens = DISCOUNT * self._tokens + len(step.tokens)
         self._seconds = DISCOUNT * self._seconds + charged

@@ -52,7 +52,8 @@ class Prices:
     `rows` are seconds measured just now in an empty context, 1 among them or nothing; `decode_rows` is how many rows a
     pass of one token has early in a context, and `rows[1]` its seconds. `width` is that of the last pass;
     until it `is_steady`, a pass costs `change` seconds more. `reads_singly`: the draft model reads two tokens faster in
-    two passes. `calibrated` is when somebody asked for a measurement, in seconds since 1970.
+    two passes. `calibrated` is when somebody asked for a measurement, in seconds since 1970. `replays` as in
+    `Capabilities`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Prices:
         self.width, self.is_steady = 1, True
         self.reads_singly = reads_singly
         self.calibrated = 0.0
+        self.replays = False
         self._ratios: dict[int, Average] = {}
         self._known: list[int] = []
         self._plain: deque[float] = deque(maxlen=5)
@@ -131,7 +133,12 @@ class Prices:
 
     def worst(self, n: int) -> NDArray[np.float64]:
         """Return the seconds beyond a plain pass that such passes may cost before they are begun."""
-        return self._changed_to(self.plain * (DOUBT * self._table[1][2 : n + 2] - 1.0), DOUBT)
+        return self._changed_to(self.plain * (DOUBT * self._table[1][2 : n + 2] - 1.0), DOUBT) + self.replay
+
+    @property
+    def replay(self) -> float:
+        """Seconds that a pass takes longer after a draft that was rejected whole: it reads one token again."""
+        return self.plain * (DOUBT * self.ratio(2) - 1.0) if self.replays else 0.0
 
     def padded(self, rows: int) -> int:
         """Return how many rows a pass of `rows` should have: as many, or a few more where those cost less."""

@@ -45,7 +45,7 @@ class Probing:
         if self._acceptance is not None:
             self._acceptance.observe(step)
         self._passes += 1
-        self._plain = self._plain + 1 if len(step.draft) == 0 and not step.drafter else 0
+        self._plain = self._plain + 1 if step.rows == 1 and not step.drafter else 0
         self._inner.observe(step, seconds)
 
 

@@ -93,7 +93,7 @@ def time_change(model: Timed, times: Mapping[int, float], cancel: Cancel) -> flo
 def first_prices(target: Timed, draft: Timed | None, clock: Clock, cancel: Cancel, budget: float = BUDGET) -> Prices:
     """Return what passes cost. Both caches are empty, and have room for the widest."""
     times = _result(time_widths(target, _possible(target, ORDER), budget, clock, cancel, WIDTHS))
-    found, drafts = ModelTimes(times, change=time_change(target, times, cancel)), None
+    found, drafts = ModelTimes(times, change=time_change(target, times, cancel), pads=_pads(target)), None
     if draft is not None:
         times = _result(time_widths(draft, (1, READ, 2), budget / 5, clock, cancel, WIDTHS))
         drafts = ModelTimes(times, change=time_change(draft, times, cancel))
@@ -139,7 +139,7 @@ class ModelTimes:
     """Seconds of a pass by rows, at an `empty` context and with `position` tokens in it (`deep`).
 
     `change` are those that a lone pass of another width costs beyond its own (see `time_change`).
-    `why_not` says why the second is missing, "" if it is not.
+    `why_not` says why the second is missing, "" if it is not. `pads`: a pass of one token may have more rows.
     """
 
     empty: dict[int, float]
@@ -147,6 +147,7 @@ class ModelTimes:
     position: int = 0
     why_not: str = ""
     change: float = 0.0
+    pads: bool = True
 
     def to_wire(self) -> dict[str, Any]:
         """Return milliseconds by rows as a JSON object."""
@@ -161,7 +162,7 @@ class ModelTimes:
 
 def prices_of(target: ModelTimes, draft: ModelTimes | None) -> Prices:
     """Return prices made of what was measured in empty contexts."""
-    decode_rows = best_decode_rows(target.empty)
+    decode_rows = best_decode_rows(target.empty) if target.pads else 1
     rows = {**target.empty, 1: target.empty[decode_rows]}
     if draft is None:
         return Prices(rows, decode_rows=decode_rows, change=target.change)
@@ -182,7 +183,7 @@ def time_model(
     empty = yield from time_widths(model, possible, budgets[0], clock, cancel, least)
     change = time_change(model, empty, cancel)
     if not empty or budgets[1] <= 0.0:
-        return ModelTimes(empty, why_not="not asked for", change=change)
+        return ModelTimes(empty, why_not="not asked for", change=change, pads=_pads(model))
     widest = max(empty)
     reading = empty[widest] / widest  # seconds a token: a prompt is read in passes at least as wide
     position = int(min(DEEPEST, model.capabilities.n_ctx - max(possible), budgets[1] / 2 / reading))
@@ -190,14 +191,19 @@ def time_model(
         return ModelTimes(empty, why_not="the model cannot take tokens back", change=change)
     if position < SHALLOWEST:
         why_not = f"{max(position, 0)} tokens are all that the context or the budget has room for"
-        return ModelTimes(empty, why_not=why_not, change=change)
+        return ModelTimes(empty, why_not=why_not, change=change, pads=_pads(model))
     try:
         tokens = (np.arange(position, dtype=np.int64) * STRIDE % model.capabilities.n_vocab).tolist()
         model.prefill(tokens, cancel)
         deep = yield from time_widths(model, possible, budgets[1] / 2, clock, cancel)
     finally:
         model.truncate(0)
-    return ModelTimes(empty, deep, position, change=change)
+    return ModelTimes(empty, deep, position, change=change, pads=_pads(model))
+
+
+def _pads(model: Timed) -> bool:
+    """Whether a pass can have rows that nobody reads: a state would be of these, too."""
+    return model.capabilities.max_leaves > 1
 
 
 def _possible(model: Timed, sizes: Sequence[int]) -> list[int]:

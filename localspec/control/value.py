@@ -61,7 +61,7 @@ class Now:
         if beyond is None:
             worst = self.prices.worst(len(drafting))
         else:
-            worst = DOUBT * (beyond + self.prices.plain) - self.prices.plain
+            worst = DOUBT * (beyond + self.prices.plain) - self.prices.plain + self.prices.replay
         return worst + DOUBT * drafting <= self.may_lose
 
     def best(

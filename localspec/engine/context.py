@@ -76,10 +76,10 @@ class Context:
         wanted = cells if self._max_tokens is None else self._max_tokens - self.generated - 1
         return DraftBudget(depth=max(0, min(wanted, cells)), nodes=max(0, cells))
 
-    def commit(self, draft: Draft, verdict: Verdict, times: Times, plan: Plan = PLAIN) -> Step:
+    def commit(self, draft: Draft, verdict: Verdict, times: Times, plan: Plan = PLAIN, replayed: int = 0) -> Step:
         """Append the accepted run and the verdict's own token, cut where a stop rule says so.
 
-        The returned step's last token is the new pending one.
+        The returned step's last token is the new pending one. The pass evaluated `replayed` tokens once more.
         """
         position = self.position
         run = [int(draft.tokens[node]) for node in verdict.path] + [verdict.token]
@@ -91,7 +91,7 @@ class Context:
                 run, sources = run[:n], sources[:n]
                 break
         kept = (0, *verdict.path[: len(run) - 1])
-        return Step(draft, verdict, tuple(run), tuple(sources), kept, position, times, plan, text)
+        return Step(draft, verdict, tuple(run), tuple(sources), kept, position, times, plan, text, replayed)
 
     def interrupt(self) -> None:
         """End the text where it is, unless it has ended."""

@@ -221,7 +221,7 @@ class Step:
 
     `tokens` and `sources` are the committed run; its last token is pending, and `kept` (node ids, 0 first) are the
     nodes whose cells stay in the cache. `text` is what the run made certain: whole characters, no partial stop string.
-    `plan` is what the controller asked for.
+    `plan` is what the controller asked for. Before the draft the pass evaluated `replayed` committed tokens again.
     """
 
     draft: Draft
@@ -233,6 +233,12 @@ class Step:
     times: Times
     plan: StepPlan
     text: str = ""
+    replayed: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of the pass."""
+        return self.replayed + 1 + len(self.draft)
 
     @property
     def drafter(self) -> str:

@@ -7,7 +7,7 @@ tree, and plain decoding is the draft without nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.engine.context import Context
 from localspec.engine.draft import Draft, Step, Verdict
@@ -17,6 +17,7 @@ from localspec.engine.protocols import (
     Cancelled,
     Clock,
     Controller,
+    DraftBudget,
     Drafter,
     RandomSource,
     Rows,
@@ -24,6 +25,8 @@ from localspec.engine.protocols import (
 )
 from localspec.engine.sampling import Sampler, TargetDistributions
 from localspec.engine.stopwatch import Stopwatch
+
+NO_DRAFT = DraftBudget(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,10 @@ class Engine:
     def step(self, context: Context, watch: Stopwatch) -> Step:
         """One pass of the target."""
         watch.mark()
-        plan = self.controller.plan(context, context.budget)
+        owed = self.target.owed
+        plan = self.controller.plan(context, NO_DRAFT if owed else context.budget)
+        if owed:  # no snapshot can be taken before them: the rejection of a draft would make the next pass still wider
+            plan = replace(plan, max_nodes=0, max_depth=0, is_probe=False, why=f"reads {owed} tokens again")
         watch.mark()
         draft = self.drafters[plan.drafter].propose(context, plan, self.rng)
         draft = draft.padded(plan.width(len(draft)))
@@ -65,7 +71,7 @@ class Engine:
         rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)
         watch.mark()
         verdict = self._verdict(context, draft, rows)
-        step = context.commit(draft, verdict, watch.pass_times(), plan)
+        step = context.commit(draft, verdict, watch.pass_times(), plan, replayed=owed)
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert self.target.length == len(context.tokens) - 1
         for drafter in self.drafters.values():

@@ -32,7 +32,7 @@ class Capabilities:
     `can_rollback`: a tail of the cache can be removed. `max_leaves`: sequences that one tree may use. `max_rows`:
     rows of one decode. `n_ctx`: positions the cache holds. `n_vocab`: entries of a row. `devices`: names, for people.
     `settles`: passes of a new width before the time of one is that of all that follow. `n_guesses`: levels that a draft
-    of it can have.
+    of it can have. `replays`: after a rejection the next pass evaluates the tokens that were kept once more.
     """
 
     can_rollback: bool
@@ -43,6 +43,7 @@ class Capabilities:
     devices: tuple[str, ...] = ("CPU",)
     settles: int = 1
     n_guesses: int = sys.maxsize
+    replays: bool = False
 
 
 class Rows(Protocol):
@@ -67,6 +68,11 @@ class Backend(Protocol):
     @property
     def evaluated(self) -> int:
         """Tokens evaluated since it was made: what was not taken from the cache."""
+        ...
+
+    @property
+    def owed(self) -> int:
+        """Committed tokens that the next pass evaluates again, before its own rows."""
         ...
 
     def cached(self, tokens: Tokens) -> int:

@@ -110,7 +110,8 @@ def chosen_kind(wanted: str, info: ModelInfo) -> Kind:
     can_tap = info.architecture in TAPPABLE
     if info.is_recurrent:
         raise IncompatibleError(
-            f"{info.label} is a recurrent model, which is decoded plainly", hint="train a head for another model"
+            f"{info.label} is a recurrent model, and heads are trained for attention alone",
+            hint="train a head for another model",
         )
     if wanted == "eagle3" and not can_tap:
         raise IncompatibleError(

@@ -59,6 +59,8 @@ def remembered(pair: Sequence[LoadedModel], settings: LoadSettings) -> Profile:
     facts += [build.llama_cpp, build.devices, build.system_info]
     if settings.reproducible:
         facts.append(f"reproducible in {min(pair[0].backend.capabilities.n_ctx, ENOUGH)} positions")
+    if rollback := pair[0].backend.options.rollback:
+        facts.append(f"rolls {rollback} tokens back")
     facts += [scale for _, scale in settings.lora]
     files = [*(one.info.path for one in pair), *(Path(path) for path, _ in settings.lora)]
     return Profile.of(cache_folder("profiles"), [file_fingerprint(path) for path in files], facts)

@@ -31,11 +31,15 @@ COPY = Copy.info.name
 class PairController:
     """The controllers of one loaded pair. `profile` is what earlier runs learned of it.
 
-    `can_verify`: the target can take back a rejected draft, so that there may be one. `settles` as in `Capabilities`.
+    `can_verify`: the target can take back a rejected draft, so that there may be one. `settles` and `replays` as in
+    `Capabilities`.
     """
 
-    def __init__(self, profile: Profile, clock: Clock, *, can_verify: bool = True, settles: int = 1) -> None:
+    def __init__(
+        self, profile: Profile, clock: Clock, *, can_verify: bool = True, settles: int = 1, replays: bool = False
+    ) -> None:
         self.profile = profile
+        self._replays = replays
         self._can_verify = can_verify
         self._settles = settles
         self._clock = clock
@@ -51,7 +55,7 @@ class PairController:
         """Return the controllers of loaded models, with what earlier runs learned of them."""
         profile = remembered([target] if draft is None else [target, draft], settings)
         can = target.backend.capabilities
-        return PairController(profile, clock, can_verify=can.can_rollback, settles=can.settles)
+        return PairController(profile, clock, can_verify=can.can_rollback, settles=can.settles, replays=can.replays)
 
     def must_measure(self, axes: Axes) -> bool:
         """Whether it matters what passes cost, and earlier runs did not find out all of it.
@@ -150,7 +154,9 @@ class PairController:
 
     def _prices(self) -> Prices:
         """Return what is known of the passes, to be corrected as they are made."""
-        return self.profile.prices or Prices()
+        prices = self.profile.prices or Prices()
+        prices.replays = self._replays
+        return prices
 
 
 def _reader(drafter: Any) -> Reader | None:

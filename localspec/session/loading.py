@@ -93,7 +93,13 @@ def load(
         pair = yield from _prepared(settings, models, early_exit, cancel, clock)
         if report is not None and report.overlap is not None and models.draft is not None:
             pair = replace(pair, translation=translation(models.target, models.draft))
-        for warning in (*warnings, *models.warnings, *_short_draft(models), *_not_locked(settings, target.info)):
+        for warning in (
+            *warnings,
+            *models.warnings,
+            *_short_draft(models),
+            *_short_rollback(models),
+            *_not_locked(settings, target.info),
+        ):
             yield events.Warned("pair", warning)
         yield pair.loaded(1e3 * (clock() - began), versions())
     except BaseException:
@@ -157,6 +163,14 @@ def _short_draft(models: _Models) -> tuple[str, ...]:
     if limit >= models.target.backend.capabilities.n_ctx:
         return ()
     return (f"the draft model reads at most {limit} tokens: beyond them decoding is plain",)
+
+
+def _short_rollback(models: _Models) -> tuple[str, ...]:
+    """Return a warning where memory holds fewer states than the target was to keep."""
+    asked, kept = models.target.model.options.rollback, models.target.backend.options.rollback
+    if kept == asked:
+        return ()
+    return (f"memory holds the states of {kept} drafted tokens instead of {asked}: drafts are no longer than that",)
 
 
 def doubts_of(settings: LoadSettings, target: ModelInfo) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from localspec.backends.devices import Device, available_memory, devices, offloa
 from localspec.backends.memory import ContextShape, attention_for, context_bytes
 from localspec.backends.options import LoadOptions, Placement, wants_flash
 from localspec.errors import ResourceError
+from localspec.models.gguf.archs import ROLLS_BACK
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.gguf.layer_sizes import Layer, anatomy
@@ -22,7 +23,7 @@ from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
 from localspec.trees.budget import MAX_LEAVES
-from localspec.tuning import DEFAULT_CTX, MARGIN_RAM, SMALLEST_CTX
+from localspec.tuning import DEFAULT_CTX, MARGIN_RAM, ROLLBACK, SMALLEST_CTX
 
 if TYPE_CHECKING:
     from localspec.models.plan.layout import Layout
@@ -136,13 +137,16 @@ def load_options(
     )
 
 
-def target_options(settings: LoadSettings, placement: Placement | None = None, n_ctx: int | None = None) -> LoadOptions:
-    """Return how the target is loaded: with its LoRA adapters.
+def target_options(
+    settings: LoadSettings, info: ModelInfo, placement: Placement | None = None, n_ctx: int | None = None
+) -> LoadOptions:
+    """Return how the target is loaded: with its LoRA adapters, and a way back for a model that keeps a state.
 
     With --reproducible it has flash attention, unless that was switched off.
     """
     options = load_options(settings, settings.gpu if placement is None else "auto", placement, n_ctx)
-    options = replace(options, adapters=settings.lora)
+    rollback = ROLLBACK if info.architecture in ROLLS_BACK else 0
+    options = replace(options, adapters=settings.lora, rollback=rollback, keeps_prompt=True)
     if not settings.reproducible:
         return options
     flash_attn = "on" if settings.flash_attn == "auto" else settings.flash_attn
@@ -179,7 +183,7 @@ def machine(found: Sequence[Device], share: float = 1.0) -> Machine:
 def _unplanned(
     settings: LoadSettings, looked: tuple[InspectedModel, InspectedModel | None], warnings: tuple[str, ...]
 ) -> PlacementStep:
-    target = target_options(settings)
+    target = target_options(settings, looked[0].info)
     draft: LoadOptions | None = None
     if looked[1] is not None:
         # What it was not trained for it cannot guess. None is decided where the context is opened.
@@ -194,7 +198,7 @@ def _unplanned(
 
 def fits_memory(settings: LoadSettings, target: InspectedModel, draft: InspectedModel) -> bool:
     """Whether main memory holds both, as far as they go there; asked before either is loaded."""
-    options = target_options(settings), load_options(settings, settings.draft_gpu)
+    options = target_options(settings, target.info), load_options(settings, settings.draft_gpu)
     return not _exceeds_memory((target, draft), *options)
 
 
@@ -237,7 +241,7 @@ def _planned(
         n_ctx=settings.ctx,
         kv_type=settings.kv_type,
         # Contexts whose scores would be too large get it too, but their size is not known yet.
-        has_flash=wants_flash(target_options(settings).flash_attn, settings.kv_type, has_gpu=bool(found)),
+        has_flash=wants_flash(target_options(settings, target.info).flash_attn, settings.kv_type, has_gpu=bool(found)),
         is_mapped=settings.mmap,
         needs_draft=True,
         threads=settings.threads,
@@ -245,7 +249,7 @@ def _planned(
     )
     plan, plain = best_and_plain(machine(found, 1.0 if failed is None else STEP), models, request)
     warnings = _doubts(plan, plain, models, settings, failed)
-    options = target_options(settings, _placement(plan, plan.target), plan.context.n_ctx)
+    options = target_options(settings, target.info, _placement(plan, plan.target), plan.context.n_ctx)
     draft_options = None
     if plan.draft is not None and plan.draft_context is not None:
         placement = _placement(plan, plan.draft)

@@ -1,8 +1,8 @@
 """What the loaded models allow of the axes: which memories can be rolled back, which can branch, how much a pass takes.
 
 Attention keeps an entry a token, so a rejected draft is forgotten by leaving out its entries. A recurrent or hybrid
-model keeps a state that every token has changed; llama.cpp gives no way back from there, so that not even a chain can
-be verified. Were there one, the state would still be of one path: chains, and no trees.
+model keeps a state that every token has changed. It goes back to an earlier state, or evaluates the kept tokens again
+from there. A state is of one path: chains, and no trees.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ def fit_axes(axes: Axes, asked: Speculation, target: ModelCapabilities, draft: M
     axes = replace(axes, longest_copy=min(axes.longest_copy, target.capabilities.max_rows - 1))
     if axes.shape.nodes == 0:
         return Fitted(axes)
-    if axes.is_automatic and target.capabilities.max_leaves < axes.shape.leaves:
+    narrowest = min(one.capabilities.max_leaves for one in (target, draft) if one is not None)
+    if axes.is_automatic and narrowest < axes.shape.leaves:
         axes = replace(axes, policy=Chain(), shape=replace(axes.shape, leaves=1))
     info: MethodInfo = registered("method")[axes.method].info
     refusal = _refusal(axes, asked, info, target) or (
-        _draft_refusal(draft, asked) if draft is not None and info.draft_kind else None
+        _draft_refusal(axes, asked, draft) if draft is not None and info.draft_kind else None
     )
     if refusal is None:
         return _clamped(axes, asked, info, target.capabilities)
@@ -81,6 +82,10 @@ def _refusal(axes: Axes, asked: Speculation, info: MethodInfo, target: ModelCapa
         return IncompatibleError(
             f"{_no_way_back(target)}, so neither trees nor chains can be drafted", hint=_plain(asked)
         )
+    if info.has_derived_draft and target.is_stateful:
+        return IncompatibleError(
+            f"{target.architecture} models keep a state, and no early exit is made of those", hint=_plain(asked)
+        )
     if axes.shape.leaves > target.capabilities.max_leaves:
         why = "their state follows one path" if target.is_stateful else "their cache is too narrow"
         fitting = (
@@ -96,10 +101,16 @@ def _refusal(axes: Axes, asked: Speculation, info: MethodInfo, target: ModelCapa
     return None
 
 
-def _draft_refusal(draft: ModelCapabilities, asked: Speculation) -> IncompatibleError | None:
+def _draft_refusal(axes: Axes, asked: Speculation, draft: ModelCapabilities) -> IncompatibleError | None:
     """Return why the draft model cannot draft: it forgets its own rejected tokens, too."""
     if draft.capabilities.can_rollback:
-        return None
+        if axes.shape.leaves <= draft.capabilities.max_leaves:
+            return None
+        return IncompatibleError(
+            f"the draft model cannot draft {axes.shape.leaves} branches: the state of {draft.architecture} models "
+            "follows one path",
+            hint="--tree chain",
+        )
     hint = "--method suffix" + (" --tree chain" if asked.tree != "chain" else "")
     return IncompatibleError(f"the draft model cannot draft: {_no_way_back(draft)}", hint=hint)
 

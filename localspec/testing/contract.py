@@ -70,6 +70,11 @@ class TableBackend:
         """Committed tokens."""
         return len(self.committed)
 
+    @property
+    def owed(self) -> int:
+        """Nothing: what is committed is held."""
+        return 0
+
     def cached(self, tokens: Tokens) -> int:
         """Count the tokens that are held already; the last is evaluated anew."""
         pairs = zip(self.committed, tokens[:-1], strict=False)

@@ -51,10 +51,21 @@ _TAPPABLE = """
 """
 TAPPABLE: frozenset[str] = frozenset(_TAPPABLE.split())
 
-# With a graph for their blocks for further tokens (LLM_GRAPH_TYPE_DECODER_MTP), and attention alone: no state.
-MTP_ARCHS: frozenset[str] = frozenset(
-    ("cohere2moe", "deepseek2", "deepseek32", "glm-dsa", "glm4moe", "hy_v3", "mimo2", "step35")
-)
+# With a graph for their blocks for further tokens (LLM_GRAPH_TYPE_DECODER_MTP), which attend: they keep no state.
+_MTP = """
+    bailingmoe3 cohere2moe deepseek2 deepseek32 glm-dsa glm4moe hy_v3 mimo2 nemotron_h_moe qwen35 qwen35moe qwen3next
+    step35
+"""
+MTP_ARCHS: frozenset[str] = frozenset(_MTP.split())
+
+# Whose context keeps a state for each of a pass's last tokens (`llm_arch_supports_rs_rollback`).
+_ROLLS_BACK = """
+    bailingmoe3 deepseek4 glm5-next kimi-k3 lfm2 lfm2moe nemotron_h nemotron_h_moe qwen35 qwen35moe qwen4exp
+"""
+ROLLS_BACK: frozenset[str] = frozenset(_ROLLS_BACK.split())
+
+# Whose layers keep a state, but each fourth, where the file does not say how often one attends.
+FOURTH_ATTENDS: frozenset[str] = frozenset(("qwen35", "qwen35moe", "qwen3next"))
 
 # Recurrent through and through: their converters may leave the attention keys out.
 RECURRENT: frozenset[str] = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})

@@ -10,12 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localspec.models.gguf.archs import FOURTH_ATTENDS, ROLLS_BACK
 from localspec.models.gguf.header import Header, Strings
 from localspec.models.gguf.types import TENSOR_TYPES
 
 _BLOCK = re.compile(r"blk\.(\d{1,4})\.(.+)", re.DOTALL)
 _EXPERTS = re.compile(r"ffn_(gate|up|down|gate_up)_(ch)?exps\b")
 _BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
+BOTH = "falcon-h1"  # whose layers attend and keep a state
 _MAX_WIDTH = 1 << 24  # of a head, a layer: beyond, the number is a lie and would only make sums overflow their columns
 
 
@@ -23,7 +25,7 @@ _MAX_WIDTH = 1 << 24  # of a head, a layer: beyond, the number is a lie and woul
 class Layer:
     """One layer: bytes of its routed experts and of all else, and cache entries of a position for keys and values.
 
-    `state` bytes are a recurrent layer's memory, which does not grow.
+    `state` bytes are one state of a recurrent layer, which does not grow.
     """
 
     dense: int
@@ -39,7 +41,8 @@ class Anatomy:
 
     `output` is the head, for a model that shares it with the embedding (`is_tied`) the copy a device needs. `types` are
     the bytes of each tensor type, most first. `ff` is the feed-forward width, of all experts that one token uses.
-    `largest` is the largest tensor. `n_next` counts layers that predict further tokens (MTP, NextN).
+    `largest` is the largest tensor. `n_next` counts layers that predict further tokens (MTP, NextN). `rolls_back`: a
+    context keeps a state for each of a pass's last tokens.
     """
 
     layers: tuple[Layer, ...]
@@ -55,6 +58,7 @@ class Anatomy:
     n_next: int
     largest: int
     types: tuple[tuple[str, int], ...]
+    rolls_back: bool = False
 
     @property
     def weights(self) -> int:
@@ -121,6 +125,7 @@ def anatomy(header: Header) -> Anatomy:
         n_next=about.number("nextn_predict_layers"),
         largest=max((tensor.n_bytes for tensor in header.tensors), default=0),
         types=tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0]))),
+        rolls_back=arch in ROLLS_BACK,
     )
 
 
@@ -129,7 +134,7 @@ class _About:
 
     def __init__(self, header: Header, arch: str) -> None:
         self._header = header
-        self._arch = arch
+        self.arch = arch
         self.n_layers = self.number("block_count")
         self.head = self.number("embedding_length") // max(1, *self.each("attention.head_count"))
         self.n_used = max((0, *self.each("expert_used_count")))  # experts of one token, in the layer with the most
@@ -139,13 +144,13 @@ class _About:
 
     def number(self, key: str, default: int = 0) -> int:
         """Return a number, `default` where there is none that makes sense."""
-        value = self._header.metadata.get(f"{self._arch}.{key}", default)
+        value = self._header.metadata.get(f"{self.arch}.{key}", default)
         is_sane = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_WIDTH
         return value if is_sane and isinstance(value, int) else default
 
     def each(self, key: str) -> list[int]:
         """Return a value for every layer from one number or an array of them."""
-        value = self._header.metadata.get(f"{self._arch}.{key}")
+        value = self._header.metadata.get(f"{self.arch}.{key}")
         if isinstance(value, Sequence) and not isinstance(value, str | Strings):
             found = [int(one) if 0 <= one <= _MAX_WIDTH else 0 for one in value[: self.n_layers]]
             return found + [0] * (self.n_layers - len(found))
@@ -155,8 +160,9 @@ class _About:
 def _layer(about: _About, index: int, dense: int, experts: int) -> Layer:
     heads = about.kv_heads[index]
     shared = about.number("attention.shared_kv_layers")  # of the last layers, which read the cache of an earlier one
-    interval = about.number("full_attention_interval")  # of hybrids that name one: the other layers are recurrent
-    if index >= about.n_layers - shared or (interval and (index + 1) % interval):
+    interval = about.number("full_attention_interval", 4 if about.arch in FOURTH_ATTENDS else 0)
+    is_trunk = index < about.n_layers - about.number("nextn_predict_layers")  # blocks for further tokens attend
+    if index >= about.n_layers - shared or (is_trunk and interval and (index + 1) % interval):
         heads = 0
     is_windowed = bool(about.pattern[index]) if len(set(about.pattern)) > 1 else False
     key, value = (about.number(f"attention.{what}_length", about.head) for what in ("key", "value"))
@@ -165,11 +171,22 @@ def _layer(about: _About, index: int, dense: int, experts: int) -> Layer:
     # Multi-head latent attention keeps one compressed row and no values; older files, without these keys, are unfolded.
     is_latent = about.number("attention.key_length_mla") and about.number("attention.value_length_mla")
     values = 0 if is_latent else heads * value
-    return Layer(dense, experts, heads * key, values, state=0 if heads else _state(about))
+    return Layer(dense, experts, heads * key, values, state=0 if heads and about.arch != BOTH else _state(about))
 
 
 def _state(about: _About) -> int:
-    """Return the bytes of a recurrent layer's state: a convolution's last inputs and the state proper, in F32."""
+    """Return the bytes of a recurrent layer's state: a convolution's last inputs and the state proper, in F32.
+
+    As `n_embd_r` and `n_embd_s` of src/llama-hparams.cpp have it.
+    """
+    width, kernel = about.number("embedding_length"), about.number("shortconv.l_cache")
+    if wkv := about.number("wkv.head_size"):
+        return 4 * width * (about.number("token_shift_count", 2) + wkv)
+    if kernel:
+        return 4 * width * (kernel - 1)
+    if head := about.number("kda.head_dim"):
+        n_heads = max(about.each("attention.head_count"))
+        return 4 * n_heads * head * (3 * max(0, about.number("ssm.conv_kernel", 4) - 1) + head)
     inner, state = about.number("ssm.inner_size"), about.number("ssm.state_size")
     groups, kernel = about.number("ssm.group_count"), about.number("ssm.conv_kernel")
     return 4 * (max(0, kernel - 1) * (inner + 2 * groups * state) + inner * state)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from localspec.models.gguf.layer_sizes import Anatomy, Layer
 from localspec.models.plan.machine import CPU, Machine, MachineDevice
-from localspec.tuning import MARGIN_DEVICE, MARGIN_RAM
+from localspec.tuning import MARGIN_DEVICE, MARGIN_RAM, ROLLBACK
 
 PAD = 256  # llama.cpp rounds contexts up to this
 
@@ -31,7 +31,7 @@ class ContextPlan:
     """How a context is opened: see `backends.context`, which opens it so.
 
     Layers that look at a window keep the whole text too (swa_full): a window that forgets can neither roll back nor
-    reuse a prefix.
+    reuse a prefix. Recurrent layers have `n_states` states.
     """
 
     n_ctx: int
@@ -40,6 +40,7 @@ class ContextPlan:
     n_batch: int = 512
     n_outputs: int = 128
     n_sequences: int = 16
+    n_states: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,17 @@ class Use:
 def layer_cache(parts: Anatomy, layer: Layer, context: ContextPlan) -> int:
     """Return the bytes of one layer's cache."""
     n = -(-context.n_ctx // PAD) * PAD
-    return parts.cache_bytes(layer, n, context.kv_type)
+    return parts.cache_bytes(layer, n, context.kv_type) + (context.n_states - 1) * layer.state
+
+
+def n_states(parts: Anatomy, *, is_draft: bool = False) -> int:
+    """Return how many states a context has, as `LoadOptions.n_states`: one more for what may be taken back.
+
+    A target that rolls back in place has one for each such token. It also keeps one for another answer to its prompt.
+    """
+    if is_draft:
+        return 2
+    return (1 + ROLLBACK if parts.rolls_back else 2) + 1
 
 
 def compute_bytes(parts: Anatomy, context: ContextPlan, *, has_layers: bool, has_head: bool) -> int:

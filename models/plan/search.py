@@ -14,7 +14,7 @@ from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.layout import ON_CPU, Layout, whole
 from localspec.models.plan.machine import CPU, DISK, Machine
-from localspec.models.plan.memory import ContextPlan, Use, missing, ram_room, usable
+from localspec.models.plan.memory import ContextPlan, Use, missing, n_states, ram_room, usable
 from localspec.models.plan.memory_use import MemoryUse
 from localspec.models.plan.speed import LONGEST_DRAFT, pass_seconds, tokens_per_pass
 from localspec.tuning import DEFAULT_CTX, SMALLEST_CTX, TINY_WEIGHTS
@@ -217,6 +217,7 @@ class Search:
                 assert self.models.draft is not None, "there is a draft to place"
                 trained = self.models.draft_n_ctx_train or context.n_ctx
                 parts, own = self.models.draft, replace(context, n_ctx=min(context.n_ctx, trained))
+            own = replace(own, n_states=n_states(parts, is_draft=is_draft))
             found = self._ledgers[is_draft, context] = MemoryUse(parts, own)
         return found
 

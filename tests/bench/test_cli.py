@@ -173,7 +173,7 @@ def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:
 
 
 def test_a_method_that_a_model_cannot_do_costs_no_other(tmp_path: Path) -> None:
-    """A recurrent model takes nothing back, so that `suffix`, which is measured by itself, is impossible."""
+    """A state follows one path, so that `suffix`, which is measured by itself and branches, is impossible."""
     model = random_gguf(MAMBA)
     small = ("-n", "6", "--prompts", "2", "-r", "1", "--temps", "0", "--prompt-tokens", "8")
     done = call(tmp_path, "bench", str(model), *small, "--json", "-")
@@ -182,7 +182,7 @@ def test_a_method_that_a_model_cannot_do_costs_no_other(tmp_path: Path) -> None:
     made = json.loads(done.stdout)
     assert made["is_complete"]
     assert [row["contender"] for row in made["results"]] == ["plain", "auto"]
-    assert "rolled back" in made["refused"]["suffix"]
+    assert "only chains" in made["refused"]["suffix"]
 
 
 def test_a_method_that_is_told_what_cannot_be_costs_no_other(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -77,26 +77,33 @@ def fixed_rate(machine: Machine, world: World, k: int) -> float:
     return position / seconds
 
 
-def run(machine: Machine, world: World, auto: Auto, dearer: float = 1.0) -> Iterator[tuple[int, float]]:
-    """Yield tokens and seconds after every pass; those of several rows are `dearer` once the text is a span long."""
-    text, position, seconds = Text(), 0, 0.0
+def run(
+    machine: Machine, world: World, auto: Auto, dearer: float = 1.0, *, replays: bool = False
+) -> Iterator[tuple[int, float]]:
+    """Yield tokens and seconds after every pass; those of several rows are `dearer` once the text is a span long.
+
+    Where the target `replays`, the pass after a rejection also has the rows that were kept, and drafts nothing.
+    """
+    text, position, seconds, owed = Text(), 0, 0.0, 0
     while position < TOKENS:
-        plan = auto.plan(text, DraftBudget(LONGEST, 64))
+        plan = auto.plan(text, DraftBudget(0, 0) if owed else DraftBudget(LONGEST, 64))
         beliefs, n_run = drafted(plan, world, position)
         k = len(beliefs)
         kept = world.accepted(position, k) if k else 0
         rows = plan.width(k)
         factor = dearer if rows > 1 and text.position >= 256 else 1.0
-        times = Times(draft=machine.draft * n_run, verify=factor * machine.target(rows))
-        auto.observe(step_of(plan, position, beliefs, kept, times), times.total)
+        times = Times(draft=machine.draft * n_run, verify=factor * machine.target(rows + owed))
+        auto.observe(replace(step_of(plan, position, beliefs, kept, times), replayed=owed), times.total)
+        owed = 1 + kept if replays and kept < k else 0
         position, seconds = position + kept + 1, seconds + times.total
         text.tokens = [0] * (position % 7 + 1)
         text.position = position
         yield position, seconds
 
 
-def controller(machine: Machine, known: Sequence[int] = SIZES) -> Auto:
+def controller(machine: Machine, known: Sequence[int] = SIZES, *, replays: bool = False) -> Auto:
     prices = Prices({rows: machine.target(rows) for rows in known if rows <= 17}, machine.draft)
+    prices.replays = replays
     shape = Shape(LONGEST, LONGEST, 1)
     return Auto(prices, [Chains("draft-model", prices, Acceptance(Draw.IID), shape, Draw.IID)], "draft-model")
 
@@ -126,6 +133,18 @@ def test_of_a_slow_machine_two_widths_are_known_and_the_others_learned(name: str
     best = max(fixed_rate(machine, World(TEXTS[mean], 1), k) for k in range(LONGEST + 1))
     assert tokens / seconds >= 0.95 * best
     assert tokens / seconds >= 0.98 / machine.target(1)
+
+
+@pytest.mark.parametrize("mean", ["0.25", "0.05", "mixed"])
+@pytest.mark.parametrize("name", ["few cores", "rows by four"])
+def test_the_account_holds_where_a_rejection_makes_the_next_pass_wider(name: str, mean: str) -> None:
+    """A pass that reads tokens again is charged, and is no plain pass to compare others with."""
+    machine = MACHINES[name]
+    auto = controller(machine, replays=True)
+    for tokens, seconds in run(machine, World(TEXTS[mean], 7), auto, replays=True):
+        assert seconds <= (tokens + HEAD_START) / (1 - EPS) + 1e-9
+    assert tokens / seconds >= 0.98
+    assert auto._prices.plain == machine.target(1)
 
 
 @pytest.mark.thinned(4)

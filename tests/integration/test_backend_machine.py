@@ -137,7 +137,7 @@ def test_a_suggested_context_fits() -> None:
             check_context(shape, 10_000_000, options, 8 * GIB)
         fitting = caught.value.detail["fitting_n_ctx"]
         assert fitting % 256 == 0
-        assert check_context(shape, fitting, options, 8 * GIB) == shape.kv_bytes(fitting, "f16", True) > 2 * GIB
+        assert check_context(shape, fitting, options, 8 * GIB) == shape.kv_bytes(fitting, options) > 2 * GIB
     with pytest.raises(ResourceError) as caught:
         check_context(shape, 4096, LoadOptions(), 1000)
     assert "smaller model" in caught.value.hint

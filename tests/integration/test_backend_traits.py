@@ -28,15 +28,14 @@ def sliding() -> Iterator[LlamaBackend]:
         yield backend
 
 
-def test_a_recurrent_model_cannot_roll_back(recurrent: LlamaBackend) -> None:
+def test_a_recurrent_model_drafts_chains_only(recurrent: LlamaBackend) -> None:
     assert recurrent.model.is_stateful
-    assert not recurrent.capabilities.can_rollback
+    assert recurrent.capabilities.can_rollback
     assert recurrent.capabilities.max_leaves == 1
     assert recurrent.length == 0
     assert recurrent.kv_bytes == 0
-    recurrent.extend([1, 2], [-1, 0])
-    with pytest.raises(AssertionError, match="cannot drop"):
-        recurrent.keep((0,))
+    with pytest.raises(AssertionError, match="more leaves"):
+        recurrent.extend([1, 2], [-1, -1])
 
 
 def test_a_recurrent_model_decodes_plainly(recurrent: LlamaBackend) -> None:
@@ -49,17 +48,18 @@ def test_a_recurrent_model_decodes_plainly(recurrent: LlamaBackend) -> None:
     recurrent.check()
 
 
-def test_a_recurrent_model_evaluates_again_what_it_cannot_forget(recurrent: LlamaBackend) -> None:
+def test_a_recurrent_model_evaluates_again_what_it_has_no_state_of(recurrent: LlamaBackend) -> None:
     recurrent.prefill(TEXT, never)
     before = recurrent.evaluated
     recurrent.prefill([*TEXT, 5], never)
     assert recurrent.evaluated - before == 1
     expected = recurrent.extend([6], [-1]).logits(0).copy()
-    recurrent.truncate(len(TEXT) + 1)  # drops the open node
-    assert recurrent.evaluated - before == 2 + len(TEXT) + 1
+    recurrent.truncate(len(TEXT) + 1)  # drops the open node: there is a snapshot from before it
+    assert recurrent.evaluated - before == 2
     assert list(recurrent.tokens) == [*TEXT, 5]
     assert np.abs(recurrent.extend([6], [-1]).logits(0) - expected).max() <= NOISE
-    recurrent.prefill([*TEXT, 5], never)  # with a node open, nothing can be reused
+    recurrent.prefill([*TEXT, 5], never)  # the last token is evaluated, and no state is kept from before it
+    assert recurrent.evaluated - before == 3 + len(TEXT) + 1
     assert np.abs(recurrent.extend([6], [-1]).logits(0) - expected).max() <= NOISE
     recurrent.truncate(0)
     assert recurrent.length == 0

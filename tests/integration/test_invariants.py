@@ -42,9 +42,9 @@ class Watching(DraftModel):
         assert self._target.length == length
         for cache in (self._target, self._backend):
             assert isinstance(cache, LlamaBackend)
-            assert api.llama_memory_seq_pos_max(cache._memory, 0) == cache.length - 1
+            assert api.llama_memory_seq_pos_max(cache._cache.memory, 0) == cache.length - 1
             for sequence in range(1, cache.capabilities.max_leaves):
-                assert api.llama_memory_seq_pos_max(cache._memory, sequence) < cache.length
+                assert api.llama_memory_seq_pos_max(cache._cache.memory, sequence) < cache.length
             cache.check()
         assert self._backend.length <= length
 

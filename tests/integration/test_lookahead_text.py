@@ -81,9 +81,9 @@ class Recording(Lookahead):
             self.rows.append((self._text + step.draft.path(node), rows.logits(node).copy()))
         length = step.position + len(step.tokens) - 1
         assert self._target.length == length
-        assert api.llama_memory_seq_pos_max(self._target._memory, 0) == length - 1
+        assert api.llama_memory_seq_pos_max(self._target._cache.memory, 0) == length - 1
         for sequence in range(1, self._target.capabilities.max_leaves):
-            assert api.llama_memory_seq_pos_max(self._target._memory, sequence) < length
+            assert api.llama_memory_seq_pos_max(self._target._cache.memory, sequence) < length
         self._target.check()
 
 

@@ -135,9 +135,9 @@ class Watching:
         self._inner.observe(step, rows)
         self.passes += 1
         assert self._target.length == step.position + len(step.tokens) - 1
-        assert api.llama_memory_seq_pos_max(self._target._memory, 0) == self._target.length - 1
+        assert api.llama_memory_seq_pos_max(self._target._cache.memory, 0) == self._target.length - 1
         for sequence in range(1, self._target.capabilities.max_leaves):
-            assert api.llama_memory_seq_pos_max(self._target._memory, sequence) < self._target.length
+            assert api.llama_memory_seq_pos_max(self._target._cache.memory, sequence) < self._target.length
         self._target.check()
 
 

@@ -228,9 +228,9 @@ def test_a_refusal_leaves_the_session_usable(home: Path) -> None:
 
 
 def test_recurrent_models_are_refused(home: Path) -> None:
-    """They cannot take draft tokens back; nothing is made."""
+    """Nothing is made of their layers."""
     session, _ = pair.load_pair(LoadSettings(str(random_gguf(MAMBA)), ctx=128, threads=1))
-    with pytest.raises(IncompatibleError, match="cannot be rolled back"):
+    with pytest.raises(IncompatibleError, match="no early exit is made of those"):
         answer(session)
     assert not home.exists()
     session.close()

@@ -62,18 +62,16 @@ def test_equal_vocabularies_fit(info: Info) -> None:
 
 
 @pytest.mark.parametrize("key", ["ssm.conv_kernel", "wkv.head_size", "shortconv.l_cache"])
-def test_a_model_with_a_state_fits_and_nothing_is_drafted(info: Info, key: str) -> None:
-    """So it is not the draft that anybody is given."""
+def test_a_model_with_a_state_fits_as_any_other(info: Info, key: str) -> None:
+    """As the draft and as the target."""
     stateful = info(model().set(f"llama.{key}", "u32", 4))
     plain = info(model(width=64))
-    report = check_pair(plain, stateful)
-    assert report.fits
-    assert report.why_idle.startswith("the draft keeps a state")
-    assert check_pair(stateful, plain).why_idle.startswith("the target keeps a state")
-    assert check_pair(plain, plain).why_idle == ""
-    one = DraftCandidate("x", "here", 1, report=report)
-    assert not one.is_good(10)
-    assert one.verdict(10).startswith("fits, but the draft keeps a state")
+    assert stateful.is_recurrent
+    for report in (check_pair(plain, stateful), check_pair(stateful, plain)):
+        assert report.fits
+        one = DraftCandidate("x", "here", 1, report=report)
+        assert one.is_good(10)
+        assert one.verdict(10) == "fits"
 
 
 def test_one_differing_token_is_shown(info: Info) -> None:

@@ -1,0 +1,111 @@
+"""What a context keeps of the text, and how tokens are taken back: of attention, by leaving out their entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from localspec.backends.cells import Cells, CopyCells, RemoveCells
+from localspec.backends.lib import api
+from localspec.engine.protocols import Logits
+
+ALL = -1  # sequences
+Decode = Callable[[int, int], None]  # told the first position and the number of tokens
+
+
+class Cache:
+    """The cache of attention: an entry a token, on the sequences that `cells` names."""
+
+    replays = False
+
+    def __init__(self, context: Any, n_sequences: int) -> None:
+        self.cells = Cells(n_sequences)
+        self.memory: Any = api.llama_get_memory(context)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the model has one."""
+        return bool(self.memory)
+
+    @property
+    def owed(self) -> int:
+        """Committed tokens that the next pass evaluates again, before its own rows."""
+        return 0
+
+    @property
+    def end(self) -> int:
+        """The position after the last on sequence 0."""
+        return self._end_of(0)
+
+    def move(self, context: Any) -> None:
+        """Go on in another context, which holds the same."""
+        self.memory = api.llama_get_memory(context)
+
+    def can_take_back(self, decode: Decode) -> bool:
+        """Decode some tokens, try to take the last back, and leave nothing."""
+        decode(0, 2)
+        is_done = bool(api.llama_memory_seq_rm(self.memory, 0, 1, -1))
+        self.clear(everything=True)
+        return is_done
+
+    def reach(self, length: int) -> int:
+        """Return how many of the first `length` committed tokens need not be evaluated again."""
+        return length
+
+    def row_after(self, prompt: Sequence[int], tokens: Sequence[int]) -> Logits | None:
+        """Return the row [V] that follows a prompt, where it is kept; `tokens` are the committed ones."""
+        return None
+
+    def advance(self, n: int) -> None:
+        """Count a pass of `n` tokens."""
+
+    def begin_draft(self) -> None:
+        """Prepare for tokens that may be taken back."""
+
+    def keep_prompt(self, row: Logits) -> None:
+        """Keep what another answer to the committed prompt needs, and the `row` [V] that follows it."""
+
+    def apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
+        """Do what the cells say."""
+        for change in changes:
+            if isinstance(change, CopyCells):
+                api.llama_memory_seq_cp(self.memory, change.source, change.target, change.start, change.end)
+            else:
+                is_done = api.llama_memory_seq_rm(self.memory, change.target, change.start, -1)
+                assert is_done, "the cache refused to roll back, though it could when the model was loaded"
+
+    def forget(self, length: int) -> None:
+        """Forget committed tokens from `length` on, and every open node."""
+        changes = self.cells.truncate(length)
+        if length:
+            self.apply(changes)
+        elif changes:
+            self.clear()
+
+    def take_back(self, length: int) -> None:
+        """Forget what was decoded from `length` on without being counted."""
+        if length:
+            api.llama_memory_seq_rm(self.memory, ALL, length, -1)
+        else:
+            self.clear()
+
+    def recover(self) -> int:
+        """Drop what a failed pass left; return how many committed tokens are left."""
+        length = self.cells.length
+        if length:
+            self.take_back(length)
+        else:
+            self.clear(everything=True)
+        return length
+
+    def clear(self, *, everything: bool = False) -> None:
+        """Hold nothing; `everything` also overwrites what was there."""
+        api.llama_memory_clear(self.memory, everything)
+
+    def check(self) -> None:
+        """Assert that llama.cpp holds what the bookkeeping says."""
+        ends = [self._end_of(s) for s in range(self.cells.n_sequences)]
+        assert ends == self.cells.ends, f"sequences end at {ends}, and should at {self.cells.ends}"
+
+    def _end_of(self, sequence: int) -> int:
+        return int(api.llama_memory_seq_pos_max(self.memory, sequence)) + 1

@@ -1,0 +1,176 @@
+"""Taking tokens back from a model that keeps a state: recurrent models, and hybrids of these with attention.
+
+Attention keeps an entry a token, and a rejected token is left out. A state is of all its tokens. Two ways lead back:
+
+- Some hybrids keep the states after each of a pass's last tokens (llama.cpp's `n_rs_seq`). All tokens of a pass but
+  its first can be taken back in place, once before the next pass.
+- For all other models sequence 1 keeps the state from before a draft, a snapshot. After a rejection that one is
+  restored. The kept tokens are then *owed*: the next pass evaluates them before its own rows.
+
+A checkpoint is a copy of the state after a prompt, in main memory, with the prompt's last row of logits. Another answer
+to the prompt evaluates none of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.backends.cache import Cache, Decode
+from localspec.backends.cells import CopyCells, RemoveCells
+from localspec.backends.lib import api
+from localspec.backends.options import LoadOptions
+from localspec.engine.protocols import Logits
+
+SNAPSHOT = 1  # the sequence that keeps one
+STATE_ONLY = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: attention's entries stay where they are
+LOST = sys.maxsize  # positions held by a state that a failed pass has spoiled
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The state after `length` tokens, as llama.cpp writes it, and the logits [V] that follow them."""
+
+    length: int
+    data: NDArray[np.uint8]
+    row: Logits
+
+
+class StateCache(Cache):
+    """The state on sequence 0, of the text's first `held` tokens, and attention's entries of these, if it has any.
+
+    The context takes `options.rollback` tokens of a pass back in place; where that is 0 there are snapshots. Snapshot
+    and checkpoint are always of a start of the text: to forget a token of theirs drops them.
+    """
+
+    def __init__(self, context: Any, options: LoadOptions) -> None:
+        super().__init__(context, 1)
+        self._context = context
+        self._rollback = options.rollback
+        self._keeps_prompt = options.keeps_prompt
+        self.replays = not options.rollback
+        self._held = 0
+        self._removable = 0  # tokens at the end that can be taken back in place
+        self._snapshot = 0  # tokens in the snapshot, 0 without one
+        self._checkpoint: Checkpoint | None = None
+
+    @property
+    def owed(self) -> int:
+        """Committed tokens that the next pass evaluates again, before its own rows."""
+        return max(0, self.cells.length - self._held)
+
+    def can_take_back(self, decode: Decode) -> bool:
+        """Decode some tokens, try to take the last back, and leave nothing."""
+        decode(0, 2)
+        length = 1
+        if self.replays:
+            self.begin_draft()
+            decode(2, 1)
+            length = 2
+        self.take_back(length)
+        is_done = self._held == length
+        self.clear()
+        return is_done
+
+    def reach(self, length: int) -> int:
+        """Return how many of the first `length` tokens the state can hold at once."""
+        if self._held - self._removable <= length:
+            return min(self._held, length)
+        kept = 0 if self._checkpoint is None else self._checkpoint.length
+        return max(point if point <= length else 0 for point in (self._snapshot, kept))
+
+    def row_after(self, prompt: Sequence[int], tokens: Sequence[int]) -> Logits | None:
+        """Return the row [V] that follows a prompt, where it is kept; `tokens` are the committed ones."""
+        found = self._checkpoint
+        if found is None or found.length != len(prompt) or list(tokens[: found.length]) != list(prompt):
+            return None
+        return found.row
+
+    def advance(self, n: int) -> None:
+        """Count a pass of `n` tokens."""
+        self._held += n
+        # The state from before a pass is not among those that it leaves, though llama.cpp would take what lies there.
+        self._removable = min(n - 1, self._rollback)
+
+    def begin_draft(self) -> None:
+        """Take a snapshot, unless there is another way back. The next pass goes on in a copy of the state."""
+        if self.replays and self._held and self._snapshot != self._held:
+            # The range is empty, so attention copies no entry: of a state llama.cpp copies all or nothing.
+            api.llama_memory_seq_cp(self.memory, 0, SNAPSHOT, 0, 0)
+            self._snapshot = self._held
+
+    def keep_prompt(self, row: Logits) -> None:
+        """Keep the state after the prompt, and the `row` [V] that follows it, in main memory."""
+        if not self._keeps_prompt:
+            return
+        data = np.empty(api.llama_state_seq_get_size_ext(self._context, 0, STATE_ONLY), np.uint8)
+        if api.llama_state_seq_get_data_ext(self._context, _pointer(data), len(data), 0, STATE_ONLY) == len(data):
+            self._checkpoint = Checkpoint(self._held, data, row.copy())
+
+    def apply(self, changes: Sequence[CopyCells | RemoveCells]) -> None:
+        """Hold nothing behind the committed text: a draft is a chain on sequence 0."""
+        self.take_back(self.cells.length + self.cells.n_open)
+
+    def forget(self, length: int) -> None:
+        """Forget committed tokens from `length` on, and every open node."""
+        self.cells.truncate(length)
+        self.take_back(length)
+
+    def take_back(self, length: int) -> None:
+        """Hold as many as possible of the first `length` tokens, and no others."""
+        reached = self.reach(length)
+        if reached == self._held:
+            is_there = True
+        elif self._held - self._removable <= reached:
+            is_there = self._removed(reached)
+        elif reached and reached == self._snapshot:
+            api.llama_memory_seq_cp(self.memory, SNAPSHOT, 0, 0, 0)
+            is_there = self._removed(reached)
+        else:
+            is_there = reached > 0 and self._read(self._checkpoint) and self._removed(reached)
+        if is_there:
+            self._held = reached
+        else:
+            self.clear()
+        if self._snapshot > length:
+            self._snapshot = 0
+        if self._checkpoint is not None and self._checkpoint.length > length:
+            self._checkpoint = None
+
+    def recover(self) -> int:
+        """Go back to a state that a failed pass has not spoiled; return how many committed tokens are left."""
+        self._held, self._removable = LOST, 0
+        self.take_back(self.cells.length)
+        return self._held
+
+    def clear(self, *, everything: bool = False) -> None:
+        """Hold nothing; `everything` also overwrites what was there."""
+        super().clear(everything=everything)
+        self._held = self._removable = self._snapshot = 0
+        self._checkpoint = None
+
+    def check(self) -> None:
+        """Assert that llama.cpp holds what the bookkeeping says."""
+        assert self.end == self._held, f"the state ends at {self.end}, and should at {self._held}"
+        assert self._held <= self.cells.length + self.cells.n_open, "the state is of the text"
+
+    def _removed(self, length: int) -> bool:
+        """Take sequence 0 off the positions from `length` on; tell whether llama.cpp did."""
+        self._removable = 0  # another removal has to wait for a pass
+        return bool(api.llama_memory_seq_rm(self.memory, 0, length, -1))
+
+    def _read(self, checkpoint: Checkpoint | None) -> bool:
+        assert checkpoint is not None, "it was reached"
+        data = checkpoint.data
+        n_read = api.llama_state_seq_set_data_ext(self._context, _pointer(data), len(data), 0, STATE_ONLY)
+        return bool(n_read == len(data))
+
+
+def _pointer(data: NDArray[np.uint8]) -> Any:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
