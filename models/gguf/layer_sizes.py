@@ -18,6 +18,7 @@ _BLOCK = re.compile(r"blk\.(\d{1,4})\.(.+)", re.DOTALL)
 _EXPERTS = re.compile(r"ffn_(gate|up|down|gate_up)_(ch)?exps\b")
 _BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
 BOTH = "falcon-h1"  # whose layers attend and keep a state
+EITHER = frozenset(("nemotron_h", "nemotron_h_moe"))  # whose layers attend, keep a state, or are a feed-forward part
 _MAX_WIDTH = 1 << 24  # of a head, a layer: beyond, the number is a lie and would only make sums overflow their columns
 
 
@@ -171,7 +172,10 @@ def _layer(about: _About, index: int, dense: int, experts: int) -> Layer:
     # Multi-head latent attention keeps one compressed row and no values; older files, without these keys, are unfolded.
     is_latent = about.number("attention.key_length_mla") and about.number("attention.value_length_mla")
     values = 0 if is_latent else heads * value
-    return Layer(dense, experts, heads * key, values, state=0 if heads and about.arch != BOTH else _state(about))
+    has_state = about.arch == BOTH or not heads
+    if about.arch in EITHER:
+        has_state = has_state and not about.each("feed_forward_length")[index]
+    return Layer(dense, experts, heads * key, values, state=_state(about) if has_state else 0)
 
 
 def _state(about: _About) -> int:

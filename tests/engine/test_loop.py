@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -11,7 +12,7 @@ from localspec.control.lengths import Fixed
 from localspec.engine.context import Context, Finish, Vocabulary
 from localspec.engine.draft import Draw, Source, Step
 from localspec.engine.loop import Engine
-from localspec.engine.protocols import Cancelled, Controller, Plan, Shape, TreePolicy
+from localspec.engine.protocols import Cancelled, Controller, DraftBudget, Plan, Shape, TreePolicy
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods.draft_model import DraftModel
@@ -248,6 +249,44 @@ def test_the_plans_reasons_reach_the_step() -> None:
     steps = list(engine(controller=Explained("d", PLAIN, Draw.COUPLED)).generate(context(max_tokens=3)))
     assert [(step.plan.is_probe, step.plan.why) for step in steps[1:]] == [(True, "because")] * 2
     assert [step.drafter for step in steps] == ["", "", ""]  # nothing was drafted
+
+
+class Owing(TableBackend):
+    """A model that keeps a state: after a rejection it owes what was kept, until the next pass."""
+
+    owed = 0
+
+    def extend(self, tokens, parents, outputs=None):
+        self.owed = 0
+        return super().extend(tokens, parents, outputs)
+
+    def keep(self, nodes):
+        self.owed = len(nodes) if len(nodes) < self.open else 0
+        super().keep(nodes)
+
+
+def test_a_pass_that_reads_tokens_again_drafts_nothing() -> None:
+    """Nor is it one that measures plain decoding, whatever the controller plans. The text is the same."""
+
+    class Measuring(Fixed):
+        def plan(self, history, budget) -> Plan:
+            return replace(super().plan(history, DraftBudget(9, 9)), is_probe=True)
+
+    text = context()
+    parts = engine(target=Owing(TABLE, 4), controller=Measuring("d", TREE, Draw.COUPLED))
+    steps = list(parts.generate(text))[1:]
+    for before, step in pairwise(steps):
+        owed = len(before.kept) if len(before.kept) < 1 + len(before.draft) else 0
+        assert step.replayed == owed
+        assert step.rows == 1 + len(step.draft) + owed
+        if owed:
+            assert len(step.draft) == 0
+            assert step.plan.why == f"reads {owed} tokens again"
+        assert step.plan.is_probe is not bool(owed)
+    assert sum(step.replayed > 0 for step in steps) > 1
+    expected = context()
+    list(engine().generate(expected))
+    assert text.tokens == expected.tokens
 
 
 def test_who_drafted_reaches_the_step() -> None:

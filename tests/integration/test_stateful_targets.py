@@ -18,6 +18,7 @@ from localspec.backends.head import HeadBackend
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model
 from localspec.backends.memory import context_bytes, rollback_for
+from localspec.backends.tap import Listening, States, Tap
 from localspec.engine.draft import Draw
 from localspec.engine.events import Committed, Prefilled, Warned
 from localspec.engine.protocols import Cancelled, Drafter, Logits, Shape
@@ -25,6 +26,7 @@ from localspec.engine.sampling import Sampler
 from localspec.errors import IncompatibleError
 from localspec.methods.draft_model import DraftModel
 from localspec.methods.plain import Plain
+from localspec.models.gguf.archs import TAPPABLE
 from localspec.models.gguf.layer_sizes import anatomy
 from localspec.models.plan.layout import ON_CPU
 from localspec.models.plan.memory import ContextPlan, n_states
@@ -41,7 +43,7 @@ from localspec.verify.match import MatchVerifier
 from tests.integration import pair
 from tests.integration.adversaries import AlwaysWrong, Guesser, Oracle
 from tests.integration.gguf_models import EXACT, never
-from tests.integration.stateful_models import ARCHS, ROLLING, STATES, stateful_gguf
+from tests.integration.stateful_models import ARCHS, ROLLING, STATES, WIDTH, stateful_gguf
 
 NOISE = 1e-3
 K = 4
@@ -226,6 +228,7 @@ def test_times_leave_the_text(backend: LlamaBackend) -> None:
     assert np.array_equal(draft_pass(backend, [5], 0), expected)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("k", [1, 2, 3, K])
 @pytest.mark.parametrize("kind", [Oracle, Guesser, AlwaysWrong])
 @pytest.mark.parametrize("sampling", [pair.GREEDY, SEEDED], ids=["greedy", "seeded"])
@@ -279,6 +282,26 @@ def test_a_recurrent_draft_model(backend: LlamaBackend, fresh: LlamaBackend) -> 
             eog=NO_END,
         )  # fmt: skip
     assert sum(step.n_accepted for step in got.steps) > 30, "a model accepts its own guesses"
+
+
+@pytest.mark.parametrize("layers", [(), (1,)], ids=["last norm", "layer"])
+def test_a_listener_is_told_the_states_of_what_is_kept(
+    backend: LlamaBackend, fresh: LlamaBackend, layers: tuple[int, ...]
+) -> None:
+    """Of every committed token once, also in passes that read others again before their own rows."""
+    if layers and backend.model.architecture not in TAPPABLE:
+        pytest.skip("llama.cpp does not tell its layers")
+    told: dict[LlamaBackend, dict[int, States]] = {backend: {}, fresh: {}}
+    for one, by_position in told.items():
+        one.listen(Listening(Tap(WIDTH, layers), lambda start, rows, to=by_position: to.update(enumerate(rows, start))))
+    backend.prefill(PROMPT, never)
+    for tokens, kept in (([7, 8, 9, 10], 1), ([31], 0), ([32, 33, 34], 2), ([35, 36], 0), ([37], 0)):
+        draft_pass(backend, tokens, kept)
+    fresh.prefill(backend.tokens, never)
+    assert told[backend].keys() == told[fresh].keys() == set(range(backend.length))
+    for position, state in told[fresh].items():
+        assert np.abs(state).max() > 0.1
+        assert np.abs(told[backend][position] - state).max() <= NOISE * np.abs(state).max()
 
 
 @pytest.mark.parametrize("arch", ARCHS)

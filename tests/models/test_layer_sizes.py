@@ -99,6 +99,47 @@ def test_cache_entries(tmp_path: Path, file: File, entries: list[tuple[int, int]
     assert [(layer.k_entries, layer.v_entries) for layer in parts.layers] == entries
 
 
+def mixed(arch: str, *kv_heads: int) -> File:
+    """Return a model of 2 layers. A state of Mamba-2 has 4 x (3 x (64 + 2 x 8) + 64 x 8) = 3008 bytes."""
+    file = model(arch=arch).set(f"{arch}.ssm.inner_size", "u32", 64).set(f"{arch}.ssm.state_size", "u32", 8)
+    file = file.set(f"{arch}.ssm.group_count", "u32", 1).set(f"{arch}.ssm.conv_kernel", "u32", 4)
+    return file.set(f"{arch}.attention.head_count_kv", "arr[i32]", list(kv_heads)) if kv_heads else file
+
+
+MIXED = 3008
+KDA = 4 * 4 * 8 * (3 * 3 + 8)
+NEXT = mixed("qwen3next").set("qwen3next.block_count", "u32", 5).set("qwen3next.nextn_predict_layers", "u32", 1)
+STATES: dict[str, tuple[File, list[int]]] = {
+    "attention alone": (model(), [0, 0]),
+    "either": (mixed("jamba", 0, 2), [MIXED, 0]),
+    "both in each layer": (mixed("falcon-h1"), [MIXED, MIXED]),
+    "a feed-forward part is a layer of its own": (
+        mixed("nemotron_h", 0, 0).set("nemotron_h.feed_forward_length", "arr[i32]", [0, 64]), [MIXED, 0]
+    ),
+    "each fourth attends, and so does the block for further tokens": (NEXT, [MIXED, MIXED, MIXED, 0, 0]),
+    "RWKV": (
+        model(arch="rwkv7").set("rwkv7.attention.head_count", "u32", 0).set("rwkv7.wkv.head_size", "u32", 16),
+        [4 * 32 * (2 + 16)] * 2,
+    ),
+    "a short convolution": (
+        model(arch="lfm2").set("lfm2.attention.head_count_kv", "arr[i32]", [0, 4])
+        .set("lfm2.shortconv.l_cache", "u32", 3),
+        [4 * 32 * 2, 0],
+    ),
+    "delta attention of Kimi": (
+        model(arch="kimi-linear").set("kimi-linear.attention.head_count_kv", "arr[i32]", [0, 4])
+        .set("kimi-linear.kda.head_dim", "u32", 8).set("kimi-linear.ssm.conv_kernel", "u32", 4),
+        [KDA, 0],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "states"), STATES.values(), ids=STATES)
+def test_bytes_of_a_state(tmp_path: Path, file: File, states: list[int]) -> None:
+    """As llama.cpp computes them (`n_embd_r` and `n_embd_s` of src/llama-hparams.cpp), in F32."""
+    assert [layer.state for layer in of(file.write(tmp_path / "m.gguf")).layers] == states
+
+
 def test_rows_of_a_cache() -> None:
     assert row_bytes(1024, "f16") == 2048
     assert row_bytes(1024, "q8_0") == 1088
