@@ -29,6 +29,7 @@ from localspec.models.store import NotCachedError, expand, locate
 from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import size
 
+SMALL, OTHERS = 0.1, 2  # of the target's bytes, for a draft of another family; how many are looked at
 _WORDS = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?b?")
 
 
@@ -204,7 +205,10 @@ def _repo(found: str) -> HubName | None:
 
 
 def _of_catalogue(seen: Seen, catalog: Catalog) -> list[CatalogModel]:
-    """Return models of the catalogue that may draft for the target: its own drafts first, then its smaller kin."""
+    """Return models of the catalogue that may draft for the target: its own drafts first, then its smaller kin.
+
+    For a target without any, the smallest of other families may draft with the tokens that both have.
+    """
     own = catalog.of_repo(seen.source.repo) if isinstance(seen.source, HubName) else None
     family = own.family if own is not None else _family(seen, catalog)
     drafts = catalog.drafts_of(own) if own is not None else []
@@ -213,6 +217,9 @@ def _of_catalogue(seen: Seen, catalog: Catalog) -> list[CatalogModel]:
         for model in sorted(catalog.models.values(), key=lambda one: one.size_gb)
         if model.family == family and model is not own and model.size_gb * 1e9 < 0.5 * seen.bytes
     ]
+    if not drafts and not same:
+        others = (model for model in catalog.models.values() if model.size_gb * 1e9 < SMALL * seen.bytes)
+        same = sorted(others, key=lambda one: one.size_gb)[:OTHERS]
     return list({model.name: model for model in (*drafts, *same)}.values())
 
 

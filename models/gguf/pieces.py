@@ -24,9 +24,13 @@ def pieces(kind: str, tokens: Sequence[bytes], types: Sequence[float]) -> Iterat
             yield b""
         elif kind != "BPE" or SPACE in text:
             yield text.replace(SPACE, b" ")
+        elif text.isascii():
+            yield text
         else:
-            written = text.decode("utf-8", "replace").translate(table)
-            yield written.encode("latin-1") if max(written, default="") <= "\xff" else b""
+            try:
+                yield text.decode().translate(table).encode("latin-1")
+            except UnicodeError:  # no text of a byte-level tokenizer
+                yield b""
 
 
 def _byte_values() -> dict[int, int]:

@@ -93,6 +93,7 @@ def test_the_same_model_drafts_as_well_in_other_tokens(loaded: LoadedPair) -> No
     request = Request(
         prompt=TEXT,
         max_tokens=100,
+        cold=True,
         sampling=Sampling(temperature=0.0, seed=1),
         speculation=Speculation("draft-model", k=3),
     )
