@@ -12,8 +12,6 @@ of whole files, `exit_files` decides.
 from __future__ import annotations
 
 import ctypes
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -26,17 +24,16 @@ from functools import cached_property
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, ResourceError
+from localspec.models.derived import identity, is_whole, only_writer, unwritable
 from localspec.models.exit_files import clean, in_use, note_source
-from localspec.models.gguf.header import Header, read_header
-from localspec.models.gguf.open import open_regular
+from localspec.models.gguf.header import Header
 from localspec.sanitize import shown
 
 Layers = tuple[int, ...]  # indices of the layers that stay, ascending
 Quantise = Callable[[Path, Path, Sequence[int]], int]  # source, target, layers to drop -> 0 for success
 
-_CHEAP = 64 * 2**20  # bytes: up to here the whole file is hashed, in well under a second
-_SAMPLE = 64 * 2**10
-_SAMPLES = 32
+WHAT = "the early exit"  # in messages
+
 _MARGIN = 2**20  # bytes beside the tensors: metadata, padding
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+)", re.DOTALL)
 _HARMLESS_ARRAYS = ("rope.dimension_sections",)  # of a fixed length that has nothing to do with layers
@@ -73,11 +70,11 @@ class Exits:
         """
         require_prunable(self.header)
         path = self.path(layers)
-        if _is_whole(path):
+        if is_whole(path):
             return path
         tuned = self.tuned()
-        with _only_writer(self.folder):
-            if not _is_whole(path):  # another process may have made it meanwhile
+        with only_writer(self.folder, WHAT):
+            if not is_whole(path):  # another process may have made it meanwhile
                 clean(self.folder, self._identity, {path} | ({self.path(tuned.layers)} if tuned else set()))
                 _make(self.header, layers, path, self._quantise)
                 with suppress(OSError):  # a file without a note stays
@@ -122,20 +119,20 @@ class Exits:
         if not any(self.folder.glob("*.json")):
             return None
         tuned = self.tuned()
-        if tuned is None or tuned.ratio <= 1.0 or not _is_whole(self.path(tuned.layers)):
+        if tuned is None or tuned.ratio <= 1.0 or not is_whole(self.path(tuned.layers)):
             return None
         return tuned.layers
 
     def store(self, best: Tuned) -> Path:
         """Keep what was found for this model; return where."""
         path = self._tuned_path
-        with _only_writer(self.folder):
+        with only_writer(self.folder, WHAT):
             partial = path.with_suffix(".part")
             try:
                 partial.write_text(json.dumps(asdict(best)) + "\n", "utf-8")
                 partial.replace(path)
             except OSError as error:
-                raise _unwritable(self.folder, error) from error
+                raise unwritable(self.folder, WHAT, error) from error
         return path
 
     @property
@@ -161,30 +158,6 @@ def require_prunable(header: Header) -> None:
         raise IncompatibleError(
             f"{header.name} has no early exit: {why}", hint="--draft FILE.gguf, or another method of: localspec methods"
         )
-
-
-def identity(header: Header) -> str:
-    """Return a name for the file's content.
-
-    A small file is hashed whole. Of a large one: size, time of change, and its start, its end and blocks between.
-    """
-    digest = hashlib.sha256(b"early-exit 1")
-    for path in header.files[1:]:  # of the further parts of a split model, what says whether they changed
-        with open_regular(path) as (fd, size):
-            digest.update(size.to_bytes(8, "little"))
-            digest.update(os.fstat(fd).st_mtime_ns.to_bytes(16, "little", signed=True))
-    with open_regular(header.path) as (fd, size):
-        digest.update(size.to_bytes(8, "little"))
-        if size <= _CHEAP:
-            spans = [(at, 2**20) for at in range(0, size, 2**20)]
-        else:
-            digest.update(os.fstat(fd).st_mtime_ns.to_bytes(16, "little", signed=True))
-            step = (size - header.data_offset - _SAMPLE) // (_SAMPLES - 1)
-            spans = [(at, 2**20) for at in range(0, header.data_offset, 2**20)]
-            spans += [(header.data_offset + i * step, _SAMPLE) for i in range(_SAMPLES)]
-        for at, n in spans:
-            digest.update(os.pread(fd, n, at))
-    return digest.hexdigest()[:24]
 
 
 def _obstacle(header: Header) -> str:
@@ -215,11 +188,11 @@ def _make(header: Header, layers: Layers, path: Path, quantise: Quantise) -> Non
     partial = path.with_suffix(".part")
     try:
         code = quantise(header.path, partial, dropped)
-        if code != 0 or not _is_whole(partial):
+        if code != 0 or not is_whole(partial):
             raise _failure(header, dropped, path.parent, code)
         partial.replace(path)
     except OSError as error:
-        raise _unwritable(path.parent, error) from error
+        raise unwritable(path.parent, WHAT, error) from error
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -236,35 +209,6 @@ def _prune(source: Path, target: Path, dropped: Sequence[int]) -> int:
     if dropped:
         params.prune_layers = ctypes.cast(indices, type(params.prune_layers))
     return int(llama_cpp.llama_model_quantize(os.fsencode(source), os.fsencode(target), params))
-
-
-@contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes here, then clear away what an interrupted one left half done."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when its holder dies
-            for left in folder.glob("*.part"):
-                left.unlink(missing_ok=True)
-        except OSError as error:
-            raise _unwritable(folder, error) from error
-        yield
-    finally:
-        os.close(lock)
-
-
-def _is_whole(path: Path) -> bool:
-    """Return whether a file is there and as long as its header says."""
-    try:
-        read_header(path)
-    except LocalspecError:
-        return False
-    return True
 
 
 def _size(header: Header, dropped: Sequence[int]) -> int:
@@ -294,14 +238,6 @@ def _failure(header: Header, dropped: Sequence[int], folder: Path, code: int) ->
         f"llama.cpp could not write the early exit of {header.name} to {shown(folder)} (code {code})",
         hint="check the space that is left there and quotas, or LOCALSPEC_HOME=FOLDER",
         detail={"needed_bytes": _size(header, dropped), "free_bytes": shutil.disk_usage(folder).free},
-    )
-
-
-def _unwritable(folder: Path, error: OSError) -> ResourceError:
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return ResourceError(
-        f"the early exit cannot be kept in {shown(folder)}: {error.strerror or error}",
-        hint="free some space" if is_full else "keep it elsewhere with LOCALSPEC_HOME=FOLDER",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localspec.errors import IncompatibleError, LocalspecError, NotFoundError
 from localspec.models.gguf.fingerprint import file_fingerprint
-from localspec.models.gguf.head import HeadInfo, head_info
+from localspec.models.gguf.head import MASKS, HeadInfo, head_info
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.shards import read_model
 from localspec.sanitize import shown
@@ -83,9 +83,13 @@ def named_head(name: str) -> Path:
 
 
 def head_for(target: Path, kind: str = "") -> Path | None:
-    """Return the best head, or the best of a kind, that was trained here for exactly this file; None without one."""
+    """Return the best head, or the best of a kind, that was trained here for exactly this file; None without one.
+
+    Mask tokens are taken by their kind alone: they cost a pass of many rows.
+    """
     mark = file_fingerprint(target)
-    found = [head for head in kept_heads()[0] if head.info.trained_for == mark and kind in ("", head.info.kind)]
+    heads = [head for head in kept_heads()[0] if head.info.trained_for == mark]
+    found = [head for head in heads if (head.info.kind == kind if kind else head.info.kind != MASKS)]
     return max(found, key=lambda head: (head.tokens_a_pass, head.name)).path if found else None
 
 

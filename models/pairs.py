@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import TAPPABLE
-from localspec.models.gguf.head import HeadInfo
+from localspec.models.gguf.head import MASKS, HeadInfo
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.overlap import LEAST, Overlap, overlap
 from localspec.sanitize import quoted, shown
@@ -121,6 +121,8 @@ def _too_few(shared: Overlap | None, differs: list[str]) -> list[str]:
 def _head_reasons(target: ModelInfo, head: HeadInfo) -> list[str]:
     """Compare the hidden states that a head reads with those that the target has."""
     reasons = []
+    if head.kind == MASKS and target.architecture != "llama":
+        reasons.append(f"mask tokens need a target of the architecture llama, not {shown(target.architecture)}")
     if head.target_width != target.n_embd:
         reasons.append(f"the head reads states of {head.target_width} numbers, and the target's have {target.n_embd}")
     if any(not 0 <= layer < target.n_layer for layer in head.target_layers):

@@ -24,6 +24,7 @@ STAGES = {
     "draft": stages.draft,
     "export": stages.export_pair,
     "heads": stages.heads,
+    "masks": stages.masks,
     "evaluate": stages.evaluate,
 }
 

@@ -81,7 +81,7 @@ class LlamaBackend:
         self._cache = StateCache(context, self.options) if model.is_stateful else Cache(context, n_leaves)
         self._batch = Batch(self._n_batch, n_leaves, self._n_ctx, model.state_width)
         self._cells = self._cache.cells
-        self._rows = RowBuffer(context, model.n_vocab)
+        self._rows = RowBuffer(context, model.row_width, model.n_vocab)
         self._tokens: list[int] = []
         self._read = 0  # of them, those that came in whole chunks of prompts
         self._open_tokens: list[int] = []

@@ -53,7 +53,9 @@ class Closeable(Protocol):
 class Model:
     """Weights and vocabulary of one GGUF model; closing it closes the backends on it first.
 
-    `state_width` is that of the hidden state which each token of a pass comes with: 0, but for draft heads.
+    `state_width` is that of the hidden state which each token of a pass comes with: 0, but for draft heads. `masks` are
+    the tokens that guess what follows the text (`heads.mask_file`). They stand behind the `n_vocab` tokens of text: a
+    row of logits has `row_width` numbers, of which the first `n_vocab` count.
 
     Whoever has read the header says by `n_bytes` how large all its files are, and by `shape` what its contexts are
     made of; otherwise they are taken from the one file and from what llama.cpp tells.
@@ -90,7 +92,8 @@ class Model:
             self.close()
             raise
         self._vocab = api.llama_model_get_vocab(self.handle)
-        self.n_vocab: int = api.llama_vocab_n_tokens(self._vocab)
+        self.row_width: int = api.llama_vocab_n_tokens(self._vocab)
+        self.n_vocab = self.row_width - self._n_masks()
         self.n_ctx_train: int = api.llama_model_n_ctx_train(self.handle)
         self.n_layers: int = api.llama_model_n_layer(self.handle)
         self.n_params: int = api.llama_model_n_params(self.handle)
@@ -101,6 +104,11 @@ class Model:
         self.suppressed = self._suppressed()
         self._pieces: dict[tuple[int, bool], bytes] = {}
         self._words: list[bytes] = []
+
+    @property
+    def masks(self) -> tuple[int, ...]:
+        """The mask tokens, in the order in which they follow each other; () for most models."""
+        return tuple(range(self.n_vocab, self.row_width))
 
     @property
     def infill(self) -> tuple[int, int, int] | None:
@@ -273,6 +281,12 @@ class Model:
                 f"{self.path} holds a model of kind {architecture}, which does not write text token by token",
                 hint="take a decoder-only language model",
             )
+
+    def _n_masks(self) -> int:
+        """Return how many mask tokens the file says that it has; 0 for a number that cannot be."""
+        text = self.metadata("localspec.masks") or ""
+        n = int(text) if text.isdecimal() else 0
+        return n if n < self.row_width else 0
 
     def _suppressed(self) -> tuple[int, ...]:
         """Return the tokens that the file says are never to be sampled: their embeddings were not trained."""

@@ -46,10 +46,14 @@ class LlamaRows:
 
 
 class RowBuffer:
-    """Makes the rows of each decode; keeps one numpy view as long as llama.cpp's buffer stays where it is."""
+    """Makes the rows of each decode; keeps one numpy view as long as llama.cpp's buffer stays where it is.
 
-    def __init__(self, context: Any, n_vocab: int) -> None:
+    Of a row's `width` numbers the first `n_vocab` are told.
+    """
+
+    def __init__(self, context: Any, width: int, n_vocab: int) -> None:
         self._context = context
+        self._width = width
         self._n_vocab = n_vocab
         self._address = 0
         self._view: Logits = np.empty((0, n_vocab), np.float32)
@@ -90,8 +94,8 @@ class RowBuffer:
             return self._view
         address = logits_address(self._context, entry)
         if address != self._address or n_rows > len(self._view):
-            array = (ctypes.c_float * (n_rows * self._n_vocab)).from_address(address)
-            self._view = np.ctypeslib.as_array(array).reshape(n_rows, self._n_vocab)
+            array = (ctypes.c_float * (n_rows * self._width)).from_address(address)
+            self._view = np.ctypeslib.as_array(array).reshape(n_rows, self._width)[:, : self._n_vocab]
             self._address = address
         return self._view
 

@@ -12,6 +12,7 @@ from localspec.cli.heads_train import evaluate, train
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
 from localspec.errors import DeclinedError, NotFoundError, ResourceError
+from localspec.models.gguf.head import MASKS, HeadInfo
 from localspec.models.heads import Head, kept_heads, named_head, read_head
 from localspec.sanitize import one_line
 from localspec.settings.folders import heads_folder
@@ -62,13 +63,11 @@ def show_head(console: Console, /, name: str, as_json: bool) -> int:
     if as_json:
         write_json(_wire(head))
         return 0
-    layers = ", ".join(map(str, head.info.target_layers))
-    reads = f"the inputs of the layers {layers}" if layers else "the state after the last norm"
     rows = [
         ("file", one_line(str(head.path))),
         ("size", size(head.n_bytes)),
         ("method", f"--method {head.info.kind}"),
-        ("reads", f"{reads}, {head.info.target_width} numbers each"),
+        ("reads", _reads(head.info)),
     ]
     if head.tokens:
         rows += [
@@ -97,6 +96,15 @@ def remove_head(console: Console, /, name: str, yes: bool) -> int:
         raise ResourceError(f"{one_line(str(path))} cannot be removed: {error.strerror}") from error
     write_out(f"removed {one_line(name)}\n")
     return 0
+
+
+def _reads(info: HeadInfo) -> str:
+    """Return the states of the target that a head reads."""
+    if info.kind == MASKS:
+        return f"nothing: the target guesses on {info.n_guesses} mask tokens"
+    layers = ", ".join(map(str, info.target_layers))
+    states = f"the inputs of the layers {layers}" if layers else "the state after the last norm"
+    return f"{states}, {info.target_width} numbers each"
 
 
 def _figures(head: Head) -> str:

@@ -139,13 +139,22 @@ def write_head(
     names or shapes, ResourceError where the file cannot be written.
     """
     tensors = _tensors(shape, weights, target, matrices)
-    tokenizer = [
+    write_file(path, [*_metadata(shape, facts), *tokenizer_of(target)], tensors)
+
+
+def tokenizer_of(target: Header) -> list[KeyValue]:
+    """Return the metadata of the target's tokenizer."""
+    return [
         KeyValue(key, target.types[key], value)
         for key, value in target.metadata.items()
         if key.startswith("tokenizer.")
     ]
+
+
+def write_file(path: Path, metadata: Sequence[KeyValue], tensors: Sequence[Stored]) -> None:
+    """Write a head's file whole or not at all. Raises ResourceError where it cannot be written."""
     try:
-        write_gguf(path, [*_metadata(shape, facts), *tokenizer], tensors)
+        write_gguf(path, metadata, tensors)
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise ResourceError(
@@ -220,19 +229,22 @@ def _metadata(shape: HeadShape, facts: HeadFacts) -> list[KeyValue]:
     else:
         sizes["nextn_predict_layers"] = ("u32", 1)
         sizes["expert_feed_forward_length"] = ("u32", shape.ff)  # llama.cpp demands it, also without experts
+    return [
+        KeyValue("general.architecture", "str", arch),
+        KeyValue("general.name", "str", f"draft head ({shape.kind})"),
+        *(KeyValue(f"{arch}.{key}", *entry) for key, entry in sizes.items()),
+        *origin_of(shape.kind, facts),
+    ]
+
+
+def origin_of(kind: str, facts: HeadFacts) -> list[KeyValue]:
+    """Return the metadata that say where a head of this kind comes from."""
     own: dict[str, tuple[str, Value]] = {
-        "kind": ("str", shape.kind),
+        "kind": ("str", kind),
         "target_fingerprint": ("str", facts.target),
         "tokens": ("u64", facts.tokens),
         "steps": ("u32", facts.steps),
         "accepted": ("arr[f32]", facts.accepted),
         "seed": ("u64", facts.seed),
     }
-    if shape.guesses:
-        own["guesses"] = ("u32", shape.guesses)
-    return [
-        KeyValue("general.architecture", "str", arch),
-        KeyValue("general.name", "str", f"draft head ({shape.kind})"),
-        *(KeyValue(f"{arch}.{key}", *entry) for key, entry in sizes.items()),
-        *(KeyValue(f"localspec.head.{key}", *entry) for key, entry in own.items()),
-    ]
+    return [KeyValue(f"localspec.head.{key}", *entry) for key, entry in own.items()]

@@ -19,7 +19,8 @@ class MethodInfo:
     `shape(k, options) -> Shape`, and `unbranched` is what to type for a shape without branches. `has_derived_draft`:
     it drafts with some of the target's own layers, which its class's `layers(options, n_layers, tuned)` names; the
     session makes a model of them and passes it as `DrafterContext.draft`. `draft_kind` is the kind of file that drafts:
-    "model", that of a head such as "eagle3", or "" for none.
+    "model", that of a head such as "eagle3", or "" for none. `has_scouts`: a pass holds nodes beside those of the tree,
+    whose rows guess for the next pass; its class then has `with_scouts(shape) -> Shape`, and `auto` never chooses it.
     """
 
     name: str
@@ -33,6 +34,7 @@ class MethodInfo:
     unbranched: str = "another --method"
     has_derived_draft: bool = False
     draft_kind: str = ""
+    has_scouts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class DrafterContext:
 
     `draft` is the draft model's backend (None without one), `sampler` the distribution of drafts, `n_vocab` the
     target's vocabulary, `is_eog` which of its tokens end a text, `options` the method's own. `translation` is that of a
-    draft model with other tokens than the target's.
+    draft model with other tokens than the target's. `masks` are the target's mask tokens.
     """
 
     draft: Backend | None
@@ -52,3 +54,4 @@ class DrafterContext:
     options: Mapping[str, Value] = field(default_factory=dict)
     is_eog: Callable[[int], bool] = lambda token: False
     translation: Translation | None = None
+    masks: tuple[int, ...] = ()

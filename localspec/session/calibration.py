@@ -62,7 +62,7 @@ def remembered(pair: Sequence[LoadedModel], settings: LoadSettings) -> Profile:
     if rollback := pair[0].backend.options.rollback:
         facts.append(f"rolls {rollback} tokens back")
     facts += [scale for _, scale in settings.lora]
-    files = [*(one.info.path for one in pair), *(Path(path) for path, _ in settings.lora)]
+    files = [*(one.model.path for one in pair), *(Path(path) for path, _ in settings.lora)]
     return Profile.of(cache_folder("profiles"), [file_fingerprint(path) for path in files], facts)
 
 

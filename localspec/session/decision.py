@@ -16,6 +16,7 @@ from typing import Protocol
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import LocalspecError
+from localspec.models.gguf.head import MASKS
 from localspec.session.controllers import PairController
 from localspec.session.early_exit import EarlyExitDraft, LoadedExit
 from localspec.session.loaded_model import LoadedModel
@@ -92,11 +93,18 @@ def _fitted(request: Request, pair: Pair) -> Fitted:
         is_seeded=sampling.seed is not None,
         is_greedy=sampling.temperature == 0.0,
         has_exit=pair.early_exit.pays,
-        draft_kind="" if pair.draft is None else pair.draft.kind,
+        draft_kind=_draft_kind(pair),
     )
     draft = None if pair.draft is None else pair.draft.capabilities()
     fitted = fit_axes(axes, asked, pair.target.capabilities(), draft)
     return fit_widths(fitted, asked, pair.widths) if pair.widths else fitted
+
+
+def _draft_kind(pair: Pair) -> str:
+    """Return which kind of draft the pair has, as in `MethodInfo`."""
+    if pair.draft is not None:
+        return pair.draft.kind
+    return MASKS if pair.target.model.masks else ""
 
 
 def _early_exit(axes: Axes, pair: Pair) -> events.EventsThen[LoadedExit | None]:

@@ -261,6 +261,7 @@ class LoadedPair:
             options=axes.options,
             is_eog=self.target.model.is_eog,
             translation=None if decision.is_derived else self.translation,
+            masks=self.target.model.masks,
         )
         drafters = {axes.method: self.last_drafter.get(parts, decision, sampling)}
         temperature = sampling.temperature if sampling.draft_temperature is None else sampling.draft_temperature

@@ -18,8 +18,10 @@ from localspec.backends.rpc import add_servers
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import ResourceError
+from localspec.heads.mask_file import with_masks
 from localspec.models.gguf.adapter import check_adapter
 from localspec.models.gguf.fingerprint import file_fingerprint
+from localspec.models.gguf.head import MASKS
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.pairs import PairReport, require_fit
 from localspec.models.store import target_reference
@@ -87,7 +89,10 @@ def load(
     early_exit = EarlyExitDraft(settings, target)
     if draft is None and not has_own:
         warnings += early_exit.find(target)
-    models = yield from _load_models(settings, target, draft, cancel, has_own=has_own)
+    if draft is not None and draft.info.head is not None and draft.info.head.kind == MASKS:
+        models = yield from _load_masked(settings, target, draft, cancel)
+    else:
+        models = yield from _load_models(settings, target, draft, cancel, has_own=has_own)
     models.target.backend.reading.tell = lambda n: tell(events.Reading(n))
     try:
         pair = yield from _prepared(settings, models, early_exit, cancel, clock)
@@ -106,6 +111,15 @@ def load(
         models.close()
         raise
     return pair
+
+
+def _load_masked(
+    settings: LoadSettings, target: InspectedModel, masks: InspectedModel, cancel: Cancel
+) -> events.EventsThen[_Models]:
+    """Load the target with mask tokens, which draft in its own passes. It is told as the target's own file."""
+    masked = inspect_model(str(with_masks(target.header, masks.header)))
+    models = yield from _load_models(settings, masked, None, cancel, has_own=False)
+    return replace(models, target=replace(models.target, info=target.info))
 
 
 def _load_models(

@@ -66,6 +66,9 @@ def fit_widths(fitted: Fitted, asked: Speculation, widths: Sequence[int]) -> Fit
             hint=f"-k {most}",
         )
     info = _info(axes.method)
+    if info.has_scouts:
+        why = f"--method {axes.method} drafts branches, and only chains are reproducible"
+        return _plain(fitted, f"{why}, so decoding is plain")
     if info.has_own_shape:
         own: Shape = registered("method")[axes.method].shape(most, axes.options)
         if own.leaves > 1:

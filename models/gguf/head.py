@@ -2,7 +2,7 @@
 
 A head reads hidden states of the target it was trained for. It writes no text by itself. EAGLE-1 and Medusa heads of
 localspec have the architecture of EAGLE-3, whose vocabulary can be reduced, and say their kind in
-`localspec.head.kind`.
+`localspec.head.kind`. So do mask tokens, which are no head: the target itself guesses on their rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.header import Header, unusable
 
-KINDS = EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH = "eagle3", "eagle1", "mtp", "medusa", "dflash"
+EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH, MASKS = "eagle3", "eagle1", "mtp", "medusa", "dflash", "mask-tokens"
+KINDS = EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH, MASKS
+SWITCH = "graniteswitch"  # the architecture whose LoRA adapters act on some rows of a pass alone
 N_STATES = 3  # that the encoder of the architecture eagle3 joins
 Q8_BLOCK = 32  # numbers
 _KIND = "localspec.head.kind"
@@ -26,9 +28,9 @@ class HeadInfo:
     """A head as its file describes it.
 
     `kind` is one of `KINDS`. `target_width` is the width of the target, `target_layers` the layers whose inputs it
-    reads; without any it reads the state after the last norm. `n_guesses` are the tokens that a Medusa or DFlash head
-    guesses at once. `borrows`: the file lacks the embedding or the output matrix, and takes the target's. `trained_for`
-    is the fingerprint of the target's file, "" if unknown.
+    reads; without any it reads the state after the last norm. `n_guesses` are the tokens that a Medusa head, a DFlash
+    head or masks guess at once. `borrows`: the file lacks the embedding or the output matrix, and takes the target's.
+    `trained_for` is the fingerprint of the target's file, "" if unknown.
     """
 
     kind: str
@@ -48,6 +50,8 @@ def head_info(header: Header) -> HeadInfo | None:
         return _eagle(header)
     if arch == DFLASH:
         return _dflash(header)
+    if arch == SWITCH:
+        return _masks(header)
     n_layers, n_next = (header.metadata.get(f"{arch}.{key}") for key in ("block_count", "nextn_predict_layers"))
     if not isinstance(n_next, int) or not isinstance(n_layers, int) or not 1 <= n_next <= n_layers:
         return None
@@ -121,6 +125,18 @@ def _dflash(header: Header) -> HeadInfo:
         target_layers=tuple(map(int, layers)),
         n_guesses=_number(header, "dflash.block_size") - 1,
         borrows="token_embd.weight" not in names,
+        trained_for=_trained_for(header),
+    )
+
+
+def _masks(header: Header) -> HeadInfo | None:
+    """Return what a file of mask tokens says; None for a whole model of the architecture."""
+    if header.metadata.get(_KIND) != MASKS:
+        return None
+    return HeadInfo(
+        kind=MASKS,
+        target_width=_number(header, f"{SWITCH}.embedding_length"),
+        n_guesses=_number(header, "localspec.head.masks"),
         trained_for=_trained_for(header),
     )
 

@@ -60,6 +60,14 @@ class Strings(Sequence[bytes]):
     def __repr__(self) -> str:
         return f"Strings({len(self)})"
 
+    def extended(self, texts: Sequence[bytes]) -> Strings:
+        """Return an array of these strings and `texts` behind them."""
+        data, starts = bytearray(self._data), array("I", self._starts)
+        for text in texts:
+            data += _LENGTH.pack(len(text)) + text
+            starts.append(len(data) + 8)
+        return Strings(bytes(data), starts)
+
 
 Value = bool | int | float | str | Strings | Sequence[int] | Sequence[float]
 

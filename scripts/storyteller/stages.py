@@ -1,6 +1,6 @@
 """The stages of the work, each a function of a `Place`: what it reads and leaves under the work folder.
 
-base -> warm (a first draft, from the base) -> target -> generate -> draft -> export -> heads -> evaluate
+base -> warm (a first draft, from the base) -> target -> generate -> draft -> export -> heads -> masks -> evaluate
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .export import export
 from .features import Shard, book_rows, chat_rows, corpus_shard, load_shard, save_shard
 from .generate import Manner, shard_rng, write_shard
 from .heads import train_heads
+from .mask_tokens import MaskRecipe, train_masks
 from .model import DRAFT, TARGET, Llama, load_model
 from .optim import Log, Schedule, Trainer
 from .target import Mix, TargetTask, target_schedule, train_target
@@ -202,6 +203,12 @@ def heads(place: Place) -> None:
     """Train the draft heads of the exported target."""
     chats = ChatCutter(read_books(place.corpus, "train"), place.tokenizer())
     train_heads(place.out / "target-q8_0.gguf", place.out, place.work / "heads", chats, place.log, place.seed)
+
+
+def masks(place: Place) -> None:
+    """Train mask tokens for the exported target."""
+    target, out = place.out / "target-q8_0.gguf", place.out / "mask-tokens-q8_0.gguf"
+    train_masks(target, out, place.corpus, place.work / "masks", MaskRecipe(seed=place.seed), place.log)
 
 
 def evaluate(place: Place) -> None:
