@@ -93,7 +93,8 @@ class Model:
             raise
         self._vocab = api.llama_model_get_vocab(self.handle)
         self.row_width: int = api.llama_vocab_n_tokens(self._vocab)
-        self.n_vocab = self.row_width - self._n_masks()
+        self.n_vocab = self.row_width - self.options.n_masks
+        self.masks = tuple(range(self.n_vocab, self.row_width))
         self.n_ctx_train: int = api.llama_model_n_ctx_train(self.handle)
         self.n_layers: int = api.llama_model_n_layer(self.handle)
         self.n_params: int = api.llama_model_n_params(self.handle)
@@ -104,11 +105,6 @@ class Model:
         self.suppressed = self._suppressed()
         self._pieces: dict[tuple[int, bool], bytes] = {}
         self._words: list[bytes] = []
-
-    @property
-    def masks(self) -> tuple[int, ...]:
-        """The mask tokens, in the order in which they follow each other; () for most models."""
-        return tuple(range(self.n_vocab, self.row_width))
 
     @property
     def infill(self) -> tuple[int, int, int] | None:
@@ -281,12 +277,6 @@ class Model:
                 f"{self.path} holds a model of kind {architecture}, which does not write text token by token",
                 hint="take a decoder-only language model",
             )
-
-    def _n_masks(self) -> int:
-        """Return how many mask tokens the file says that it has; 0 for a number that cannot be."""
-        text = self.metadata("localspec.masks") or ""
-        n = int(text) if text.isdecimal() else 0
-        return n if n < self.row_width else 0
 
     def _suppressed(self) -> tuple[int, ...]:
         """Return the tokens that the file says are never to be sampled: their embeddings were not trained."""

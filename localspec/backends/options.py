@@ -34,9 +34,9 @@ class LoadOptions:
     of one draft tree, each a sequence id. `n_batch`: rows of one decode. `repack`: lay weights out anew for the
     processor's matrix instructions; None: unless that crashes here (see `amx`). `placement` overrules `gpu`.
     `reproducible`: rows of several passes shall equal those of one, see `exact_widths`. `adapters`: LoRA files and
-    their scales. `has_mtp`: load the blocks that predict further tokens, too. Of models that keep a state: `rollback`
-    tokens of a pass shall be taken back in place, where the architecture can. `keeps_prompt`: a copy of the state after
-    a prompt is kept, for another answer.
+    their scales. `has_mtp`: load the blocks that predict further tokens, too. `n_masks`: how many of the file's tokens,
+    the last ones, are mask tokens. Of models that keep a state: `rollback` tokens of a pass shall be taken back in
+    place, where the architecture can. `keeps_prompt`: a copy of the state after a prompt is kept, for another answer.
     """
 
     n_ctx: int | None = None
@@ -55,6 +55,7 @@ class LoadOptions:
     reproducible: bool = False
     adapters: tuple[tuple[str, float], ...] = ()
     has_mtp: bool = False
+    n_masks: int = 0
     rollback: int = 0
     keeps_prompt: bool = False
 

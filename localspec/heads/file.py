@@ -233,12 +233,12 @@ def _metadata(shape: HeadShape, facts: HeadFacts) -> list[KeyValue]:
         KeyValue("general.architecture", "str", arch),
         KeyValue("general.name", "str", f"draft head ({shape.kind})"),
         *(KeyValue(f"{arch}.{key}", *entry) for key, entry in sizes.items()),
-        *origin_of(shape.kind, facts),
+        *origin_of(shape.kind, facts, shape.guesses),
     ]
 
 
-def origin_of(kind: str, facts: HeadFacts) -> list[KeyValue]:
-    """Return the metadata that say where a head of this kind comes from."""
+def origin_of(kind: str, facts: HeadFacts, guesses: int) -> list[KeyValue]:
+    """Return the metadata that say where a head comes from, its kind, and the tokens that it guesses at once, if any."""
     own: dict[str, tuple[str, Value]] = {
         "kind": ("str", kind),
         "target_fingerprint": ("str", facts.target),
@@ -247,4 +247,6 @@ def origin_of(kind: str, facts: HeadFacts) -> list[KeyValue]:
         "accepted": ("arr[f32]", facts.accepted),
         "seed": ("u64", facts.seed),
     }
+    if guesses:
+        own["guesses"] = ("u32", guesses)
     return [KeyValue(f"localspec.head.{key}", *entry) for key, entry in own.items()]

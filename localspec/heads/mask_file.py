@@ -29,7 +29,6 @@ from localspec.settings.folders import cache_folder
 
 MASK_EMBEDDING = "mask_embd.weight"
 ADAPTED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-N_MASKS = "localspec.masks"  # the key of a model with masks, which are its last tokens
 _NORMS = ("attn_norm", "ffn_norm")
 _WHAT = "the target with its mask tokens"  # in messages
 _CONTROL = 3  # llama.cpp's type of tokens without a text
@@ -90,8 +89,7 @@ def write_masks(
         KeyValue("general.name", "str", "mask tokens"),
         *(KeyValue(f"{SWITCH}.{key}", "u32", llama.number(key)) for key in sizes),
         *(KeyValue(f"{SWITCH}.{key}", "u32", llama.number(key)) for key in _heads(target)),
-        *origin_of(MASKS, facts),
-        KeyValue("localspec.head.masks", "u32", len(weights[MASK_EMBEDDING])),
+        *origin_of(MASKS, facts, len(weights[MASK_EMBEDDING])),
     ]
     write_file(path, [*metadata, *tokenizer_of(target)], tensors)
 
@@ -172,30 +170,30 @@ def _model(target: Header, masks: Header) -> tuple[list[KeyValue], list[Stored]]
     llama = _Llama(target)
     expected = {name: size[::-1] for name, size in llama.adapters(rank).items()}
     found = {tensor.name: tensor.shape for tensor in masks.tensors if tensor.name != MASK_EMBEDDING}
-    if embedding is None or embedding.type != "F32" or found != expected:
+    size = (llama.number("embedding_length"), masks.metadata.get("localspec.head.guesses"))
+    if embedding is None or embedding.type != "F32" or embedding.shape != size or found != expected:
         raise IntegrityError(
             f"{masks.name} holds no mask tokens of {target.name}", hint="masks that were trained for this target"
         )
     rows = np.asarray(embedding.data).view("<f4").reshape(embedding.shape[::-1])
     tensors = _tensors(target, rows) + [_stacked(masks, name) for name in expected]
-    return [*_metadata(target, len(rows)), *_switch(llama.n_vocab, rank, len(rows))], tensors
+    return [*_metadata(target, len(rows)), *_switch(llama.n_vocab, rank)], tensors
 
 
-def _switch(n_vocab: int, rank: int, k: int) -> list[KeyValue]:
-    """Return the metadata of an adapter that the token behind those of the text switches on, and of `k` masks."""
+def _switch(n_vocab: int, rank: int) -> list[KeyValue]:
+    """Return the metadata of an adapter that the token behind those of the text switches on."""
     return [
         KeyValue(f"{SWITCH}.logit_scale", "f32", 1.0),
         KeyValue(f"{SWITCH}.adapters.count", "u32", 1),
         KeyValue(f"{SWITCH}.adapters.lora_rank", "u32", rank),
         KeyValue(f"{SWITCH}.adapters.token_ids_activate", "arr[i32]", (n_vocab,)),
         KeyValue(f"{SWITCH}.adapters.token_ids_substitute", "arr[i32]", (n_vocab,)),
-        KeyValue(N_MASKS, "u32", k),
     ]
 
 
 def _metadata(target: Header, k: int) -> list[KeyValue]:
     """Return the target's metadata under the other architecture, with `k` tokens more."""
-    added = {
+    added: dict[str, list[int] | list[float]] = {
         "tokenizer.ggml.token_type": [_CONTROL] * k,
         "tokenizer.ggml.scores": [_UNUSUAL] * k,
     }

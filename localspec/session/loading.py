@@ -118,12 +118,19 @@ def _load_masked(
 ) -> events.EventsThen[_Models]:
     """Load the target with mask tokens, which draft in its own passes. It is told as the target's own file."""
     masked = inspect_model(str(with_masks(target.header, masks.header)))
-    models = yield from _load_models(settings, masked, None, cancel, has_own=False)
+    n_masks = 0 if masks.info.head is None else masks.info.head.n_guesses
+    models = yield from _load_models(settings, masked, None, cancel, has_own=False, n_masks=n_masks)
     return replace(models, target=replace(models.target, info=target.info))
 
 
 def _load_models(
-    settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None, cancel: Cancel, *, has_own: bool
+    settings: LoadSettings,
+    target: InspectedModel,
+    draft: InspectedModel | None,
+    cancel: Cancel,
+    *,
+    has_own: bool,
+    n_masks: int = 0,
 ) -> events.EventsThen[_Models]:
     """Load both models where they are to go. `has_own`: the target's own block for further tokens drafts.
 
@@ -132,7 +139,7 @@ def _load_models(
     step = first_step(settings, target, draft)
     while True:
         try:
-            options = replace(step.target, has_mtp=has_own)
+            options = replace(step.target, has_mtp=has_own, n_masks=n_masks)
             loaded = yield from load_model(target, options, "target", cancel)
             try:
                 if has_own:

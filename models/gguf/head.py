@@ -19,7 +19,7 @@ KINDS = EAGLE3, EAGLE1, MTP, MEDUSA, DFLASH, MASKS
 SWITCH = "graniteswitch"  # the architecture whose LoRA adapters act on some rows of a pass alone
 N_STATES = 3  # that the encoder of the architecture eagle3 joins
 Q8_BLOCK = 32  # numbers
-_KIND = "localspec.head.kind"
+_KIND, _GUESSES = "localspec.head.kind", "localspec.head.guesses"
 _VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash2"}  # they do not guess by marginals alone
 
 
@@ -101,7 +101,7 @@ def _eagle(header: Header) -> HeadInfo:
 
 def _medusa(header: Header) -> HeadInfo:
     """The matrices of its heads lie side by side in that of the encoder."""
-    width, n_guesses = _number(header, "eagle3.embedding_length"), _number(header, "localspec.head.guesses")
+    width, n_guesses = _number(header, "eagle3.embedding_length"), _number(header, _GUESSES)
     if N_STATES * _number(header, "eagle3.target_hidden_size") != encoder_width(MEDUSA, width, n_guesses):
         raise unusable(header, f"its encoder does not hold {n_guesses} matrices of {width} columns")
     return HeadInfo(MEDUSA, width, n_guesses=n_guesses, borrows=True, trained_for=_trained_for(header))
@@ -136,7 +136,7 @@ def _masks(header: Header) -> HeadInfo | None:
     return HeadInfo(
         kind=MASKS,
         target_width=_number(header, f"{SWITCH}.embedding_length"),
-        n_guesses=_number(header, "localspec.head.masks"),
+        n_guesses=_number(header, _GUESSES),
         trained_for=_trained_for(header),
     )
 

@@ -68,7 +68,7 @@ def test_the_target_with_masks(masks: Path) -> None:
     assert isinstance(types, array)
     assert [tokens[V], tokens[-1], len(tokens)] == [b"<|mask_1|>", b"<|mask_4|>", V + K]
     assert types[V:].tolist() == [3] * K
-    assert header.metadata["localspec.masks"] == K
+    assert list(header.metadata["graniteswitch.adapters.token_ids_activate"]) == [V]
     assert model_info(header).n_ctx_train == model_info(read_header(TARGET)).n_ctx_train
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from localspec.verify.match import MatchVerifier
 from scripts.make_random_gguf import Shape
 from tests.heads.masks import Floats, mask_rows, weights_of, write_random_masks
 from tests.integration import pair
-from tests.integration.gguf_models import copied, never, random_gguf
+from tests.integration.gguf_models import never, random_gguf
 
 K = 4
 V = 4096
@@ -66,7 +66,7 @@ def rig(f32_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALSPEC_HOME", str(folder))
         path = with_masks(read_header(target), read_header(file))
-    with pair.backend(target) as plain, pair.backend(path) as masked:
+    with pair.backend(target) as plain, pair.backend(path, replace(pair.EXACT, n_masks=K)) as masked:
         yield Rig(plain, masked, weights_of(target), weights_of(file))
 
 
@@ -87,12 +87,6 @@ def test_the_masks_are_no_tokens_of_text(rig: Rig) -> None:
     assert rig.plain.model.masks == ()
     assert rig.masked.capabilities.n_vocab == V
     assert V not in model.tokenize("<|mask_1|> and")
-
-
-def test_a_number_of_masks_that_cannot_be(tmp_path: Path) -> None:
-    """A file may say anything: as many masks as tokens would leave no text."""
-    with pair.backend(copied(random_gguf(), tmp_path / "m.gguf", {}, numbers={"localspec.masks": 512})) as backend:
-        assert (backend.model.n_vocab, backend.model.masks) == (512, ())
 
 
 def test_rows_of_the_text_are_those_of_the_target(rig: Rig) -> None:
