@@ -238,7 +238,7 @@ def _metadata(shape: HeadShape, facts: HeadFacts) -> list[KeyValue]:
 
 
 def origin_of(kind: str, facts: HeadFacts, guesses: int) -> list[KeyValue]:
-    """Return the metadata that say where a head comes from, its kind, and the tokens that it guesses at once, if any."""
+    """Return the metadata of a head's origin, its kind, and the tokens that it guesses at once, if any."""
     own: dict[str, tuple[str, Value]] = {
         "kind": ("str", kind),
         "target_fingerprint": ("str", facts.target),
