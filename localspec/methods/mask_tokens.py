@@ -105,6 +105,11 @@ class Marginals:
         return self.dists[len(path)]
 
     @property
+    def is_free(self) -> bool:
+        """Nothing is evaluated."""
+        return True
+
+    @property
     def rows_left(self) -> int:
         """Paths that can still be evaluated: any number."""
         return sys.maxsize
