@@ -38,7 +38,7 @@ from typing import Any
 
 from llama_peers.bare import Bench
 from llama_peers.build import build
-from llama_peers.server import ATTENTIONS, TYPES, Server, Setting, settings
+from llama_peers.server import ATTENTIONS, HEADS, TYPES, Server, Setting, settings
 from llama_peers.texts import of_one_text
 
 from localspec.bench.contenders import parse_contenders
@@ -189,11 +189,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=cache_folder("peers"), help="where the programs are built")
     parser.add_argument("-m", "--model", default=None, help="a pair, as localspec run has it")
     parser.add_argument("--methods", default="plain,auto,draft-model:k=4", help="of localspec, as in localspec bench")
-    parser.add_argument("--n-max", default="1,2,3,4,5,6,7,8", help="of draft-simple")
+    parser.add_argument("--n-max", default="1,2,3,4,5,6,7,8", help="of types that draft with a model or head")
     parser.add_argument(
         "--types",
         default=",".join(TYPES),
-        help="of the server's speculation; ngram-mod+draft-simple is both",
+        help="of the server's speculation; ngram-mod+draft-simple is both, and draft-eagle3 takes a head",
     )
     parser.add_argument("--flash-attn", default="auto,off", help="of the servers: each setting is run with each")
     parser.add_argument("--suite", default="stories")
@@ -232,9 +232,10 @@ def asked(options: argparse.Namespace, *, has_draft: bool) -> BenchJob:
 def swept(options: argparse.Namespace, *, has_draft: bool) -> list[Setting]:
     """Return the server's settings; raises ValueError for words that it does not know."""
     types, attentions = options.types.split(","), options.flash_attn.split(",")
-    unknown = {word for kind in types for word in kind.split("+")} - set(TYPES) | set(attentions) - set(ATTENTIONS)
+    words = {word for kind in types for word in kind.split("+")}
+    unknown = words - {*TYPES, *HEADS} | set(attentions) - set(ATTENTIONS)
     if unknown:
-        known = f"--types {', '.join(TYPES)}; --flash-attn {', '.join(ATTENTIONS)}"
+        known = f"--types {', '.join((*TYPES, *HEADS))}; --flash-attn {', '.join(ATTENTIONS)}"
         raise ValueError(f"the server has no {', '.join(sorted(unknown))}: {known}")
     n_max = [int(word) for word in options.n_max.split(",")]
     found = settings(n_max, has_draft=has_draft, types=types, attentions=attentions)

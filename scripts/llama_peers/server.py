@@ -27,6 +27,7 @@ from localspec.worker.client import FRAME
 START = 300.0  # seconds for a model to load
 EVENT = b"data: "
 TYPES = ("none", "draft-simple", "ngram-simple", "ngram-mod")
+HEADS = ("draft-eagle3", "draft-mtp")  # with a draft head, only where they are asked for
 ATTENTIONS = ("auto", "on", "off")
 
 
@@ -52,7 +53,7 @@ def settings(
         for kind in types:
             words = kind.split("+")
             options = ("--spec-type", ",".join(words), "-fa", attention)
-            if "draft-simple" not in words:
+            if not {"draft-simple", *HEADS}.intersection(words):
                 found.append(Setting(f"llama-server {kind}{said}", options))
             elif has_draft:
                 found += [
