@@ -9,7 +9,7 @@ over D instead of d dimensions sees the mean square shrunk by d/D, which its wei
 (times d/D) undo. Text, acceptance and cache behaviour are those of the small model in the same quantisation; time and
 memory are those of the shape. Every table that uses such a model says so.
 
-A draft head (EAGLE-3 or MTP) of the small target is scaled in the same way, for the scaled target.
+A draft head (EAGLE-3, MTP or Medusa) of the small target is scaled in the same way, for the scaled target.
 
 Writing takes the memory of the small model and of the largest matrix, some five times in F32; what is finished waits in
 a temporary file, so that $TMPDIR needs as much room as OUT.gguf for that long.
@@ -29,6 +29,8 @@ import gguf
 import numpy as np
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
+
+from localspec.models.gguf.head import MEDUSA, N_STATES, encoder_width
 
 Matrix = NDArray[np.float32]  # [rows out, columns in], as ggml stores it: the row is contiguous
 NOISE = 0.02
@@ -63,6 +65,8 @@ class Small:
         self.reader = gguf.GGUFReader(path)
         self._tensors = {tensor.name: tensor for tensor in self.reader.tensors}
         self.arch = str(self.reader.fields["general.architecture"].contents())
+        guesses = self.reader.fields.get("localspec.head.guesses")
+        self.guesses = 0 if guesses is None else int(guesses.contents())  # of a Medusa head
         self.shape = Shape(*(self.number(key) for key in (
             "embedding_length", "block_count", "attention.head_count", "attention.head_count_kv", "feed_forward_length"
         )))  # fmt: skip
@@ -117,6 +121,16 @@ class Widener:
         """Pad a matrix that turns several states side by side into one: it writes to the residual stream."""
         return self._place(name, self._large.width, self._large.width, np.zeros, states)
 
+    def guessing(self, name: str, guesses: int) -> Matrix:
+        """Pad a matrix that holds those of Medusa's heads side by side: each writes to the residual stream."""
+        small, large = self._small.shape.width, self._large.width
+        real = self._small.matrix(name)
+        assert real is not None
+        matrix = np.zeros((large, encoder_width(MEDUSA, large, guesses)), np.float32)
+        for k in range(guesses):
+            matrix[:small, k * large : k * large + small] = real[:, k * small : (k + 1) * small]
+        return matrix
+
     def writing(self, name: str, columns: int) -> Matrix:
         """Pad a matrix that writes to the residual stream: everything but the small model's own part is zero."""
         return self._place(name, self._large.width, columns, np.zeros)
@@ -150,6 +164,8 @@ def write_scaled(source: Path, target: Path, large: Shape, quant: str, seed: int
     small = Small(source)
     if small.arch in HEADS:
         large = replace(large, layers=1)
+    if small.guesses:  # its block adds nothing
+        large = replace(small.shape, width=large.width)
     _check(small.shape, large)
     widen = Widener(small, large, seed)
     kind = gguf.GGMLQuantizationType[quant]
@@ -188,7 +204,12 @@ def _head_tensors(widen: Widener, small: Small, large: Shape) -> list[tuple[str,
     joining = {"fc.weight": 3, "blk.0.nextn.eh_proj.weight": 2}
     per_head = ("blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight")
     has = {tensor.name for tensor in small.reader.tensors}
+    guessing: list[tuple[str, Callable[[], Matrix], bool]] = []
+    if small.guesses:
+        del joining["fc.weight"]
+        guessing = [("fc.weight", partial(widen.guessing, "fc.weight", small.guesses), True)]
     return [
+        *guessing,
         *((name, partial(widen.norm, name, states), False) for name, states in norms.items() if name in has),
         *((name, partial(widen.joining, name, states), True) for name, states in joining.items() if name in has),
         *((name, partial(small.matrix, name), False) for name in per_head if name in has),
@@ -233,6 +254,8 @@ def _copy_metadata(small: Small, writer: gguf.GGUFWriter, large: Shape, quant: s
     }
     if small.arch == "eagle3":
         shape["target_hidden_size"] = large.width
+    if small.guesses:
+        shape["target_hidden_size"] = encoder_width(MEDUSA, large.width, small.guesses) // N_STATES
     if small.arch == "hy_v3":
         shape["expert_feed_forward_length"] = large.ff
     shape = {f"{small.arch}.{key}": number for key, number in shape.items()}

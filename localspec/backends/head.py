@@ -37,7 +37,7 @@ WHOLE = 16  # tokens that are read with all their logits; of more, the last alon
 
 @dataclass(frozen=True, slots=True)
 class HeadTraits:
-    """A head's needs. `tap`: the states of the target. `encoded`: the numbers in a row that its own encoder reads, or 0.
+    """A head's needs. `tap`: the states of the target. `encoded`: the numbers in a row of its own encoder, or 0.
 
     `n_guesses`: the tokens that it guesses in one pass, 0 where it guesses one after the other. `borrows`: its file
     lacks the embedding or the output matrix, and takes the target's.

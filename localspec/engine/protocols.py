@@ -261,6 +261,11 @@ class DistributionSource(Protocol):
         ...
 
     @property
+    def is_free(self) -> bool:
+        """Whether it costs nothing to expand a path."""
+        ...
+
+    @property
     def rows_left(self) -> int:
         """Paths that can still be evaluated: at least the plan's nodes when the draft begins."""
         ...

@@ -38,8 +38,8 @@ class HeadShape:
     """The sizes of a head.
 
     `d` is its width, `target_width` the target's; they are equal for `mtp` and `medusa`. `vocab` counts the target's
-    tokens, `n_out` those that can be drafted; all of them for `mtp`. `layers` are the layer inputs that an `eagle3` head
-    reads, `guesses` the tokens that a `medusa` head guesses at once, each with a matrix of its own.
+    tokens, `n_out` those that can be drafted; all of them for `mtp`. `layers` are the layer inputs that an `eagle3`
+    head reads, `guesses` the tokens that a `medusa` head guesses at once, each with a matrix of its own.
     """
 
     kind: Kind

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 PROMPT, ANSWER = 512, 256  # tokens of a prompt, its last, and of an answer, at most
-OUTPUTS = 8192  # tokens that a head is trained to draft, the most frequent ones
+OUTPUTS = 8192  # tokens that a head is trained to draft, usually
 EPOCHS = 8  # updates see the training text so many times, if no time is set
 HELD_SHARE = 16  # of so many tokens one is held out
 TIMED = 3  # updates that tell how long one takes
 GUESSES = 4  # of a Medusa head, each with a matrix of its own
-IDLE = 64  # the least width of a block that adds nothing
+IDLE_HEAD, IDLE_FF = 64, 32  # widths of a block that adds nothing
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class TrainOptions:
     """The options of a run. `prompts` are asked through the chat template of the target, `raw` are texts to continue.
 
     `output` is the file of the head, "" for the folder of heads. `folder` keeps text and checkpoints on the way.
-    `minutes` limits the training, not the making of the text; None: `EPOCHS` decide. `device` is cpu or cuda.
+    `minutes` limits the training, not the making of the text; None: `EPOCHS` decide. `outputs` are the tokens that can
+    be drafted, the most frequent ones. `device` is cpu or cuda.
     """
 
     target: str
@@ -63,6 +64,7 @@ class TrainOptions:
     raw: Sequence[str] = ()
     kind: str = "auto"
     tokens: int = 200_000
+    outputs: int = OUTPUTS
     minutes: float | None = None
     device: str = "cpu"
     seed: int = 0
@@ -85,7 +87,7 @@ def train(options: TrainOptions) -> Iterator[Event]:
     _require_space(work, shape, options.tokens)
     ends = yield from _collected(options, shape, work)
     texts, held = (read_shards(shards(work / part)) for part in ("text", "held"))
-    rows = frequent_tokens(texts, OUTPUTS, shape.vocab, ends)
+    rows = frequent_tokens(texts, options.outputs, shape.vocab, ends)
     shape = replace(shape, n_out=len(rows))
     run = _Run(options, header, shape, rows, texts, work)
     trainer, accepted = yield from run.train(held)
@@ -147,7 +149,7 @@ def head_shape(header: Header, info: ModelInfo, kind: Kind) -> HeadShape:
     )
     if kind != "medusa":
         return shape
-    return replace(shape, heads=1, kv_heads=1, head_width=IDLE, ff=IDLE, guesses=GUESSES)
+    return replace(shape, heads=1, kv_heads=1, head_width=IDLE_HEAD, ff=IDLE_FF, guesses=GUESSES)
 
 
 def work_folder(options: TrainOptions, kind: Kind) -> Path:

@@ -52,6 +52,11 @@ class RecordedSource:
         return self.recording.draft[path]
 
     @property
+    def is_free(self) -> bool:
+        """The tree grows as it did when each path had its price."""
+        return False
+
+    @property
     def rows_left(self) -> int:
         """As many as were recorded."""
         return len(self.recording.draft)

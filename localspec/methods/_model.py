@@ -7,6 +7,7 @@ not draft) is evaluated when it is next asked.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -90,7 +91,9 @@ class ModelDrafter:
         self._cached = None
         is_gated = plan.go_on is not no_stop_rule  # nobody else asks how sure the draft model is
         dist = self._sampler.dist(rows.logits(0)[: self._n_vocab], history.tokens, with_belief=is_gated)
-        self._open = _Growing(self._backend, self._sampler, self._n_vocab, history.tokens, is_gated, {(): dist})
+        has_marginals = self._backend.capabilities.n_guesses < sys.maxsize
+        source = _Marginals if has_marginals else _Growing
+        self._open = source(self._backend, self._sampler, self._n_vocab, history.tokens, is_gated, {(): dist})
         return self._policy.grow(pending, history.position, self._open, plan, rng)
 
     def _knows(self, tokens: Sequence[int]) -> bool:
@@ -117,6 +120,11 @@ class _Growing:
     dists: dict[Path, Distribution]
     cells: dict[Path, int] = field(default_factory=dict)  # path -> node id in the backend's open tree
 
+    @property
+    def is_free(self) -> bool:
+        """A level takes a pass."""
+        return False
+
     def dist(self, path: Path) -> Distribution:
         """Return the draft distribution after `path`."""
         return self.dists[path]
@@ -134,12 +142,52 @@ class _Growing:
         rows = self.backend.extend([path[-1] for path in new], [self.cells.get(path[:-1], -1) for path in new])
         for path in new:
             node = self.cells[path] = len(self.cells)
-            history = [*self.committed, *path] if self.sampler.needs_history else ()
-            row = rows.logits(node)[: self.n_vocab]
-            self.dists[path] = self.sampler.dist(row, history, with_belief=self.is_gated)
+            self.dists[path] = self._dist(rows, node, path)
+
+    def _dist(self, rows: Rows, node: int, path: Path) -> Distribution:
+        """Return the distribution after `path`, whose row is that of `node`."""
+        history = [*self.committed, *path] if self.sampler.needs_history else ()
+        return self.sampler.dist(rows.logits(node)[: self.n_vocab], history, with_belief=self.is_gated)
 
     def evaluated(self, step: Step) -> tuple[int, ...]:
         """Return the backend's ids of the kept nodes it holds; node 0 is committed there already."""
         path = tuple(int(step.draft.tokens[node]) for node in step.kept[1:])
         prefixes = (path[:n] for n in range(1, len(path) + 1))
         return tuple(self.cells[prefix] for prefix in prefixes if prefix in self.cells)
+
+
+@dataclass(slots=True)
+class _Marginals(_Growing):
+    """The side of a draft model that guesses each token by itself: a distribution for each depth, whatever the path.
+
+    It differs between the paths of one depth only where the sampler asks for the text.
+    """
+
+    rows: Rows | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """All rows are there from the start."""
+        return True
+
+    @property
+    def rows_left(self) -> int:
+        """No cell is taken."""
+        return sys.maxsize
+
+    def dist(self, path: Path) -> Distribution:
+        """Return the draft distribution after `path`."""
+        key = path if self.sampler.needs_history else (0,) * len(path)
+        if key not in self.dists:
+            if self.rows is None:
+                n = self.backend.capabilities.n_guesses - 1
+                self.rows = self.backend.extend([0] * n, range(-1, n - 1))
+            self.dists[key] = self._dist(self.rows, len(path) - 1, path)
+        return self.dists[key]
+
+    def expand(self, paths: Sequence[Path]) -> None:
+        """Nothing is evaluated."""
+
+    def evaluated(self, step: Step) -> tuple[int, ...]:
+        """No node is held."""
+        return ()

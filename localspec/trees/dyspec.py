@@ -8,6 +8,9 @@ With a the chance that the drawn child is accepted,
 The paper takes for a the share of the token in what its earlier siblings left of q, and draws where v is greatest
 (calibrated=off). By default a is what past passes taught, and the next draw is where v times the expected a is
 greatest.
+Where a drafter guesses each token by itself, all distributions are known from the start. The tree of the most probable
+tokens is then that of DDTree (arXiv 2604.12989): the n nodes of the greatest products of marginal probabilities.
+
 The decision to draw at a slot comes before the draw and sees only earlier draws, which keeps every rule of residual
 rejection exact; leaving out drawn nodes afterwards would not.
 """
@@ -125,6 +128,13 @@ class DySpec(BudgetTree):
         def push(expected_gain: float, slot: Slot | int) -> None:
             heapq.heappush(heap, (-expected_gain, next(order), slot))
 
+        def push_node(node: int) -> None:
+            if source.is_free:
+                slot = dyspec.slot(node, values[node])
+                push(dyspec.expected_gain(slot), slot)
+            else:
+                push(dyspec.prior_value(values[node]), node)
+
         order = count()  # first come, first served among equals
         values = {0: 1.0}
         push(1.0, 0)
@@ -138,7 +148,7 @@ class DySpec(BudgetTree):
             else:
                 child, values[child] = drawn
                 if len(builder.paths[child]) < depth:
-                    push(dyspec.prior_value(values[child]), child)
+                    push_node(child)
             push(dyspec.expected_gain(slot), slot)
         return builder.draft()
 

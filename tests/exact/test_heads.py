@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
 from localspec.engine.draft import Draw
-from localspec.engine.protocols import Nodes, TreePolicy, Verifier
+from localspec.engine.protocols import Drafter, Nodes, TreePolicy, Verifier
 from localspec.engine.sampling import Sampler
 from localspec.methods.eagle3 import Eagle3
+from localspec.methods.medusa import Medusa
 from localspec.testing.contract import TableBackend
+from localspec.trees.dyspec import DySpec
 from localspec.trees.eagle2 import Eagle2
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import BlockVerifier
@@ -43,10 +47,27 @@ class ToyHead(TableBackend):
         return (self._target(known) + turned).astype(np.float32)
 
 
+class ToyMarginals(ToyHead):
+    """A head whose guesses depend on that state and their depth alone, such as Medusa's."""
+
+    def __init__(self, target: Table) -> None:
+        super().__init__(target)
+        self.capabilities = replace(self.capabilities, n_guesses=2)
+
+    def _row(self, tokens: tuple[int, ...]) -> np.ndarray:
+        turned = np.random.default_rng([7, len(tokens) - self.length]).normal(size=N_VOCAB)
+        return (self._target(tokens[: self.length - 1]) + turned).astype(np.float32)
+
+
+def medusa(policy: TreePolicy, target: Table) -> Medusa:
+    return Medusa(ToyMarginals(target), Sampler(OPEN), policy, lambda: False)
+
+
 def head(policy: TreePolicy, target: Table) -> Eagle3:
     return Eagle3(ToyHead(target), Sampler(OPEN), policy, lambda: False)
 
 
+@pytest.mark.parametrize("drafter", [head, medusa])
 @pytest.mark.parametrize(
     ("policy", "nodes", "draw", "rule"),
     [
@@ -55,11 +76,16 @@ def head(policy: TreePolicy, target: Table) -> Eagle3:
         (Static((2, 1)), 4, Draw.WITHOUT_REPLACEMENT, TreeVerifier()),
         (Static((2, 1)), 4, Draw.WITHOUT_REPLACEMENT, TraversalVerifier()),
         (Eagle2(4), 4, Draw.FIXED, MatchVerifier()),
+        (DySpec(4), 4, Draw.FIXED, MatchVerifier()),
+        (DySpec(4), 4, Draw.WITHOUT_REPLACEMENT, TraversalVerifier()),
     ],
-    ids=["token", "block", "tree", "traversal", "eagle2"],
+    ids=["token", "block", "tree", "traversal", "eagle2", "dyspec", "dyspec-drawn"],
 )
-def test_text_has_the_targets_distribution(policy: TreePolicy, nodes: int, draw: Draw, rule: Verifier) -> None:
+def test_text_has_the_targets_distribution(
+    policy: TreePolicy, nodes: int, draw: Draw, rule: Verifier, drafter: Callable[[TreePolicy, Table], Drafter]
+) -> None:
+    max_tokens = 3 if nodes > 2 else 4
     setup = Setup(
-        rule, policy, nodes, 2, draw, n_vocab=N_VOCAB, max_tokens=3 if nodes > 2 else 4, drafter=partial(head, policy)
+        rule, policy, nodes, 2, draw, n_vocab=N_VOCAB, max_tokens=max_tokens, drafter=partial(drafter, policy)
     )
     assert_exact(answers(setup), target_answers(setup))

@@ -71,7 +71,7 @@ def test_refuses_a_shape_that_does_not_hold_the_model(f32_pair: dict[str, Path],
             write_scaled(f32_pair["target"], tmp_path / "no.gguf", shape, "F32")
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "mtp"])
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "mtp", "medusa"])
 def test_rows_of_a_head_agree(f32_pair: dict[str, Path], tmp_path: Path, kind: Kind) -> None:
     """A head on the scaled target guesses what the small one guesses on the small target, step by step."""
     shape = replace(storyteller_shape(kind), heads=3, kv_heads=1)

@@ -64,6 +64,10 @@ class RandomDistributions:
         self.known.update(paths)
 
     @property
+    def is_free(self) -> bool:
+        return False
+
+    @property
     def rows_left(self) -> int:
         return self._n_cells - len(self.known) + 1
 
