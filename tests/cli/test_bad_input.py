@@ -203,13 +203,14 @@ def test_a_draft_with_a_token_of_its_own_drafts_and_a_line_says_so(tmp_path: Pat
     at = whole.index(struct.pack("<Q", 3) + b"the", whole.index(b"tokenizer.ggml.tokens"))
     whole[at + 8 : at + 11] = b"zzz"
     path = write(tmp_path / "odd.gguf", bytes(whole))
-    done = run_engine("run", "--json", "-n", "30", "--seed", "1", "--draft", str(path), "Once upon a time")
+    args = ("run", "--json", "-n", "30", "--seed", "1")
+    done = run_engine(*args, "--method", "draft-model", "--draft", str(path), "Once upon a time")
     (line,) = done.stderr.decode().splitlines()
     assert "another vocabulary" in line
     assert "100 % of the target's tokens" in line
     made = json.loads(done.stdout)
     assert made["spec"]["accepted"] > 0
-    plain = run_engine("run", "--json", "-n", "30", "--seed", "1", "--method", "plain", "Once upon a time")
+    plain = run_engine(*args, "--method", "plain", "Once upon a time")
     assert made["text"] == json.loads(plain.stdout)["text"]
 
 

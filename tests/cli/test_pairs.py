@@ -288,6 +288,25 @@ def test_suggestions_from_here_the_catalogue_and_the_hub(machine: Machine) -> No
     )
 
 
+def test_a_target_without_kin_is_offered_small_models_of_other_families(machine: Machine) -> None:
+    """They draft with the tokens that both have. Where there is kin, nobody looks at them."""
+    list_the_tales(machine)
+    catalog = machine.folder / "home" / "config" / "catalog.toml"
+    text = catalog.read_text()
+    foreign = text.replace('drafts = ["small"]\n', "").replace("0.0013", "0.0004")
+    first, second = foreign.split("[models.small]")
+    catalog.write_text(f"{first}[models.small]" + second.replace('family = "tale"', 'family = "saga"'))
+    machine.server.repos["tales/draft-GGUF"] = Repo({"draft-Q8_0.gguf": without_a_token(DRAFT_BYTES)})
+    (found,) = machine.json("pairs", "suggest", "--limit", "1", TARGET)["candidates"]
+    assert (found["name"], found["where"], found["is_good"], found["can_draft"]) == (DRAFT, "catalogue", False, True)
+    catalog.write_text(
+        f'{text}[models.tiny]\nfamily = "saga"\nrepo = "tales/tiny-GGUF"\nabout_gb = {{ Q8_0 = 0.0003 }}\n'
+        'params = 0.0011\nlicense = "mit"\ncontext = 1024\n'
+    )
+    found = machine.json("pairs", "suggest", TARGET)["candidates"]
+    assert [one["name"] for one in found if one["where"] == "catalogue"] == [DRAFT]
+
+
 def test_a_model_that_is_here_is_suggested_once_and_not_looked_at_on_the_hub(machine: Machine) -> None:
     """Neither it nor the target counts against the limit."""
     machine.server.repos["tales/storyteller-tiny-GGUF"] = Repo({"tiny-Q8_0.gguf": without_a_token(DRAFT_BYTES)})

@@ -12,6 +12,7 @@ from localspec.engine.draft import Draw
 from localspec.engine.protocols import Plan, TreePolicy, Verifier
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
+from localspec.engine.translation import Intersection, SameTokens
 from localspec.lossless.distribution_check import OTHER, TriedRule, cells, draw, try_rule
 from localspec.lossless.recorded import DEPTH, ModelDistributions, Recording, record
 from localspec.settings.request import Sampling
@@ -24,6 +25,7 @@ from localspec.verify.token import TokenVerifier
 from localspec.verify.traversal import TraversalVerifier
 from localspec.verify.tree import TreeVerifier
 from tests.exact.wrong import Rejection, Resampling, absolute_residual, inverted, only_if_likelier, the_target
+from tests.lexicons import lexicon
 
 N_VOCAB = 6
 ALPHA = 1e-5
@@ -36,7 +38,21 @@ def recording() -> Recording:
     table = random_table(N_VOCAB, 3, scale=1.0)
     target = TableBackend(table, N_VOCAB)
     draft = TableBackend(random_table(N_VOCAB, 4, near=table, distance=0.8), N_VOCAB)
-    return record((1, 2, 3), ModelDistributions(target, SAMPLER, N_VOCAB), ModelDistributions(draft, SAMPLER, N_VOCAB))
+    same = SameTokens(N_VOCAB, N_VOCAB)
+    return record((1, 2, 3), ModelDistributions(target, SAMPLER, same), ModelDistributions(draft, SAMPLER, same))
+
+
+def test_a_draft_with_other_tokens_is_recorded_in_the_targets() -> None:
+    """The draft numbers the same tokens backwards, so each path is fed to it by its own numbers."""
+    table, texts = random_table(N_VOCAB, 3, scale=1.0), [b"%d" % token for token in range(N_VOCAB)]
+    backwards = Intersection(lexicon(texts), lexicon(texts[::-1]))
+    draft = TableBackend(lambda tokens: table(tuple(N_VOCAB - 1 - t for t in tokens))[::-1], N_VOCAB)
+    same = SameTokens(N_VOCAB, N_VOCAB)
+    judged = ModelDistributions(TableBackend(table, N_VOCAB), SAMPLER, same)
+    found = record((1, 2, 3), judged, ModelDistributions(draft, SAMPLER, backwards))
+    for path, dist in found.draft.items():
+        target = found.target[path].at(dist.ids)
+        assert dist.probs == pytest.approx(target / target.sum())
 
 
 def rule(verifier: Verifier, policy: TreePolicy, draw: Draw) -> TriedRule:

@@ -17,18 +17,18 @@ from localspec.errors import ResourceError, WorkerDiedError
 from localspec.models.hub.cache import Cache
 from localspec.models.names import parse
 from localspec.models.recent import remember_pair
-from localspec.models.store import parse_pair
+from localspec.models.store import PairRef, parse_pair
 from localspec.models.user_catalog import add
 from localspec.settings.request import LoadSettings
 from localspec.tui.app import LocalspecApp
 from localspec.tui.pair_fits import Fit, Memory, fit
-from localspec.tui.pair_rows import columns_of
+from localspec.tui.pair_rows import columns_of, compared
 from localspec.tui.screens.pairs import PairsScreen
 from localspec.tui.widgets.card import ErrorCard
 from localspec.worker.client import Worker
 from tests.cli.harness import PAIR as STORYTELLER
 from tests.cli.harness import needs_pair
-from tests.hub.models import DRAFT, TARGET, whole
+from tests.hub.models import DRAFT, TARGET, of_other_tokens, whole
 from tests.hub.server import Server, serving
 from tests.tui.chats import ScriptedEngine, app_of, opened, shown, until
 
@@ -250,6 +250,16 @@ async def test_a_hub_that_fails_is_told_in_the_drawer_and_in_the_chat(hub: Serve
     assert "tales: the hub has no" in said
     assert "Try:" in said
     assert told.startswith("tales: ")
+
+
+@needs_pair
+def test_a_draft_of_another_vocabulary_says_what_it_drafts(tmp_path: Path) -> None:
+    target, other, far = STORYTELLER / "target-q8_0.gguf", tmp_path / "other.gguf", tmp_path / "far.gguf"
+    assert compared(PairRef(target, STORYTELLER / "draft-q8_0.gguf", "x")) == "the draft fits"
+    other.write_bytes(DRAFT.replace(b"\xc4\xa0the", b"\xc4\xa0thx", 1))
+    assert compared(PairRef(target, other, "x")).startswith("the draft has another vocabulary: 100 % of the target's")
+    far.write_bytes(of_other_tokens())
+    assert compared(PairRef(target, far, "x")).startswith("the draft does not fit: they share")
 
 
 def test_what_fits() -> None:
