@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
-from localspec.models.gguf.head import KINDS, MTP, has_own_head
+from localspec.models.gguf.head import KINDS, MASKS, MTP, has_own_head
 from localspec.models.gguf.shards import read_model
 from localspec.models.names import (
     FORMS,
@@ -246,10 +246,8 @@ def _head(name: ModelName, target: Path, kind: str) -> Path:
     if kind == MTP and has_own_head(read_model(target)):
         return target
     label = shown(str(name))
-    raise NotFoundError(
-        f"{label} has no head of the kind {kind}",
-        hint=f"the head's file: {label}+HEAD.gguf; to make one: localspec heads train {label}",
-    )
+    made = "" if kind == MASKS else f"; to make one: localspec heads train {label}"
+    raise NotFoundError(f"{label} has no head of the kind {kind}", hint=f"the head's file: {label}+HEAD.gguf{made}")
 
 
 def _bundled(name: str) -> Path:

@@ -140,9 +140,9 @@ class Checked(MaskTokens):
         backend = self.backend
         length = step.position + len(step.tokens) - 1
         assert backend.length == length
-        assert api.llama_memory_seq_pos_max(backend._memory, 0) == length - 1
+        assert api.llama_memory_seq_pos_max(backend._cache.memory, 0) == length - 1
         for sequence in range(1, backend.capabilities.max_leaves):
-            assert api.llama_memory_seq_pos_max(backend._memory, sequence) < length
+            assert api.llama_memory_seq_pos_max(backend._cache.memory, sequence) < length
         assert set(backend.tokens).isdisjoint(backend.model.masks)
         backend.check()
 

@@ -299,6 +299,10 @@ def test_a_head_that_was_trained_here_is_named_by_its_kind(files: Path, monkeypa
     assert parse_pair("big.gguf", "eagle1").draft == made["two"]
     refused = assert_refused("big.gguf+mtp", None, NotFoundError, "big.gguf has no head of the kind mtp")
     assert refused.hint.endswith("localspec heads train big.gguf")
+    refused = assert_refused(
+        "big.gguf+mask-tokens", None, NotFoundError, "big.gguf has no head of the kind mask-tokens"
+    )
+    assert refused.hint == "the head's file: big.gguf+HEAD.gguf"  # `heads train` makes none
 
 
 def test_a_block_in_the_targets_own_file_is_its_mtp_head(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
