@@ -59,6 +59,7 @@ OPENINGS = (
 BUDGETS = (4, 8, 16, 32, 64)
 TEMPERATURES = (0.0, 0.8)
 HEAD_TREES = ("chain", "eagle2")  # that draft heads are measured with
+FREE_TREES = {"medusa": ("dyspec",)}  # and those that suit heads whose trees cost nothing
 COMPARED = (16, 32, 64)  # budgets at which trees and chain are compared, at the highest temperature
 REPEATS = 4  # answers to each opening there
 WIDTHS = {4: "2,1", 8: "2,1,1,1", 16: "2,2,1,1", 32: "3,2,1,1,1", 64: "4,2,1,1,1,1,1,1"}  # expansion vectors
@@ -152,7 +153,7 @@ def choices(budgets: tuple[int, ...], temperature: float) -> Iterator[Choice]:
             yield _choice(f"draft-model, {name}", budget, _tree(name, budget), is_greedy)
     for kind in KINDS:
         if bundled_head(PAIR, kind) is not None:
-            for name in HEAD_TREES:
+            for name in (*HEAD_TREES, *FREE_TREES.get(kind, ())):
                 for budget in budgets:
                     yield _choice(f"{kind}, {name}", budget, replace(_tree(name, budget), method=kind), is_greedy)
     if temperature == max(TEMPERATURES):

@@ -35,7 +35,7 @@ class MarginalBackend(LlamaBackend):
         self._depths: list[int] = []  # of the open nodes
         super().__init__(model, options)
         self.capabilities = replace(self.capabilities, n_guesses=self._n_guesses)
-        target.listen(Listening(model.traits.tap, self._known.put))
+        target.listen(Listening(model.traits.tap, self._heard))
 
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> LlamaRows:
         """Add nodes below `parents` [n]; their rows are those of the last pass, by depth."""
@@ -57,6 +57,10 @@ class MarginalBackend(LlamaBackend):
     def time_rows(self, rows: int) -> float:
         """Return the seconds of a pass for each token that it guesses, times `rows`."""
         return super().time_rows(self._first + self._n_guesses) / self._n_guesses * rows
+
+    def _heard(self, start: int, states: States) -> None:
+        """Keep the target's states of the tokens from position `start` on."""
+        self._known.put(start, states)
 
     def _guessed(self, n: int) -> LlamaRows:
         """Return the row of the first guess, of a pass of `n` entries that the batch holds; nothing of it stays."""

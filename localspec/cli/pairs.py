@@ -16,8 +16,9 @@ from localspec.errors import LocalspecError, NotFoundError
 from localspec.models.available import is_here
 from localspec.models.catalog import Catalog, load_catalog, user_path
 from localspec.models.catalog_file import CatalogModel, CatalogPair
+from localspec.models.gguf.head import KINDS
 from localspec.models.names import parse
-from localspec.models.store import BUNDLED, expand
+from localspec.models.store import BUNDLED, bundled_head, expand
 from localspec.sanitize import one_line
 
 LABELS = {
@@ -34,6 +35,7 @@ LABELS = {
     "draft_ratio": "draft's share",
     "builtin_drafting": "drafts by itself",
     "heads": "EAGLE-3 head",
+    "with_heads": "with a head",
     "tested": "tested here",
     "notes": "notes",
     "is_here": "on this machine",
@@ -173,7 +175,15 @@ def _entries(catalog: Catalog) -> list[dict[str, Any]]:
     users = [_pair(pair) for pair in catalog.pairs.values()]
     users += [_model(model, catalog) for model in catalog.models.values() if model.is_users]
     bundled = [
-        {"name": name, "pair": name, "origin": "bundled", "license": "mit", "tested": True, "notes": BUNDLED_NOTE}
+        {
+            "name": name,
+            "pair": name,
+            "origin": "bundled",
+            "license": "mit",
+            "with_heads": [f"{name}+{kind}" for kind in KINDS if bundled_head(name, kind)],
+            "tested": True,
+            "notes": BUNDLED_NOTE,
+        }
         for name in BUNDLED
     ]
     hub = [_model(model, catalog) for model in catalog.models.values() if not model.is_users]

@@ -41,7 +41,7 @@ Event = dict[str, Any]
 
 PROMPT, ANSWER = 512, 256  # tokens of a prompt, its last, and of an answer, at most
 OUTPUTS = 8192  # tokens that a head is trained to draft, usually
-EPOCHS = 8  # updates see the training text so many times, if no time is set
+EPOCHS = 8  # updates see the training text so many times, usually
 HELD_SHARE = 16  # of so many tokens one is held out
 TIMED = 3  # updates that tell how long one takes
 GUESSES = 4  # of a Medusa head, each with a matrix of its own
@@ -53,8 +53,8 @@ class TrainOptions:
     """The options of a run. `prompts` are asked through the chat template of the target, `raw` are texts to continue.
 
     `output` is the file of the head, "" for the folder of heads. `folder` keeps text and checkpoints on the way.
-    `minutes` limits the training, not the making of the text; None: `EPOCHS` decide. `outputs` tokens can be
-    drafted, the most frequent ones. `device` is cpu or cuda.
+    `minutes` limits the training, not the making of the text; None: updates see the text `epochs` times. `outputs`
+    tokens can be drafted, the most frequent ones. `device` is cpu or cuda.
     """
 
     target: str
@@ -65,6 +65,7 @@ class TrainOptions:
     kind: str = "auto"
     tokens: int = 200_000
     outputs: int = OUTPUTS
+    epochs: int = EPOCHS
     minutes: float | None = None
     device: str = "cpu"
     seed: int = 0
@@ -265,7 +266,7 @@ class _Run:
             return Recipe(**json.loads(kept.read_text(encoding="utf-8"))), weights, teacher
         steps = self.shape.guesses or UNROLLED
         recipe = Recipe(TIMED, unrolled=steps, seed=self.options.seed, bf16=bf16_is_quicker(self.options.device))
-        updates = EPOCHS * self.options.tokens // (recipe.batch * recipe.pairs) + 1
+        updates = self.options.epochs * self.options.tokens // (recipe.batch * recipe.pairs) + 1
         if self.options.minutes is not None:
             yield {"stage": "timing"}
             trial = self._trainer(recipe, weights, teacher, self.work / "trial")

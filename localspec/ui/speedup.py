@@ -15,6 +15,7 @@ T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 TAIL = 2.7
 MEDIAN = 1.25  # standard error of a median of normal values over that of their mean
 MAD = 1.4826  # standard deviation of normal values over the median of their distances from the middle
+WIDEST = 100.0  # of an interval, in logarithms: a few passes that were interrupted for seconds leave all open
 ENOUGH = 5  # passes of a kind, for their median to leave interruptions out
 
 
@@ -97,7 +98,7 @@ def compare(plain: Sequence[float], passes: Passes, tokens: int) -> Comparison |
     of_passes = [distance for kind in passes.rest.values() for distance in _distances(kind)]
     usual = max(_usual(of_plain), _usual(of_passes))
     error = math.hypot(MEDIAN * usual / math.sqrt(len(plain)), passes.error(usual, _all_told(of_plain + of_passes)))
-    factor, reach = median(plain) * tokens / ms, math.exp(_t(n) * error)
+    factor, reach = median(plain) * tokens / ms, math.exp(min(_t(n) * error, WIDEST))
     return Comparison(factor, factor / reach, factor * reach)
 
 

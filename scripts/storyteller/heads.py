@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.heads.run import OUTPUTS, TrainOptions, train
+from localspec.heads.run import EPOCHS, OUTPUTS, TrainOptions, train
 from localspec.settings.sizes import size
 
 from .chat import ChatCutter
 from .optim import Log
 
-KINDS = {"eagle3": OUTPUTS, "eagle1": OUTPUTS, "medusa": 3072}  # with the tokens that each can draft
+# The tokens that a head of each kind can draft, and how often it sees the text.
+KINDS = {"eagle3": (OUTPUTS, EPOCHS), "eagle1": (OUTPUTS, EPOCHS), "medusa": (3072, 4)}
 N_PROMPTS = 1000  # requests, and as many passages to continue
 TOKENS = 400_000  # that the target writes for a head
 WORDS = (8, 60)  # of a passage
@@ -23,12 +24,14 @@ def train_heads(target: Path, out: Path, work: Path, chats: ChatCutter, log: Log
     rng = np.random.default_rng([seed, 36])
     requests = [_request(chats, rng) for _ in range(N_PROMPTS)]
     passages = [_passage(chats.books[int(rng.integers(len(chats.books)))], rng) for _ in range(N_PROMPTS)]
-    for kind, outputs in KINDS.items():
+    for kind, (outputs, epochs) in KINDS.items():
         path = out / f"{kind}-q8_0.gguf"
         if path.exists():
             continue
-        named = {"target": str(target), "output": str(path), "folder": str(work), "kind": kind, "outputs": outputs}
-        for event in train(TrainOptions(**named, prompts=requests, raw=passages, tokens=TOKENS, seed=seed)):
+        options = TrainOptions(
+            str(target), str(path), str(work), requests, passages, kind, TOKENS, outputs, epochs, seed=seed
+        )
+        for event in train(options):
             if event.get("accepted"):
                 shares = ", ".join(f"{share:.3f}" for share in event["accepted"])
                 log(f"heads: {kind}, {event.get('updates', 'all')} updates, first guesses right {shares}")

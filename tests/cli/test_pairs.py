@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 from huggingface_hub import constants
 
+from localspec.models.store import parse_pair
 from tests.cli.harness import PAIR, assert_one_line, run, run_engine
 from tests.heads.reference import write_random_head
 from tests.hub.machine import DRAFT, PARTS, TARGET, Machine
@@ -36,6 +37,12 @@ def answer(home: Path, *args: str, code: int = 0) -> Any:
     done = call(home, *args, "--json")
     assert done.returncode == code, done
     return json.loads(done.stdout)
+
+
+def test_the_bundled_pair_names_its_heads(tmp_path: Path) -> None:
+    named = answer(tmp_path, "show", "storyteller")["with_heads"]
+    assert "storyteller+eagle3" in named
+    assert all(parse_pair(name).draft is not None for name in named)
 
 
 def test_list_search_and_show(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from localspec.backends.head import HeadBackend
 from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.marginals import MarginalBackend
 from localspec.backends.tap import Listening, States
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import TreePolicy
@@ -38,7 +39,7 @@ class Opened:
     """The target with F32 weights, and a bundled head on it."""
 
     target: LlamaBackend
-    head: HeadBackend
+    head: HeadBackend | MarginalBackend
 
     def run(self, policy: TreePolicy, sampling: Sampling, prompt: str) -> pair.Run:
         """Draft with the head; trees are chosen by coupled noise or, at temperature 0, by probability."""
@@ -85,10 +86,10 @@ def test_a_head_that_is_told_other_states_accepts_clearly_less(opened: Opened) -
         mixed = states.reshape(len(states), -1, 192)[:, :, order].reshape(states.shape)
         opened.head._heard(start, mixed)
 
-    opened.target.listen(Listening(opened.head._traits.tap, told))
+    opened.target.listen(Listening(opened.head.model.traits.tap, told))
     opened.head.truncate(0)
     wrong = accepted(opened.run(Chain(), GREEDY, OPENINGS[3]))
-    opened.target.listen(Listening(opened.head._traits.tap, opened.head._heard))
+    opened.target.listen(Listening(opened.head.model.traits.tap, opened.head._heard))
     assert wrong < 0.6 * right
 
 

@@ -66,7 +66,7 @@ def rig(tmp_path: Path, f32_pair: dict[str, Path]) -> Iterator[Rig]:
         told: dict[int, States] = {}
 
         def heard(start: int, states: States) -> None:
-            backend._known.put(start, states)
+            backend._heard(start, states)
             told.update(enumerate(states, start))
 
         target.listen(Listening(weights.traits.tap, heard))

@@ -51,7 +51,7 @@ class Rig:
         """Let the head hear the target, and note what it hears."""
 
         def heard(start: int, states: States) -> None:
-            backend._known.put(start, states)
+            backend._heard(start, states)
             self.told.update(enumerate(states, start))
 
         target.listen(Listening(backend.model.traits.tap, heard))

@@ -142,6 +142,13 @@ def test_no_speedup_without_two_plain_passes_and_two_of_the_answer() -> None:
     assert answered(timed(4, 2, 5.0), plain=(10.0, 10.0)).comparison is None
 
 
+def test_passes_that_were_interrupted_for_long_leave_all_open() -> None:
+    found = answered(*[timed(4, 2, 5.0)] * 2, timed(4, 2, 9000.0), plain=(1.0, 1.0)).comparison
+    assert found is not None
+    assert found.holds_one
+    assert 0.0 < found.low < found.high < float("inf")
+
+
 def test_no_speedup_of_plain_decoding_over_itself() -> None:
     stats = answered(*[timed(0, 0, 5.0)] * 9, plain=(10.0, 10.0))
     assert stats.baseline is not None
