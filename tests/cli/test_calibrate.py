@@ -166,14 +166,13 @@ def test_without_a_draft(tmp_path: Path) -> None:
 
 
 def test_models_that_keep_a_state(tmp_path: Path) -> None:
-    """Rejected drafts make the target read what was kept once more, and that is the finding."""
+    """They draft for each other: that both keep a state is no finding."""
     target, draft = (write_random_gguf(tmp_path / f"{name}.gguf", MAMBA, seed) for seed, name in enumerate("td"))
     done = call(tmp_path, "doctor", f"{target}+{draft}", "--seconds", "2", "--json")
     assert done.returncode == 0, done.stderr
     checks = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
-    assert checks["replays"]["state"] == "note"
-    assert checks["replays"]["facts"]["can_rollback"]
-    assert checks["replays"]["facts"]["replayed_rows"] > 0
+    assert checks["replays"]["state"] != "bad"
+    assert "cannot take tokens back" not in checks["replays"]["message"]
 
 
 @needs_pair
