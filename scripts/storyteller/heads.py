@@ -13,7 +13,7 @@ from .chat import ChatCutter
 from .optim import Log
 
 # The tokens that a head of each kind can draft, and how often it sees the text.
-KINDS = {"eagle3": (OUTPUTS, EPOCHS), "eagle1": (OUTPUTS, EPOCHS), "medusa": (3072, 4)}
+KINDS = {"eagle3": (OUTPUTS, EPOCHS), "eagle1": (OUTPUTS, EPOCHS), "medusa": (3072, 2)}
 N_PROMPTS = 1000  # requests, and as many passages to continue
 TOKENS = 400_000  # that the target writes for a head
 WORDS = (8, 60)  # of a passage
