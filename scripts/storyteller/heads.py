@@ -12,10 +12,9 @@ from localspec.settings.sizes import size
 from .chat import ChatCutter
 from .optim import Log
 
-# The tokens that a head of each kind can draft, and how often it sees the text.
-KINDS = {"eagle3": (OUTPUTS, EPOCHS), "eagle1": (OUTPUTS, EPOCHS), "medusa": (3072, 2)}
+# By kind: tokens that the target writes, tokens that can be drafted, and how often updates see the text.
+KINDS = {"eagle3": (400_000, OUTPUTS, EPOCHS), "eagle1": (400_000, OUTPUTS, EPOCHS), "medusa": (400_000, 3072, 4)}
 N_PROMPTS = 1000  # requests, and as many passages to continue
-TOKENS = 400_000  # that the target writes for a head
 WORDS = (8, 60)  # of a passage
 
 
@@ -24,13 +23,11 @@ def train_heads(target: Path, out: Path, work: Path, chats: ChatCutter, log: Log
     rng = np.random.default_rng([seed, 36])
     requests = [_request(chats, rng) for _ in range(N_PROMPTS)]
     passages = [_passage(chats.books[int(rng.integers(len(chats.books)))], rng) for _ in range(N_PROMPTS)]
-    for kind, (outputs, epochs) in KINDS.items():
+    for kind, sizes in KINDS.items():
         path = out / f"{kind}-q8_0.gguf"
         if path.exists():
             continue
-        options = TrainOptions(
-            str(target), str(path), str(work), requests, passages, kind, TOKENS, outputs, epochs, seed=seed
-        )
+        options = TrainOptions(str(target), str(path), str(work), requests, passages, kind, *sizes, seed=seed)
         for event in train(options):
             if event.get("accepted"):
                 shares = ", ".join(f"{share:.3f}" for share in event["accepted"])
