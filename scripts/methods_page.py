@@ -93,6 +93,8 @@ def measured(table: dict[str, Any]) -> Iterator[str]:
         f"{made['options']['openings']} openings of {made['options']['tokens']} tokens, default filters. Of every "
         "two passes that measure plain decoding, one is left out. No counted pass is cut short by an answer's end.\n"
     )
+    for later in made.get("later", ()):
+        yield f"The rows of {', '.join(f'`{name}`' for name in later['methods'])} were measured on {later['date']}.\n"
     if made.get("note"):
         yield f"{made['note']}\n"
     budgets = made["options"]["budgets"]

@@ -2,6 +2,7 @@
 
   methods_table              measure all; write docs/methods-table.json and the page
   methods_table --quick      two openings, few tokens, two budgets, printed only
+  methods_table --only NAME  measure the rows of some methods; the others stay as they are
 
 Real llama.cpp through LoadedPair and Stats, one thread. Each draft is judged by the rule that --verify auto takes when
 no seed is given; the seeds here are only for repeating it. Passes that probe plain decoding are left out, and answers
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -296,9 +297,19 @@ def copied(folder: Path) -> dict[str, Path]:
     return {role: Path(shutil.copy2(path, folder)) for role, path in found.items()}
 
 
-def run(models: dict[str, Path], budgets: tuple[int, ...], openings: tuple[str, ...], n: int) -> dict[str, Any]:
-    """Measure every choice, one after the other. `models` are the files by role, those of heads by their kind."""
-    rows = [Row(choice, temperature) for temperature in TEMPERATURES for choice in choices(budgets, temperature)]
+def run(
+    models: dict[str, Path], budgets: tuple[int, ...], openings: tuple[str, ...], n: int, only: Collection[str] = ()
+) -> dict[str, Any]:
+    """Measure every choice, or those of the methods `only`, one after the other.
+
+    `models` are the files by role, those of heads by their kind.
+    """
+    rows = [
+        Row(choice, temperature)
+        for temperature in TEMPERATURES
+        for choice in choices(budgets, temperature)
+        if not only or choice.speculation.method in only
+    ]
     began = time.monotonic()
     for row in rows:
         if row.choice.skipped:
@@ -330,21 +341,45 @@ def run(models: dict[str, Path], budgets: tuple[int, ...], openings: tuple[str, 
     return {"provenance": made, "rows": [row.to_wire() for row in rows], "against_chain": against_chain(rows)}
 
 
+def merged(old: dict[str, Any], new: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
+    """Put the rows of some methods into a table that was measured before, and note when that was."""
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["choice"], row["temperature"], row["budget"]
+
+    fresh = {place(row): row for row in new["rows"]}
+    kept = [fresh.pop(place(row), row) for row in old["rows"]]
+    made = old["provenance"]
+    known = {one["file"]: one for one in (*made["models"], *new["provenance"]["models"])}
+    later = [*made.get("later", ()), {"date": new["provenance"]["date"], "methods": list(methods)}]
+    return {
+        **old,
+        "provenance": {**made, "models": list(known.values()), "later": later},
+        "rows": [*kept, *fresh.values()],
+    }
+
+
 def main() -> None:
     """Measure and write, or with --quick print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="little of everything, printed and not written")
+    parser.add_argument("--only", default="", help="methods, separated by commas, whose rows are measured again")
     parser.add_argument("-n", type=int, default=96, help="tokens of an answer")
     parser.add_argument("--note", default="", help="what a reader should know of the machine; stands on the page")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LOCALSPEC_HOME"] = folder  # a tuned early exit of this machine is not to be measured
         models = copied(Path(folder))
-        table = run(models, (4, 16), OPENINGS[:2], 12) if options.quick else run(models, BUDGETS, OPENINGS, options.n)
+        only = options.only.split(",") if options.only else []
+        sizes = ((4, 16), OPENINGS[:2], 12) if options.quick else (BUDGETS, OPENINGS, options.n)
+        table = run(models, *sizes, only)
     if options.quick:
         print("\n".join(methods_page.measured(json.loads(json.dumps(table)))))
         return
-    table["provenance"]["note"] = options.note
+    if only:
+        table = merged(json.loads(methods_page.TABLE.read_text(encoding="utf-8")), table, only)
+    else:
+        table["provenance"]["note"] = options.note
     methods_page.TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     docs.main()
 
