@@ -25,6 +25,8 @@ from localspec.settings.config_file import config_file
 from localspec.settings.folders import conversations_file
 from tests.cli.harness import ROOT, assert_one_line, environment, localspec, run
 
+BUNDLED_NAMES = ["plain,storyteller", *(f"plain,storyteller+{head}" for head in ("eagle1", "eagle3", "medusa"))]
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -361,9 +363,9 @@ def test_completion_finds_names() -> None:
     assert complete("run", "--method", "s") == ["plain,suffix"]
     assert complete("run", "--tree", "dy") == ["plain,dyspec", "plain,dyspec-layered"]
     assert "plain,traversal" in complete("chat", "--verify", "t")
-    assert complete("run", "-m", "storyt") == ["plain,storyteller"]
+    assert complete("run", "-m", "storyt") == BUNDLED_NAMES
     assert complete("run", "-m", "./x") == ["file,./x"]
-    assert complete("race", "storyt") == ["plain,storyteller"]
+    assert complete("race", "storyt") == BUNDLED_NAMES
     assert complete("config", "set", "top-") == ["plain,top-k", "plain,top-p"]
     with Store.open(conversations_file()) as store:
         kept = [store.create("storyteller").id for _ in range(2)]
@@ -379,7 +381,7 @@ def test_completion_needs_no_engine(tmp_path: Path) -> None:
     )
     env = environment({"_LOCALSPEC_COMPLETE": "bash_complete", "COMP_WORDS": "localspec run -m st", "COMP_CWORD": "3"})
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, check=True)
-    assert done.stdout == b"plain,storyteller\n"
+    assert done.stdout.decode().splitlines() == BUNDLED_NAMES
     assert done.stderr == b"[]\n"
 
 

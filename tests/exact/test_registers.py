@@ -113,7 +113,9 @@ def drafter_of(name: str, axes: Axes, draft: Table, tally: Tally) -> Callable[[T
     """Return how a session builds the method's drafter, with `draft` for the model that it may need."""
 
     def make(_target: Table) -> Drafter:
-        context = DrafterContext(TableBackend(draft, 3), Sampler(OPEN), axes.policy, lambda: False, 3, axes.options)
+        context = DrafterContext(
+            TableBackend(draft, 3), Sampler(OPEN), axes.policy, lambda: False, 3, axes.options, masks=(3, 4)
+        )
         return tally.watch(registered("method")[name].build(context))
 
     return make
