@@ -85,7 +85,7 @@ def test_without_devices_nothing_is_planned() -> None:
     header = read_model(pair.TARGET)
     step = first_step(LoadSettings(str(pair.TARGET), gpu="off"), InspectedModel(header, model_info(header)), None)
     assert step.plan is None
-    assert step.target == LoadOptions(gpu="off", max_leaves=step.target.max_leaves)
+    assert step.target == LoadOptions(gpu="off", max_leaves=step.target.max_leaves, keeps_prompt=True)
 
 
 @pytest.mark.parametrize(("available", "repack"), [(None, None), (1 << 40, None), (1000, False)])
