@@ -111,7 +111,7 @@ class ModelDrafter:
         row = self._translation.row(rows.logits(0))
         dist = self._sampler.dist(row, history.tokens, with_belief=is_gated)
         has_marginals = self._backend.capabilities.n_guesses < sys.maxsize
-        source = _Marginals if has_marginals else _Growing
+        source = _ModelMarginals if has_marginals else _Growing
         self._open = source(
             self._backend, self._sampler, self._translation, history.tokens, len(text), is_gated, {(): dist}
         )
@@ -177,24 +177,33 @@ class _Growing:
         return tuple(self.cells[prefix] for prefix in prefixes if prefix in self.cells)
 
 
-@dataclass(slots=True)
-class _Marginals(_Growing):
-    """The side of a draft model that guesses each token by itself: a distribution for each depth, whatever the path.
+class Marginals:
+    """The part of a source that all drafters share which guess each token by itself: all is known from the start."""
 
-    It differs between the paths of one depth only where the sampler asks for the text.
-    """
-
-    rows: Rows | None = None
+    __slots__ = ()
 
     @property
     def is_free(self) -> bool:
-        """All rows are there from the start."""
+        """Nothing is evaluated."""
         return True
 
     @property
     def rows_left(self) -> int:
         """No cell is taken."""
         return sys.maxsize
+
+    def expand(self, paths: Sequence[Path]) -> None:
+        """Nothing is evaluated."""
+
+
+@dataclass(slots=True)
+class _ModelMarginals(Marginals, _Growing):
+    """The side of a draft model that guesses each token by itself: a distribution for each depth, whatever the path.
+
+    It differs between the paths of one depth only where the sampler asks for the text.
+    """
+
+    rows: Rows | None = None
 
     def dist(self, path: Path) -> Distribution:
         """Return the draft distribution after `path`."""
@@ -205,9 +214,6 @@ class _Marginals(_Growing):
                 self.rows = self.backend.extend([0] * n, range(-1, n - 1))
             self.dists[key] = self._dist(self.rows, len(path) - 1, path)
         return self.dists[key]
-
-    def expand(self, paths: Sequence[Path]) -> None:
-        """Nothing is evaluated."""
 
     def evaluated(self, step: Step) -> tuple[int, ...]:
         """No node is held."""

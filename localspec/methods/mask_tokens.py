@@ -8,7 +8,6 @@ n + k (1 + n) rows beside the pending token's. A distribution knows its depth, a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -30,6 +29,7 @@ from localspec.engine.protocols import (
 )
 from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext, MethodInfo
+from localspec.methods._model import Marginals
 
 MOST_NODES = 31  # of a tree: each has a chain of masks below it, and with the root's they take 32 sequences
 
@@ -82,7 +82,7 @@ class MaskTokens:
             is_gated = plan.go_on is not no_stop_rule
             dists = [self._sampler.dist(row, history.tokens, with_belief=is_gated) for row in rows[:depth]]
             grown = replace(plan, max_nodes=n_nodes, max_depth=depth)
-            tree = self._policy.grow(pending, history.position, Marginals(dists), grown, rng)
+            tree = self._policy.grow(pending, history.position, _MaskMarginals(dists), grown, rng)
         self._n_nodes = len(tree.tokens)
         return _scouted(tree, self._masks[: self._n_masks]) if self._n_masks else tree
 
@@ -95,27 +95,14 @@ class MaskTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Marginals:
-    """Distributions by depth: the same after every path of a length, and free."""
+class _MaskMarginals(Marginals):
+    """Distributions by depth, one for each mask of a chain."""
 
     dists: Sequence[Distribution]
 
     def dist(self, path: Path) -> Distribution:
         """Return the distribution of the token after `path`."""
         return self.dists[len(path)]
-
-    @property
-    def is_free(self) -> bool:
-        """Nothing is evaluated."""
-        return True
-
-    @property
-    def rows_left(self) -> int:
-        """Paths that can still be evaluated: any number."""
-        return sys.maxsize
-
-    def expand(self, paths: Sequence[Path]) -> None:
-        """Know all there is already."""
 
 
 def _scouted(tree: Draft, masks: np.ndarray) -> Draft:

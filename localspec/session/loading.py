@@ -18,7 +18,6 @@ from localspec.backends.rpc import add_servers
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
 from localspec.errors import ResourceError
-from localspec.heads.mask_file import with_masks
 from localspec.models.gguf.adapter import check_adapter
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import MASKS
@@ -117,6 +116,8 @@ def _load_masked(
     settings: LoadSettings, target: InspectedModel, masks: InspectedModel, cancel: Cancel
 ) -> events.EventsThen[_Models]:
     """Load the target with mask tokens, which draft in its own passes. It is told as the target's own file."""
+    from localspec.heads.mask_file import with_masks  # late: a start without masks does not need it
+
     masked = inspect_model(str(with_masks(target.header, masks.header)))
     n_masks = 0 if masks.info.head is None else masks.info.head.n_guesses
     models = yield from _load_models(settings, masked, None, cancel, has_own=False, n_masks=n_masks)

@@ -79,9 +79,8 @@ def resolve_axes(
 ) -> Axes:
     """Return the axes with every `auto` decided; raise UsageError for names that do not exist or do not fit.
 
-    `has_exit`: the target has an early exit that was measured to pay. It drafts under `auto` where no model does and
-    decoding may be parked: not where a seed promises a text that depends on who drafts. `draft_kind` is that of the
-    pair's draft as in `MethodInfo`, "" where its file was not read yet.
+    `has_exit`: the target has an exit that pays. It drafts under `auto` where no model does, unless a seed promises
+    the text. `draft_kind` is that of the pair's draft as in `MethodInfo`, "" where its file was not read yet.
     """
     may_wait = not is_seeded or speculation.verify in ("auto", "coupled")
     is_guarded = speculation.method == "auto" and speculation.k != 0 and may_wait
@@ -102,8 +101,7 @@ def resolve_axes(
     if is_automatic and shape.nodes and draw is Draw.COUPLED:
         policy = ChainWithSiblings()  # its chains have siblings where rows are free
         shape = policy.shape(shape.nodes)
-    if info.has_scouts and shape.nodes:
-        shape = _scouted(method, shape)
+    shape = _scouted(method, shape) if info.has_scouts and shape.nodes else shape
     axes = Axes(
         method=method,
         tree=speculation.tree,
