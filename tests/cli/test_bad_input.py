@@ -279,11 +279,19 @@ def test_more_draft_tokens_than_the_context_holds() -> None:
 
 
 @needs_pair
-@pytest.mark.parametrize("args", [["-k", "0"], ["--method", "plain"], ["--draft", "none"]])
+@pytest.mark.parametrize("args", [["-k", "0"], ["--method", "plain"]])
 def test_plain_decoding(args: list[str]) -> None:
     done = run_engine("run", "--json", "-n", "8", *args, "hi")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["spec"]["drafted"] == 0
+
+
+@needs_pair
+def test_no_draft_model() -> None:
+    """Copies of the text are still drafted: `auto` needs no second model for them."""
+    done = run_engine("run", "--json", "-n", "8", "--draft", "none", "hi")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["pair"]["draft"] is None
 
 
 def test_no_prompt_on_a_terminal_for_a_single_answer() -> None:
