@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError
+from localspec.models.gguf.head import KINDS, MASKS, MTP
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
 from localspec.models.heads import head_for
@@ -32,7 +33,7 @@ class DraftCandidate:
     """A model that might draft. `where` is here, catalogue or hub; `name` what to type for it after --draft.
 
     `bytes` is its size; `about_bytes` instead where only the catalogue tells. `report` is None where the header was not
-    looked at, and `reason` says why.
+    looked at, and `reason` says why. `kind` is that of a head, "" for models.
     """
 
     name: str
@@ -42,6 +43,7 @@ class DraftCandidate:
     report: PairReport | None = None
     reason: str = ""
     path: Path | None = None
+    kind: str = ""
 
     @property
     def size(self) -> float:
@@ -61,7 +63,9 @@ class DraftCandidate:
         return fits
 
     def is_good(self, target_bytes: int) -> bool:
-        """Whether it fits, with the same vocabulary, and is small enough to pay."""
+        """Whether it fits, with the same vocabulary, and is small enough to pay. Masks cost a pass of many rows."""
+        if self.kind == MASKS:
+            return False
         return self.can_draft(target_bytes) and self.report is not None and self.report.overlap is None
 
     def can_draft(self, target_bytes: int) -> bool:
@@ -98,6 +102,19 @@ def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterato
             size = size_on_disk(path)
             if size < target.bytes and part_number(path.name) == 1:
                 yield _checked(target, name, "here", size, path)
+
+
+def local_drafts(target: ModelInfo) -> dict[str, Path]:
+    """Return all on this machine that can draft for the target, by what to type after --draft.
+
+    Heads are those that were trained here for this very file, models those of its vocabulary.
+    """
+    heads = {kind: head_for(target.path, kind) for kind in KINDS if kind != MASKS}
+    found = {kind: path for kind, path in heads.items() if path is not None}
+    if target.has_mtp:
+        found.setdefault(MTP, target.path)
+    models = {one.name: one.path for one in local_candidates(target) if one.is_good(target.bytes)}
+    return found | {name: path for name, path in models.items() if path is not None and path not in found.values()}
 
 
 def best_local_draft(target: Path) -> Path:
@@ -140,7 +157,9 @@ def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 def _checked(target: ModelInfo, name: str, where: str, size: int, path: Path) -> DraftCandidate:
     try:
-        return DraftCandidate(name, where, size, report=check_pair(target, look(path, may_be_head=True)), path=path)
+        found = look(path, may_be_head=True)
+        kind = "" if found.head is None else found.head.kind
+        return DraftCandidate(name, where, size, report=check_pair(target, found), path=path, kind=kind)
     except LocalspecError as error:
         return DraftCandidate(name, where, size, reason=error.message, path=path)
 

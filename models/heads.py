@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,18 +18,13 @@ SUFFIX = ".gguf"
 
 @dataclass(frozen=True)
 class Head:
-    """A head's file. What localspec wrote into it when it was trained is empty or 0 for heads of others.
-
-    `tokens` is the length of the training text, `accepted[k - 1]` the share of places in held-out text where the first
-    k guesses were all the target's.
-    """
+    """A head's file. `tokens` is the length of the training text and `steps` the updates, 0 for heads of others."""
 
     path: Path
     info: HeadInfo
     n_bytes: int
     tokens: int = 0
     steps: int = 0
-    accepted: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -40,7 +34,7 @@ class Head:
     @property
     def tokens_a_pass(self) -> float:
         """Return the tokens of a pass with as many guesses as were counted: those accepted, and the target's own."""
-        return 1.0 + sum(self.accepted)
+        return 1.0 + sum(self.info.accepted)
 
 
 def read_head(path: Path) -> Head:
@@ -49,14 +43,12 @@ def read_head(path: Path) -> Head:
     info = head_info(header)
     if info is None:
         raise IncompatibleError(f"{shown(str(path))} holds no draft head", hint="localspec heads list")
-    accepted = header.metadata.get("localspec.head.accepted", ())
     return Head(
         path=path,
         info=info,
         n_bytes=header.size,
         tokens=_number(header, "tokens"),
         steps=_number(header, "steps"),
-        accepted=() if isinstance(accepted, str) or not isinstance(accepted, Sequence) else tuple(map(float, accepted)),
     )
 
 

@@ -73,7 +73,7 @@ def show_head(console: Console, /, name: str, as_json: bool) -> int:
         rows += [
             ("trained on", f"{head.tokens} tokens, {head.steps} steps"),
             ("target", f"the file with the fingerprint {one_line(head.info.trained_for)[:12]}"),
-            *((f"first {k}", f"{100 * share:.0f} % accepted") for k, share in enumerate(head.accepted, 1)),
+            *((f"first {k}", f"{100 * share:.0f} % accepted") for k, share in enumerate(head.info.accepted, 1)),
         ]
     write_out("".join(f"{label:12}{text}\n" for label, text in rows))
     return 0
@@ -109,9 +109,9 @@ def _reads(info: HeadInfo) -> str:
 
 def _figures(head: Head) -> str:
     """Return the figures of a head in the list."""
-    if not head.accepted:
+    if not head.info.accepted:
         return head.info.kind
-    return f"{head.info.kind}  {head.tokens_a_pass:.2f} tokens a pass of {len(head.accepted)} guesses"
+    return f"{head.info.kind}  {head.tokens_a_pass:.2f} tokens a pass of {len(head.info.accepted)} guesses"
 
 
 def _wire(head: Head) -> dict[str, Any]:
@@ -125,5 +125,5 @@ def _wire(head: Head) -> dict[str, Any]:
         "target_fingerprint": head.info.trained_for,
         "tokens": head.tokens,
         "steps": head.steps,
-        "accepted": list(head.accepted),
+        "accepted": list(head.info.accepted),
     }

@@ -16,20 +16,22 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.cli.settings import model_and_draft, named_pair, rpc_servers
 from localspec.errors import UsageError
+from localspec.models.candidates import local_drafts
 from localspec.models.catalog import load_catalog
 from localspec.models.gguf.header import Header
-from localspec.models.gguf.info import ModelInfo, model_info
-from localspec.models.gguf.layer_sizes import Anatomy, anatomy
+from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
-from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName
+from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse
 from localspec.models.pairs import require_fit
 from localspec.models.plan import calibration
+from localspec.models.plan.compare import PlannedDraft, compare
 from localspec.models.plan.describe import to_wire
 from localspec.models.plan.estimate import estimate
 from localspec.models.plan.machine import CPU, DISK, Machine, MachineDevice, Rates, flat
-from localspec.models.plan.search import ACCEPTANCE, Models, PlacementPlan, PlacementRequest, alternatives
-from localspec.models.store import DEFAULT, NotCachedError, is_kind, locate, parse_pair
-from localspec.sanitize import one_line
+from localspec.models.plan.models import ModelPart, Models, placed
+from localspec.models.plan.search import ACCEPTANCE, PlacementRequest
+from localspec.models.store import DEFAULT, NotCachedError, PairRef, is_kind, locate, parse_pair
+from localspec.sanitize import one_line, shown
 from localspec.settings.declaration import Group, declaration
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
@@ -38,6 +40,7 @@ from localspec.ui.ask import ask
 
 IMPORTS = "from localspec.backends.build import machine_facts"
 _PLAN, _MACHINE = Group("Plan"), Group("Machine (this one, unless these options describe another)")
+COPIES = "copies only"
 ABOUT = (
     "about: these files are not on this machine. Sizes are those of the catalogue,\n"
     "shapes those of models as large. After localspec pull NAME the plan is exact.\n\n"
@@ -59,15 +62,6 @@ class Options:
     threads: int | None
     bandwidth: str | None
     rpc: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One model of the plan. `info` is None where only the catalogue knows of it."""
-
-    anatomy: Anatomy
-    n_ctx_train: int
-    info: ModelInfo | None = None
 
 
 @click.command(cls=Command)
@@ -108,12 +102,13 @@ class Part:
 def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values: Any) -> int:
     """Show where the parts of PAIR would be placed, with memory and predicted speed.
 
-    The first line is the fastest; the others are the alternatives. With a GPU or an RPC server, --gpu auto loads by
-    this plan. It never leaves out a draft that was named, but says if that would be faster.
+    The first line is the fastest; the others are the alternatives. Where no draft is named, every draft model and head
+    on this machine that fits is compared. With a GPU or an RPC server, --gpu auto loads by this plan. It never leaves
+    out a draft that was named, but says if that would be faster.
 
     Speeds follow from bandwidths, measured by localspec calibrate --machine or given by --bandwidth, and from the
-    assumed acceptance. Only the reading of weights and cache is counted. Without bandwidths there is an order and no
-    number.
+    acceptance: that of a head from its training, else an assumed one. Only the reading of weights and cache is counted.
+    Without bandwidths there is an order and no number. Copies of the text take no time to draft and come on top.
 
     Of files that are not downloaded yet, the headers are read from the hub, some megabytes. Offline, a pair of the
     catalogue is planned from its sizes there, about.
@@ -121,33 +116,52 @@ def plan(console: Console, /, pair: str, as_json: bool, offline: bool, **values:
     options = picked(Options, values)
     head = ""
     try:
-        found = parse_pair(*model_and_draft(named_pair(None, pair), options.draft))
-        name, parts = found.name, [_here(found.target)]
-        parts += [] if found.draft is None else [_here(found.draft, as_draft=True)]
+        named = model_and_draft(named_pair(None, pair), options.draft)
+        found = parse_pair(*named)
+        name, drafts = found.name, _drafts_here(found, _typed(*named))
     except NotCachedError as missing:
         name, parts = pair, _not_here(missing, is_offline(offline), console)
         head = FROM_HEADERS if all(part.info for part in parts) else ABOUT
-    models = _models(*parts)
+        drafts = {str(missing.pair.draft) if part else "": _models(parts[0], part) for part in (None, *parts[1:])}
     machine = _machine(options)
     request = PlacementRequest(options.ctx, options.kv_type, acceptance=options.acceptance, threads=options.threads)
-    plans = alternatives(machine, models, request)
+    rows = compare(machine, drafts, request)
     if as_json:
-        write_json({**_wire(name, machine, models, request, plans), "is_about": head == ABOUT})
+        write_json({**_wire(name, machine, request, rows), "is_about": head == ABOUT})
     else:
-        write_out(head + _table(one_line(name), machine, models, request, plans))
+        write_out(head + _table(one_line(name), machine, request, rows))
     return 0
 
 
-def _models(target: Part, draft: Part | None = None) -> Models:
+def _typed(model: str | None, draft: str | None) -> str:
+    """Return the draft as the person named it; "" for none named, and for auto."""
+    if draft is None and model is not None:
+        found = parse(model).draft
+        draft = found.value if isinstance(found, DraftChoice) else str(found)
+    return "" if draft in (None, DraftChoice.AUTO.value) else str(draft)
+
+
+def _drafts_here(pair: PairRef, typed: str) -> dict[str, Models]:
+    """Return the target with each draft by its name, "" for none.
+
+    That is the draft that was `typed`, or else the pair's own and all that fit on this machine.
+    """
+    target = _here(pair.target)
+    paths = {} if typed or target.info is None else local_drafts(target.info)
+    if pair.draft is not None and pair.draft not in paths.values():
+        paths[typed or pair.draft.name] = pair.draft
+    found = {name: _models(target, _here(path, as_draft=True)) for name, path in paths.items()}
+    return {"": _models(target), **found}
+
+
+def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
     """Return the parts of both models; raises IncompatibleError if they do not fit."""
-    if draft is None:
-        return Models(target.anatomy, n_ctx_train=target.n_ctx_train)
-    if target.info is not None and draft.info is not None:
+    if draft is not None and target.info is not None and draft.info is not None:
         require_fit(target.info, draft.info)
-    return Models(target.anatomy, draft.anatomy, target.n_ctx_train, draft.n_ctx_train)
+    return placed(target, draft)
 
 
-def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[Part]:
+def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[ModelPart]:
     """Return target and draft of a pair that is not all here: by the headers on the hub, or by the catalogue.
 
     Raises `missing` where neither tells enough.
@@ -155,7 +169,7 @@ def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[
     headers, why = headers_of(missing, offline=offline, console=console)
     catalog = load_catalog()
 
-    def part(name: ModelName, *, as_draft: bool = False) -> Part:
+    def part(name: ModelName, *, as_draft: bool = False) -> ModelPart:
         if name not in missing.wanted:
             here = locate(PairName(Alias(DEFAULT), name) if as_draft else PairName(name))
             return _here(here.draft if as_draft and here.draft else here.target, as_draft=as_draft)
@@ -165,7 +179,7 @@ def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[
         if about is None:
             missing.message += "" if offline else f", and its header cannot be read: {why}"
             raise missing
-        return Part(about.anatomy, about.model.context)
+        return ModelPart(about.anatomy, about.model.context)
 
     draft, parts = missing.pair.draft, [part(missing.pair.target)]
     if not isinstance(draft, DraftChoice) and not is_kind(draft):  # a head is found by its target's file
@@ -175,13 +189,12 @@ def _not_here(missing: NotCachedError, offline: bool, console: Console) -> list[
     return parts
 
 
-def _here(path: Path, *, as_draft: bool = False) -> Part:
+def _here(path: Path, *, as_draft: bool = False) -> ModelPart:
     return _read(read_model(path), as_draft=as_draft)
 
 
-def _read(header: Header, *, as_draft: bool) -> Part:
-    info = model_info(header, may_be_head=as_draft)
-    return Part(anatomy(header), info.n_ctx_train, info)
+def _read(header: Header, *, as_draft: bool) -> ModelPart:
+    return ModelPart.of(header, model_info(header, may_be_head=as_draft))
 
 
 def _machine(options: Options) -> Machine:
@@ -257,9 +270,8 @@ def _bandwidths(text: str | None) -> dict[str, float]:
     return figures
 
 
-def _wire(
-    name: str, machine: Machine, models: Models, request: PlacementRequest, plans: list[PlacementPlan]
-) -> dict[str, Any]:
+def _wire(name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft]) -> dict[str, Any]:
+    found = [{"draft_name": row.name or None, **to_wire(row.plan, row.models)} for row in rows]
     return {
         "pair": name,
         "machine": {
@@ -277,31 +289,34 @@ def _wire(
             ],
         },
         "acceptance": {"value": request.acceptance, "basis": "assumed"},
-        "chosen": to_wire(plans[0], models),
-        "alternatives": [to_wire(one, models) for one in plans[1:]],
+        "chosen": found[0],
+        "alternatives": found[1:],
     }
 
 
-def _table(name: str, machine: Machine, models: Models, request: PlacementRequest, plans: list[PlacementPlan]) -> str:
+def _table(name: str, machine: Machine, request: PlacementRequest, rows: list[PlannedDraft]) -> str:
     """Return the plans as people read them, the chosen one first."""
-    chosen = plans[0]
+    chosen = rows[0].plan
     places = [CPU, *(device.name for device in machine.devices)]
     free = [f"{size(machine.ram)} RAM", *(f"{size(device.memory)} {device.name}" for device in machine.devices)]
     lines = [f"{name}, context {chosen.context.n_ctx} tokens in {chosen.context.kv_type}; free: {', '.join(free)}", ""]
-    rows = [["target", "draft", *(place if place != CPU else "RAM" for place in places), "tok/s"]]
-    for one in plans:
-        draft = "-" if one.draft is None or models.draft is None else one.draft.tell(models.draft)
+    table = [["draft", "on", "target on", *(place if place != CPU else "RAM" for place in places), "tok/s"]]
+    for row in rows:
+        one, parts = row.plan, row.models.draft
+        short = one_line(row.name.rpartition("/")[2])
+        draft = [COPIES, "-"] if one.draft is None or parts is None else [short, one.draft.tell(parts)]
         memory = [size(one.use[place].total) if place in one.use else "-" for place in places]
         told = "not measured" if one.tokens_per_s is None else f"{one.tokens_per_s:.3g}"
-        rows.append([one.target.tell(models.target), draft, *memory, told])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for index, row in enumerate(rows):
-        text = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        table.append([*draft, one.target.tell(row.models.target), *memory, told])
+    widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
+    for index, cells in enumerate(table):
+        text = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append(("  ".join(text).rstrip() + ("  <- chosen" if index == 1 else "")).rstrip())
-    return "\n".join([*lines, "", *_notes(chosen, request)]) + "\n"
+    return "\n".join([*lines, "", *_notes(rows, request)]) + "\n"
 
 
-def _notes(chosen: PlacementPlan, request: PlacementRequest) -> list[str]:
+def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
+    chosen, accepted = rows[0].plan, rows[0].models.guessing.accepted
     draft_threads = f", draft {chosen.draft_threads}" if chosen.draft_threads else ""
     notes = [f"threads {chosen.threads}{draft_threads}" if chosen.threads else "threads: as many as physical cores"]
     if chosen.is_paged:
@@ -309,6 +324,13 @@ def _notes(chosen: PlacementPlan, request: PlacementRequest) -> list[str]:
     if chosen.tokens_per_s is None:
         notes.append("speeds: not measured (localspec calibrate --machine, or --bandwidth gpu=...,cpu=...)")
         return [*notes, "the order rests on typical bandwidths"]
-    if chosen.draft is not None:
+    if chosen.draft is not None and accepted:
+        kept = sum(accepted[: chosen.k])
+        notes.append(f"{chosen.k} draft tokens a pass, {kept:.2f} accepted: counted when the head was trained")
+    elif chosen.draft is not None:
         notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {request.acceptance:g}: assumed")
+    if len({row.name for row in rows} - {""}) > 1:
+        notes.append(f"to take this draft: --draft {shown(rows[0].name) or 'none'}")
+    if any(not row.name for row in rows):
+        notes.append(f"{COPIES}: the speed of plain decoding; a text that repeats itself is faster")
     return [*notes, f"bandwidths: {chosen.basis}; only the reading of weights and cache is counted"]

@@ -137,16 +137,16 @@ def _load_models(
 
     Where the memory that was counted on is not there, one step smaller is tried. The error then says what is missing.
     """
-    step = first_step(settings, target, draft)
+    step = first_step(settings, target, target if has_own else draft)
     while True:
         try:
             options = replace(step.target, has_mtp=has_own, n_masks=n_masks)
             loaded = yield from load_model(target, options, "target", cancel)
             try:
-                if has_own:
-                    return _Models(loaded, own_head(loaded, target, cancel), step.warnings)
-                if draft is None or step.draft is None:
+                if step.draft is None:
                     return _Models(loaded, None, step.warnings)
+                if draft is None:
+                    return _Models(loaded, own_head(loaded, target, cancel), step.warnings)
                 drafting = yield from load_model(draft, step.draft, "draft", cancel, target=loaded)
                 return _Models(loaded, drafting, step.warnings)
             except BaseException:

@@ -28,7 +28,8 @@ from localspec.tuning import DEFAULT_CTX, MARGIN_RAM, ROLLBACK, SMALLEST_CTX
 if TYPE_CHECKING:
     from localspec.models.plan.layout import Layout
     from localspec.models.plan.machine import Machine
-    from localspec.models.plan.search import Models, PlacementPlan
+    from localspec.models.plan.models import Models
+    from localspec.models.plan.search import PlacementPlan
 
 STEP = 0.8  # of the devices' memory, for the second try
 CLEARLY = 0.95  # of the time: a prediction that is closer says nothing
@@ -113,7 +114,10 @@ class PlacementStep:
 
 
 def first_step(settings: LoadSettings, target: InspectedModel, draft: InspectedModel | None) -> PlacementStep:
-    """Return how to load the pair: by a plan where a device other than the CPU is there and --gpu leaves it to us."""
+    """Return how to load the pair: by a plan where a device other than the CPU is there and --gpu leaves it to us.
+
+    A draft that is the target stands for the target's own block for further tokens.
+    """
     found = offloading(devices()) if settings.gpu == "auto" else ()
     if not found:
         return _unplanned(settings, (target, draft), ())
@@ -210,8 +214,9 @@ def _exceeds_memory(
     if available is None or (target.gpu != "off" and has_devices):
         return False
     needed = looked[0].header.size + _context_bytes(looked[0], target)
-    if looked[1] is not None and draft is not None and (draft.gpu == "off" or not has_devices):
-        needed += looked[1].header.size + _context_bytes(looked[1], draft)
+    other = None if looked[1] is looked[0] else looked[1]
+    if other is not None and draft is not None and (draft.gpu == "off" or not has_devices):
+        needed += other.header.size + _context_bytes(other, draft)
     return needed > (1 - MARGIN_RAM) * available
 
 
@@ -228,15 +233,11 @@ def _planned(
     failed: ResourceError | None,
 ) -> PlacementStep:
     """Plan the pair, after a failure with less of the devices' memory."""
-    from localspec.models.plan.search import Models, PlacementRequest, best_and_plain
+    from localspec.models.plan.models import ModelPart, placed
+    from localspec.models.plan.search import PlacementRequest, best_and_plain
 
-    target, draft = looked
-    models = Models(
-        anatomy(target.header),
-        None if draft is None else anatomy(draft.header),
-        target.info.n_ctx_train,
-        DEFAULT_CTX if draft is None else draft.info.n_ctx_train,
-    )
+    target = looked[0]
+    models = placed(*(ModelPart.of(one.header, one.info) for one in looked if one is not None))
     request = PlacementRequest(
         n_ctx=settings.ctx,
         kv_type=settings.kv_type,

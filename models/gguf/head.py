@@ -8,7 +8,7 @@ localspec have the architecture of EAGLE-3, whose vocabulary can be reduced, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.errors import IncompatibleError
 from localspec.models.gguf.archs import MTP_ARCHS
@@ -29,8 +29,10 @@ class HeadInfo:
 
     `kind` is one of `KINDS`. `target_width` is the width of the target, `target_layers` the layers whose inputs it
     reads; without any it reads the state after the last norm. `n_guesses` are the tokens that a Medusa head, a DFlash
-    head or masks guess at once. `borrows`: the file lacks the embedding or the output matrix, and takes the target's.
-    `trained_for` is the fingerprint of the target's file, "" if unknown.
+    head or masks guess at once. `borrows`: the file lacks the embedding or the output matrix, and takes the target's;
+    `borrows_output` speaks of the latter. `trained_for` is the fingerprint of the target's file, "" if unknown.
+    `accepted[k - 1]` is the share of places in held-out text where the first k guesses were all the target's, as the
+    training counted it.
     """
 
     kind: str
@@ -38,11 +40,27 @@ class HeadInfo:
     target_layers: tuple[int, ...] = ()
     n_guesses: int = 0
     borrows: bool = False
+    borrows_output: bool = False
     trained_for: str = ""
+    accepted: tuple[float, ...] = ()
 
 
 def head_info(header: Header) -> HeadInfo | None:
     """Return what the file says of a head, None for other files. Raises IntegrityError for a head that lacks a key."""
+    found = _head(header)
+    if found is None:
+        return None
+    names = {tensor.name for tensor in header.tensors}
+    accepted = header.metadata.get("localspec.head.accepted", ())
+    return replace(
+        found,
+        borrows_output=names.isdisjoint(("output.weight", "token_embd.weight")),
+        trained_for=_trained_for(header),
+        accepted=() if isinstance(accepted, str) or not isinstance(accepted, Sequence) else tuple(map(float, accepted)),
+    )
+
+
+def _head(header: Header) -> HeadInfo | None:
     arch = header.metadata.get("general.architecture")
     if not isinstance(arch, str):
         return None
@@ -58,7 +76,7 @@ def head_info(header: Header) -> HeadInfo | None:
     trunk = {f"blk.{layer}.attn_norm.weight" for layer in range(min(n_layers - n_next, 1))}
     if trunk & {tensor.name for tensor in header.tensors}:
         return None
-    return HeadInfo(MTP, _number(header, f"{arch}.embedding_length"), trained_for=_trained_for(header))
+    return HeadInfo(MTP, _number(header, f"{arch}.embedding_length"))
 
 
 def encoder_width(kind: str, target_width: int, n_guesses: int = 0) -> int:
@@ -95,7 +113,6 @@ def _eagle(header: Header) -> HeadInfo:
         target_width=_number(header, "eagle3.target_hidden_size"),
         target_layers=tuple(map(int, layers)) if kind == EAGLE3 else (),
         borrows=not {"token_embd.weight", "output.weight"} <= names,
-        trained_for=_trained_for(header),
     )
 
 
@@ -104,7 +121,7 @@ def _medusa(header: Header) -> HeadInfo:
     width, n_guesses = _number(header, "eagle3.embedding_length"), _number(header, _GUESSES)
     if N_STATES * _number(header, "eagle3.target_hidden_size") != encoder_width(MEDUSA, width, n_guesses):
         raise unusable(header, f"its encoder does not hold {n_guesses} matrices of {width} columns")
-    return HeadInfo(MEDUSA, width, n_guesses=n_guesses, borrows=True, trained_for=_trained_for(header))
+    return HeadInfo(MEDUSA, width, n_guesses=n_guesses, borrows=True)
 
 
 def _dflash(header: Header) -> HeadInfo:
@@ -125,7 +142,6 @@ def _dflash(header: Header) -> HeadInfo:
         target_layers=tuple(map(int, layers)),
         n_guesses=_number(header, "dflash.block_size") - 1,
         borrows="token_embd.weight" not in names,
-        trained_for=_trained_for(header),
     )
 
 
@@ -137,7 +153,6 @@ def _masks(header: Header) -> HeadInfo | None:
         kind=MASKS,
         target_width=_number(header, f"{SWITCH}.embedding_length"),
         n_guesses=_number(header, _GUESSES),
-        trained_for=_trained_for(header),
     )
 
 

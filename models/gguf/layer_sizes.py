@@ -18,6 +18,7 @@ _BLOCK = re.compile(r"blk\.(\d{1,4})\.(.+)", re.DOTALL)
 _EXPERTS = re.compile(r"ffn_(gate|up|down|gate_up)_(ch)?exps\b")
 _BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
 BOTH = "falcon-h1"  # whose layers attend and keep a state
+HEADS = frozenset(("eagle3", "dflash"))
 EITHER = frozenset(("nemotron_h", "nemotron_h_moe"))  # whose layers attend, keep a state, or are a feed-forward part
 _MAX_WIDTH = 1 << 24  # of a head, a layer: beyond, the number is a lie and would only make sums overflow their columns
 
@@ -102,6 +103,8 @@ def anatomy(header: Header) -> Anatomy:
         if block and int(block[1]) < n_layers:
             part = experts if _EXPERTS.match(block[2]) else dense
             part[int(block[1])] += tensor.n_bytes
+        elif arch in HEADS and not tensor.name.startswith(("output", "token_embd")):
+            dense[0] += tensor.n_bytes  # what joins the target's states
         elif tensor.name.startswith("output"):
             output += tensor.n_bytes
             head += tensor.n_bytes * (tensor.name == "output.weight")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from localspec.models.plan.layout import Layout
-from localspec.models.plan.search import Models, PlacementPlan
+from localspec.models.plan.models import Models
+from localspec.models.plan.search import PlacementPlan
 
 
 def to_wire(plan: PlacementPlan, models: Models) -> dict[str, Any]:

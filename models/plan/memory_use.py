@@ -74,7 +74,7 @@ class MemoryUse:
         }
 
     def reads(self, layout: Layout) -> Mapping[str, Read]:
-        """Return what a pass reads in each place, with `DEPTH` tokens in the cache."""
+        """Return what a pass for the next token reads in each place, with `DEPTH` tokens in the cache."""
         depth = min(DEPTH, self.context.n_ctx) / max(1, self.context.n_ctx)
         read: dict[str, Read] = defaultdict(Read)
         for span in self._spans(layout):
@@ -83,6 +83,10 @@ class MemoryUse:
             if span.experts_behind:
                 read[CPU].routed += span.experts_behind
         read[layout.place(self.n, self.n)].steady += self.parts.output
+        for index in range(self.n - self.parts.n_next, self.n):  # blocks that predict further tokens
+            layer, place = self.parts.layers[index], layout.place(index, self.n)
+            read[place].steady -= layer.dense + depth * (self._cache[index + 1] - self._cache[index])
+            read[CPU if index < layout.cpu_experts else place].routed -= layer.experts
         return read
 
     def _compute(self, place: str, computing: set[str], head: str) -> int:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import accumulate, permutations
 
 from localspec.errors import ResourceError
 from localspec.models.gguf.layer_sizes import Anatomy
 from localspec.models.plan.layout import ON_CPU, Layout, whole
 from localspec.models.plan.machine import CPU, DISK, Machine
 from localspec.models.plan.memory import ContextPlan, Use, missing, n_states, ram_room, usable
-from localspec.models.plan.memory_use import MemoryUse
-from localspec.models.plan.speed import LONGEST_DRAFT, pass_seconds, tokens_per_pass
+from localspec.models.plan.memory_use import MemoryUse, Read
+from localspec.models.plan.models import Models
+from localspec.models.plan.speed import assumed, pass_seconds
 from localspec.tuning import DEFAULT_CTX, SMALLEST_CTX, TINY_WEIGHTS
 
 ACCEPTANCE = 0.7  # of a draft token, until somebody says better: an assumption, and called one wherever it shows
@@ -29,8 +30,8 @@ _ANOTHER = ""  # a name that no device has
 class PlacementRequest:
     """What the person wants. None and "auto" leave it to the plan; `kv_type` "auto" may take q8_0 where it is faster.
 
-    `acceptance` is the probability that a draft token stands. `needs_draft`: plan without the draft only where nothing
-    with it fits. `draft_gpu` is where the draft goes, as --draft-gpu says it.
+    `acceptance` is the probability that a draft token stands, where none was measured. `needs_draft`: plan without the
+    draft only where nothing with it fits. `draft_gpu` is where the draft goes, as --draft-gpu says it.
     """
 
     n_ctx: int | None = None
@@ -41,16 +42,6 @@ class PlacementRequest:
     needs_draft: bool = False
     threads: int | None = None
     draft_gpu: str = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The pair to be placed, and what contexts the models were trained for."""
-
-    target: Anatomy
-    draft: Anatomy | None = None
-    n_ctx_train: int = DEFAULT_CTX
-    draft_n_ctx_train: int = DEFAULT_CTX
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +144,7 @@ class Search:
             draft_ledger = self._ledger(context, is_draft=True)
             for place, one in draft_ledger.use(draft).items():
                 use[place] = use.get(place, Use()) + one
-        if missing(self.machine, use, is_mapped=self.request.is_mapped):
+        if missing(self.machine, use, is_mapped=self.request.is_mapped) or self._is_apart(target, draft):
             return None
         is_paged = use[CPU].weights > ram_room(self.machine, use)
         seconds, k = self._seconds(ledger, target, draft_ledger, draft, is_paged)
@@ -204,10 +195,23 @@ class Search:
             return check(1), 0
         # The draft is used all the time, so its pages are the last to go.
         guess = pass_seconds(self.machine, draft_ledger.parts, draft_ledger.reads(draft), 1)
+        how = self.models.guessing
+        if how.borrowed:
+            head = target.place(ledger.n, ledger.n)
+            guess += pass_seconds(self.machine, ledger.parts, {head: Read(how.borrowed)}, 1)
+        accepted = how.accepted or assumed(self.request.acceptance)
+        tokens = accumulate(accepted, initial=1.0)
+        next(tokens)
         return min(
-            ((k * guess + check(k + 1)) / tokens_per_pass(self.request.acceptance, k), k)
-            for k in range(1, LONGEST_DRAFT + 1)
+            (((1 if how.at_once else k) * guess + check(k + 1)) / n, k) for k, n in enumerate(tokens, start=1)
         )
+
+    def _is_apart(self, target: Layout, draft: Layout | None) -> bool:
+        """Whether a draft that is a block of the target would be elsewhere than the target's head."""
+        if draft is None or self.models.draft is None or not self.models.guessing.is_own:
+            return False
+        n, own = len(self.models.target.layers), len(self.models.draft.layers)
+        return target.place(n, n) != draft.place(own, own)
 
     def _ledger(self, context: ContextPlan, *, is_draft: bool = False) -> MemoryUse:
         found = self._ledgers.get((is_draft, context))

@@ -5,9 +5,10 @@ A pass over one token reads every weight that the token uses once, wherever it i
     seconds = sum over places of bytes / rate(rows)
 
 A pass over n rows reads the same, at the rate for n rows; of routed experts it reads all that some row uses, taken to
-be drawn evenly, N (1 - (1 - used/N)^n). Speculation with k draft tokens accepted with probability a each yields
-(1 - a^(k+1)) / (1 - a) tokens a pass (arXiv 2211.17192) for k draft passes and one of k + 1 rows. Launches, samplers
-and copies are left out.
+be drawn evenly, N (1 - (1 - used/N)^n). Speculation with k draft tokens, of which the first i all stand with the
+probability a_i, yields 1 + a_1 + ... + a_k tokens a pass for k draft passes and one of k + 1 rows. Where each token is
+accepted with the probability a, that is (1 - a^(k+1)) / (1 - a) (arXiv 2211.17192). Launches, samplers and copies of
+memory are left out.
 """
 
 from __future__ import annotations
@@ -41,6 +42,6 @@ def pass_seconds(
     return seconds
 
 
-def tokens_per_pass(acceptance: float, k: int) -> float:
-    """Return the expected tokens of a pass with k draft tokens."""
-    return float(k + 1) if acceptance >= 1 else (1 - acceptance ** (k + 1)) / (1 - acceptance)
+def assumed(acceptance: float) -> tuple[float, ...]:
+    """Return the probabilities that the first k tokens all stand, for k from 1, if each does with `acceptance`."""
+    return tuple(acceptance**k for k in range(1, LONGEST_DRAFT + 1))

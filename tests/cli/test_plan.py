@@ -9,6 +9,7 @@ import pytest
 from localspec.errors import UsageError
 from localspec.settings.sizes import read_size
 from tests.cli.harness import assert_one_line, needs_pair, run
+from tests.integration.pair import TARGET
 from tests.models.hollow import LLAMA_1B, LLAMA_8B, write
 
 GIB = 2**30
@@ -27,7 +28,7 @@ def test_a_machine_one_does_not_have(pair: str) -> None:
     lines = done.stdout.decode().splitlines()
     assert lines[0].startswith("big.gguf+small.gguf, context 4096 tokens in f16; free: 17.2 GB RAM, 8.6 GB GPU0")
     (chosen,) = [line.split() for line in lines if line.endswith("<- chosen")]
-    assert chosen[:2] == ["GPU0", "GPU0"]
+    assert chosen[:3] == ["small.gguf", "GPU0", "GPU0"]
     assert "173" in chosen  # (3 x 0.729 + 4.357) GB at 448 GB/s for 2.533 tokens
     assert "5.8" in chosen
     assert "each accepted with probability 0.7: assumed" in done.stdout.decode()
@@ -65,6 +66,23 @@ def test_json(pair: str) -> None:
             use = one["memory"].get(name, {"total": 0})
             assert use["total"] <= limit
             assert use["total"] == sum(value for key, value in use.items() if key != "total")
+
+
+@needs_pair
+def test_every_draft_on_this_machine_is_compared_where_none_is_named() -> None:
+    """The bundled heads lie beside their target. Their training counted what is accepted."""
+    target = str(TARGET)
+    args = ("--vram", "40M", "--ram", "200M", "--bandwidth", "gpu=900,cpu=50")
+    text = run("plan", target, *args).stdout.decode()
+    for name in ("eagle3-q8_0.gguf", "medusa-q8_0.gguf", "draft-q8_0.gguf", "copies only"):
+        assert any(line.startswith(name) for line in text.splitlines()), name
+    assert "accepted: counted when the head was trained" in text
+    wire = json.loads(run("plan", target, *args, "--json").stdout)
+    name = wire["chosen"]["draft_name"]
+    assert f"to take this draft: --draft {name}" in text
+    found = json.loads(run("plan", target, "--draft", name, *args, "--json").stdout)
+    assert found["chosen"] == wire["chosen"]
+    assert {row["draft_name"] for row in found["alternatives"]} == {name, None}
 
 
 @needs_pair

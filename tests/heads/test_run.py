@@ -48,7 +48,7 @@ def test_a_run_that_was_ended_goes_on_and_makes_a_head(options: TrainOptions, ki
     assert head.info.kind == kind
     assert head.info.trained_for == file_fingerprint(TARGET)
     assert (head.tokens, head.steps) == (sum(map(len, texts)), first["of"])
-    assert np.allclose(head.accepted, again[-1]["accepted"])
+    assert np.allclose(head.info.accepted, again[-1]["accepted"])
     assert not work.exists()
 
 

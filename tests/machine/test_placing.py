@@ -18,6 +18,7 @@ from localspec.session.loaded_model import inspect_model
 from localspec.session.placement import InspectedModel, first_step
 from localspec.settings.request import LoadSettings
 from tests.integration import pair
+from tests.integration.test_heads import with_own_block
 from tests.machine.servers import ROOT
 from tests.models.hollow import Hollow, write
 
@@ -171,6 +172,29 @@ def test_a_draft_whose_place_has_no_room_is_left_out(
     step = first_step(LoadSettings(str(target.info.path), str(draft.info.path), draft_gpu="all"), target, draft)
     assert step.draft is None
     assert "no memory for the draft model with --draft-gpu all" in str(step.warnings)
+
+
+def test_a_block_for_further_tokens_is_planned_with_its_target_and_its_weights_counted_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("localspec.session.placement.devices", lambda: (Device("CUDA0", "", True, 10**9),))
+    monkeypatch.setattr("localspec.session.placement.available_memory", lambda: 64 * 10**9)
+    target = inspect_model(str(with_own_block(tmp_path / "own.gguf")))
+    settings = LoadSettings(str(target.info.path), str(target.info.path))
+    steps = [first_step(settings, target, draft) for draft in (None, target)]
+    (alone, with_block) = [step.plan.use["CUDA0"] for step in steps if step.plan is not None]
+    assert steps[1].draft is not None
+    assert with_block.weights == alone.weights
+    assert alone.cache < with_block.cache < 2 * alone.cache
+
+
+def test_a_block_for_further_tokens_is_no_second_file_in_main_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    target = inspect_model(str(with_own_block(tmp_path / "own.gguf")))
+    monkeypatch.setattr("localspec.session.placement.available_memory", lambda: int(1.5 * target.header.size))
+    step = first_step(LoadSettings(str(target.info.path), str(target.info.path), ctx=256), target, target)
+    assert step.warnings == ()
 
 
 def test_an_integrated_gpu_is_used_where_there_is_no_other() -> None:

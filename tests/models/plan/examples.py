@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.layer_sizes import Anatomy, anatomy
 from localspec.models.plan.machine import Rates, flat
-from localspec.models.plan.search import Models
+from localspec.models.plan.models import Models
 from tests.models.hollow import LLAMA_1B, LLAMA_8B, LLAMA_70B, QWEN3_30B_A3B, Hollow, write
 
 GIB = 2**30

@@ -13,7 +13,8 @@ from localspec.models.plan.layout import ON_CPU, Layout, whole
 from localspec.models.plan.machine import CPU, Machine, MachineDevice, flat
 from localspec.models.plan.memory import ContextPlan, compute_bytes, layer_cache
 from localspec.models.plan.memory_use import MemoryUse
-from localspec.models.plan.search import Models, PlacementPlan, PlacementRequest, Search, best
+from localspec.models.plan.models import Models
+from localspec.models.plan.search import PlacementPlan, PlacementRequest, Search, best
 
 MB = 10**6
 QUICK = settings(max_examples=40, deadline=None)
