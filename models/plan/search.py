@@ -202,9 +202,7 @@ class Search:
         accepted = how.accepted or assumed(self.request.acceptance)
         tokens = accumulate(accepted, initial=1.0)
         next(tokens)
-        return min(
-            (((1 if how.at_once else k) * guess + check(k + 1)) / n, k) for k, n in enumerate(tokens, start=1)
-        )
+        return min((((1 if how.at_once else k) * guess + check(k + 1)) / n, k) for k, n in enumerate(tokens, start=1))
 
     def _is_apart(self, target: Layout, draft: Layout | None) -> bool:
         """Whether a draft that is a block of the target would be elsewhere than the target's head."""
