@@ -9,12 +9,15 @@ Nothing here touches the network; what would have to be pulled first is a NotCac
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
+from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.head import KINDS, MASKS, MTP, has_own_head
+from localspec.models.gguf.header import read_architecture
 from localspec.models.gguf.shards import read_model
 from localspec.models.names import (
     FORMS,
@@ -92,7 +95,8 @@ def parse_pair(ref: str | None = None, draft: str | None = None) -> PairRef:
     """Find the files that `ref` (the value of -m) and `draft` (of --draft) name; None means not given.
 
     Raises UsageError for a malformed reference, NotFoundError for an unknown name or a missing file, and NotCachedError
-    for a model of the hub that was not pulled. The files are not opened, but for a draft that is to be chosen.
+    for a model of the hub that was not pulled. Headers are read only for a draft that is to be chosen. Where none was
+    named, a block for further tokens in the target's own file is the draft.
     """
     return locate(expand(ref, draft))
 
@@ -137,6 +141,8 @@ def locate(pair: PairName) -> PairRef:
         raise NotCachedError(missing, pair)
     target, target_label = _file(pair.target, as_draft=False)
     draft = pair.draft
+    if draft is DraftChoice.UNSET and _has_own_block(target):
+        return PairRef(target, target, target_label)
     if draft is DraftChoice.AUTO:
         from localspec.models.candidates import best_local_draft  # reads headers
 
@@ -219,6 +225,13 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
     if files is None:
         raise _unknown(name.name, [])
     return _bundled(files.draft if as_draft else files.target), name.name
+
+
+def _has_own_block(target: Path) -> bool:
+    """Whether a file has a block for further tokens; False of a damaged one, whose loading says what is wrong."""
+    with suppress(LocalspecError, OSError):
+        return read_architecture(target) in MTP_ARCHS and has_own_head(read_model(target))
+    return False
 
 
 def is_kind(draft: ModelName | DraftChoice) -> bool:

@@ -56,6 +56,20 @@ class Header:
         return shown(self.path)
 
 
+def read_architecture(path: str | PathLike[str]) -> str:
+    """Return the architecture of a file without reading its header, if it stands first, as in nearly all files; or "".
+
+    Raises as `read_header`.
+    """
+    with open_regular(Path(path)) as (fd, size):
+        cursor = HeaderCursor(fd, shown(path), size, Limits(), time.thread_time)
+        check_magic(cursor)
+        cursor.u64("the number of tensors")
+        n_pairs = cursor.u64("the number of metadata entries")
+        first = read_pairs(cursor, min(1, n_pairs)).get("general.architecture")
+    return first.value if first is not None and isinstance(first.value, str) else ""
+
+
 def read_header(
     path: str | PathLike[str], *, limits: Limits | None = None, clock: Callable[[], float] = time.thread_time
 ) -> Header:

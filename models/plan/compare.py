@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.errors import ResourceError
 from localspec.models.plan.machine import Machine
@@ -30,7 +30,7 @@ def compare(machine: Machine, drafts: Mapping[str, Models], request: PlacementRe
     refused: ResourceError | None = None
     for name, models in drafts.items():
         try:
-            found[name] = best(machine, models, request)
+            found[name] = best(machine, models, replace(request, needs_draft=models.draft is not None))
         except ResourceError as error:
             refused = error
     if refused is not None and not found:

@@ -21,8 +21,9 @@ from localspec.engine.events import Committed
 from localspec.engine.protocols import Cancelled
 from localspec.heads.file import Kind, target_tensor
 from localspec.heads.writer import stored, write_gguf
-from localspec.models.gguf.header import read_header
+from localspec.models.gguf.header import read_architecture, read_header
 from localspec.models.gguf.values import KeyValue
+from localspec.models.store import PairRef, parse_pair, reference
 from localspec.settings.request import LoadSettings, Request, Speculation
 from tests.heads.reference import Reference, random_weights, read_weights, storyteller_shape, write_random_head
 from tests.integration import pair
@@ -297,6 +298,21 @@ def with_own_block(path: Path, seed: int = 0) -> Path:
     changed = {"hy_v3.block_count": 3}
     write_gguf(path, [KeyValue(k, header.types[k], changed.get(k, v)) for k, v in header.metadata.items()], tensors)
     return path
+
+
+def test_a_block_in_the_targets_own_file_is_the_draft_where_none_is_named(tmp_path: Path) -> None:
+    """Of a damaged file nothing is said here: its loading says what is wrong."""
+    file = with_own_block(tmp_path / "own.gguf")
+    assert read_architecture(file) == "hy_v3"
+    assert parse_pair(str(file)) == PairRef(file, file, "own.gguf")
+    assert parse_pair(f"{file}+mtp").draft == file
+    assert parse_pair(f"{file}+none").draft is None
+    assert parse_pair(f"{file}+storyteller").draft == pair.DRAFT
+    settings = LoadSettings(str(file), str(file), "own.gguf")
+    assert parse_pair(reference(settings)) == PairRef(file, file, f"{file.name}+{file.name}")
+    for length in (3, 20, 100, 2000):
+        file.write_bytes(file.read_bytes()[:length])
+        assert parse_pair(str(file)).draft is None
 
 
 def test_a_block_in_the_targets_own_file(tmp_path: Path) -> None:
