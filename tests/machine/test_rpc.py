@@ -23,6 +23,7 @@ from localspec.models.plan.memory_use import MemoryUse
 from scripts.make_scaled_pair import Shape, write_scaled
 from tests.cli.harness import assert_one_line, environment, localspec
 from tests.integration import pair
+from tests.integration.test_heads import with_own_block
 from tests.machine.placed import has_rpc, needs_rpc, place
 from tests.machine.servers import ROOT, Server, free_port, servers
 from tests.models.hollow import Hollow, write
@@ -70,6 +71,23 @@ def test_the_same_text_on_two_servers_as_here(two: list[str]) -> None:
     for layers, draft in (("all", "off"), ("all", "all"), ("4", "off")):
         there = ran("--rpc", ",".join(two), "--gpu", layers, "--draft-gpu", draft, "--method", "draft-model")
         assert there["text"] == here, (layers, draft)
+
+
+@needs_rpc
+@pytest.mark.parametrize("layers", ["all", "4"])
+@pytest.mark.parametrize("name", ["storyteller+eagle3", "storyteller+eagle1", "storyteller+medusa", "own"])
+def test_a_head_hears_the_states_of_a_target_on_a_server(
+    two: list[str], tmp_path: Path, name: str, layers: str
+) -> None:
+    """Its guesses are accepted as often as here; a block of random weights in the target's own file guesses nothing."""
+    named = str(with_own_block(tmp_path / "own.gguf")) if name == "own" else name
+    method = ("--method", "mtp" if name == "own" else name.partition("+")[2])
+    here = ran("-m", named, *method)
+    there = ran("-m", named, *method, "--rpc", two[0], "--gpu", layers)
+    assert there["text"] == here["text"] == ran("-m", f"{named.partition('+')[0]}+none")["text"]
+    assert there["pair"]["draft"]["devices"] == ["CPU", "RPC0"]
+    assert there["spec"]["drafted"] > 20
+    assert there["spec"]["accepted"] == pytest.approx(here["spec"]["accepted"], abs=4)
 
 
 LAYOUTS: dict[str, Layout] = {
