@@ -152,6 +152,7 @@ class HeadBackend(LlamaBackend):
         self._open_states = np.zeros((1, model.state_width), np.float32)  # of the last committed token, then the nodes
         self._waiting: list[tuple[int, States]] = []  # not encoded yet
         super().__init__(model, options)
+        self.capabilities = replace(self.capabilities, is_head=True)
         target.listen(Listening(model.traits.tap, self._heard))
 
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> LlamaRows:

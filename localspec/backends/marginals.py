@@ -34,7 +34,7 @@ class MarginalBackend(LlamaBackend):
         self._known = KnownStates()
         self._depths: list[int] = []  # of the open nodes
         super().__init__(model, options)
-        self.capabilities = replace(self.capabilities, n_guesses=self._n_guesses)
+        self.capabilities = replace(self.capabilities, n_guesses=self._n_guesses, is_head=True)
         target.listen(Listening(model.traits.tap, self._heard))
 
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> LlamaRows:

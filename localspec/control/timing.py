@@ -189,6 +189,8 @@ def time_model(
     position = int(min(DEEPEST, model.capabilities.n_ctx - max(possible), budgets[1] / 2 / reading))
     if not model.capabilities.can_rollback:
         return ModelTimes(empty, why_not="the model cannot take tokens back", change=change)
+    if model.capabilities.is_head:
+        return ModelTimes(empty, why_not="a head reads the states of its target", change=change, pads=_pads(model))
     if position < SHALLOWEST:
         why_not = f"{max(position, 0)} tokens are all that the context or the budget has room for"
         return ModelTimes(empty, why_not=why_not, change=change, pads=_pads(model))

@@ -32,7 +32,8 @@ class Capabilities:
     `can_rollback`: a tail of the cache can be removed. `max_leaves`: sequences that one tree may use. `max_rows`:
     rows of one decode. `n_ctx`: positions the cache holds. `n_vocab`: entries of a row. `devices`: names, for people.
     `settles`: passes of a new width before the time of one is that of all that follow. `n_guesses`: levels that a draft
-    of it can have. `replays`: after a rejection the next pass evaluates the tokens that were kept once more.
+    of it can have. `replays`: after a rejection the next pass evaluates the tokens that were kept once more. `is_head`:
+    it reads the states of a target, which must have committed the tokens before.
     """
 
     can_rollback: bool
@@ -44,6 +45,7 @@ class Capabilities:
     settles: int = 1
     n_guesses: int = sys.maxsize
     replays: bool = False
+    is_head: bool = False
 
 
 class Rows(Protocol):

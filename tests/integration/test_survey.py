@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from localspec.control.profile import Profile
 from localspec.control.timing import SHALLOWEST, SurveyRequest, first_prices
 from localspec.engine import events
 from localspec.engine.protocols import Cancelled
+from localspec.models.store import bundled_head
 from localspec.session.calibration import survey_pair
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
@@ -72,6 +74,22 @@ def test_a_measurement_in_the_midst_of_a_text_leaves_it(target: LlamaBackend, dr
     assert np.array_equal(target.extend([40], [-1]).logits(0), fresh)
     target.truncate(0)
     draft.truncate(0)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_a_survey_of_a_head(kind: str, home: Path) -> None:
+    """Without the target's states it is timed in an empty context alone; answers go on as before."""
+    session, _ = pair.load_pair(LoadSettings(str(pair.TARGET), str(bundled_head("storyteller", kind)), threads=1))
+    with closing(session):
+        before = text(session)
+        *_, told = session.survey(ALL)
+        assert isinstance(told, events.Inspected)
+        assert len(told.content["target"]["deep_ms"]) > 3
+        assert (told.content["draft"]["deep_ms"], told.data["draft"]["why_not_deep"]) == (
+            [], "a head reads the states of its target",
+        )  # fmt: skip
+        assert len(told.content["draft"]["ms"]) > 1
+        assert text(session) == before
 
 
 @pytest.mark.parametrize(
