@@ -85,7 +85,7 @@ def test_a_survey_of_a_head(kind: str, home: Path) -> None:
         *_, told = session.survey(ALL)
         assert isinstance(told, events.Inspected)
         assert len(told.content["target"]["deep_ms"]) > 3
-        assert (told.content["draft"]["deep_ms"], told.data["draft"]["why_not_deep"]) == (
+        assert (told.content["draft"]["deep_ms"], told.content["draft"]["why_not_deep"]) == (
             [], "a head reads the states of its target",
         )  # fmt: skip
         assert len(told.content["draft"]["ms"]) > 1
