@@ -23,7 +23,7 @@ from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import Request
 from localspec.speculation import registered
 from localspec.speculation.capabilities import Fitted, fit_axes
-from localspec.speculation.reproducible import exact, fit_widths
+from localspec.speculation.reproducible import exact, fit_widths, unbranched
 from localspec.speculation.resolve import Axes, resolve_axes
 
 
@@ -86,7 +86,11 @@ def decide(request: Request, pair: Pair) -> events.EventsThen[Decision]:
 def _fitted(request: Request, pair: Pair) -> Fitted:
     """Resolve the options within what the loaded models can do; a warning for each that had to give way."""
     sampling = request.sampling
-    asked = exact(request.speculation, sampling) if pair.widths else request.speculation
+    asked, target = request.speculation, pair.target.capabilities()
+    if pair.widths:
+        asked = exact(asked, sampling)
+    elif target.capabilities.max_leaves == 1:  # a state follows one path
+        asked = unbranched(asked)
     axes = resolve_axes(
         asked,
         has_draft=pair.draft is not None,
@@ -96,7 +100,7 @@ def _fitted(request: Request, pair: Pair) -> Fitted:
         draft_kind=_draft_kind(pair),
     )
     draft = None if pair.draft is None else pair.draft.capabilities()
-    fitted = fit_axes(axes, asked, pair.target.capabilities(), draft)
+    fitted = fit_axes(axes, asked, target, draft)
     return fit_widths(fitted, asked, pair.widths) if pair.widths else fitted
 
 

@@ -44,6 +44,11 @@ def exact(asked: Speculation, sampling: Sampling) -> Speculation:
     """Return what is asked, with noise that the seed decides and without branches. Raises UsageError."""
     require_reproducible(asked, sampling)
     asked = replace(asked, verify="coupled" if asked.verify == "auto" else asked.verify)
+    return unbranched(asked)
+
+
+def unbranched(asked: Speculation) -> Speculation:
+    """Return what is asked, without the branches that a method drafts where nobody says otherwise."""
     if asked.method not in registered("method") or any(name == BRANCH for name, _ in asked.options):
         return asked
     has_branches = any(option.name == BRANCH for option in _info(asked.method).options)

@@ -101,12 +101,12 @@ def test_what_gives_way_is_told_as_it_was_asked(tmp_path: Path, args: list[str],
 
 STATEFUL = {"recurrent": MAMBA, "hybrid": JAMBA}
 TREES = (
-    ["--method", "suffix"],
+    ["--method", "suffix", "-o", "branch=on"],
     LOOKAHEAD,
     ["--method", "draft-model", "--tree", "static:2,2"],
     ["--tree", "dyspec:8"],
 )
-CHAINS = (["--method", "suffix", "-o", "branch=off"], ["--method", "prompt-lookup", "-k", "3"], ["-k", "3"])
+CHAINS = (["--method", "suffix"], ["--method", "prompt-lookup", "-k", "3"], ["-k", "3"])
 
 
 @pytest.mark.thinned(2)

@@ -351,9 +351,9 @@ class Answer:
     read: int
 
 
-def answer(session: LoadedPair, method: str, sampling: Sampling, k: int | None = None, tree: str = "chain") -> Answer:
+def answer(session: LoadedPair, method: str, sampling: Sampling, k: int | None = None) -> Answer:
     """Return what an answer of 60 tokens came to."""
-    speculation = Speculation(method=method, k=k, tree=tree)
+    speculation = Speculation(method=method, k=k)
     request = Request(prompt="Once upon a time", max_tokens=60, sampling=sampling, speculation=speculation)
     told = list(session.answer(request))
     passes = [event for event in told if isinstance(event, Committed)]
@@ -364,10 +364,10 @@ def answer(session: LoadedPair, method: str, sampling: Sampling, k: int | None =
 
 @pytest.mark.parametrize("sampling", [pair.GREEDY, SEEDED], ids=["greedy", "seeded"])
 def test_every_method_of_chains_writes_the_text_of_plain_decoding(session: LoadedPair, sampling: Sampling) -> None:
-    """Copies, the model's own block, and the planner. The prompt is read once for all answers."""
+    """Copies without branches, the model's own block, and the planner. The prompt is read once for all answers."""
     sampling = replace(sampling, logit_bias=FEW)
     plain = answer(session, "plain", sampling)
-    methods: list[tuple[str, int | None]] = [("prompt-lookup", 3), ("auto", None)]
+    methods: list[tuple[str, int | None]] = [("prompt-lookup", 3), ("suffix", None), ("auto", None)]
     if session.draft is not None:
         methods += [("mtp", k) for k in (1, 2, 3, ROLLBACK)]
     for method, k in methods:
@@ -378,9 +378,10 @@ def test_every_method_of_chains_writes_the_text_of_plain_decoding(session: Loade
 
 
 def test_a_tree_is_refused(session: LoadedPair) -> None:
-    method, tree = ("suffix", "chain") if session.draft is None else ("mtp", "static:2,2")
+    tree = Speculation(method="mtp", tree="static:2,2")
+    asked = Speculation(method="suffix", options=(("branch", "on"),)) if session.draft is None else tree
     with pytest.raises(IncompatibleError) as caught:
-        answer(session, method, pair.GREEDY, tree=tree)
+        list(session.answer(Request(prompt="Once", max_tokens=8, sampling=pair.GREEDY, speculation=asked)))
     assert "their state follows one path: only chains can be drafted" in caught.value.message
     assert "\n" not in caught.value.message
 
