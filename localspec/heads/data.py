@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from localspec.backends import ext
+from localspec.backends import hidden_states
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.backends.tap import Listening, States, Tap
+from localspec.backends.tap import StateListener, States, Tap
 from localspec.engine.protocols import Logits
 from localspec.errors import ResourceError, UsageError
 from localspec.heads.shards import Text, read_shards, shards, write_shard
@@ -59,13 +59,13 @@ class StateTap(Tap):
     def install(self, context: Any) -> None:
         """Let the passes of a context keep these states."""
         for layer in self.layers:
-            ext.tap_layer(context, layer)
-        ext.keep_states(context, True)
+            hidden_states.keep_layer_inputs(context, layer)
+        hidden_states.keep_normed_states(context, True)
 
     def rows(self, context: Any, n: int) -> States:
         """Return a copy [n, width] of the states of the last pass."""
-        inputs = [ext.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers]
-        return np.concatenate([*inputs, ext.states(context, n, self.n_embd)], axis=1)
+        inputs = [hidden_states.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers]
+        return np.concatenate([*inputs, hidden_states.normed_states(context, n, self.n_embd)], axis=1)
 
 
 @dataclass
@@ -103,8 +103,8 @@ class TextSource:
     def __init__(self, backend: LlamaBackend, layers: Sequence[int], n_embd: int) -> None:
         self._model, self._backend, self._width = backend.model, backend, n_embd
         self._n_nodes = 0
-        self._listening = Listening(StateTap(n_embd, tuple(layers)), lambda _start, _states: None)
-        backend.listen(self._listening)
+        self._listener = StateListener(StateTap(n_embd, tuple(layers)), lambda _start, _states: None)
+        backend.listen(self._listener)
 
     def texts(self, tasks: Sequence[Task], most: int) -> Generator[int, None, list[Text]]:
         """Continue at most `WRITERS` prompts by at most `most` tokens; return prompts with answers.
@@ -138,7 +138,7 @@ class TextSource:
         tokens = np.array([token for _, token in entries])
         rows = self._backend.extend(tokens, np.array(parents))
         self._n_nodes += len(entries)
-        states = self._listening.last(len(entries))
+        states = self._listener.last(len(entries))
         for node, (text, _) in enumerate(entries, first):
             text.states.append(states[node - first])
             if len(text.states) == len(text.tokens):

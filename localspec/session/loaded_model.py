@@ -120,7 +120,8 @@ def load_model(
 def head_traits(head: HeadInfo) -> HeadTraits:
     """Return how a head is run."""
     tap = Tap(head.target_width, head.target_layers)
-    return HeadTraits(tap, encoder_width(head.kind, head.target_width, head.n_guesses), head.n_guesses, head.borrows)
+    encoded = encoder_width(head.kind, head.target_width, head.n_guesses)
+    return HeadTraits(head.kind, tap, encoded, head.n_guesses, head.borrows)
 
 
 def _reported(call: Callable[[Callable[[float], None]], T]) -> Generator[float, None, T]:

@@ -92,7 +92,7 @@ def load(
         models = yield from _load_masked(settings, target, draft, cancel)
     else:
         models = yield from _load_models(settings, target, draft, cancel, has_own=has_own)
-    models.target.backend.reading.tell = lambda n: tell(events.Reading(n))
+    models.target.backend.progress.tell = lambda n: tell(events.Reading(n))
     try:
         pair = yield from _prepared(settings, models, early_exit, cancel, clock)
         if report is not None and report.overlap is not None and models.draft is not None:
