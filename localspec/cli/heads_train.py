@@ -33,7 +33,7 @@ from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
 TRAINING, MEASURED, OUTPUT = "Training", "Measurement", "Output"
-IMPORTS = "from localspec.heads.run import TrainOptions, train"
+IMPORTS = "from localspec.heads.make_head import TrainOptions, train"
 KINDS = ("auto", "eagle3", "eagle1", "mtp", "medusa")
 LONGEST = 4  # guesses of a pass
 N_PROMPTS, ANSWER = 8, 64

@@ -21,7 +21,7 @@ from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.tap import StateListener, States, Tap
 from localspec.engine.protocols import Logits
 from localspec.errors import ResourceError, UsageError
-from localspec.heads.shards import Text, read_shards, shards, write_shard
+from localspec.heads.text_shards import Text, read_shards, shards, write_shard
 from localspec.sanitize import shown
 
 SHARD = 8192  # tokens of a shard, at least
@@ -69,7 +69,7 @@ class StateTap(Tap):
 
 
 @dataclass
-class _Growing:
+class _OpenText:
     """A text that is being written.
 
     `node` is that of its last token in the tree, and `drawn` the token that follows all of `tokens`.
@@ -113,7 +113,7 @@ class TextSource:
         """
         self._backend.truncate(0)
         self._n_nodes = 0
-        texts = [_Growing(list(one.prompt), len(one.prompt), one.temperature, one.rng) for one in tasks]
+        texts = [_OpenText(list(one.prompt), len(one.prompt), one.temperature, one.rng) for one in tasks]
         waiting = [(text, token) for text in texts for token in text.tokens]
         for start in range(0, len(waiting), ROWS):
             yield self._pass(waiting[start : start + ROWS])
@@ -129,7 +129,7 @@ class TextSource:
             going = [text for text in going if len(text.tokens) < text.n_prompt + most]
         return [self._text(text) for text in texts]
 
-    def _pass(self, entries: Sequence[tuple[_Growing, int]]) -> int:
+    def _pass(self, entries: Sequence[tuple[_OpenText, int]]) -> int:
         """Evaluate tokens, each below the one before it in its text, and draw the next token of texts that end here."""
         first, parents = self._n_nodes, []
         for node, (text, _) in enumerate(entries, first):
@@ -145,7 +145,7 @@ class TextSource:
                 text.drawn = drawn(rows.logits(node), text.temperature, text.rng, self._model.suppressed)
         return len(entries)
 
-    def _text(self, text: _Growing) -> Text:
+    def _text(self, text: _OpenText) -> Text:
         states = np.clip(np.stack(text.states), -LARGEST, LARGEST).astype(np.float16)
         inputs = states.shape[1] - self._width
         own = np.arange(len(states)) >= text.n_prompt

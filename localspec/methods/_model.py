@@ -56,7 +56,7 @@ class ModelDrafter:
         self._sampler = sampler
         self._policy = policy
         self._cancel = cancel
-        self._open: _Growing | None = None
+        self._open: _ModelSource | None = None
         self._cached: int | None = None  # of a text that it has not read up on yet
 
     @classmethod
@@ -111,7 +111,7 @@ class ModelDrafter:
         row = self._translation.row(rows.logits(0))
         dist = self._sampler.dist(row, history.tokens, with_belief=is_gated)
         has_marginals = self._backend.capabilities.n_guesses < sys.maxsize
-        source = _ModelMarginals if has_marginals else _Growing
+        source = _MarginalSource if has_marginals else _ModelSource
         self._open = source(
             self._backend, self._sampler, self._translation, history.tokens, len(text), is_gated, {(): dist}
         )
@@ -125,7 +125,7 @@ class ModelDrafter:
 
 
 @dataclass(slots=True)
-class _Growing:
+class _ModelSource:
     """The draft model's side of the tree under way: distributions by path, and which paths its cache holds.
 
     `n_read` are the draft's own tokens of the `committed` ones, which are the target's, as those of paths are.
@@ -197,7 +197,7 @@ class Marginals:
 
 
 @dataclass(slots=True)
-class _ModelMarginals(Marginals, _Growing):
+class _MarginalSource(Marginals, _ModelSource):
     """The side of a draft model that guesses each token by itself: a distribution for each depth, whatever the path.
 
     It differs between the paths of one depth only where the sampler asks for the text.

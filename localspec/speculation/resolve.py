@@ -101,7 +101,7 @@ def resolve_axes(
     if is_automatic and shape.nodes and draw is Draw.COUPLED:
         policy = ChainWithSiblings()  # its chains have siblings where rows are free
         shape = policy.shape(shape.nodes)
-    shape = _scouted(method, shape) if info.has_scouts and shape.nodes else shape
+    shape = _pass_shape(method, shape) if info.has_scratch and shape.nodes else shape
     axes = Axes(
         method=method,
         tree=speculation.tree,
@@ -182,16 +182,16 @@ def _shaped(
     return policy, shape
 
 
-def _scouted(method: str, shape: Shape) -> Shape:
-    """Return the shape of a pass that holds a tree of `shape` and the method's scouts. Raises UsageError."""
-    scouted: Shape = registered("method")[method].with_scouts(shape)
-    if scouted.nodes > MAX_NODES or scouted.leaves > MAX_LEAVES:
+def _pass_shape(method: str, shape: Shape) -> Shape:
+    """Return the shape of a pass that holds a tree of `shape` and the method's scratch nodes. Raises UsageError."""
+    whole: Shape = registered("method")[method].pass_shape(shape)
+    if whole.nodes > MAX_NODES or whole.leaves > MAX_LEAVES:
         raise UsageError(
-            f"--method {method} needs {scouted.nodes} nodes for a draft of {shape.nodes}, and a pass takes at most "
+            f"--method {method} needs {whole.nodes} nodes for a draft of {shape.nodes}, and a pass takes at most "
             f"{MAX_NODES} with {MAX_LEAVES} leaves",
             hint=f"--method {method} -k 3",
         )
-    return scouted
+    return whole
 
 
 def _name(axis: str, name: str) -> str:
@@ -217,7 +217,7 @@ def _method(name: str, draft_kind: str, *, is_known: bool, has_exit: bool) -> st
         (each for each, cls in registered("method").items() if draft_kind and cls.info.draft_kind == draft_kind), ""
     )
     if name == "auto":
-        return "plain" if registered("method")[drafting].info.has_scouts else drafting
+        return "plain" if registered("method")[drafting].info.has_scratch else drafting
     method = _name("method", name)
     info = registered("method")[method].info
     if info.draft_kind and not draft_kind:

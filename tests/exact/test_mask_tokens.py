@@ -49,7 +49,7 @@ FILTERS: dict[str, Sampling] = {"open": OPEN, "top-p": replace(OPEN, top_p=0.9, 
 
 def setup_of(case: str, kind: type[MaskTokens] = MaskTokens, sampling: Sampling = OPEN, **settings: Any) -> Setup:
     rule, policy, k, draw = CASES[case]
-    shape = MaskTokens.with_scouts(policy.shape(k))
+    shape = MaskTokens.pass_shape(policy.shape(k))
     setup = Setup(
         rule,
         policy,
@@ -86,7 +86,7 @@ def test_temperature_zero_is_the_argmax(case: str) -> None:
 @pytest.mark.parametrize("policy", [Chain(), Static((2, 1))], ids=["chain", "tree"])
 def test_coupled_noise_keeps_the_text(filters: str, policy: TreePolicy) -> None:
     """With the noise of a seed the text is that of plain decoding with this seed."""
-    shape = MaskTokens.with_scouts(policy.shape(2))
+    shape = MaskTokens.pass_shape(policy.shape(2))
     sampling = FILTERS[filters]
     setup = Setup(
         CoupledVerifier(), nodes=shape.nodes, depth=shape.depth, draw=Draw.COUPLED, sampling=sampling, max_tokens=30,

@@ -19,7 +19,7 @@ from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.tap import PROMPT_STATES, StateListener, States, Tap
 from localspec.engine.events import Committed
 from localspec.engine.protocols import Cancelled
-from localspec.heads.file import Kind, target_tensor
+from localspec.heads.head_file import Kind, read_tensor
 from localspec.heads.writer import stored, write_gguf
 from localspec.models.gguf.header import read_architecture, read_header
 from localspec.models.gguf.values import KeyValue
@@ -240,7 +240,7 @@ def test_a_head_without_an_embedding_borrows_the_targets(
     monkeypatch.setattr(growing_context, "SMALL", 0)
     whole = write_random_head(tmp_path / "whole.gguf", "eagle3")
     header = read_header(whole)
-    tensors = [target_tensor(header, one.name) for one in header.tensors if one.name != "token_embd.weight"]
+    tensors = [read_tensor(header, one.name) for one in header.tensors if one.name != "token_embd.weight"]
     file = tmp_path / "head.gguf"
     pairs = [KeyValue(key, header.types[key], value) for key, value in header.metadata.items()]
     write_gguf(file, pairs, [one for one in tensors if one is not None])
