@@ -27,7 +27,7 @@ from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import PromptProgress, not_cancelled
 from localspec.backends.state_cache import StateCache
-from localspec.backends.tap import StateListener
+from localspec.backends.tap import NoListener, StateListener
 from localspec.backends.threads import settle_threads
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask, Nodes
@@ -85,7 +85,7 @@ class LlamaBackend:
         self._tokens: list[int] = []
         self._read = 0  # of them, those that came in whole chunks of prompts
         self._open_tokens: list[int] = []
-        self._listener: StateListener | None = None
+        self._listener: NoListener | StateListener = NoListener()
         self._first_row = 0  # the node of the last decode's first row
         try:
             if not self._cache.exists:
@@ -96,16 +96,7 @@ class LlamaBackend:
         except LocalspecError:
             self.close()
             raise
-        self.capabilities = Capabilities(
-            can_rollback=can_rollback,
-            max_leaves=n_leaves if can_rollback else 1,
-            max_rows=min(self._max_rows, 1 + self.options.rollback) if self.options.rollback else self._max_rows,
-            n_ctx=self._n_ctx,
-            n_vocab=model.n_vocab,
-            devices=model.device_names,
-            settles=1 if set(model.device_names) <= {"CPU"} else GPU_SETTLES,
-            replays=self._cache.replays,
-        )
+        self.capabilities = self._capabilities(n_leaves if can_rollback else 1, can_rollback=can_rollback)
 
     @property
     def length(self) -> int:
@@ -166,10 +157,10 @@ class LlamaBackend:
         growth = self._cells.grow(parents.tolist() if isinstance(parents, np.ndarray) else parents)
         self._cache.apply(growth.copies)
         ids: Ids = np.asarray(tokens, np.int32)
-        outputs = None if self._takes_logits else outputs
+        outputs = None if self._listener.takes_logits else outputs
         self._batch.fill(ids, growth, outputs)
         if len(replayed):
-            self._batch.precede(replayed, has_outputs=self._takes_logits)
+            self._batch.precede(replayed, has_outputs=self._listener.takes_logits)
         self._open_tokens += ids.tolist()
         self._decode(n + len(replayed), self._spare(n))
         self._first_row = first - len(replayed)
@@ -179,8 +170,7 @@ class LlamaBackend:
         """Commit the path `nodes` of open nodes; drop all others."""
         is_all = len(nodes) == self._cells.n_open
         assert is_all or self.capabilities.can_rollback, "this model cannot drop evaluated tokens"
-        if self._listener is not None and len(nodes):
-            self._listener.kept(self._growing.context, self._cells, self._first_row, nodes)
+        self._listener.kept(self._growing.context, self._cells, self._first_row, nodes)
         self._cache.apply(self._cells.keep(nodes))
         self._tokens += self._open_tokens if is_all else [self._open_tokens[node] for node in nodes]
         self._open_tokens.clear()
@@ -211,6 +201,19 @@ class LlamaBackend:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _capabilities(self, max_leaves: int, *, can_rollback: bool) -> Capabilities:
+        rollback, devices = self.options.rollback, self.model.device_names
+        return Capabilities(
+            can_rollback=can_rollback,
+            max_leaves=max_leaves,
+            max_rows=min(self._max_rows, 1 + rollback) if rollback else self._max_rows,
+            n_ctx=self._n_ctx,
+            n_vocab=self.model.n_vocab,
+            devices=devices,
+            settles=1 if set(devices) <= {"CPU"} else GPU_SETTLES,
+            replays=self._cache.replays,
+        )
 
     def _probe(self, start: int, n: int) -> None:
         """Decode `n` tokens from position `start` on; the first such pass warms up and counts nodes."""
@@ -248,8 +251,7 @@ class LlamaBackend:
         if self._growing.fit(self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)):
             self._cache.move(self._growing.context)
             self._rows.move(self._growing.context)
-            if self._listener is not None:
-                self._listener.install(self._growing.context)
+            self._listener.install(self._growing.context)
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
@@ -260,13 +262,11 @@ class LlamaBackend:
             if cancel():
                 raise Cancelled
             n = min(most, len(tokens) - start)
-            if self._listener is not None:
-                n = self._listener.chunk(self._growing.context, n, len(tokens) - start)
+            n = self._listener.chunk(self._growing.context, n, len(tokens) - start)
             chunk = np.asarray(tokens[start : start + n], np.int32)
             self._batch.fill_chain(chunk, start, n_outputs=1)
             self._decode(n, cancel=self.progress.telling(cancel, start, n) if is_long else None)
-            if self._listener is not None:
-                self._listener.read(self._growing.context, start, n)
+            self._listener.read(self._growing.context, start, n)
             self._tokens += chunk.tolist()
             self._cells.advance(n)
             self._read += n if start == self._read and n == self._n_batch else 0
@@ -275,16 +275,11 @@ class LlamaBackend:
         self._cache.keep_prompt(rows.logits(0))
         return rows
 
-    @property
-    def _takes_logits(self) -> bool:
-        """Whether each row of a pass has logits, for a listener."""
-        return self._listener is not None and self._listener.takes_logits
-
     def _replayed(self, n: int) -> Ids:
         """Return the committed tokens that a pass of `n` nodes evaluates first; more than fit are evaluated now."""
         if n > 1 and not self._cells.n_open:
             self._cache.begin_draft()
-        most = (self._max_rows if self._takes_logits else self._n_batch) - n
+        most = (self._max_rows if self._listener.takes_logits else self._n_batch) - n
         while self._cache.to_replay > most:
             start = self._cells.length - self._cache.to_replay
             self._batch.fill_chain(np.asarray(self._tokens[start : start + most], np.int32), start, n_outputs=1)

@@ -61,6 +61,25 @@ class Tap:
         )
 
 
+class NoListener:
+    """What a context asks where no head drafts from it."""
+
+    takes_logits = False
+
+    def install(self, context: Any) -> None:
+        """Keep no states."""
+
+    def chunk(self, context: Any, n: int, left: int) -> int:
+        """Return how many of the next `n` tokens of a prompt, of which `left` are left, the next decode takes."""
+        return n
+
+    def read(self, context: Any, start: int, n: int) -> None:
+        """Tell nothing of a prompt."""
+
+    def kept(self, context: Any, cells: Cells, first: int, nodes: Sequence[int]) -> None:
+        """Tell nothing of kept nodes."""
+
+
 @dataclass(slots=True)
 class StateListener:
     """Tells a head the states [n, width] of committed tokens, and the position of the first of them."""
@@ -103,6 +122,8 @@ class StateListener:
 
         The state of an older node is gone: then none is told.
         """
+        if not nodes:
+            return
         rows = self.tap.rows(context, cells.n_open - first if nodes[0] >= first else 0)
         self.tell(cells.length, rows[[node - first for node in nodes]] if len(rows) else rows)
 

@@ -25,7 +25,7 @@ WITHOUT_PAIR = {"rpc", "json", "quiet", "color"}
 
 
 @dataclass(frozen=True)
-class Options(ReportOptions):
+class DoctorOptions(ReportOptions):
     """Values of the options that are no settings."""
 
     seconds: float
@@ -52,7 +52,7 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     then a line for each possible cause, with its number. The exit code is 0 whatever is found.
     """
     console: Console = ctx.obj
-    options = picked(Options, values)
+    options = picked(DoctorOptions, values)
     options.apply(console)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec doctor TARGET+DRAFT")
