@@ -11,7 +11,6 @@ import click
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.checks import examine
-from localspec.cli.doctor.finding_lines import line
 from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import write_json
@@ -83,7 +82,7 @@ def _installation(console: Console, endpoints: tuple[str, ...], *, as_json: bool
     for one in examine(endpoints):
         findings.append(one)
         if not as_json:
-            write_out(line(one, console, sys.stdout))
+            write_out(one.line(console, sys.stdout))
     code = next((one.code for one in findings if one.code), 0)
     if as_json:
         write_json({"ok": not code, "checks": [one.to_wire() for one in findings]})
