@@ -24,7 +24,7 @@ from localspec.backends.llama_cpp import LlamaBackend, LlamaRows
 from localspec.backends.memory import ContextShape
 from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
-from localspec.backends.tap import KnownStates, StateListener, States, Tap, joined
+from localspec.backends.tap import KnownStates, StateListener, States, Tap
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.protocols import Cancel, Cancelled, Tokens
 from localspec.errors import InternalError
@@ -143,7 +143,7 @@ class HeadBackend(LlamaBackend):
         self._traits = model.traits
         self._known = KnownStates()
         self._open_states = np.zeros((1, model.state_width), np.float32)  # of the last committed token, then the nodes
-        self._waiting: list[tuple[int, States]] = []  # not encoded yet
+        self._unencoded = KnownStates()
         super().__init__(model, options)
         target.listen(StateListener(model.traits.tap, self._receive))
 
@@ -164,7 +164,8 @@ class HeadBackend(LlamaBackend):
 
         llama.cpp takes the wrong rows where only some have logits: each decode has all of them, or none.
         """
-        self._encode()
+        if self._traits.encoded:
+            self._encode()
         self._skip_unknown(tokens)
         if len(tokens) - self.length > WHOLE:
             while self.length < len(tokens) - 1:
@@ -205,17 +206,17 @@ class HeadBackend(LlamaBackend):
         if not self._traits.encoded:
             self._known.put(start, states)
             return
-        self._waiting.append((start, states))
-        if sum(len(rows) for _, rows in self._waiting) >= ENCODED:
+        self._unencoded.put(start, states)
+        if self._unencoded.end - self._unencoded.first >= ENCODED:
             self._encode()
 
     def _encode(self) -> None:
         """Turn the states that wait into those that the head reads."""
-        waiting, self._waiting = self._waiting, []
-        for start, states in joined(waiting):
-            self._known.put(start, states[:0])
-            for first in range(0, len(states), self._n_batch):
-                self._known.put(start + first, self._encoded(states[first : first + self._n_batch]))
+        start, end = self._unencoded.first, self._unencoded.end
+        self._known.put(start, np.empty((0, self.model.state_width), np.float32))  # what was known from there on is old
+        for first in range(start, end, self._n_batch):
+            self._known.put(first, self._encoded(self._unencoded.rows(first, min(self._n_batch, end - first))))
+        self._unencoded.drop(end)
 
     def _encoded(self, states: States) -> States:
         """Return the encoder's states [n, width] of the target's; one that is read alone stands before zeros."""

@@ -167,14 +167,3 @@ class KnownStates:
         """Forget the positions before `before`: their states were taken over."""
         self._told = [(at, rows) for at, rows in self._told if at + len(rows) > before]
         self.first = max(self.first, min(before, self.end))
-
-
-def joined(waiting: Sequence[tuple[int, States]]) -> list[tuple[int, States]]:
-    """Join the states that follow each other, so that they are encoded together."""
-    runs: list[tuple[int, list[States]]] = []
-    for start, rows in waiting:
-        if runs and len(rows) and start == runs[-1][0] + sum(map(len, runs[-1][1])):
-            runs[-1][1].append(rows)
-        else:
-            runs.append((start, [rows]))
-    return [(start, np.concatenate(parts)) for start, parts in runs]

@@ -28,7 +28,8 @@ from localspec.verify.block import BlockVerifier
 from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
 from scripts.make_random_gguf import Shape
-from tests.heads.masks import Floats, mask_rows, weights_of, write_random_masks
+from tests.heads.masks import Floats, mask_rows, write_random_masks
+from tests.heads.reference import read_weights
 from tests.integration import pair
 from tests.integration.gguf_models import never, random_gguf
 
@@ -67,7 +68,7 @@ def rig(f32_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         patch.setenv("LOCALSPEC_HOME", str(folder))
         path = with_masks(read_header(target), read_header(file))
     with pair.backend(target) as plain, pair.backend(path, replace(pair.EXACT, n_masks=K)) as masked:
-        yield Rig(plain, masked, weights_of(target), weights_of(file))
+        yield Rig(plain, masked, read_weights(target), read_weights(file))
 
 
 def tree_with_masks(rig: Rig, parents: list[int], tokens: list[int]) -> tuple[list[int], list[int]]:
