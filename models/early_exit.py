@@ -6,7 +6,7 @@ else, so a model whose header says more of single layers, or whose layers are no
 
 Invariant: a file of this cache is whole or not there. It is written beside its place and renamed; one lock per folder
 lets one process write at a time, so what an interrupted one left is known to be nobody's and is removed. What stays
-of whole files, `exit_files` decides.
+of whole files, `derived_files` decides.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from functools import cached_property
 from pathlib import Path
 
 from localspec.errors import IncompatibleError, InternalError, LocalspecError, ResourceError
-from localspec.models.derived import identity, is_whole, only_writer, unwritable
-from localspec.models.exit_files import clean, in_use, note_source
+from localspec.models.derived_files import clean, identity, in_use, is_whole, note_source, only_writer, unwritable
 from localspec.models.gguf.header import Header
 from localspec.sanitize import shown
 

@@ -20,7 +20,7 @@ from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
 from localspec.models.hub.transfer import DownloadCancelled, Transfer, writing
 from localspec.models.names import HubName
-from localspec.sanitize import shown
+from localspec.sanitize import one_line, shown
 
 PARALLEL = 4
 MARGIN = 1.05  # of what is missing: the disk is not only ours
@@ -127,6 +127,11 @@ class DownloadProgress:
     def is_cancelled(self) -> bool:
         """Whether the pull was given up."""
         return self.pull.is_cancelled
+
+    def label(self, width: int) -> str:
+        """Return the file's name, cut at its start where it is long."""
+        name = one_line(self.item.file.name.rpartition("/")[2])
+        return name if len(name) <= width else f"…{name[1 - width :]}"
 
     def phase(self, name: str) -> None:
         """Take what is done now."""

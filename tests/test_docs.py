@@ -140,6 +140,15 @@ def test_the_example_of_the_readme_is_true() -> None:
         assert story == re.sub("[⟦⟧⁺]", "", found[2]), method
 
 
+def test_the_source_names_files_that_are_there() -> None:
+    """Docstrings and comments name a test, a script, a page or a module by a path that exists."""
+    named = re.compile(r"(?<![\w/.])((?:tests|scripts|docs|localspec|models|tui)/[\w./-]+\.(?:py|md))\b")
+    files = [path for folder in ("localspec", "models", "tui", "scripts") for path in ROOT.glob(f"{folder}/**/*.py")]
+    found = {(name(path), each) for path in files for each in named.findall(path.read_text(encoding="utf-8"))}
+    assert len(found) > 10
+    assert not [(file, each) for file, each in found if not (ROOT / each).exists()]
+
+
 def test_nothing_cites_what_is_not_here() -> None:
     """Codes of documents outside the repository cannot be looked up."""
     files = (

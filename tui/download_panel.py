@@ -5,9 +5,8 @@ from __future__ import annotations
 from textual.content import Content
 
 from localspec.sanitize import sanitize
-from localspec.settings.sizes import size
+from localspec.settings.sizes import duration, size
 from localspec.tui.downloads import Download
-from localspec.ui.pulling import duration, label
 
 BAR = 20  # cells
 NAME = 28  # cells of a file's name, where there is room
@@ -66,7 +65,7 @@ def _files(download: Download, width: int) -> list[Content]:
         share = file.bytes / file.item.file.size if file.item.file.size else 1.0
         filled = round(BAR * share)
         bar = "━" * filled, "─" * (BAR - filled)
-        name = label(file, max(8, min(NAME, width - BAR - 20)))
+        name = file.label(max(8, min(NAME, width - BAR - 20)))
         lines.append(
             Content.assemble(
                 f"  {name.ljust(min(NAME, max(8, width - BAR - 20)))} ", (bar[0], "$primary"), (bar[1], "$muted"),

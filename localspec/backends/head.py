@@ -17,18 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from localspec.backends import ext
+from localspec.backends import hidden_states
 from localspec.backends.batch import StatesBatch
 from localspec.backends.lib import LOG, api
 from localspec.backends.llama_cpp import LlamaBackend, LlamaRows
 from localspec.backends.memory import ContextShape
 from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
-from localspec.backends.tap import KnownStates, Listening, States, Tap, joined
+from localspec.backends.tap import KnownStates, StateListener, States, Tap
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.protocols import Cancel, Cancelled, Tokens
 from localspec.errors import InternalError
 
+MTP, DFLASH = "mtp", "dflash"  # kinds that llama.cpp runs in another way than EAGLE heads
 MTP_CONTEXT = 1  # LLAMA_CONTEXT_TYPE_MTP
 BORROWED = 32  # positions of the context that stands for the target's model where a head borrows its matrices
 ENCODED = 64  # rows that wait for the encoder: together they cost little more than one
@@ -37,26 +38,18 @@ WHOLE = 16  # tokens that are read with all their logits; of more, the last alon
 
 @dataclass(frozen=True, slots=True)
 class HeadTraits:
-    """A head's needs. `tap`: the states of the target. `encoded`: the numbers in a row that its encoder reads, or 0.
+    """How a head is run. `kind` is the method that drafts with it, `tap` the states of the target that it reads.
 
-    `n_guesses`: the tokens that it guesses in one pass, 0 where it guesses one after the other. `borrows`: its file
-    lacks the embedding or the output matrix, and takes the target's.
+    `encoded`: the numbers in a row that its encoder reads, 0 without one. `n_guesses`: the tokens that it guesses in
+    one pass, 0 where it guesses one after the other. `borrows`: its file lacks the embedding or the output matrix, and
+    takes the target's.
     """
 
+    kind: str
     tap: Tap
     encoded: int = 0
     n_guesses: int = 0
     borrows: bool = False
-
-    @property
-    def is_block(self) -> bool:
-        """Whether its pass holds a block of masks, which see each other."""
-        return self.n_guesses > 0 and not self.encoded
-
-    @property
-    def is_mtp(self) -> bool:
-        """Whether it is a block for further tokens, which llama.cpp runs in a context of a kind of its own."""
-        return not self.encoded and not self.n_guesses
 
 
 class HeadModel(Model):
@@ -73,33 +66,33 @@ class HeadModel(Model):
         n_bytes: int | None = None,
         shape: ContextShape | None = None,
     ) -> None:
-        ext.require()
+        hidden_states.require()
         self.traits = traits
         self._target = target
         self._lender: Any = None
         super().__init__(path, options, on_progress, n_bytes=n_bytes, shape=shape)
-        self.state_width = 0 if traits.is_block else int(api.llama_model_n_embd(self.handle))
+        self.state_width = 0 if traits.kind == DFLASH else int(api.llama_model_n_embd(self.handle))
         self.is_stateful = False  # a block attends, also where its target's layers keep a state
         if traits.borrows:
             self._lender = self._opened_lender()
 
     def prepare_weights(self, params: Any) -> None:
         """Load the blocks that predict tokens further on, which llama.cpp leaves out by default."""
-        params.load_mtp = self.traits.is_mtp
+        params.load_mtp = self.traits.kind == MTP
 
     def prepare_context(self, params: Any) -> None:
         """Let the context run the head's graph."""
-        if self.traits.is_mtp:
+        if self.traits.kind == MTP:
             params.ctx_type = MTP_CONTEXT
         if self._lender is not None:
             params.ctx_other = self._lender
 
     def adapt(self, context: Any) -> None:
-        """Let passes keep the states that the next step takes; those of a block see all of it."""
-        if self.traits.is_block:
+        """Let passes keep the states that the next step takes. The masks of a DFlash head see each other instead."""
+        if self.traits.kind == DFLASH:
             api.llama_set_causal_attn(context, False)
         else:
-            ext.pass_on_states(context)
+            hidden_states.keep_nextn_states(context, every_row=False)
 
     def close(self) -> None:
         """Free the weights, and the contexts before. Idempotent."""
@@ -128,9 +121,9 @@ class OwnHead(HeadModel):
     """
 
     def __init__(self, target: Model, shape: ContextShape) -> None:
-        tap = Tap(int(api.llama_model_n_embd(target.handle)), is_inner=True)
+        tap = Tap(int(api.llama_model_n_embd(target.handle)), is_nextn=True)
         options = replace(target.options, adapters=())
-        super().__init__(target.path, HeadTraits(tap), target, options, shape=shape)
+        super().__init__(target.path, HeadTraits(MTP, tap), target, options, shape=shape)
         target.users.add(self)
 
     def close(self) -> None:
@@ -144,16 +137,16 @@ class OwnHead(HeadModel):
 
 
 class HeadBackend(LlamaBackend):
-    """A head's context. It hears the states of all that `target` commits."""
+    """A head's context, which is told the states of all that `target` commits."""
 
     def __init__(self, model: HeadModel, target: LlamaBackend, options: LoadOptions | None = None) -> None:
         self._traits = model.traits
         self._known = KnownStates()
         self._open_states = np.zeros((1, model.state_width), np.float32)  # of the last committed token, then the nodes
-        self._waiting: list[tuple[int, States]] = []  # not encoded yet
+        self._unencoded = KnownStates()
         super().__init__(model, options)
         self.capabilities = replace(self.capabilities, is_head=True)
-        target.listen(Listening(model.traits.tap, self._heard))
+        target.listen(StateListener(model.traits.tap, self._receive))
 
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> LlamaRows:
         """Evaluate new nodes, each with the state that the head gave for its parent. All rows have logits."""
@@ -172,7 +165,8 @@ class HeadBackend(LlamaBackend):
 
         llama.cpp takes the wrong rows where only some have logits: each decode has all of them, or none.
         """
-        self._encode()
+        if self._traits.encoded:
+            self._encode()
         self._skip_unknown(tokens)
         if len(tokens) - self.length > WHOLE:
             while self.length < len(tokens) - 1:
@@ -206,24 +200,24 @@ class HeadBackend(LlamaBackend):
 
     def _passed_on(self, first: int, n: int) -> States:
         """Return a copy [n, width] of the states that the head gave for the last decode's entries from `first` on."""
-        return ext.passed_on(self._growing.context, first, n, self.model.state_width).copy()
+        return hidden_states.nextn_states(self._growing.context, first, n, self.model.state_width).copy()
 
-    def _heard(self, start: int, states: States) -> None:
+    def _receive(self, start: int, states: States) -> None:
         """Keep the target's states of the tokens from position `start` on."""
         if not self._traits.encoded:
             self._known.put(start, states)
             return
-        self._waiting.append((start, states))
-        if sum(len(rows) for _, rows in self._waiting) >= ENCODED:
+        self._unencoded.put(start, states)
+        if self._unencoded.end - self._unencoded.first >= ENCODED:
             self._encode()
 
     def _encode(self) -> None:
         """Turn the states that wait into those that the head reads."""
-        waiting, self._waiting = self._waiting, []
-        for start, states in joined(waiting):
-            self._known.put(start, states[:0])
-            for first in range(0, len(states), self._n_batch):
-                self._known.put(start + first, self._encoded(states[first : first + self._n_batch]))
+        start, end = self._unencoded.first, self._unencoded.end
+        self._known.put(start, np.empty((0, self.model.state_width), np.float32))  # what was known from there on is old
+        for first in range(start, end, self._n_batch):
+            self._known.put(first, self._encoded(self._unencoded.rows(first, min(self._n_batch, end - first))))
+        self._unencoded.drop(end)
 
     def _encoded(self, states: States) -> States:
         """Return the encoder's states [n, width] of the target's; one that is read alone stands before zeros."""
@@ -239,4 +233,4 @@ def encode(context: Any, states: States, start: int, width: int) -> States:
     code = api.llama_encode(context, batch.struct)
     if code:
         raise InternalError(f"llama.cpp failed to encode {len(states)} states (code {code}): {LOG.reason()}")
-    return ext.passed_on(context, 0, len(states), width).copy()
+    return hidden_states.nextn_states(context, 0, len(states), width).copy()

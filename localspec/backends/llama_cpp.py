@@ -2,7 +2,7 @@
 
 Invariants between calls: `_tokens` mirrors the committed tokens; the cache holds these on sequence 0, the open nodes
 on the sequences that `Cells` names, and on any other sequence nothing but a start of the committed text. Of a model
-that keeps a state, sequence 0 may hold a start of the committed text: the next pass evaluates the rest (`recurrent`).
+that keeps a state, sequence 0 may hold a start of the committed text: the next pass evaluates the rest (`state_cache`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy as np
 
 from localspec.backends.batch import Batch
 from localspec.backends.build import BuildInfo, build_info
-from localspec.backends.cache import Cache
 from localspec.backends.cells import RemoveCells
 from localspec.backends.context import MAX_OUTPUTS, fitting, kv_bytes
 from localspec.backends.decode_errors import context_full, decode_error
 from localspec.backends.growing_context import GrowingContext
+from localspec.backends.kv_cache import KvCache
 from localspec.backends.lib import api
+from localspec.backends.llama_rows import LlamaRows, RowBuffer
 from localspec.backends.model import Model, Progress, Special
 from localspec.backends.options import LoadOptions
-from localspec.backends.reading import Reading, not_cancelled
-from localspec.backends.recurrent import StateCache
-from localspec.backends.rows import LlamaRows, RowBuffer
-from localspec.backends.tap import Listening
+from localspec.backends.prompt_progress import PromptProgress, not_cancelled
+from localspec.backends.state_cache import StateCache
+from localspec.backends.tap import NoListener, StateListener
 from localspec.backends.threads import settle_threads
 from localspec.engine.distribution import Ids
 from localspec.engine.draft import Mask, Nodes
@@ -57,7 +57,7 @@ class LlamaBackend:
     is how many rows a pass of one token has, early in a context: more than one where somebody measured that those take
     less time. `reads_singly`: two tokens that were missed are read in two passes, likewise. `cancel` is asked within
     passes where those take long: any of them then raises Cancelled, and the cache holds what it held.
-    `reading` tells how far a prompt is.
+    `progress` tells how far a prompt is.
     """
 
     def __init__(self, model: Model, options: LoadOptions | None = None) -> None:
@@ -67,7 +67,7 @@ class LlamaBackend:
         self.decode_rows = 1
         self.reads_singly = False
         self.cancel: Cancel = not_cancelled
-        self.reading = Reading()
+        self.progress = PromptProgress()
         self._took = 0.0  # seconds of the last decode
         self.kv_bytes = kv_bytes(model, self.options)
         n_leaves = 1 if model.is_stateful else self.options.max_leaves
@@ -78,14 +78,14 @@ class LlamaBackend:
         self._n_batch = min(self.options.n_batch, self._n_ctx)
         self._max_rows = min(self._n_batch, MAX_OUTPUTS)  # llama.cpp aborts the process beyond
         context = self._growing.context
-        self._cache = StateCache(context, self.options) if model.is_stateful else Cache(context, n_leaves)
+        self._cache = StateCache(context, self.options) if model.is_stateful else KvCache(context, n_leaves)
         self._batch = Batch(self._n_batch, n_leaves, self._n_ctx, model.state_width)
         self._cells = self._cache.cells
         self._rows = RowBuffer(context, model.row_width, model.n_vocab)
         self._tokens: list[int] = []
         self._read = 0  # of them, those that came in whole chunks of prompts
         self._open_tokens: list[int] = []
-        self._listening: Listening | None = None
+        self._listener: NoListener | StateListener = NoListener()
         self._first_row = 0  # the node of the last decode's first row
         try:
             if not self._cache.exists:
@@ -96,16 +96,7 @@ class LlamaBackend:
         except LocalspecError:
             self.close()
             raise
-        self.capabilities = Capabilities(
-            can_rollback=can_rollback,
-            max_leaves=n_leaves if can_rollback else 1,
-            max_rows=min(self._max_rows, 1 + self.options.rollback) if self.options.rollback else self._max_rows,
-            n_ctx=self._n_ctx,
-            n_vocab=model.n_vocab,
-            devices=model.device_names,
-            settles=1 if set(model.device_names) <= {"CPU"} else GPU_SETTLES,
-            replays=self._cache.replays,
-        )
+        self.capabilities = self._capabilities(n_leaves if can_rollback else 1, can_rollback=can_rollback)
 
     @property
     def length(self) -> int:
@@ -118,9 +109,9 @@ class LlamaBackend:
         return self._tokens
 
     @property
-    def owed(self) -> int:
+    def to_replay(self) -> int:
         """Committed tokens that the next pass evaluates again, before its own rows."""
-        return self._cache.owed
+        return self._cache.to_replay
 
     def cached(self, tokens: Tokens) -> int:
         """Return how many of `tokens`, from the first on, a prefill would take from the cache: never the last."""
@@ -162,25 +153,24 @@ class LlamaBackend:
         if self._cells.length + first + n > self._n_ctx:
             raise context_full(self._cells.length, self._n_ctx, n)
         self._make_room(n)
-        owed = self._owed(n)
+        replayed = self._replayed(n)
         growth = self._cells.grow(parents.tolist() if isinstance(parents, np.ndarray) else parents)
         self._cache.apply(growth.copies)
         ids: Ids = np.asarray(tokens, np.int32)
-        outputs = None if self._takes_logits else outputs
+        outputs = None if self._listener.takes_logits else outputs
         self._batch.fill(ids, growth, outputs)
-        if len(owed):
-            self._batch.precede(owed, has_outputs=self._takes_logits)
+        if len(replayed):
+            self._batch.precede(replayed, has_outputs=self._listener.takes_logits)
         self._open_tokens += ids.tolist()
-        self._decode(n + len(owed), self._spare(n))
-        self._first_row = first - len(owed)
-        return self._rows.of_nodes(n, first, outputs, skipped=len(owed))
+        self._decode(n + len(replayed), self._spare(n))
+        self._first_row = first - len(replayed)
+        return self._rows.of_nodes(n, first, outputs, skipped=len(replayed))
 
     def keep(self, nodes: Nodes) -> None:
         """Commit the path `nodes` of open nodes; drop all others."""
         is_all = len(nodes) == self._cells.n_open
         assert is_all or self.capabilities.can_rollback, "this model cannot drop evaluated tokens"
-        if self._listening is not None and len(nodes):
-            self._listening.kept(self._growing.context, self._cells, self._first_row, nodes)
+        self._listener.kept(self._growing.context, self._cells, self._first_row, nodes)
         self._cache.apply(self._cells.keep(nodes))
         self._tokens += self._open_tokens if is_all else [self._open_tokens[node] for node in nodes]
         self._open_tokens.clear()
@@ -190,10 +180,10 @@ class LlamaBackend:
         assert 0 <= length <= self._cells.length, "a cache does not grow by truncation"
         self._forget(length)
 
-    def listen(self, listening: Listening) -> None:
+    def listen(self, listener: StateListener) -> None:
         """Tell a listener the hidden states of the tokens that are committed from now on."""
-        listening.install(self._growing.context)
-        self._listening = listening
+        listener.install(self._growing.context)
+        self._listener = listener
 
     def check(self) -> None:
         """Assert that the cache holds what the bookkeeping says: for tests, and cheap enough for every step."""
@@ -212,10 +202,23 @@ class LlamaBackend:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    def _capabilities(self, max_leaves: int, *, can_rollback: bool) -> Capabilities:
+        rollback, devices = self.options.rollback, self.model.device_names
+        return Capabilities(
+            can_rollback=can_rollback,
+            max_leaves=max_leaves,
+            max_rows=min(self._max_rows, 1 + rollback) if rollback else self._max_rows,
+            n_ctx=self._n_ctx,
+            n_vocab=self.model.n_vocab,
+            devices=devices,
+            settles=1 if set(devices) <= {"CPU"} else GPU_SETTLES,
+            replays=self._cache.replays,
+        )
+
     def _probe(self, start: int, n: int) -> None:
         """Decode `n` tokens from position `start` on; the first such pass warms up and counts nodes."""
         self._batch.fill_chain(np.zeros(n, np.int32), start)
-        self._decode(n, cancel=None if start else self.reading.count_node)
+        self._decode(n, cancel=None if start else self.progress.count_node)
 
     def _warm_up(self) -> None:
         """Decode a token and forget it."""
@@ -248,8 +251,7 @@ class LlamaBackend:
         if self._growing.fit(self._cells.length + self._cells.n_open + (n if n > 1 else AHEAD)):
             self._cache.move(self._growing.context)
             self._rows.move(self._growing.context)
-            if self._listening is not None:
-                self._listening.install(self._growing.context)
+            self._listener.install(self._growing.context)
 
     def _feed(self, tokens: Sequence[int], cancel: Cancel) -> LlamaRows:
         """Decode `tokens` from the committed length on, in chunks, and commit them."""
@@ -260,13 +262,11 @@ class LlamaBackend:
             if cancel():
                 raise Cancelled
             n = min(most, len(tokens) - start)
-            if self._listening is not None:
-                n = self._listening.chunk(self._growing.context, n, len(tokens) - start)
+            n = self._listener.chunk(self._growing.context, n, len(tokens) - start)
             chunk = np.asarray(tokens[start : start + n], np.int32)
             self._batch.fill_chain(chunk, start, n_outputs=1)
-            self._decode(n, cancel=self.reading.telling(cancel, start, n) if is_long else None)
-            if self._listening is not None:
-                self._listening.read(self._growing.context, start, n)
+            self._decode(n, cancel=self.progress.telling(cancel, start, n) if is_long else None)
+            self._listener.read(self._growing.context, start, n)
             self._tokens += chunk.tolist()
             self._cells.advance(n)
             self._read += n if start == self._read and n == self._n_batch else 0
@@ -275,21 +275,16 @@ class LlamaBackend:
         self._cache.keep_prompt(rows.logits(0))
         return rows
 
-    @property
-    def _takes_logits(self) -> bool:
-        """Whether each row of a pass has logits, for a listener."""
-        return self._listening is not None and self._listening.takes_logits
-
-    def _owed(self, n: int) -> Ids:
+    def _replayed(self, n: int) -> Ids:
         """Return the committed tokens that a pass of `n` nodes evaluates first; more than fit are evaluated now."""
         if n > 1 and not self._cells.n_open:
             self._cache.begin_draft()
-        most = (self._max_rows if self._takes_logits else self._n_batch) - n
-        while self._cache.owed > most:
-            start = self._cells.length - self._cache.owed
+        most = (self._max_rows if self._listener.takes_logits else self._n_batch) - n
+        while self._cache.to_replay > most:
+            start = self._cells.length - self._cache.to_replay
             self._batch.fill_chain(np.asarray(self._tokens[start : start + most], np.int32), start, n_outputs=1)
             self._decode(most)
-        return np.asarray(self._tokens[self._cells.length - self._cache.owed :], np.int32)
+        return np.asarray(self._tokens[self._cells.length - self._cache.to_replay :], np.int32)
 
     def _spare(self, n: int) -> int:
         """Return how many rows that nobody reads follow the `n` just added: some after a lone one, early on."""

@@ -14,14 +14,14 @@ from localspec.backends.head import HeadBackend, HeadModel, encode
 from localspec.backends.lib import LOG, api
 from localspec.backends.llama_cpp import LlamaBackend, LlamaRows
 from localspec.backends.options import LoadOptions
-from localspec.backends.tap import KnownStates, Listening, States
+from localspec.backends.tap import KnownStates, StateListener, States
 from localspec.engine.draft import Mask, Nodes
 from localspec.engine.protocols import Cancel, Cancelled, Tokens
 from localspec.errors import InternalError
 
 
 class MarginalBackend(LlamaBackend):
-    """A head's context. It hears the states of all that `target` commits, and new nodes cost nothing.
+    """A head's context, which is told the states of all that `target` commits. New nodes cost nothing.
 
     A prefill leaves the rows of one pass, of `_n_rows` entries: the guess of depth i is that of entry `_first` + i.
     """
@@ -35,7 +35,7 @@ class MarginalBackend(LlamaBackend):
         self._depths: list[int] = []  # of the open nodes
         super().__init__(model, options)
         self.capabilities = replace(self.capabilities, n_guesses=self._n_guesses, is_head=True)
-        target.listen(Listening(model.traits.tap, self._heard))
+        target.listen(StateListener(model.traits.tap, self._receive))
 
     def extend(self, tokens: Tokens, parents: Tokens, outputs: Mask | None = None) -> LlamaRows:
         """Add nodes below `parents` [n]; their rows are those of the last pass, by depth."""
@@ -58,7 +58,7 @@ class MarginalBackend(LlamaBackend):
         """Return the seconds of a pass for each token that it guesses, times `rows`."""
         return super().time_rows(self._first + self._n_guesses) / self._n_guesses * rows
 
-    def _heard(self, start: int, states: States) -> None:
+    def _receive(self, start: int, states: States) -> None:
         """Keep the target's states of the tokens from position `start` on."""
         self._known.put(start, states)
 
@@ -71,7 +71,7 @@ class MarginalBackend(LlamaBackend):
         return self._rows.of_entries(n, 0, np.array([self._first], np.int32))
 
 
-class BlockBackend(MarginalBackend):
+class DFlashBackend(MarginalBackend):
     """A DFlash head (arXiv 2602.06036), whose pass guesses a block of tokens.
 
     The pass holds the pending token and a mask for each token that it guesses; all of them see each other. The cache
@@ -164,7 +164,10 @@ class MedusaBackend(MarginalBackend):
 
 
 def head_backend(model: HeadModel, target: LlamaBackend, options: LoadOptions | None) -> HeadBackend | MarginalBackend:
-    """Return a context of a head, which hears `target`."""
-    if not model.traits.n_guesses:
-        return HeadBackend(model, target, options)
-    return (MedusaBackend if model.traits.encoded else BlockBackend)(model, target, options)
+    """Return a context of a head, which is told the states of all that `target` commits."""
+    match model.traits.kind:
+        case "medusa":
+            return MedusaBackend(model, target, options)
+        case "dflash":
+            return DFlashBackend(model, target, options)
+    return HeadBackend(model, target, options)

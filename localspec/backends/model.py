@@ -17,8 +17,8 @@ from localspec.backends.adapters import Adapters
 from localspec.backends.devices import available_memory, devices, offloading
 from localspec.backends.lib import LOG, api
 from localspec.backends.memory import ContextShape, check_weights
+from localspec.backends.offload import gpu_layers, place
 from localspec.backends.options import LoadOptions
-from localspec.backends.placement import gpu_layers, place
 from localspec.errors import (
     IncompatibleError,
     IntegrityError,

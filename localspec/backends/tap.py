@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.backends import ext
+from localspec.backends import hidden_states
 from localspec.backends.cells import Cells
 
-HEARD = 64  # tokens of a prompt, the last, whose states are read where each such row also takes its logits
+PROMPT_STATES = 64  # tokens of a prompt, the last, whose states are read where each such row also takes its logits
 
 States = NDArray[np.float32]
 
@@ -22,12 +22,12 @@ class Tap:
     """Which hidden states of a target of width `n_embd` are read: the inputs of `layers`, side by side.
 
     Without layers it is the state after the last norm, which the output matrix reads. Every model has that one, but
-    each row of such a pass has logits. `is_inner`: the state that the model's own blocks for further tokens read.
+    each row of such a pass has logits. `is_nextn`: the state that the model's own blocks for further tokens read.
     """
 
     n_embd: int
     layers: tuple[int, ...] = ()
-    is_inner: bool = False
+    is_nextn: bool = False
 
     @property
     def width(self) -> int:
@@ -37,31 +37,52 @@ class Tap:
     @property
     def takes_logits(self) -> bool:
         """Whether each row of a pass has logits."""
-        return not self.layers and not self.is_inner
+        return not self.layers and not self.is_nextn
 
     def install(self, context: Any) -> None:
         """Let the passes of a context keep these states."""
         for layer in self.layers:
-            ext.tap_layer(context, layer)
-        if self.is_inner:
-            ext.keep_inner_states(context)
+            hidden_states.keep_layer_inputs(context, layer)
+        if self.is_nextn:
+            hidden_states.keep_nextn_states(context, every_row=True)
         elif not self.layers:
-            ext.keep_states(context, True)
+            hidden_states.keep_normed_states(context, True)
 
     def rows(self, context: Any, n: int) -> States:
         """Return a copy [n, width] of the states of the last pass."""
         if n == 0:
             return np.empty((0, self.width), np.float32)
-        if self.is_inner:
-            return ext.passed_on(context, 0, n, self.n_embd).copy()
+        if self.is_nextn:
+            return hidden_states.nextn_states(context, 0, n, self.n_embd).copy()
         if not self.layers:
-            return ext.states(context, n, self.n_embd).copy()
-        return np.concatenate([ext.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers], axis=1)
+            return hidden_states.normed_states(context, n, self.n_embd).copy()
+        return np.concatenate(
+            [hidden_states.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers], axis=1
+        )
+
+
+class NoListener:
+    """What a context asks where no head drafts from it."""
+
+    takes_logits = False
+
+    def install(self, context: Any) -> None:
+        """Keep no states."""
+
+    def chunk(self, context: Any, n: int, left: int) -> int:
+        """Return how many of the next `n` tokens of a prompt, of which `left` are left, the next decode takes."""
+        return n
+
+    def read(self, context: Any, start: int, n: int) -> None:
+        """Tell nothing of a prompt."""
+
+    def kept(self, context: Any, cells: Cells, first: int, nodes: Sequence[int]) -> None:
+        """Tell nothing of kept nodes."""
 
 
 @dataclass(slots=True)
-class Listening:
-    """A listener is told the states [n, width] of committed tokens, and the position of the first of them."""
+class StateListener:
+    """Tells a head the states [n, width] of committed tokens, and the position of the first of them."""
 
     tap: Tap
     tell: Callable[[int, States], None]
@@ -79,15 +100,15 @@ class Listening:
         self._is_on, self._context = True, context
 
     def last(self, n: int) -> States:
-        """Return the states [n, width] of the last pass, which had `n` rows, whether they are committed or not."""
+        """Return the states [n, width] of the last pass, which had `n` rows, committed or not."""
         return self.tap.rows(self._context, n)
 
     def chunk(self, context: Any, n: int, left: int) -> int:
         """Return how many of the next `n` tokens of a prompt, of which `left` are left, the next decode takes."""
         if not self.takes_logits:
             return n
-        self._switch(context, left <= HEARD)
-        return n if self._is_on else min(n, left - HEARD)
+        self._switch(context, left <= PROMPT_STATES)
+        return n if self._is_on else min(n, left - PROMPT_STATES)
 
     def read(self, context: Any, start: int, n: int) -> None:
         """Tell the states of the `n` tokens of a prompt that were just decoded from position `start` on.
@@ -101,12 +122,14 @@ class Listening:
 
         The state of an older node is gone: then none is told.
         """
+        if not nodes:
+            return
         rows = self.tap.rows(context, cells.n_open - first if nodes[0] >= first else 0)
         self.tell(cells.length, rows[[node - first for node in nodes]] if len(rows) else rows)
 
     def _switch(self, context: Any, is_on: bool) -> None:
         if is_on != self._is_on:
-            ext.keep_states(context, is_on)
+            hidden_states.keep_normed_states(context, is_on)
             self._is_on = is_on
 
 
@@ -144,14 +167,3 @@ class KnownStates:
         """Forget the positions before `before`: their states were taken over."""
         self._told = [(at, rows) for at, rows in self._told if at + len(rows) > before]
         self.first = max(self.first, min(before, self.end))
-
-
-def joined(waiting: Sequence[tuple[int, States]]) -> list[tuple[int, States]]:
-    """Join the states that follow each other, so that they are encoded together."""
-    runs: list[tuple[int, list[States]]] = []
-    for start, rows in waiting:
-        if runs and len(rows) and start == runs[-1][0] + sum(map(len, runs[-1][1])):
-            runs[-1][1].append(rows)
-        else:
-            runs.append((start, [rows]))
-    return [(start, np.concatenate(parts)) for start, parts in runs]

@@ -88,7 +88,7 @@ Values = Callable[[str], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ChatCommand:
     """One command. `act` gets the chat and the argument, "" without one.
 
     `screen` opens in a full-screen chat where no argument is given. `needs_rest`: not while an answer is being written.
@@ -120,8 +120,8 @@ class CommandTable:
     """Commands by name and alias, in the order of their registration."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Command] = {}
-        self.commands: list[Command] = []
+        self._named: dict[str, ChatCommand] = {}
+        self.commands: list[ChatCommand] = []
 
     def command(
         self,
@@ -138,7 +138,7 @@ class CommandTable:
         known = (lambda _typed: values.split()) if isinstance(values, str) else values
 
         def register(act: Act) -> Act:
-            made = Command(name, argument, help, act, tuple(aliases.split()), screen, needs_rest, known)
+            made = ChatCommand(name, argument, help, act, tuple(aliases.split()), screen, needs_rest, known)
             for each in (name, *made.aliases):
                 assert each not in self._named, f"/{each} is registered twice"
                 self._named[each] = made
@@ -167,7 +167,7 @@ class CommandTable:
             return
         await command.act(chat, argument)
 
-    def find(self, line: str) -> tuple[Command, str]:
+    def find(self, line: str) -> tuple[ChatCommand, str]:
         """Return the command that `line` names and its argument; raises UsageError for one that does not exist."""
         name, _, argument = line.strip()[1:].partition(" ")
         command = self._named.get(name.lower())

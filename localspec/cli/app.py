@@ -56,7 +56,7 @@ ALIASES = {
 }
 
 
-class Group(click.Group):
+class LazyGroup(click.Group):
     """Commands from `COMMANDS`, imported when they are looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -146,7 +146,7 @@ def _versions() -> str:
     return version_line()
 
 
-@click.group(cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print versions.")
 @click.pass_context
 def cli(ctx: click.Context) -> int | None:

@@ -36,7 +36,7 @@ N_PROMPTS, REPEATS, MAX_TOKENS = 8, 2, 128
 
 
 @dataclass(frozen=True)
-class Options(ReportOptions):
+class BenchOptions(ReportOptions):
     """Values of the options that are no settings of the pair; None for those that were not given."""
 
     suite: str
@@ -105,7 +105,7 @@ def bench(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     (exit code 6).
     """
     console: Console = ctx.obj
-    options = picked(Options, values)
+    options = picked(BenchOptions, values)
     options.apply(console)
     console.on_error = lone_error if options.json_file == "-" else None
     if words[:1] == ("compare",):
@@ -151,7 +151,7 @@ def _compare(ctx: click.Context, names: tuple[str, ...], json_file: str | None) 
     return 0
 
 
-def _job(options: Options, *, has_draft: bool) -> BenchJob:
+def _job(options: BenchOptions, *, has_draft: bool) -> BenchJob:
     """Return what is asked for; an option given by hand goes before the preset's."""
     wanted = None if options.preset is None else preset(options.preset)
     is_chat = None if options.is_raw is None else not options.is_raw

@@ -32,7 +32,7 @@ from localspec.models.gguf.shards import read_model
 from localspec.sanitize import one_line, sanitize
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
-from localspec.ui.pulling import duration
+from localspec.settings.sizes import duration
 from localspec.worker.client import Worker
 
 BAR = 20  # characters

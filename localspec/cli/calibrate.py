@@ -34,7 +34,7 @@ BOTH = "localspec calibrate PAIR, or localspec calibrate --machine"
 
 
 @dataclass(frozen=True)
-class Options(ReportOptions):
+class CalibrateOptions(ReportOptions):
     """Values of the options that are no settings."""
 
     machine: bool
@@ -62,7 +62,7 @@ def calibrate(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> i
     localspec plan and --gpu auto use the result.
     """
     console: Console = ctx.obj
-    options = picked(Options, values)
+    options = picked(CalibrateOptions, values)
     options.apply(console)
     if options.machine:
         _check_machine(ctx, words)
@@ -83,7 +83,7 @@ def _check_machine(ctx: click.Context, words: tuple[str, ...]) -> None:
             raise UsageError(f"--machine has no --{given.key}", hint="localspec calibrate --machine")
 
 
-def _pair(console: Console, settings: LoadSettings, options: Options) -> int:
+def _pair(console: Console, settings: LoadSettings, options: CalibrateOptions) -> int:
     asked, live = SurveyRequest(seconds=options.seconds, is_kept=True), Live(console)
     with open_worker(options.log_file) as worker:
         try:

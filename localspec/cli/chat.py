@@ -48,7 +48,7 @@ from localspec.settings.request import LoadSettings
 
 
 @dataclass(frozen=True)
-class Options(ConversationOptions, ScreenOptions):
+class ChatOptions(ConversationOptions, ScreenOptions):
     """Values of the options that are no settings."""
 
     system: str | None
@@ -79,7 +79,7 @@ def chat(console: Console, /, pair: str | None, **values: Any) -> int:
     answer and keeps the text so far. Ctrl-D leaves. Lines may also come from a file or a pipe. Then Ctrl-C ends the
     chat, and the exit code is that of the last error, or 0.
     """
-    options = picked(Options, values)
+    options = picked(ChatOptions, values)
     options.apply(console)
     with store_for_talking(options, console) as store:
         found = wanted(store, options)

@@ -26,14 +26,13 @@ from localspec.sanitize import one_line
 from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder, typed_path
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
-from localspec.settings.sizes import size
+from localspec.settings.sizes import duration, size
 from localspec.ui.ask import Unanswered, ask_lines
-from localspec.ui.pulling import duration
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 
 TRAINING, MEASURED, OUTPUT = "Training", "Measurement", "Output"
-IMPORTS = "from localspec.heads.run import TrainOptions, train"
+IMPORTS = "from localspec.heads.make_head import TrainOptions, train"
 KINDS = ("auto", "eagle3", "eagle1", "mtp", "medusa")
 LONGEST = 4  # guesses of a pass
 N_PROMPTS, ANSWER = 8, 64

@@ -36,7 +36,7 @@ class Positive(click.FloatRange):
         return number
 
 
-class Option(Configurable):
+class SectionOption(Configurable):
     """An option that belongs to a `section` of the help; `aliases` work and are not listed."""
 
     def __init__(
@@ -124,8 +124,8 @@ class CommandGroup(click.Group):
 
 
 def option(*declarations: str, section: str, **attributes: Any) -> Callable[[F], F]:
-    """Declare an `Option`: click.option with a section."""
-    return click.option(*declarations, cls=Option, section=section, **attributes)
+    """Declare a `SectionOption`: click.option with a section."""
+    return click.option(*declarations, cls=SectionOption, section=section, **attributes)
 
 
 def stacked(decorators: Sequence[Callable[[F], F]]) -> Callable[[F], F]:

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 from localspec.cli.console import Console
 from localspec.models.pull import Pull
-from localspec.settings.sizes import size
-from localspec.ui.pulling import duration, label
+from localspec.settings.sizes import duration, size
 
 STEP = 0.1  # of all bytes between two lines
 QUIET = 15.0  # seconds after which a line comes anyway
@@ -52,7 +51,7 @@ def _bars(console: Console) -> Iterator[Callable[[Pull], None]]:
             for number, file in enumerate(pull.files):
                 if number not in tasks:
                     tasks[number] = bars.add_task(
-                        label(file, 32), total=file.item.file.size, completed=file.bytes, phase=""
+                        file.label(32), total=file.item.file.size, completed=file.bytes, phase=""
                     )
                 phase = "" if file.name == "downloading" else file.name
                 bars.update(tasks[number], completed=file.bytes, phase=phase)
@@ -84,7 +83,7 @@ class ProgressLines:
         rate = (here - self._first) / max(now - self._began, 1e-3)
         left = f", {duration((total - here) / rate)} left" if rate > 0 and here < total else ""
         waits = [file for file in pull.files if file.name == "waiting"]
-        also = f"; another process has {label(waits[0], 60)}" if waits and rate == 0 else ""
+        also = f"; another process has {waits[0].label(60)}" if waits and rate == 0 else ""
         pauses = [file.name.removeprefix("pause ") for file in pull.files if file.name.startswith("pause ")]
         also += f"; the hub asks for a pause of {pauses[0]}" if pauses else ""
         failed = [file.name for file in pull.files if file.name.startswith("again in ")]

@@ -43,7 +43,7 @@ OUTPUT = "Output"
 
 
 @dataclass(frozen=True)
-class Options(PromptOptions, ReportOptions):
+class RaceOptions(PromptOptions, ReportOptions):
     """Values of the options that are no settings."""
 
     system: str | None
@@ -71,7 +71,7 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     at any temperature, except at ties. A fork is explained by the scores of the two tokens and by the measured
     rounding. Some --verify rules keep the distribution and not the text.
     """
-    options = picked(Options, values)
+    options = picked(RaceOptions, values)
     options.apply(console)
     promised = promised_settings(PairOptions.of(values, pair))
     asked = request_settings(values, promised.settings)
@@ -95,7 +95,7 @@ def race_command(console: Console, /, pair: str, prompt: tuple[str, ...], **valu
     return stop.exit_code
 
 
-def _request(words: tuple[str, ...], options: Options, request: Request, console: Console) -> Request:
+def _request(words: tuple[str, ...], options: RaceOptions, request: Request, console: Console) -> Request:
     """Return the request with its prompt, as `localspec run` reads it."""
     system = system_message(options.system, options.stdin_limit)
     inputs = Inputs(options.stdin_limit)

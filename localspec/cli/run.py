@@ -61,7 +61,7 @@ from localspec.worker.client import Worker
 
 
 @dataclass(frozen=True)
-class Options(PromptOptions, ConversationOptions, FormatOptions, ScreenOptions):
+class RunOptions(PromptOptions, ConversationOptions, FormatOptions, ScreenOptions):
     """Values of the options that are no settings."""
 
 
@@ -106,7 +106,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
 
     In a loop such as `while read`, keep standard input for the loop:  localspec run ... </dev/null
     """
-    options = picked(Options, values)
+    options = picked(RunOptions, values)
     options.apply(console)
     model, words = _model_and_prompt(prompt, values.pop("text"))
     if not words and _opens_chat(options):
@@ -134,7 +134,7 @@ def run(console: Console, /, prompt: tuple[str, ...], **values: Any) -> int:
         return stop.exit_code
 
 
-def _store(options: Options, console: Console) -> Store:
+def _store(options: RunOptions, console: Console) -> Store:
     """Return where the conversation is kept; a raw prompt is none."""
     if not options.is_raw:
         return store_for_talking(options, console)
@@ -149,7 +149,7 @@ def _warn_of_trouble(state: ChatState, console: Console) -> None:
         console.warn(trouble.message)
 
 
-def plan(words: tuple[str, ...], options: Options, values: Values, console: Console, store: Store) -> Job:
+def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: Console, store: Store) -> Job:
     """Return the job that words and options ask for; raises before anything is loaded, and reads stdin last."""
     if options.as_json and options.as_events:
         raise UsageError("--json and --events exclude each other", hint="leave one of them out")
@@ -190,7 +190,7 @@ def _model_and_prompt(words: tuple[str, ...], text: str | None) -> tuple[str | N
     return model, (text,)
 
 
-def _opens_chat(options: Options) -> bool:
+def _opens_chat(options: RunOptions) -> bool:
     """Whether a command line without a prompt is one to talk: on a terminal, and nothing asks for a single answer."""
     is_single = options.is_raw or options.file or options.as_json or options.as_events
     return not is_single and is_terminal(sys.stdin) and is_terminal(sys.stdout)
@@ -216,7 +216,7 @@ def _tell_wait(console: Console) -> None:
         console.say("reading standard input… (end it with Ctrl-D, or use </dev/null)", "dim")
 
 
-def choose_sink(job: Job, console: Console, live: Live, options: Options) -> Sink:
+def choose_sink(job: Job, console: Console, live: Live, options: RunOptions) -> Sink:
     """Return the form of output that the options ask for."""
     if options.as_json:
         return JsonSink(live, job.settings, job.request, job.state, has_tokens=options.tokens)

@@ -42,7 +42,7 @@ CHECKED, OUTPUT = Group("Check"), "Output"
 
 
 @dataclass(frozen=True)
-class Options(ReportOptions):
+class VerifyOptions(ReportOptions):
     """Values of the options that are no settings."""
 
     suite: str
@@ -84,7 +84,7 @@ def verify(console: Console, /, pair: str | None, **values: Any) -> int:
 
     The exit code is 10 if the output changes, 2 if a check cannot run.
     """
-    options = picked(Options, values)
+    options = picked(VerifyOptions, values)
     options.apply(console)
     promised = promised_settings(PairOptions.of(values, pair))
     asked = _drafting(collected(Speculation, values), has_draft=promised.settings.draft is not None)
@@ -128,7 +128,7 @@ def _drafting(asked: Speculation, *, has_draft: bool) -> Speculation:
 
 
 def _checked(
-    settings: LoadSettings, request: Request, prompts: Any, options: Options, console: Console
+    settings: LoadSettings, request: Request, prompts: Any, options: VerifyOptions, console: Console
 ) -> tuple[list[Check], LocalspecError | None, Stop]:
     """Return every check that was finished, each told when it is, and what ended them early.
 

@@ -151,13 +151,19 @@ class Draft:
         n, more = len(self.tokens), n_rows - len(self.tokens)
         if more <= 0:
             return self
+        parents = np.arange(n - 1, n_rows - 1, dtype=np.int32)
+        return self.with_scratch(np.full(more, self.tokens[-1]), parents, outputs=False)
+
+    def with_scratch(self, tokens: Ids, parents: Ids, *, outputs: bool) -> Draft:
+        """Return the draft with scratch nodes `tokens` [m] below `parents` [m]; `outputs`: their logits are wanted."""
+        more = len(tokens)
         return Draft(
-            np.append(self.tokens, np.full(more, self.tokens[-1])),
-            np.append(self.parents, np.arange(n - 1, n_rows - 1, dtype=np.int32)),
+            np.append(self.tokens, tokens),
+            np.append(self.parents, parents),
             self.dists + (None,) * more,
             self.draws + (Draw.FIXED,) * more,
             np.append(self.scratch, np.ones(more, np.bool_)),
-            np.append(self.outputs, np.zeros(more, np.bool_)),
+            np.append(self.outputs, np.full(more, outputs)),
             self.shares and self.shares + (1.0,) * more,
         )
 

@@ -60,10 +60,10 @@ class Engine:
     def step(self, context: Context, watch: Stopwatch) -> Step:
         """One pass of the target."""
         watch.mark()
-        owed = self.target.owed
-        plan = self.controller.plan(context, NO_DRAFT if owed else context.budget)
-        if owed:  # no snapshot can be taken before them: the rejection of a draft would make the next pass still wider
-            plan = replace(plan, max_nodes=0, max_depth=0, is_probe=False, why=f"reads {owed} tokens again")
+        to_replay = self.target.to_replay
+        plan = self.controller.plan(context, NO_DRAFT if to_replay else context.budget)
+        if to_replay:  # no snapshot can be taken before them: a rejected draft would make the next pass still wider
+            plan = replace(plan, max_nodes=0, max_depth=0, is_probe=False, why=f"reads {to_replay} tokens again")
         watch.mark()
         draft = self.drafters[plan.drafter].propose(context, plan, self.rng)
         draft = draft.padded(plan.width(len(draft)))
@@ -71,7 +71,7 @@ class Engine:
         rows = self.target.extend(draft.tokens, draft.parents, draft.outputs)
         watch.mark()
         verdict = self._verdict(context, draft, rows)
-        step = context.commit(draft, verdict, watch.pass_times(), plan, replayed=owed)
+        step = context.commit(draft, verdict, watch.pass_times(), plan, replayed=to_replay)
         self.target.keep(step.kept)  # the last token of the run becomes pending; `rows` last until the next decode
         assert self.target.length == len(context.tokens) - 1
         for drafter in self.drafters.values():

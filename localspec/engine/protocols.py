@@ -73,7 +73,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def owed(self) -> int:
+    def to_replay(self) -> int:
         """Committed tokens that the next pass evaluates again, before its own rows."""
         ...
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from localspec.backends import ext
+from localspec.backends import hidden_states
 from localspec.backends.llama_cpp import LlamaBackend
-from localspec.backends.tap import Listening, States, Tap
+from localspec.backends.tap import StateListener, States, Tap
 from localspec.engine.protocols import Logits
 from localspec.errors import ResourceError, UsageError
-from localspec.heads.shards import Text, read_shards, shards, write_shard
+from localspec.heads.text_shards import Text, read_shards, shards, write_shard
 from localspec.sanitize import shown
 
 SHARD = 8192  # tokens of a shard, at least
@@ -59,17 +59,17 @@ class StateTap(Tap):
     def install(self, context: Any) -> None:
         """Let the passes of a context keep these states."""
         for layer in self.layers:
-            ext.tap_layer(context, layer)
-        ext.keep_states(context, True)
+            hidden_states.keep_layer_inputs(context, layer)
+        hidden_states.keep_normed_states(context, True)
 
     def rows(self, context: Any, n: int) -> States:
         """Return a copy [n, width] of the states of the last pass."""
-        inputs = [ext.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers]
-        return np.concatenate([*inputs, ext.states(context, n, self.n_embd)], axis=1)
+        inputs = [hidden_states.layer_inputs(context, layer, n, self.n_embd) for layer in self.layers]
+        return np.concatenate([*inputs, hidden_states.normed_states(context, n, self.n_embd)], axis=1)
 
 
 @dataclass
-class _Growing:
+class _OpenText:
     """A text that is being written.
 
     `node` is that of its last token in the tree, and `drawn` the token that follows all of `tokens`.
@@ -103,8 +103,8 @@ class TextSource:
     def __init__(self, backend: LlamaBackend, layers: Sequence[int], n_embd: int) -> None:
         self._model, self._backend, self._width = backend.model, backend, n_embd
         self._n_nodes = 0
-        self._listening = Listening(StateTap(n_embd, tuple(layers)), lambda _start, _states: None)
-        backend.listen(self._listening)
+        self._listener = StateListener(StateTap(n_embd, tuple(layers)), lambda _start, _states: None)
+        backend.listen(self._listener)
 
     def texts(self, tasks: Sequence[Task], most: int) -> Generator[int, None, list[Text]]:
         """Continue at most `WRITERS` prompts by at most `most` tokens; return prompts with answers.
@@ -113,7 +113,7 @@ class TextSource:
         """
         self._backend.truncate(0)
         self._n_nodes = 0
-        texts = [_Growing(list(one.prompt), len(one.prompt), one.temperature, one.rng) for one in tasks]
+        texts = [_OpenText(list(one.prompt), len(one.prompt), one.temperature, one.rng) for one in tasks]
         waiting = [(text, token) for text in texts for token in text.tokens]
         for start in range(0, len(waiting), ROWS):
             yield self._pass(waiting[start : start + ROWS])
@@ -129,7 +129,7 @@ class TextSource:
             going = [text for text in going if len(text.tokens) < text.n_prompt + most]
         return [self._text(text) for text in texts]
 
-    def _pass(self, entries: Sequence[tuple[_Growing, int]]) -> int:
+    def _pass(self, entries: Sequence[tuple[_OpenText, int]]) -> int:
         """Evaluate tokens, each below the one before it in its text, and draw the next token of texts that end here."""
         first, parents = self._n_nodes, []
         for node, (text, _) in enumerate(entries, first):
@@ -138,14 +138,14 @@ class TextSource:
         tokens = np.array([token for _, token in entries])
         rows = self._backend.extend(tokens, np.array(parents))
         self._n_nodes += len(entries)
-        states = self._listening.last(len(entries))
+        states = self._listener.last(len(entries))
         for node, (text, _) in enumerate(entries, first):
             text.states.append(states[node - first])
             if len(text.states) == len(text.tokens):
                 text.drawn = drawn(rows.logits(node), text.temperature, text.rng, self._model.suppressed)
         return len(entries)
 
-    def _text(self, text: _Growing) -> Text:
+    def _text(self, text: _OpenText) -> Text:
         states = np.clip(np.stack(text.states), -LARGEST, LARGEST).astype(np.float16)
         inputs = states.shape[1] - self._width
         own = np.arange(len(states)) >= text.n_prompt

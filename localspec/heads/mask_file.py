@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import IncompatibleError, IntegrityError
-from localspec.heads.file import HeadFacts, origin_of, tokenizer_of, write_file
-from localspec.heads.target import EMBEDDING, OUTPUT, target_tensor
+from localspec.heads.head_file import HeadOrigin, origin_of, tokenizer_of, write_file
+from localspec.heads.target import EMBEDDING, OUTPUT, read_tensor
 from localspec.heads.writer import Stored, stored, write_gguf
-from localspec.models.derived import identity, is_whole, only_writer, unwritable
-from localspec.models.exit_files import clean, note_source
+from localspec.models.derived_files import clean, identity, is_whole, note_source, only_writer, unwritable
 from localspec.models.gguf.head import MASKS, SWITCH
 from localspec.models.gguf.header import Header, Strings
 from localspec.models.gguf.values import KeyValue
@@ -66,7 +65,7 @@ class _Llama:
 def write_masks(
     path: Path,
     weights: Mapping[str, NDArray[np.float32]],
-    facts: HeadFacts,
+    origin: HeadOrigin,
     target: Header,
     matrices: str = "Q8_0",
 ) -> None:
@@ -88,8 +87,8 @@ def write_masks(
         KeyValue("general.architecture", "str", SWITCH),
         KeyValue("general.name", "str", "mask tokens"),
         *(KeyValue(f"{SWITCH}.{key}", "u32", llama.number(key)) for key in sizes),
-        *(KeyValue(f"{SWITCH}.{key}", "u32", llama.number(key)) for key in _heads(target)),
-        *origin_of(MASKS, facts, len(weights[MASK_EMBEDDING])),
+        *(KeyValue(f"{SWITCH}.{key}", "u32", llama.number(key)) for key in _attention_keys(target)),
+        *origin_of(MASKS, origin, len(weights[MASK_EMBEDDING])),
     ]
     write_file(path, [*metadata, *tokenizer_of(target)], tensors)
 
@@ -155,7 +154,7 @@ def _obstacle(target: Header) -> str:
     return ""
 
 
-def _heads(target: Header) -> tuple[str, ...]:
+def _attention_keys(target: Header) -> tuple[str, ...]:
     """Return the keys that tell the heads of attention, as far as the target has them."""
     keys = ("attention.head_count", "attention.head_count_kv")
     return tuple(key for key in keys if f"llama.{key}" in target.metadata)
@@ -164,7 +163,7 @@ def _heads(target: Header) -> tuple[str, ...]:
 def _model(target: Header, masks: Header) -> tuple[list[KeyValue], list[Stored]]:
     """Return metadata and tensors of the target with the masks."""
     require_llama(target)
-    embedding = target_tensor(masks, MASK_EMBEDDING)
+    embedding = read_tensor(masks, MASK_EMBEDDING)
     lora = [tensor.shape for tensor in masks.tensors if tensor.name == "blk.0.attn_q.lora_a"]
     rank = lora[0][1] if lora and len(lora[0]) == 2 else 0
     llama = _Llama(target)
@@ -252,6 +251,6 @@ def _stacked(masks: Header, name: str) -> Stored:
 
 
 def _tensor(header: Header, name: str) -> Stored:
-    tensor = target_tensor(header, name)
+    tensor = read_tensor(header, name)
     assert tensor is not None, "the header lists it"
     return tensor

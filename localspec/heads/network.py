@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from localspec.heads.file import HeadShape
+from localspec.heads.head_file import HeadShape
 from localspec.heads.target import EMBEDDING, OUTPUT, OUTPUT_NORM
 
 Cache = tuple[Tensor, Tensor]  # keys and values of one step, [batch, heads, n, head width]
@@ -81,7 +81,7 @@ class Network:
 
     def _step(self, embedded: Tensor, vectors: Tensor, past: list[Cache]) -> tuple[Tensor, Tensor]:
         """Compute one step of all pairs; append its keys and values to `past`."""
-        if self.shape.is_eagle:
+        if self.shape.has_encoder:
             pair = self._block_norm(embedded, "attn_norm"), self._block_norm(vectors, "attn_norm_2")
             state = self._block(torch.cat(pair, -1), vectors, past)
             return self._norm(state, OUTPUT_NORM), state
@@ -111,7 +111,7 @@ class Network:
         turns = self.shape.rope_base ** (-torch.arange(0, width, 2, device=split.device) / width)
         angle = torch.outer(torch.arange(n, device=split.device), turns)  # [n, width / 2]
         cos, sin = angle.cos(), angle.sin()
-        if self.shape.is_eagle:  # adjacent pairs
+        if self.shape.has_encoder:  # adjacent pairs
             one, two = split[..., 0::2], split[..., 1::2]
             return torch.stack((one * cos - two * sin, one * sin + two * cos), -1).flatten(-2)
         one, two = split.chunk(2, -1)  # halves

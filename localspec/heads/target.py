@@ -11,7 +11,7 @@ from localspec.models.gguf.header import Header, read_header
 EMBEDDING, OUTPUT, OUTPUT_NORM = "token_embd.weight", "output.weight", "output_norm.weight"
 
 
-def target_tensor(target: Header, name: str) -> Stored | None:
+def read_tensor(target: Header, name: str) -> Stored | None:
     """Return a tensor of the target as its file holds it, None where it has none of that name."""
     for path in target.files:
         part = target if len(target.files) == 1 else read_header(path)
@@ -28,7 +28,7 @@ def target_rows(target: Header, name: str, rows: NDArray[np.integer] | None = No
     import gguf  # late: it belongs to the extra `train`
     from gguf.quants import dequantize
 
-    tensor = target_tensor(target, name)
+    tensor = read_tensor(target, name)
     if tensor is None:
         return None
     table = tensor.data.reshape(*reversed(tensor.shape[1:]), -1)  # bytes of a row

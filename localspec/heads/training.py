@@ -23,7 +23,7 @@ from torch import Tensor
 
 from localspec.errors import IntegrityError, ResourceError, UsageError
 from localspec.heads.network import Network
-from localspec.heads.shards import Text, windows
+from localspec.heads.text_shards import Text, windows
 from localspec.sanitize import shown
 
 UNROLLED = 3  # steps, usually
@@ -69,7 +69,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Batch:
+class WindowBatch:
     """Windows, zeros behind the shorter ones.
 
     `tokens` [batch, pairs + 2]; `features` [batch, pairs, w]; `states` [batch, pairs, d] of each next token, or None;
@@ -246,7 +246,7 @@ class Trainer:
     def _precision(self) -> Any:
         return torch.autocast(self.device, torch.bfloat16, enabled=self.recipe.bf16)
 
-    def _drawn(self) -> Batch:
+    def _drawn(self) -> WindowBatch:
         """Draw windows: a text by its length, then a place in it."""
         rng = np.random.default_rng([self.recipe.seed, self.done])
         length = self.recipe.pairs + 2
@@ -256,7 +256,7 @@ class Trainer:
             picked.append(text.part(int(rng.integers(max(1, len(text) - length + 1))), length))
         return self._joined(picked)
 
-    def _joined(self, parts: Sequence[Text]) -> Batch:
+    def _joined(self, parts: Sequence[Text]) -> WindowBatch:
         """Join windows to a batch."""
         pairs = max(map(len, parts)) - 2
         tokens = np.zeros((len(parts), pairs + 2), np.int64)
@@ -273,18 +273,18 @@ class Trainer:
                 states[row, :n] = source[1 : n + 1]
         arrays = (tokens, features, states, is_text, is_own)
         tokens_, features_, states_, *masks = (torch.as_tensor(array, device=self.device) for array in arrays)
-        return Batch(tokens_, features_, states_ if has_states else None, *masks)
+        return WindowBatch(tokens_, features_, states_ if has_states else None, *masks)
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: WindowBatch) -> Tensor:
         """Return the mean over the unrolled steps, each later one weighed less."""
         steps = self.network.unroll(batch.tokens[:, 1:-1], batch.features, self.recipe.unrolled)
-        law = None if batch.states is None else F.linear(batch.states, self._teacher).softmax(-1)
+        taught = None if batch.states is None else F.linear(batch.states, self._teacher).softmax(-1)
         wanted = self._places[batch.tokens[:, 2:]]
         total, weights = torch.zeros((), device=self.device), 0.0
         for step, (normed, _) in enumerate(steps):
             counts = batch.is_text[:, step:]
             found = self.network.logits(normed[:, step:][counts]).float()
-            target = wanted[:, step:][counts] if law is None else law[:, step:][counts]
+            target = wanted[:, step:][counts] if taught is None else taught[:, step:][counts]
             loss = F.cross_entropy(found, target)
             if self.network.shape.kind == "mtp" and batch.states is not None:
                 near = F.smooth_l1_loss(normed[:, step:][counts].float(), batch.states[:, step:][counts])
@@ -292,7 +292,7 @@ class Trainer:
             total, weights = total + _LATER**step * loss, weights + _LATER**step
         return total / weights
 
-    def _hits(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _hits(self, batch: WindowBatch) -> tuple[Tensor, Tensor]:
         """Return which pairs count [batch, pairs - 3], and whether the first k drafts from there on are right [k, ...].
 
         A pair counts if the target wrote the tokens that follow.

@@ -19,8 +19,8 @@ class MethodInfo:
     `shape(k, options) -> Shape`, and `unbranched` is what to type for a shape without branches. `has_derived_draft`:
     it drafts with some of the target's own layers, which its class's `layers(options, n_layers, tuned)` names; the
     session makes a model of them and passes it as `DrafterContext.draft`. `draft_kind` is the kind of file that drafts:
-    "model", that of a head such as "eagle3", or "" for none. `has_scouts`: a pass holds nodes beside those of the tree,
-    whose rows guess for the next pass; its class then has `with_scouts(shape) -> Shape`, and `auto` never chooses it.
+    "model", that of a head such as "eagle3", or "" for none. `has_scratch`: a pass holds scratch nodes beside the tree,
+    whose rows guess for the next pass; its class then has `pass_shape(shape) -> Shape`, and `auto` never chooses it.
     """
 
     name: str
@@ -34,7 +34,7 @@ class MethodInfo:
     unbranched: str = "another --method"
     has_derived_draft: bool = False
     draft_kind: str = ""
-    has_scouts: bool = False
+    has_scratch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A small model drafts for a large one (Leviathan et al. arXiv 2211.17192, Chen et al. arXiv 2302.01318).
+"""A model drafts for a larger one (Leviathan et al. arXiv 2211.17192, Chen et al. arXiv 2302.01318). Heads do likewise.
 
 Invariant: between passes the drafter's cache holds a prefix of the committed text, and no token is evaluated twice
 unless the text itself went back. What the drafter missed (the last draft token after full acceptance, passes it did
@@ -32,9 +32,7 @@ from localspec.methods import DrafterContext
 
 
 class ModelDrafter:
-    """Drafts with its own model; the tree policy decides the shape, `sampler` the distribution (any temperature is
-    exact).
-    """
+    """Drafts with a model or a head. The tree policy decides the shape, `sampler` the distribution: any is exact."""
 
     def __init__(
         self,
@@ -43,29 +41,24 @@ class ModelDrafter:
         policy: TreePolicy,
         cancel: Cancel,
         *,
-        n_vocab: int | None = None,
         translation: Translation | None = None,
     ) -> None:
-        """`n_vocab`: the target's vocabulary; a draft's padding tokens beyond it are never drafted.
-
-        `translation` is that of a draft with other tokens than the target's.
-        """
+        """`translation` is between the target's tokens and the draft's, None where these are the same."""
         self._backend = backend
         n_own = backend.capabilities.n_vocab
-        self._translation = translation or SameTokens(n_vocab or n_own, n_own)
+        self._translation = translation or SameTokens(n_own, n_own)
         self._sampler = sampler
         self._policy = policy
         self._cancel = cancel
-        self._open: _Growing | None = None
+        self._open: _ModelSource | None = None
         self._cached: int | None = None  # of a text that it has not read up on yet
 
     @classmethod
     def build(cls, parts: DrafterContext) -> Self:
         """Draft with the session's draft model."""
         assert parts.draft is not None, "the axes refuse this method without a draft model"
-        return cls(
-            parts.draft, parts.sampler, parts.policy, parts.cancel, n_vocab=parts.n_vocab, translation=parts.translation
-        )
+        translation = parts.translation or SameTokens(parts.n_vocab, parts.draft.capabilities.n_vocab)
+        return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, translation=translation)
 
     def begin(self, history: History) -> None:
         """See how much of the text the cache has: the first proposal evaluates the rest."""
@@ -111,7 +104,7 @@ class ModelDrafter:
         row = self._translation.row(rows.logits(0))
         dist = self._sampler.dist(row, history.tokens, with_belief=is_gated)
         has_marginals = self._backend.capabilities.n_guesses < sys.maxsize
-        source = _ModelMarginals if has_marginals else _Growing
+        source = _MarginalSource if has_marginals else _ModelSource
         self._open = source(
             self._backend, self._sampler, self._translation, history.tokens, len(text), is_gated, {(): dist}
         )
@@ -125,10 +118,10 @@ class ModelDrafter:
 
 
 @dataclass(slots=True)
-class _Growing:
-    """The draft model's side of the tree under way: distributions by path, and which paths its cache holds.
+class _ModelSource:
+    """The source of the tree under way: distributions by path, and which paths the draft's cache holds.
 
-    `n_read` are the draft's own tokens of the `committed` ones, which are the target's, as those of paths are.
+    Paths and `committed` are tokens of the target; `n_read` counts the draft's own tokens of the committed text.
     """
 
     backend: Backend
@@ -178,7 +171,7 @@ class _Growing:
 
 
 class Marginals:
-    """The part of a source that all drafters share which guess each token by itself: all is known from the start."""
+    """A source whose distributions are all known from the start, since each token is guessed by itself."""
 
     __slots__ = ()
 
@@ -197,10 +190,10 @@ class Marginals:
 
 
 @dataclass(slots=True)
-class _ModelMarginals(Marginals, _Growing):
-    """The side of a draft model that guesses each token by itself: a distribution for each depth, whatever the path.
+class _MarginalSource(Marginals, _ModelSource):
+    """The source of a head that guesses each token by itself: a distribution for each depth, whatever the path.
 
-    It differs between the paths of one depth only where the sampler asks for the text.
+    Paths of one depth differ only where the sampler asks for the text.
     """
 
     rows: Rows | None = None

@@ -88,7 +88,7 @@ class Lookahead:
             left = plan.max_nodes - Window.size(self._w, self._n - 1)
             tree.add_paths(self._pool.after(history.tokens[-1]), plan.max_depth, left if left >= 0 else plan.max_nodes)
             if left >= 0:
-                self._tips = self._open_window(history).add_to(tree.add_scout)
+                self._tips = self._open_window(history).add_to(tree.add_scratch)
         self._draft = tree.draft()
         return self._draft
 
@@ -119,7 +119,7 @@ class _PointMassTree:
     def __init__(self, pending: int) -> None:
         self._tokens = [pending]
         self._parents = [-1]
-        self._scouts = [False]
+        self._scratch = [False]
         self._outputs = [True]
 
     def add_paths(self, paths: Iterable[Path], depth: int, n_nodes: int) -> None:
@@ -131,11 +131,11 @@ class _PointMassTree:
                     continue
                 if len(nodes) > n_nodes:
                     return
-                nodes[path[:end]] = self._add(path[end - 1], nodes[path[: end - 1]], is_scout=False, is_wanted=True)
+                nodes[path[:end]] = self._add(path[end - 1], nodes[path[: end - 1]], is_scratch=False, is_wanted=True)
 
-    def add_scout(self, token: int, parent: int, is_wanted: bool) -> int:
+    def add_scratch(self, token: int, parent: int, is_wanted: bool) -> int:
         """Add one cell of the window and return its node."""
-        return self._add(token, parent, is_scout=True, is_wanted=is_wanted)
+        return self._add(token, parent, is_scratch=True, is_wanted=is_wanted)
 
     def draft(self) -> Draft:
         """Return what has been added."""
@@ -144,14 +144,14 @@ class _PointMassTree:
             np.array(self._parents, np.int32),
             (None,) * len(self._tokens),
             (Draw.FIXED,) * len(self._tokens),
-            np.array(self._scouts),
+            np.array(self._scratch),
             np.array(self._outputs),
         )
 
-    def _add(self, token: int, parent: int, *, is_scout: bool, is_wanted: bool) -> int:
+    def _add(self, token: int, parent: int, *, is_scratch: bool, is_wanted: bool) -> int:
         self._tokens.append(token)
         self._parents.append(parent)
-        self._scouts.append(is_scout)
+        self._scratch.append(is_scratch)
         self._outputs.append(is_wanted)
         return len(self._tokens) - 1
 

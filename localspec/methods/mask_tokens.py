@@ -1,9 +1,9 @@
 """Mask tokens guess what follows the text, in the pass that verifies (Samragh et al. arXiv 2507.11851).
 
-Each node of the draft has a chain of k masks below it: scouts, which are evaluated and never committed. Whatever path
-is accepted, the masks below its last node tell the distributions of the k tokens after the one that the target draws
-itself. These are the next draft ("quadratic decoding"), so no pass is spent on drafting. A draft of n nodes takes
-n + k (1 + n) rows beside the pending token's. A distribution knows its depth, and not the tokens drafted before it.
+Each node of the draft has a chain of k masks below it: scratch nodes, never committed. Whatever path is accepted, the
+masks below its last node tell the distributions of the k tokens after the one that the target draws itself. These are
+the next draft ("quadratic decoding"), so no pass is spent on drafting. A draft of n nodes takes n + k (1 + n) rows
+beside the pending token's. A distribution knows its depth, and not the tokens drafted before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from localspec.engine.distribution import Distribution
-from localspec.engine.draft import Draft, Draw, Step
+from localspec.engine.draft import Draft, Step
 from localspec.engine.protocols import (
     History,
     Logits,
@@ -45,7 +45,7 @@ class MaskTokens:
         is_lossless=True,
         default_k=3,
         draft_kind="mask-tokens",
-        has_scouts=True,
+        has_scratch=True,
     )
 
     def __init__(self, masks: Sequence[int], sampler: Sampler, policy: TreePolicy) -> None:
@@ -62,7 +62,7 @@ class MaskTokens:
         return cls(parts.masks, parts.sampler, parts.policy)
 
     @classmethod
-    def with_scouts(cls, shape: Shape) -> Shape:
+    def pass_shape(cls, shape: Shape) -> Shape:
         """Return the shape of a pass with a tree of `shape`: as many masks below each node as the tree has levels."""
         return Shape(shape.nodes + shape.depth * (1 + shape.nodes), shape.depth, shape.nodes + 1)
 
@@ -84,7 +84,7 @@ class MaskTokens:
             grown = replace(plan, max_nodes=n_nodes, max_depth=depth)
             tree = self._policy.grow(pending, history.position, _MaskMarginals(dists), grown, rng)
         self._n_nodes = len(tree.tokens)
-        return _scouted(tree, self._masks[: self._n_masks]) if self._n_masks else tree
+        return _masked(tree, self._masks[: self._n_masks]) if self._n_masks else tree
 
     def observe(self, step: Step, rows: Rows) -> None:
         """Keep what the masks below the last kept node guess. It holds for the next pass alone."""
@@ -105,18 +105,9 @@ class _MaskMarginals(Marginals):
         return self.dists[len(path)]
 
 
-def _scouted(tree: Draft, masks: np.ndarray) -> Draft:
+def _masked(tree: Draft, masks: np.ndarray) -> Draft:
     """Return the draft with a chain of `masks` below each node; that of node i begins at node n + k i."""
     n, k = len(tree.tokens), len(masks)
-    chains = n - 1 + np.arange(n * k, dtype=np.int32).reshape(n, k)  # the parent of a mask is the one before it
-    chains[:, 0] = np.arange(n)
-    more = n * k
-    return Draft(
-        np.concatenate([tree.tokens, np.tile(masks, n)]),
-        np.concatenate([tree.parents, chains.ravel()]),
-        tree.dists + (None,) * more,
-        tree.draws + (Draw.FIXED,) * more,
-        np.concatenate([tree.scratch, np.ones(more, np.bool_)]),
-        np.ones(n + more, np.bool_),
-        tree.shares and tree.shares + (1.0,) * more,
-    )
+    parents = n - 1 + np.arange(n * k, dtype=np.int32).reshape(n, k)  # the parent of a mask is the one before it
+    parents[:, 0] = np.arange(n)
+    return tree.with_scratch(np.tile(masks, n), parents.ravel(), outputs=True)

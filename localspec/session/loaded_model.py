@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from localspec.backends.options import LoadOptions
 from localspec.backends.tap import Tap
 from localspec.engine import events
 from localspec.engine.protocols import Cancel
+from localspec.engine.translation import Lexicon
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import MTP, HeadInfo, encoder_width
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -59,6 +61,25 @@ class LoadedModel:
     def capabilities(self) -> ModelCapabilities:
         """Return what decides how it may be drafted for, and whether it can draft."""
         return ModelCapabilities(self.info.architecture, self.backend.capabilities, self.model.is_stateful)
+
+    def lexicon(self) -> Lexicon:
+        """Return its tokens: the texts of all from its header, special ones as llama.cpp finds them."""
+        model, special = self.model, self.model.special
+        specials: dict[int, bytes] = {}
+        for text in self.specials:
+            found = model.tokenize(text, parse_special=True)
+            if len(found) == 1:
+                specials[found[0]] = text.encode()
+        return Lexicon(
+            n_vocab=model.n_vocab,
+            spellings={text: token for text, token in self.info.vocab.spellings.items() if token not in specials},
+            specials=specials,
+            ends=tuple(dict.fromkeys(token for token in (special.eot, special.eos) if token is not None)),
+            bos=special.bos,
+            add_bos=special.add_bos,
+            tokenize=model.tokenize,
+            piece=partial(model.piece, special=True),
+        )
 
     def close(self) -> None:
         """Free the context, then the weights."""
@@ -120,7 +141,8 @@ def load_model(
 def head_traits(head: HeadInfo) -> HeadTraits:
     """Return how a head is run."""
     tap = Tap(head.target_width, head.target_layers)
-    return HeadTraits(tap, encoder_width(head.kind, head.target_width, head.n_guesses), head.n_guesses, head.borrows)
+    encoded = encoder_width(head.kind, head.target_width, head.n_guesses)
+    return HeadTraits(head.kind, tap, encoded, head.n_guesses, head.borrows)
 
 
 def _reported(call: Callable[[Callable[[float], None]], T]) -> Generator[float, None, T]:

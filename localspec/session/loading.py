@@ -17,6 +17,7 @@ from localspec.backends.cpus import allowed
 from localspec.backends.rpc import add_servers
 from localspec.engine import events
 from localspec.engine.protocols import Cancel, Clock
+from localspec.engine.translation import Intersection
 from localspec.errors import ResourceError
 from localspec.models.gguf.adapter import check_adapter
 from localspec.models.gguf.fingerprint import file_fingerprint
@@ -32,7 +33,6 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import LoadedModel, inspect_model, load_model, own_head
 from localspec.session.loaded_pair import LoadedPair
 from localspec.session.placement import InspectedModel, first_step
-from localspec.session.translation import translation
 from localspec.settings.request import LoadSettings
 from localspec.settings.sizes import size
 
@@ -43,6 +43,20 @@ Tell = Callable[[events.Event], None]
 
 def untold(_event: events.Event) -> None:
     """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of a pair, checked. `has_own_head`: the target's own block for further tokens drafts.
+
+    `report` compares target and draft, None without a draft file.
+    """
+
+    target: InspectedModel
+    draft: InspectedModel | None
+    has_own_head: bool
+    report: PairReport | None
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +86,26 @@ def load(
     RENDERER.start()  # it is ready once the models are
     if settings.rpc:
         add_servers(settings.rpc)
+    files = _checked(settings)
+    early_exit = EarlyExitDraft(settings, files.target)
+    is_alone = files.draft is None and not files.has_own_head
+    warnings = files.warnings + (early_exit.find(files.target) if is_alone else ())
+    models = yield from _load_models(settings, files, cancel)
+    models.target.backend.progress.tell = lambda n: tell(events.Reading(n))
+    try:
+        pair = yield from _prepared(settings, files, models, early_exit, cancel, clock)
+        warnings += models.warnings + _short_draft(models) + _short_rollback(models)
+        for warning in warnings + _not_locked(settings, files.target.info):
+            yield events.Warned("pair", warning)
+        yield pair.loaded(1e3 * (clock() - began), versions())
+    except BaseException:
+        models.close()
+        raise
+    return pair
+
+
+def _checked(settings: LoadSettings) -> _Files:
+    """Read the headers and compare them, before llama.cpp sees a file. Raises IncompatibleError for a misfit."""
     target = inspect_model(settings.target)
     for path, _ in settings.lora:
         check_adapter(Path(path), target.header)
@@ -84,63 +118,31 @@ def load(
         warnings = report.warnings + _another_target(target.info, draft.info)
         if report.overlap is None:
             warnings += template_warnings(target.info.chat_template, draft.info.chat_template)
-    warnings += doubts_of(settings, target.info)
-    early_exit = EarlyExitDraft(settings, target)
-    if draft is None and not has_own:
-        warnings += early_exit.find(target)
-    if draft is not None and draft.info.head is not None and draft.info.head.kind == MASKS:
-        models = yield from _load_masked(settings, target, draft, cancel)
-    else:
-        models = yield from _load_models(settings, target, draft, cancel, has_own=has_own)
-    models.target.backend.reading.tell = lambda n: tell(events.Reading(n))
-    try:
-        pair = yield from _prepared(settings, models, early_exit, cancel, clock)
-        if report is not None and report.overlap is not None and models.draft is not None:
-            pair = replace(pair, translation=translation(models.target, models.draft))
-        for warning in (
-            *warnings,
-            *models.warnings,
-            *_short_draft(models),
-            *_short_rollback(models),
-            *_not_locked(settings, target.info),
-        ):
-            yield events.Warned("pair", warning)
-        yield pair.loaded(1e3 * (clock() - began), versions())
-    except BaseException:
-        models.close()
-        raise
-    return pair
+    return _Files(target, draft, has_own, report, warnings + doubts_of(settings, target.info))
 
 
-def _load_masked(
-    settings: LoadSettings, target: InspectedModel, masks: InspectedModel, cancel: Cancel
-) -> events.EventsThen[_Models]:
-    """Load the target with mask tokens, which draft in its own passes. It is told as the target's own file."""
+def _load_models(settings: LoadSettings, files: _Files, cancel: Cancel) -> events.EventsThen[_Models]:
+    """Load both models. With mask tokens it is the target with them, which is told as the target's own file."""
+    head = None if files.draft is None else files.draft.info.head
+    if files.draft is None or head is None or head.kind != MASKS:
+        return (yield from _load_placed(settings, files, cancel))
     from localspec.heads.mask_file import with_masks  # late: a start without masks does not need it
 
-    masked = inspect_model(str(with_masks(target.header, masks.header)))
-    n_masks = 0 if masks.info.head is None else masks.info.head.n_guesses
-    models = yield from _load_models(settings, masked, None, cancel, has_own=False, n_masks=n_masks)
-    return replace(models, target=replace(models.target, info=target.info))
+    masked = inspect_model(str(with_masks(files.target.header, files.draft.header)))
+    models = yield from _load_placed(settings, replace(files, target=masked, draft=None), cancel, head.n_guesses)
+    return replace(models, target=replace(models.target, info=files.target.info))
 
 
-def _load_models(
-    settings: LoadSettings,
-    target: InspectedModel,
-    draft: InspectedModel | None,
-    cancel: Cancel,
-    *,
-    has_own: bool,
-    n_masks: int = 0,
-) -> events.EventsThen[_Models]:
-    """Load both models where they are to go. `has_own`: the target's own block for further tokens drafts.
+def _load_placed(settings: LoadSettings, files: _Files, cancel: Cancel, n_masks: int = 0) -> events.EventsThen[_Models]:
+    """Load both models where they are to go.
 
     Where the memory that was counted on is not there, one step smaller is tried. The error then says what is missing.
     """
-    step = first_step(settings, target, target if has_own else draft)
+    target, draft = files.target, files.draft
+    step = first_step(settings, target, target if files.has_own_head else draft)
     while True:
         try:
-            options = replace(step.target, has_mtp=has_own, n_masks=n_masks)
+            options = replace(step.target, has_mtp=files.has_own_head, n_masks=n_masks)
             loaded = yield from load_model(target, options, "target", cancel)
             try:
                 if step.draft is None:
@@ -157,7 +159,7 @@ def _load_models(
 
 
 def _prepared(
-    settings: LoadSettings, models: _Models, early_exit: EarlyExitDraft, cancel: Cancel, clock: Clock
+    settings: LoadSettings, files: _Files, models: _Models, early_exit: EarlyExitDraft, cancel: Cancel, clock: Clock
 ) -> events.EventsThen[LoadedPair]:
     """Return the pair with what earlier runs learned of it; --reproducible may measure the exact widths first."""
     target, draft = models.target, models.draft
@@ -166,7 +168,10 @@ def _prepared(
     if settings.reproducible:
         profile = controllers.profile if draft is None else remembered([target], settings)
         widths = yield from known_widths(profile, target.backend, clock, cancel)
-    return LoadedPair(settings, target, draft, early_exit, controllers, cancel, clock, widths)
+    translation = None
+    if draft is not None and files.report is not None and files.report.overlap is not None:
+        translation = Intersection(target.lexicon(), draft.lexicon())
+    return LoadedPair(settings, target, draft, early_exit, controllers, cancel, clock, widths, translation)
 
 
 def _another_target(target: ModelInfo, draft: ModelInfo) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Sizes as people type and read them."""
+"""Sizes and durations as people type and read them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,11 @@ def read_size(name: str, text: str) -> int:
     number, unit, tail = match.groups()
     base = 1000 if (tail or "").upper() == "B" else 1024
     return int(float(number) * base ** _POWERS[unit.upper()]) if unit else int(float(number))
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"

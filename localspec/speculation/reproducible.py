@@ -71,7 +71,7 @@ def fit_widths(fitted: Fitted, asked: Speculation, widths: Sequence[int]) -> Fit
             hint=f"-k {most}",
         )
     info = _info(axes.method)
-    if info.has_scouts:
+    if info.has_scratch:
         why = f"--method {axes.method} drafts branches, and only chains are reproducible"
         return _plain(fitted, f"{why}, so decoding is plain")
     if info.has_own_shape:

@@ -94,14 +94,13 @@ def resolve_axes(
     policy, shape = _shaped(speculation, method, info, options, LONGEST if is_automatic else info.default_k)
     is_chain = shape.leaves <= 1
     is_drawn = is_chain or not (info.has_own_shape or policy.draws.isdisjoint(DRAWN))
-    usual = _usual(is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)
-    verify = _verify(speculation, usual, is_chain=is_chain)
+    verify = _verify(speculation, is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)
     verifier = build_verifier(verify)
     draw = _draw(verifier, policy, is_chain=is_chain, is_coupled=verify == "coupled")
     if is_automatic and shape.nodes and draw is Draw.COUPLED:
         policy = ChainWithSiblings()  # its chains have siblings where rows are free
         shape = policy.shape(shape.nodes)
-    shape = _scouted(method, shape) if info.has_scouts and shape.nodes else shape
+    shape = _pass_shape(method, shape) if info.has_scratch and shape.nodes else shape
     axes = Axes(
         method=method,
         tree=speculation.tree,
@@ -157,41 +156,52 @@ def _shaped(
             raise UsageError(f"--tree {asked.tree} needs a method that drafts", hint="--tree chain")
         return policy, Shape(0, 0, 1)
     if info.has_own_shape:
-        if asked.tree != "chain":
-            raise UsageError(
-                f"--method {method} chooses its own tree shape, so --tree does not apply", hint="leave out --tree"
-            )
-        cls = registered("method")[method]
-        shape: Shape = cls.shape(k, options)
-        is_sized = cls.shape(1, options) == cls.shape(2, options)
-        what = " ".join([f"--method {method}", *(f"-o {name}={text}" for name, text in asked.options)])
-        usual = {option.name: option.spelling for option in info.options}
-        fitting = " ".join(f"-o {name}={usual[name]}" for name, _ in asked.options) or info.unbranched
-        by_k = "leave out -k"
-    else:
-        shape = policy.shape(k)
-        is_sized = policy.shape(1) == policy.shape(2)
-        what, fitting = f"--tree {asked.tree}", f"--tree {asked.tree.partition(':')[0]}:4,2,2"
-        by_k = f"--tree chain -k {asked.k}"
+        return policy, _own_shape(asked, method, info, options, k)
+    what, fitting = f"--tree {asked.tree}", f"--tree {asked.tree.partition(':')[0]}:4,2,2"
+    is_sized = policy.shape(1) == policy.shape(2)
+    _check_size(policy.shape(k), asked, what, fitting, f"--tree chain -k {asked.k}", is_sized=is_sized)
+    return policy, policy.shape(k)
+
+
+def _own_shape(asked: Speculation, method: str, info: MethodInfo, options: Mapping[str, Value], k: int) -> Shape:
+    """Return the largest tree of a method that chooses its shape by itself. Raises UsageError."""
+    if asked.tree != "chain":
+        raise UsageError(
+            f"--method {method} chooses its own tree shape, so --tree does not apply", hint="leave out --tree"
+        )
+    cls = registered("method")[method]
+    shape: Shape = cls.shape(k, options)
+    what = " ".join([f"--method {method}", *(f"-o {name}={text}" for name, text in asked.options)])
+    usual = {option.name: option.spelling for option in info.options}
+    fitting = " ".join(f"-o {name}={usual[name]}" for name, _ in asked.options) or info.unbranched
+    is_sized = cls.shape(1, options) == cls.shape(2, options)
+    _check_size(shape, asked, what, fitting, "leave out -k", is_sized=is_sized)
+    return shape
+
+
+def _check_size(shape: Shape, asked: Speculation, what: str, fitting: str, by_k: str, *, is_sized: bool) -> None:
+    """Raise UsageError for a tree that is too large, or for -k where the tree has its own size (`is_sized`).
+
+    `what` spells the tree as it was asked for. `fitting` and `by_k` are the hints.
+    """
     if asked.k is not None and is_sized:
         raise UsageError(f"{what} sets its own size, so -k does not apply", hint=by_k)
     if shape.leaves > MAX_LEAVES:
         raise UsageError(f"{what} has {shape.leaves} leaves, and the most is {MAX_LEAVES}", hint=fitting)
     if is_sized and shape.nodes > MAX_NODES:
         raise UsageError(f"{what} has {shape.nodes} nodes, and a pass takes at most {MAX_NODES}", hint=fitting)
-    return policy, shape
 
 
-def _scouted(method: str, shape: Shape) -> Shape:
-    """Return the shape of a pass that holds a tree of `shape` and the method's scouts. Raises UsageError."""
-    scouted: Shape = registered("method")[method].with_scouts(shape)
-    if scouted.nodes > MAX_NODES or scouted.leaves > MAX_LEAVES:
+def _pass_shape(method: str, shape: Shape) -> Shape:
+    """Return the shape of a pass that holds a tree of `shape` and the method's scratch nodes. Raises UsageError."""
+    whole: Shape = registered("method")[method].pass_shape(shape)
+    if whole.nodes > MAX_NODES or whole.leaves > MAX_LEAVES:
         raise UsageError(
-            f"--method {method} needs {scouted.nodes} nodes for a draft of {shape.nodes}, and a pass takes at most "
+            f"--method {method} needs {whole.nodes} nodes for a draft of {shape.nodes}, and a pass takes at most "
             f"{MAX_NODES} with {MAX_LEAVES} leaves",
             hint=f"--method {method} -k 3",
         )
-    return scouted
+    return whole
 
 
 def _name(axis: str, name: str) -> str:
@@ -217,7 +227,7 @@ def _method(name: str, draft_kind: str, *, is_known: bool, has_exit: bool) -> st
         (each for each, cls in registered("method").items() if draft_kind and cls.info.draft_kind == draft_kind), ""
     )
     if name == "auto":
-        return "plain" if registered("method")[drafting].info.has_scouts else drafting
+        return "plain" if registered("method")[drafting].info.has_scratch else drafting
     method = _name("method", name)
     info = registered("method")[method].info
     if info.draft_kind and not draft_kind:
@@ -258,10 +268,10 @@ def _usual(*, is_chain: bool, is_drawn: bool, is_seeded: bool, is_greedy: bool) 
     return "block" if is_chain else "traversal"
 
 
-def _verify(asked: Speculation, usual: str, *, is_chain: bool) -> str:
-    """Return the rule, `usual` if it is left open; refuse one that does not fit."""
+def _verify(asked: Speculation, *, is_chain: bool, is_drawn: bool, is_seeded: bool, is_greedy: bool) -> str:
+    """Return the rule, the usual one if it is left open; refuse one that does not fit."""
     if asked.verify == "auto":
-        return usual
+        return _usual(is_chain=is_chain, is_drawn=is_drawn, is_seeded=is_seeded, is_greedy=is_greedy)
     verify = asked.verify.rstrip(":")
     rule = build_verifier(verify)
     if not is_chain and not rule.trees:

@@ -71,7 +71,7 @@ class TableBackend:
         return len(self.committed)
 
     @property
-    def owed(self) -> int:
+    def to_replay(self) -> int:
         """Nothing: what is committed is held."""
         return 0
 

@@ -159,14 +159,13 @@ def _method(name: str, cls: Any) -> Facts:
 
 
 def _tree(name: str, cls: Any) -> Facts:
-    drafters = [info.name for info in _infos() if info.default_k and not info.has_own_shape]
     usage = _refusal(lambda: build_tree(f"{name}:?")).hint
     return Facts(
         axis="tree",
         name=name,
         summary=_summary(cls),
         usage=usage,
-        needs=f"distributions to draw from: --method {' or '.join(drafters)}",
+        needs="a draft with distributions: of a model, a head, an early exit or mask tokens",
         papers=() if name in WITHOUT_PAPER else _papers(cls),
         is_lossless=True,  # under every lossless rule: a plan draws only in a way that both are right for
         options=getattr(cls, "options", ()),
@@ -212,10 +211,6 @@ _AXES: dict[str, Callable[[str, Any], Facts]] = {
     "verify": _verifier,
 }
 AXES = tuple(_AXES)
-
-
-def _infos() -> list[MethodInfo]:
-    return [cls.info for cls in registered("method").values()]
 
 
 def _refusal(call: Callable[[], object]) -> UsageError:

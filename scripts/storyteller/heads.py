@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.heads.run import EPOCHS, OUTPUTS, TrainOptions, train
+from localspec.heads.make_head import EPOCHS, OUTPUTS, TrainOptions, train
 from localspec.settings.sizes import size
 
 from .chat import ChatCutter

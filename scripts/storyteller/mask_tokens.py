@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from localspec.backends.llama_cpp import Model
-from localspec.heads.file import HeadFacts
+from localspec.heads.head_file import HeadOrigin
 from localspec.heads.mask_file import MASK_EMBEDDING, write_masks
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import read_header
@@ -295,6 +295,6 @@ def train_masks(path: Path, out: Path, corpus: Path, work: Path, recipe: MaskRec
         shares = accepted(network, parts["valid"], recipe)
         log(f"masks: update {step}, first guesses right {', '.join(f'{share:.3f}' for share in shares)}")
     shares = shares or accepted(network, parts["valid"], recipe)
-    facts = HeadFacts(file_fingerprint(path), parts["train"].size, recipe.updates, shares, recipe.seed)
+    facts = HeadOrigin(file_fingerprint(path), parts["train"].size, recipe.updates, shares, recipe.seed)
     write_masks(out, arrays(network), facts, read_header(path))
     log(f"masks: {out.name} has {size(out.stat().st_size)}")

@@ -15,7 +15,7 @@ from localspec.bench.diagnosis import Evidence, Tried, best_chain, break_even
 from localspec.bench.race import Race, Round
 from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import causes
-from localspec.cli.doctor.checks import Finding
+from localspec.cli.doctor.finding import Finding
 from localspec.cli.doctor.pair import verdict
 from localspec.control.prices import SIZES, Prices
 from localspec.engine.events import Committed, Loaded, ModelFacts, Piece, Started, StepMs

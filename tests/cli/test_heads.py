@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.heads.file import HeadFacts, Kind, write_head
+from localspec.heads.head_file import HeadOrigin, Kind, write_head
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import read_header
 from tests.cli.harness import assert_one_line, run_engine
@@ -26,7 +26,7 @@ def call(home: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
 def write(path: Path, kind: Kind = "eagle3", *, target: str | None = None, accepted: tuple[float, ...] = ()) -> Path:
     """Write a head of random weights for the bundled target."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts = HeadFacts(file_fingerprint(TARGET) if target is None else target, 1000, 20, accepted, 0)
+    facts = HeadOrigin(file_fingerprint(TARGET) if target is None else target, 1000, 20, accepted, 0)
     shape = storyteller_shape(kind)
     write_head(path, shape, random_weights(shape), facts, read_header(TARGET))
     return path
@@ -148,6 +148,6 @@ def test_a_truncated_head_is_refused(tmp_path: Path) -> None:
 def test_layers_beyond_the_targets_are_refused(tmp_path: Path) -> None:
     head = tmp_path / "head.gguf"
     shape = replace(storyteller_shape("eagle3"), layers=(2, 4, 8))
-    write_head(head, shape, random_weights(shape), HeadFacts("", 0, 0, (), 0), read_header(TARGET))
+    write_head(head, shape, random_weights(shape), HeadOrigin("", 0, 0, (), 0), read_header(TARGET))
     done = call(tmp_path, "run", "-m", f"{TARGET}+{head}", "x")
     assert_one_line(done, 6, "the head reads the layers 2, 4, 8, and the target has the layers 0 to 7", "a head of")

@@ -84,17 +84,17 @@ def run(
 
     Where the target `replays`, the pass after a rejection also has the rows that were kept, and drafts nothing.
     """
-    text, position, seconds, owed = Text(), 0, 0.0, 0
+    text, position, seconds, to_replay = Text(), 0, 0.0, 0
     while position < TOKENS:
-        plan = auto.plan(text, DraftBudget(0, 0) if owed else DraftBudget(LONGEST, 64))
+        plan = auto.plan(text, DraftBudget(0, 0) if to_replay else DraftBudget(LONGEST, 64))
         beliefs, n_run = drafted(plan, world, position)
         k = len(beliefs)
         kept = world.accepted(position, k) if k else 0
         rows = plan.width(k)
         factor = dearer if rows > 1 and text.position >= 256 else 1.0
-        times = Times(draft=machine.draft * n_run, verify=factor * machine.target(rows + owed))
-        auto.observe(replace(step_of(plan, position, beliefs, kept, times), replayed=owed), times.total)
-        owed = 1 + kept if replays and kept < k else 0
+        times = Times(draft=machine.draft * n_run, verify=factor * machine.target(rows + to_replay))
+        auto.observe(replace(step_of(plan, position, beliefs, kept, times), replayed=to_replay), times.total)
+        to_replay = 1 + kept if replays and kept < k else 0
         position, seconds = position + kept + 1, seconds + times.total
         text.tokens = [0] * (position % 7 + 1)
         text.position = position

@@ -50,7 +50,7 @@ def test_parents_precede_their_children() -> None:
         Draft.of([7, 1, 2], [-1, 2, 0])
 
 
-def test_scouts_may_not_be_accepted() -> None:
+def test_scratch_nodes_may_not_be_accepted() -> None:
     """They take rows and leaves but are no children, no depth, and no draft tokens of the count."""
     scratch = np.array([False, False, True, False, True, True])
     draft = Draft(TREE.tokens, TREE.parents, TREE.dists, TREE.draws, scratch, TREE.outputs)

@@ -254,14 +254,14 @@ def test_the_plans_reasons_reach_the_step() -> None:
 class Owing(TableBackend):
     """A model that keeps a state: after a rejection it owes what was kept, until the next pass."""
 
-    owed = 0
+    to_replay = 0
 
     def extend(self, tokens, parents, outputs=None):
-        self.owed = 0
+        self.to_replay = 0
         return super().extend(tokens, parents, outputs)
 
     def keep(self, nodes):
-        self.owed = len(nodes) if len(nodes) < self.open else 0
+        self.to_replay = len(nodes) if len(nodes) < self.open else 0
         super().keep(nodes)
 
 
@@ -276,13 +276,13 @@ def test_a_pass_that_reads_tokens_again_drafts_nothing() -> None:
     parts = engine(target=Owing(TABLE, 4), controller=Measuring("d", TREE, Draw.COUPLED))
     steps = list(parts.generate(text))[1:]
     for before, step in pairwise(steps):
-        owed = len(before.kept) if len(before.kept) < 1 + len(before.draft) else 0
-        assert step.replayed == owed
-        assert step.rows == 1 + len(step.draft) + owed
-        if owed:
+        to_replay = len(before.kept) if len(before.kept) < 1 + len(before.draft) else 0
+        assert step.replayed == to_replay
+        assert step.rows == 1 + len(step.draft) + to_replay
+        if to_replay:
             assert len(step.draft) == 0
-            assert step.plan.why == f"reads {owed} tokens again"
-        assert step.plan.is_probe is not bool(owed)
+            assert step.plan.why == f"reads {to_replay} tokens again"
+        assert step.plan.is_probe is not bool(to_replay)
     assert sum(step.replayed > 0 for step in steps) > 1
     expected = context()
     list(engine().generate(expected))

@@ -30,6 +30,7 @@ from localspec.engine.protocols import (
     TreePolicy,
     Verifier,
 )
+from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.engine.stopwatch import Stopwatch
 from localspec.methods.draft_model import DraftModel
@@ -41,6 +42,8 @@ from tests.exact.reference import reference_dist
 
 PROMPT = (0, 1)
 OPEN = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)  # no filter at all
+PENALTIES = replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3)
+FILTERS: dict[str, Sampling] = {"open": OPEN, "top-p": replace(OPEN, top_p=0.9, min_p=0.1), "penalties": PENALTIES}
 EXACT = 1e-9
 
 Answer = tuple[int, ...]
@@ -192,6 +195,19 @@ def assert_exact(dist: dict[Answer, float], truth: dict[Answer, float]) -> None:
     """Fail unless `dist` is a distribution, and the target's."""
     assert abs(sum(dist.values()) - 1.0) < EXACT
     assert worst(dist, truth) < EXACT
+
+
+def assert_texts_are_plain(setup: Setup, seeds: int = 10) -> None:
+    """Fail unless each seed has one text, with drafts and without: a race has too many orders to enumerate."""
+    target, draft = setup.tables()
+    for seed in range(seeds):
+        texts = []
+        for nodes in (setup.nodes, 0):
+            engine, context = build(replace(setup, nodes=nodes), target, draft, SeededRandom(seed))
+            for _ in engine.generate(context):
+                pass
+            texts.append(context.tokens)
+        assert texts[0] == texts[1]
 
 
 def one_hot_table(n_vocab: int, choose: Callable[[tuple[int, ...]], int]) -> Table:

@@ -25,7 +25,6 @@ from localspec.engine.protocols import (
     TreePolicy,
     Verifier,
 )
-from localspec.settings.request import Sampling
 from localspec.speculation import registered
 from localspec.trees.static import Chain, Static
 from localspec.verify.block import BlockVerifier
@@ -33,11 +32,19 @@ from localspec.verify.token import TokenVerifier
 from localspec.verify.traversal import TraversalVerifier
 from localspec.verify.tree import TreeVerifier
 from tests.exact import wrong
-from tests.exact.harness import OPEN, Setup, answers, assert_exact, passes, target_answers, total_variation
+from tests.exact.harness import (
+    FILTERS,
+    OPEN,
+    PENALTIES,
+    Setup,
+    answers,
+    assert_exact,
+    passes,
+    target_answers,
+    total_variation,
+)
 
 IID, WOR = Draw.IID, Draw.WITHOUT_REPLACEMENT
-PENALTIES = replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3)
-FILTERS: dict[str, Sampling] = {"open": OPEN, "top-p": replace(OPEN, top_p=0.9, min_p=0.1), "penalties": PENALTIES}
 # Limits that close the gate at some nodes and leave it open at others, whatever the temperature.
 SPELLINGS = ("confidence:0.6", "entropy:0.9", "margin:0.3", "adaptive:0.7")
 FORMS: dict[str, tuple[Verifier, TreePolicy, Shape, Draw]] = {

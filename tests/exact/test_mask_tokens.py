@@ -13,7 +13,6 @@ import pytest
 
 from localspec.engine.draft import Draft, Draw, Step
 from localspec.engine.protocols import History, Plan, RandomSource, Rows, TreePolicy, Verifier
-from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.methods.mask_tokens import MaskTokens
 from localspec.settings.request import Sampling
@@ -25,11 +24,12 @@ from localspec.verify.token import TokenVerifier
 from localspec.verify.traversal import TraversalVerifier
 from localspec.verify.tree import TreeVerifier
 from tests.exact.harness import (
+    FILTERS,
     OPEN,
     Setup,
     answers,
     assert_exact,
-    build,
+    assert_texts_are_plain,
     target_answers,
     total_variation,
 )
@@ -43,13 +43,11 @@ CASES: dict[str, tuple[Verifier, TreePolicy, int, Draw]] = {
     "tree": (TreeVerifier(), Static((2, 1)), 4, WITHOUT),
     "traversal": (TraversalVerifier(), Static((2, 1)), 4, WITHOUT),
 }
-PENALTIES = replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3)
-FILTERS: dict[str, Sampling] = {"open": OPEN, "top-p": replace(OPEN, top_p=0.9, min_p=0.1), "penalties": PENALTIES}
 
 
 def setup_of(case: str, kind: type[MaskTokens] = MaskTokens, sampling: Sampling = OPEN, **settings: Any) -> Setup:
     rule, policy, k, draw = CASES[case]
-    shape = MaskTokens.with_scouts(policy.shape(k))
+    shape = MaskTokens.pass_shape(policy.shape(k))
     setup = Setup(
         rule,
         policy,
@@ -86,21 +84,13 @@ def test_temperature_zero_is_the_argmax(case: str) -> None:
 @pytest.mark.parametrize("policy", [Chain(), Static((2, 1))], ids=["chain", "tree"])
 def test_coupled_noise_keeps_the_text(filters: str, policy: TreePolicy) -> None:
     """With the noise of a seed the text is that of plain decoding with this seed."""
-    shape = MaskTokens.with_scouts(policy.shape(2))
+    shape = MaskTokens.pass_shape(policy.shape(2))
     sampling = FILTERS[filters]
     setup = Setup(
         CoupledVerifier(), nodes=shape.nodes, depth=shape.depth, draw=Draw.COUPLED, sampling=sampling, max_tokens=30,
         drafter=lambda table: MaskTokens(MASKS, Sampler(sampling), policy),
     )  # fmt: skip
-    target, draft = setup.tables()
-    for seed in range(10):
-        texts = []
-        for nodes in (setup.nodes, 0):
-            engine, context = build(replace(setup, nodes=nodes), target, draft, SeededRandom(seed))
-            for _ in engine.generate(context):
-                pass
-            texts.append(context.tokens)
-        assert texts[0] == texts[1]
+    assert_texts_are_plain(setup)
 
 
 class Watched(MaskTokens):

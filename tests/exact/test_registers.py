@@ -13,7 +13,6 @@ import pytest
 
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Drafter
-from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.methods import DrafterContext
@@ -22,7 +21,16 @@ from localspec.speculation import registered
 from localspec.speculation.resolve import Axes, resolve_axes
 from localspec.testing.contract import TableBackend, random_table
 from tests.exact import harness
-from tests.exact.harness import OPEN, Setup, Table, answers, assert_exact, build, target_answers, total_variation
+from tests.exact.harness import (
+    OPEN,
+    Setup,
+    Table,
+    answers,
+    assert_exact,
+    assert_texts_are_plain,
+    target_answers,
+    total_variation,
+)
 from tests.exact.test_lookup import PROMPTS, Tally, repetitive
 
 LOSSLESS = [name for name, rule in registered("verify").items() if rule.is_lossless]
@@ -48,23 +56,10 @@ def setup_of(axes: Axes) -> Setup:
     )
 
 
-def assert_texts_are_plain(setup: Setup) -> None:
-    """Check a race, which has too many orders to enumerate: one noise, one text, over 200 tables of noise."""
-    tables = setup.tables()
-    for seed in range(200):
-        texts = []
-        for nodes in (setup.nodes, 0):
-            engine, context = build(replace(setup, nodes=nodes, max_tokens=6), *tables, SeededRandom(seed))
-            for _ in engine.generate(context):
-                pass
-            texts.append(context.tokens)
-        assert texts[0] == texts[1]
-
-
 def assert_is_the_targets(setup: Setup) -> None:
     """Check that the setup gives the target's distribution, with drafts that are coupled or drawn."""
     if setup.draw is Draw.COUPLED:
-        assert_texts_are_plain(setup)
+        assert_texts_are_plain(replace(setup, max_tokens=6), seeds=200)
     else:
         assert_exact(answers(setup), target_answers(setup))
 

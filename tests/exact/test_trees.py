@@ -35,6 +35,7 @@ from tests.exact import wrong
 from tests.exact.harness import (
     EXACT,
     OPEN,
+    PENALTIES,
     PROMPT,
     Setup,
     answers,
@@ -70,7 +71,6 @@ RULES: dict[str, Verifier] = {
     "match": MatchVerifier(),
     "spectr": SpecTrVerifier(),
 }
-PENALTIES = replace(OPEN, repeat_penalty=1.25, presence_penalty=0.5, frequency_penalty=0.25, penalty_last_n=3)
 SAMPLINGS = {
     "top-k, penalties": replace(PENALTIES, top_k=2),
     "all": Sampling(1.0, 3, 0.95, 0.02, 0.95, 1.25, 0.5, 0.25, -1, logit_bias=((1, 0.5),)),

@@ -5,31 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import gguf
 import numpy as np
-from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from localspec.heads.mask_file import ADAPTED, MASK_EMBEDDING, write_masks
 from localspec.models.gguf.header import read_header
-from tests.heads.reference import FACTS, TARGET
+from tests.heads.reference import FACTS, TARGET, read_weights
 
 D, LAYERS, HEADS, WIDTH, EPS = 192, 8, 3, 64, 1e-5
 Floats = NDArray[np.float32]
 
 
-def weights_of(path: Path) -> dict[str, Floats]:
-    """Return a file's tensors by name, as float32."""
-    return {
-        tensor.name: np.array(dequantize(tensor.data, tensor.tensor_type), np.float32, subok=False)
-        for tensor in gguf.GGUFReader(path).tensors
-    }
-
-
 def random_masks(k: int = 4, rank: int = 8, seed: int = 0, target: Path = TARGET) -> dict[str, Floats]:
     """Draw embeddings of the size of the target's, and an adapter that changes much."""
     rng = np.random.default_rng(seed)
-    table = weights_of(target)
+    table = read_weights(target)
     weights = {MASK_EMBEDDING: rng.normal(0, table["token_embd.weight"].std(), (k, D))}
     for layer in range(LAYERS):
         for part in ADAPTED:

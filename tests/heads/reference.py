@@ -12,13 +12,13 @@ import numpy as np
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
-from localspec.heads.file import HeadFacts, HeadShape, Kind, Weights, write_head
+from localspec.heads.head_file import HeadOrigin, HeadShape, Kind, Weights, write_head
 from localspec.models.gguf.header import read_header
 
 Floats = NDArray[np.floating]
 
 TARGET = Path(str(files("localspec.models"))) / "storyteller" / "target-q8_0.gguf"
-FACTS = HeadFacts(target="0" * 64, tokens=0, steps=0, accepted=(0.5, 0.25), seed=0)
+FACTS = HeadOrigin(target="0" * 64, tokens=0, steps=0, accepted=(0.5, 0.25), seed=0)
 
 
 def storyteller_shape(kind: Kind) -> HeadShape:
@@ -126,7 +126,7 @@ class Reference:
         embedded = self.weights["token_embd.weight"][np.asarray(tokens)]
         positions = np.array([self.first + len(seen) - 1 for seen in new])
         is_seen = np.array([np.isin(np.arange(len(self.ancestors)), seen) for seen in new])
-        if self.shape.is_eagle:
+        if self.shape.has_encoder:
             pair = (self._norm(embedded, "blk.0.attn_norm.weight"), self._norm(vectors, "blk.0.attn_norm_2.weight"))
             state = self._block(np.concatenate(pair, -1), vectors, positions, is_seen)
             passed, normed = state, self._norm(state, "output_norm.weight")
@@ -169,7 +169,7 @@ class Reference:
         width = self.shape.head_width
         angle = positions[:, None, None] * self.shape.rope_base ** (-np.arange(0, width, 2) / width)
         cos, sin = np.cos(angle), np.sin(angle)
-        if self.shape.is_eagle:  # adjacent pairs
+        if self.shape.has_encoder:  # adjacent pairs
             one, two = split[..., 0::2], split[..., 1::2]
             return np.stack([one * cos - two * sin, one * sin + two * cos], -1).reshape(split.shape)
         one, two = split[..., : width // 2], split[..., width // 2 :]  # halves

@@ -19,8 +19,8 @@ from localspec.models.gguf.info import model_info
 from localspec.models.heads import head_for
 from localspec.models.pairs import check_pair
 from scripts.make_random_gguf import Shape
-from tests.heads.masks import random_masks, weights_of, write_random_masks
-from tests.heads.reference import FACTS, TARGET
+from tests.heads.masks import random_masks, write_random_masks
+from tests.heads.reference import FACTS, TARGET, read_weights
 from tests.integration.gguf_models import copied, random_gguf
 
 K = 4
@@ -52,7 +52,7 @@ def test_the_file_of_the_masks_says_what_it_holds(masks: Path) -> None:
 def test_the_target_with_masks(masks: Path) -> None:
     """The target's own tensors byte for byte, queries with keys and values, rows and tokens for the masks."""
     path = with_masks(read_header(TARGET), read_header(masks))
-    old, new, lora = (weights_of(each) for each in (TARGET, path, masks))
+    old, new, lora = (read_weights(each) for each in (TARGET, path, masks))
     for name in ("token_embd.weight", "output.weight"):
         assert np.array_equal(new[name][:V], old[name])
     assert np.abs(new["token_embd.weight"][V:] - lora[MASK_EMBEDDING]).max() < 1e-2  # Q8_0, as the others

@@ -12,8 +12,8 @@ pytest.importorskip("tokenizers")
 
 from localspec.heads.mask_file import MASK_EMBEDDING
 from scripts.storyteller.mask_tokens import MaskNetwork, MaskRecipe, arrays, load_target, taught, updates
-from tests.heads.masks import mask_rows, random_masks, weights_of
-from tests.heads.reference import TARGET
+from tests.heads.masks import mask_rows, random_masks
+from tests.heads.reference import TARGET, read_weights
 
 RECIPE = MaskRecipe(masks=3, rank=8, updates=3, batch=2, anchors=4, warmup=1)
 
@@ -27,7 +27,7 @@ def test_the_network_computes_what_the_reference_computes() -> None:
     tokens = np.random.default_rng(0).integers(3, 4096, 24)
     with torch.no_grad():
         told, guessed = network(torch.from_numpy(tokens)[None], torch.tensor([[5, 19]]))
-    target = weights_of(TARGET)
+    target = read_weights(TARGET)
     for index, anchor in enumerate((5, 19)):
         expected = mask_rows(target, weights, tokens[: anchor + 1].tolist(), 3)
         assert np.abs(guessed[0, index].numpy() - expected).max() < 1e-3

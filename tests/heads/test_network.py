@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from localspec.heads.file import Kind
+from localspec.heads.head_file import Kind
 from localspec.heads.network import Network, fresh_weights
 from tests.heads.reference import Reference, medusa_rows, random_weights, storyteller_shape, write_random_head
 

@@ -13,9 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from localspec.errors import IntegrityError, ResourceError, UsageError
-from localspec.heads.file import HeadShape, Kind
+from localspec.heads.head_file import HeadShape, Kind
 from localspec.heads.network import Network, fresh_weights
-from localspec.heads.shards import Text
+from localspec.heads.text_shards import Text
 from localspec.heads.training import Recipe, Trainer
 
 KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp", "medusa")

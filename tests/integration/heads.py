@@ -1,4 +1,4 @@
-"""A target and a head on it, opened together."""
+"""A target and a head on it, opened together; the states that the head is told; its rows beside those of numpy."""
 
 from __future__ import annotations
 
@@ -6,24 +6,54 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from localspec.backends.head import HeadBackend, HeadModel
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.marginals import MarginalBackend, head_backend
+from localspec.backends.tap import StateListener, States, Tap
 from localspec.models.gguf.head import head_info
 from localspec.models.gguf.header import read_header
 from localspec.session.loaded_model import head_traits
 from tests.integration.gguf_models import EXACT
 
+TOLERANCE = 1e-4
+
 
 @contextmanager
-def opened_head(target: Path, file: Path) -> Iterator[tuple[LlamaBackend, HeadBackend | MarginalBackend]]:
-    """Yield a context of the target and one of the head, which hears it."""
+def head_on(target: LlamaBackend, file: Path) -> Iterator[HeadBackend | MarginalBackend]:
+    """Yield a context of a head, which is told the target's states."""
     info = head_info(read_header(file))
     assert info is not None
     with (
-        Model(target, EXACT) as model,
-        LlamaBackend(model, EXACT) as backend,
-        HeadModel(file, head_traits(info), model, EXACT) as weights,
-        head_backend(weights, backend, EXACT) as head,
+        HeadModel(file, head_traits(info), target.model, EXACT) as weights,
+        head_backend(weights, target, EXACT) as head,
     ):
+        yield head
+
+
+@contextmanager
+def opened_head(target: Path, file: Path) -> Iterator[tuple[LlamaBackend, HeadBackend | MarginalBackend]]:
+    """Yield a context of the target and one of the head."""
+    with Model(target, EXACT) as model, LlamaBackend(model, EXACT) as backend, head_on(backend, file) as head:
         yield backend, head
+
+
+def told_states(target: LlamaBackend, tap: Tap, *heads: HeadBackend | MarginalBackend) -> dict[int, States]:
+    """Return the states that the target tells from now on, by position; `heads` are told them too."""
+    told: dict[int, States] = {}
+
+    def receive(start: int, states: States) -> None:
+        for head in heads:
+            head._receive(start, states)
+        told.update(enumerate(states, start))
+
+    target.listen(StateListener(tap, receive))
+    return told
+
+
+def assert_rows(rows: np.ndarray, expected: np.ndarray) -> None:
+    """Fail unless both rule out the same tokens and agree in all others."""
+    is_finite = np.isfinite(expected)
+    assert np.array_equal(np.isfinite(rows), is_finite)
+    assert np.abs(rows[is_finite] - expected[is_finite]).max() < TOLERANCE

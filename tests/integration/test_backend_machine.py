@@ -15,8 +15,8 @@ from localspec.backends.cpus import count_cores, physical_cores
 from localspec.backends.devices import GPU, INTEGRATED, Device, available_memory, devices
 from localspec.backends.lib import LogRing
 from localspec.backends.memory import ContextShape, check_context, check_weights
+from localspec.backends.offload import ALL_LAYERS, gpu_layers
 from localspec.backends.options import LoadOptions
-from localspec.backends.placement import ALL_LAYERS, gpu_layers
 from localspec.errors import ResourceError
 from localspec.settings.sizes import size
 

@@ -12,7 +12,7 @@ import pytest
 from localspec.backends.head import HeadBackend
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.marginals import MarginalBackend
-from localspec.backends.tap import Listening, States
+from localspec.backends.tap import StateListener, States
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import TreePolicy
 from localspec.engine.sampling import Sampler
@@ -25,6 +25,7 @@ from localspec.trees.static import Chain
 from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
 from tests.integration import pair
+from tests.integration.gguf_models import never
 from tests.integration.heads import opened_head
 from tests.integration.pair import GREEDY, OPENINGS
 
@@ -56,10 +57,6 @@ class Opened:
         )
 
 
-def never() -> bool:
-    return False
-
-
 @pytest.fixture(scope="module", params=HEADS)
 def opened(request: pytest.FixtureRequest, f32_pair: dict[str, Path]) -> Iterator[Opened]:
     with opened_head(f32_pair["target"], HEADS[request.param]) as (target, head):
@@ -84,12 +81,12 @@ def test_a_head_that_is_told_other_states_accepts_clearly_less(opened: Opened) -
 
     def told(start: int, states: States) -> None:
         mixed = states.reshape(len(states), -1, 192)[:, :, order].reshape(states.shape)
-        opened.head._heard(start, mixed)
+        opened.head._receive(start, mixed)
 
-    opened.target.listen(Listening(opened.head.model.traits.tap, told))
+    opened.target.listen(StateListener(opened.head.model.traits.tap, told))
     opened.head.truncate(0)
     wrong = accepted(opened.run(Chain(), GREEDY, OPENINGS[3]))
-    opened.target.listen(Listening(opened.head.model.traits.tap, opened.head._heard))
+    opened.target.listen(StateListener(opened.head.model.traits.tap, opened.head._receive))
     assert wrong < 0.6 * right
 
 

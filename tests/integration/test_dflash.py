@@ -9,17 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec.backends.head import HeadModel
-from localspec.backends.llama_cpp import LlamaBackend, Model
-from localspec.backends.marginals import BlockBackend, head_backend
-from localspec.backends.tap import Listening, States
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.marginals import DFlashBackend
+from localspec.backends.tap import States
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Shape
 from localspec.engine.sampling import Sampler
 from localspec.methods.dflash import DFlash
 from localspec.models.gguf.head import head_info
 from localspec.models.gguf.header import read_header
-from localspec.session.loaded_model import head_traits
 from localspec.settings.request import Sampling
 from localspec.trees.eagle2 import Eagle2
 from localspec.trees.static import Chain
@@ -27,11 +25,11 @@ from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
 from tests.heads.dflash import BLOCK_SIZE, block_rows, write_random_dflash
 from tests.integration import pair
-from tests.integration.gguf_models import EXACT, never
+from tests.integration.gguf_models import never
+from tests.integration.heads import assert_rows, opened_head, told_states
 
 PROMPT = tuple(range(100, 120))
 N = BLOCK_SIZE - 1
-TOLERANCE = 1e-4
 WARM = Sampling(temperature=0.8, seed=3)
 
 
@@ -42,7 +40,7 @@ class Rig:
     file: Path
     target_file: Path
     target: LlamaBackend
-    head: BlockBackend
+    head: DFlashBackend
     told: dict[int, States]
 
     def expected(self, n: int, token: int, n_guesses: int = N) -> np.ndarray:
@@ -54,22 +52,9 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path, f32_pair: dict[str, Path]) -> Iterator[Rig]:
     file = write_random_dflash(tmp_path / "head.gguf")
-    info = head_info(read_header(file))
-    assert info is not None
-    with (
-        Model(f32_pair["target"], EXACT) as model,
-        LlamaBackend(model, EXACT) as target,
-        HeadModel(file, head_traits(info), model, EXACT) as weights,
-        head_backend(weights, target, EXACT) as backend,
-    ):
-        assert isinstance(backend, BlockBackend)
-        told: dict[int, States] = {}
-
-        def heard(start: int, states: States) -> None:
-            backend._heard(start, states)
-            told.update(enumerate(states, start))
-
-        target.listen(Listening(weights.traits.tap, heard))
+    with opened_head(f32_pair["target"], file) as (target, backend):
+        assert isinstance(backend, DFlashBackend)
+        told = told_states(target, backend.model.traits.tap, backend)
         yield Rig(file, f32_pair["target"], target, backend, told)
 
 
@@ -90,7 +75,7 @@ def test_rows_are_those_of_the_block_by_depth(rig: Rig) -> None:
     rows.append(rig.head.extend([32], [3]).logits(4).copy())
     expected = rig.expected(len(PROMPT), 7)
     for row, depth in zip(rows, (0, 1, 1, 2, 2, 3), strict=True):
-        assert np.abs(row - expected[depth]).max() < TOLERANCE
+        assert_rows(row, expected[depth])
     assert rig.head.evaluated == evaluated
     assert rig.head.capabilities.n_guesses == N
 
@@ -103,11 +88,11 @@ def test_after_acceptance_and_after_the_text_went_back(rig: Rig) -> None:
     rig.target.keep((0, 1))
     rig.head.keep((0,))
     row = rig.head.prefill((*PROMPT, 7, 30, 50), never).logits(0)
-    assert np.abs(row - rig.expected(len(PROMPT) + 2, 50)[0]).max() < TOLERANCE
+    assert_rows(row, rig.expected(len(PROMPT) + 2, 50)[0])
     edited = (*PROMPT[:8], *range(400, 430))
     rig.target.prefill(edited, never)
     row = rig.head.prefill((*edited, 7), never).logits(0)
-    assert np.abs(row - rig.expected(len(edited), 7)[0]).max() < TOLERANCE
+    assert_rows(row, rig.expected(len(edited), 7)[0])
 
 
 def test_the_block_is_shorter_where_the_context_ends(rig: Rig) -> None:
@@ -115,7 +100,7 @@ def test_the_block_is_shorter_where_the_context_ends(rig: Rig) -> None:
     text = tuple(int(token) for token in np.random.default_rng(0).integers(100, 4000, n_ctx - 3))
     rig.target.prefill(text, never)
     row = rig.head.prefill((*text, 7), never).logits(0)
-    assert np.abs(row - rig.expected(len(text), 7, 2)[0]).max() < TOLERANCE
+    assert_rows(row, rig.expected(len(text), 7, 2)[0])
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from localspec.backends import growing_context, head
-from localspec.backends.head import HeadBackend, HeadModel
+from localspec.backends.head import HeadBackend
 from localspec.backends.llama_cpp import LlamaBackend, Model
-from localspec.backends.tap import HEARD, Listening, States, Tap
+from localspec.backends.tap import PROMPT_STATES, StateListener, States, Tap
 from localspec.engine.events import Committed
 from localspec.engine.protocols import Cancelled
-from localspec.heads.file import Kind, target_tensor
+from localspec.heads.head_file import Kind, read_tensor
 from localspec.heads.writer import stored, write_gguf
 from localspec.models.gguf.header import read_architecture, read_header
 from localspec.models.gguf.values import KeyValue
@@ -28,9 +28,8 @@ from localspec.settings.request import LoadSettings, Request, Speculation
 from tests.heads.reference import Reference, random_weights, read_weights, storyteller_shape, write_random_head
 from tests.integration import pair
 from tests.integration.gguf_models import EXACT, never
-from tests.integration.heads import opened_head
+from tests.integration.heads import TOLERANCE, assert_rows, head_on, opened_head, told_states
 
-TOLERANCE = 1e-4
 WIDTH = 192
 PROMPT = tuple(range(100, 120))
 KINDS: tuple[Kind, ...] = ("eagle3", "eagle1", "mtp")
@@ -44,25 +43,14 @@ class Rig:
     file: Path
     target: LlamaBackend
     head: HeadBackend
-    tap: Tap
     told: dict[int, States]
-
-    def listen(self, target: LlamaBackend, backend: HeadBackend) -> None:
-        """Let the head hear the target, and note what it hears."""
-
-        def heard(start: int, states: States) -> None:
-            backend._heard(start, states)
-            self.told |= dict(enumerate(states, start))
-
-        target.listen(Listening(self.tap, heard))
 
     def states(self, tokens: Sequence[int]) -> States:
         """Return the target's states of a text: as told, which are those of one pass over it but for rounding."""
-        whole: list[States] = []
         with LlamaBackend(self.target.model, EXACT) as backend:
-            backend.listen(Listening(self.tap, lambda start, rows: whole.append(rows)))
+            whole = told_states(backend, self.head.model.traits.tap)
             backend.prefill(tokens, never)
-        expected = np.concatenate(whole)
+        expected = np.stack(list(whole.values()))
         told = np.stack([self.told[len(tokens) - len(expected) + row] for row in range(len(expected))])
         assert np.abs(told - expected).max() < 1e-3 * np.abs(expected).max()
         return told
@@ -88,22 +76,13 @@ class Rig:
 def rig(request: pytest.FixtureRequest, tmp_path: Path, f32_pair: dict[str, Path]) -> Iterator[Rig]:
     file = write_random_head(tmp_path / "head.gguf", request.param)
     with opened_head(f32_pair["target"], file) as (target, backend):
-        made = Rig(request.param, file, target, backend, backend._traits.tap, {})
-        made.listen(target, backend)
-        yield made
-
-
-def assert_equal(row: np.ndarray, expected: np.ndarray) -> None:
-    """Fail unless both rule out the same tokens and agree in all others."""
-    is_finite = np.isfinite(expected)
-    assert np.array_equal(np.isfinite(row), is_finite)
-    assert np.abs(row[is_finite] - expected[is_finite]).max() < TOLERANCE
+        yield Rig(request.param, file, target, backend, told_states(target, backend.model.traits.tap, backend))
 
 
 def test_the_first_row(rig: Rig) -> None:
     rig.target.prefill(PROMPT, never)
     row = rig.head.prefill((*PROMPT, 7), never).logits(0)
-    assert_equal(row, rig.reference((*PROMPT, 7))[1])
+    assert_rows(row, rig.reference((*PROMPT, 7))[1])
 
 
 def test_five_steps(rig: Rig) -> None:
@@ -116,7 +95,7 @@ def test_five_steps(rig: Rig) -> None:
         row = rig.head.extend([token], [step - 1]).logits(step)
         logits, passed = reference.feed([token], vector[None], [last + step])
         vector = passed[0]
-        assert_equal(row, logits[0])
+        assert_rows(row, logits[0])
 
 
 def test_a_tree(rig: Rig) -> None:
@@ -128,11 +107,11 @@ def test_a_tree(rig: Rig) -> None:
     rows = rig.head.extend([30, 40, 50], [-1, -1, -1])
     logits, first = reference.feed([30, 40, 50], np.repeat(vector[None], 3, 0), [last] * 3)
     for node in range(3):
-        assert_equal(rows.logits(node), logits[node])
+        assert_rows(rows.logits(node), logits[node])
     rows = rig.head.extend([31, 41, 42], [0, 1, 1])
     logits, _ = reference.feed([31, 41, 42], first[[0, 1, 1]], [last + 1, last + 2, last + 2])
     for node in range(3):
-        assert_equal(rows.logits(3 + node), logits[node])
+        assert_rows(rows.logits(3 + node), logits[node])
     rig.head.check()
 
 
@@ -146,7 +125,7 @@ def test_after_a_part_of_the_draft_was_accepted(rig: Rig) -> None:
     rig.head.keep((0,))
     row = rig.head.prefill((*PROMPT, 7, 30, 31), never).logits(0)
     expected = rig.reference((*PROMPT, 7, 30, 31))[1]
-    assert_equal(row, expected)
+    assert_rows(row, expected)
     is_finite = np.isfinite(expected)
     assert np.abs(guessed[is_finite] - expected[is_finite]).max() > 100 * TOLERANCE
     rig.head.check()
@@ -162,7 +141,7 @@ def test_after_passes_that_were_not_drafted(rig: Rig, monkeypatch: pytest.Monkey
         rig.commit([token])
     assert len(text) > head.WHOLE
     row = rig.head.prefill((*PROMPT, *text, 31), never).logits(0)
-    assert_equal(row, rig.reference((*PROMPT, *text, 31))[1])
+    assert_rows(row, rig.reference((*PROMPT, *text, 31))[1])
 
 
 def test_after_the_text_went_back(rig: Rig) -> None:
@@ -172,19 +151,15 @@ def test_after_the_text_went_back(rig: Rig) -> None:
     edited = (*PROMPT[:10], *range(400, 420))
     rig.target.prefill(edited, never)
     row = rig.head.prefill((*edited, 7), never).logits(0)
-    assert_equal(row, rig.reference((*edited, 7))[1])
+    assert_rows(row, rig.reference((*edited, 7))[1])
 
 
 def test_after_the_targets_context_grew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longer context is another one: the taps are set anew, and the head's cache moves with its own."""
     monkeypatch.setattr(growing_context, "FIRST", 32)
     monkeypatch.setattr(growing_context, "SMALL", 0)
-    with (
-        LlamaBackend(rig.target.model, EXACT) as target,
-        HeadModel(rig.file, rig.head._traits, target.model, EXACT) as weights,
-        HeadBackend(weights, target, EXACT) as backend,
-    ):
-        rig.listen(target, backend)
+    with LlamaBackend(rig.target.model, EXACT) as target, head_on(target, rig.file) as backend:
+        rig.told = told_states(target, backend.model.traits.tap, backend)
         target.prefill(PROMPT, never)
         backend.prefill((*PROMPT, 7), never)
         text = [7, *range(200, 230)]
@@ -193,7 +168,7 @@ def test_after_the_targets_context_grew(rig: Rig, monkeypatch: pytest.MonkeyPatc
             target.keep((0,))
         row = backend.prefill((*PROMPT, *text, 31), never).logits(0)
         assert target._growing.size == backend._growing.size == 64
-        assert_equal(row, rig.reference((*PROMPT, *text, 31))[1])
+        assert_rows(row, rig.reference((*PROMPT, *text, 31))[1])
 
 
 def test_a_long_prompt(rig: Rig) -> None:
@@ -201,22 +176,21 @@ def test_a_long_prompt(rig: Rig) -> None:
 
     Reading all of them would take the logits of the whole prompt, and more than fit would end the process.
     """
-    prompt = tuple(int(token) for token in np.random.default_rng(0).integers(100, 4000, 3 * HEARD))
+    prompt = tuple(int(token) for token in np.random.default_rng(0).integers(100, 4000, 3 * PROMPT_STATES))
     rig.target.prefill(prompt, never)
     row = rig.head.prefill((*prompt, 7), never).logits(0)
-    assert len(rig.told) == (len(prompt) if rig.kind == "eagle3" else HEARD)
-    assert_equal(row, rig.reference((*prompt, 7))[1])
+    assert len(rig.told) == (len(prompt) if rig.kind == "eagle3" else PROMPT_STATES)
+    assert_rows(row, rig.reference((*prompt, 7))[1])
 
 
 def test_states_are_those_of_the_model(rig: Rig, f32_pair: dict[str, Path]) -> None:
     """The first layer reads the embedding, and the output matrix reads the state after the last norm."""
     weights = read_weights(f32_pair["target"])
-    told: list[States] = []
     tap = Tap(WIDTH, (0,)) if rig.kind == "eagle3" else Tap(WIDTH)
     with LlamaBackend(rig.target.model, EXACT) as backend:
-        backend.listen(Listening(tap, lambda start, rows: told.append(rows)))
+        told = told_states(backend, tap)
         logits = backend.prefill(PROMPT, never).logits(0)
-        states = told[0]
+        states = np.stack(list(told.values()))
         assert np.abs(states).min(axis=0).max() > 0, "llama.cpp gives zeros for states that it does not keep"
         if rig.kind == "eagle3":
             assert np.allclose(states, weights["token_embd.weight"][list(PROMPT)])
@@ -255,7 +229,7 @@ def test_a_tree_of_several_decodes_tells_no_stale_states(rig: Rig) -> None:
     reference = Reference(storyteller_shape(rig.kind), read_weights(rig.file), first=len(PROMPT) + 3)
     assert set(range(len(PROMPT), len(PROMPT) + 3)) & set(rig.told) == {len(PROMPT) + 2}
     vectors = reference.encode(rig.told[len(PROMPT) + 2][None])
-    assert_equal(row, reference.feed([32], vectors, [-1])[0][0])
+    assert_rows(row, reference.feed([32], vectors, [-1])[0][0])
 
 
 def test_a_head_without_an_embedding_borrows_the_targets(
@@ -266,22 +240,20 @@ def test_a_head_without_an_embedding_borrows_the_targets(
     monkeypatch.setattr(growing_context, "SMALL", 0)
     whole = write_random_head(tmp_path / "whole.gguf", "eagle3")
     header = read_header(whole)
-    tensors = [target_tensor(header, one.name) for one in header.tensors if one.name != "token_embd.weight"]
+    tensors = [read_tensor(header, one.name) for one in header.tensors if one.name != "token_embd.weight"]
     file = tmp_path / "head.gguf"
     pairs = [KeyValue(key, header.types[key], value) for key, value in header.metadata.items()]
     write_gguf(file, pairs, [one for one in tensors if one is not None])
     embedding = {"token_embd.weight": read_weights(f32_pair["target"])["token_embd.weight"]}
     with opened_head(f32_pair["target"], file) as (target, backend):
-        assert backend._traits.borrows
-        tap = backend._traits.tap
-        told: list[States] = []
-        target.listen(Listening(tap, lambda start, states: (backend._heard(start, states), told.append(states))[0]))
+        assert backend.model.traits.borrows
+        told = told_states(target, backend.model.traits.tap, backend)
         target.prefill(range(100, 160), never)
         assert target._growing.size > 32
         row = backend.prefill([*range(100, 160), 7], never).logits(0)
         reference = Reference(storyteller_shape("eagle3"), read_weights(whole) | embedding, first=1)
-        vectors = reference.encode(np.concatenate(told))
-        assert_equal(row, reference.feed([*range(101, 160), 7], vectors, range(-1, 59))[0][-1])
+        vectors = reference.encode(np.stack(list(told.values())))
+        assert_rows(row, reference.feed([*range(101, 160), 7], vectors, range(-1, 59))[0][-1])
 
 
 def with_own_block(path: Path, seed: int = 0) -> Path:
@@ -319,26 +291,24 @@ def test_a_block_in_the_targets_own_file(tmp_path: Path) -> None:
     """It reads the state that the model passes to it, and takes no logits for that. The weights are loaded once."""
     file = with_own_block(tmp_path / "own.gguf")
     weights = {name.replace("blk.2.", "blk.0."): array for name, array in read_weights(file).items()}
-    told: list[States] = []
     loaded, _ = pair.load_pair(LoadSettings(str(file), str(file), ctx=512, threads=1, kv_type="f32"))
     with closing(loaded):
         assert loaded.draft is not None
         assert loaded.draft.kind == "mtp"
         target, backend = loaded.target.backend, loaded.draft.backend
         assert isinstance(backend, HeadBackend)
-        tap = backend._traits.tap
-        target.listen(Listening(tap, lambda start, states: (backend._heard(start, states), told.append(states))[0]))
-        prompt = tuple(range(100, 100 + 2 * HEARD))
+        told = told_states(target, backend.model.traits.tap, backend)
+        prompt = tuple(range(100, 100 + 2 * PROMPT_STATES))
         target.prefill(prompt, never)
         row = backend.prefill((*prompt, 7), never).logits(0)
-        states = np.concatenate(told)
+        states = np.stack(list(told.values()))
         assert states.shape == (len(prompt), WIDTH)
         assert np.abs(states).min(axis=0).max() > 0
         reference = Reference(storyteller_shape("mtp"), weights, first=1)
         logits, passed = reference.feed((*prompt[1:], 7), states, range(-1, len(prompt) - 1))
-        assert_equal(row, logits[-1])
+        assert_rows(row, logits[-1])
         row = backend.extend([30], [-1]).logits(0)
-        assert_equal(row, reference.feed([30], passed[-1:], [len(prompt) - 1])[0][0])
+        assert_rows(row, reference.feed([30], passed[-1:], [len(prompt) - 1])[0][0])
         texts = {
             method: [
                 event.text
@@ -355,13 +325,13 @@ def test_a_block_in_the_targets_own_file(tmp_path: Path) -> None:
 def test_a_prompt_that_is_read_in_part_after_another_text(rig: Rig) -> None:
     """States of the old text lie before those that are told of the new one, at positions that were not told again."""
     rng = np.random.default_rng(0)
-    old, new = (tuple(int(token) for token in rng.integers(100, 4000, 3 * HEARD)) for _ in range(2))
+    old, new = (tuple(int(token) for token in rng.integers(100, 4000, 3 * PROMPT_STATES)) for _ in range(2))
     rig.target.prefill(old, never)
     rig.head.prefill((*old, 7), never)
     edited = (*old[:10], *new)
     rig.target.prefill(edited, never)
     row = rig.head.prefill((*edited, 7), never).logits(0)
-    assert_equal(row, rig.reference((*edited, 7))[1])
+    assert_rows(row, rig.reference((*edited, 7))[1])
 
 
 def test_a_prompt_after_one_that_was_stopped(f32_pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,10 +341,10 @@ def test_a_prompt_after_one_that_was_stopped(f32_pair: dict[str, Path], monkeypa
     options = replace(EXACT, n_ctx=1024, n_batch=256)
     told: list[int] = []
     with Model(f32_pair["target"], options) as model, LlamaBackend(model, options) as target:
-        target.listen(Listening(Tap(WIDTH), lambda start, states: told.append(len(states))))
+        target.listen(StateListener(Tap(WIDTH), lambda start, states: told.append(len(states))))
         asked = iter([False, True])
         with pytest.raises(Cancelled):
             target.prefill(range(100, 500), lambda: next(asked))
         target.prefill(range(1000, 1900), never)
         assert target._growing.size == 1024
-    assert sum(told) == HEARD
+    assert sum(told) == PROMPT_STATES

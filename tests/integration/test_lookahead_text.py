@@ -66,7 +66,7 @@ class Recording(Lookahead):
         self._target = target
         self._text = list(text)
         self.rows: list[tuple[list[int], np.ndarray]] = []  # what a node sees, and its logits
-        self.n_scouts = 0
+        self.n_scratch = 0
 
     def propose(self, history: History, plan: Plan, rng: RandomSource) -> Draft:
         draft = super().propose(history, plan, rng)
@@ -76,7 +76,7 @@ class Recording(Lookahead):
 
     def observe(self, step: Step, rows: Rows) -> None:
         super().observe(step, rows)
-        self.n_scouts += int(step.draft.scratch.sum())
+        self.n_scratch += int(step.draft.scratch.sum())
         for node in range(len(step.draft) + 1):
             self.rows.append((self._text + step.draft.path(node), rows.logits(node).copy()))
         length = step.position + len(step.tokens) - 1
@@ -97,7 +97,7 @@ def test_every_row_is_that_of_plain_decoding(target: LlamaBackend, shape: tuple[
         target, drafter, rule, shape=Lookahead.shape(1, options_of(shape)), draw=Draw.FIXED,
         sampling=Sampling(temperature=0.8), max_tokens=40, eog=frozenset(),
     )  # fmt: skip
-    assert drafter.n_scouts > 0
+    assert drafter.n_scratch > 0
     worst = 0.0
     for seen, row in drafter.rows:
         alone = target.prefill(seen, lambda: False).logits(0)

@@ -28,7 +28,8 @@ from localspec.verify.block import BlockVerifier
 from localspec.verify.coupled import CoupledVerifier
 from localspec.verify.match import MatchVerifier
 from scripts.make_random_gguf import Shape
-from tests.heads.masks import Floats, mask_rows, weights_of, write_random_masks
+from tests.heads.masks import Floats, mask_rows, write_random_masks
+from tests.heads.reference import read_weights
 from tests.integration import pair
 from tests.integration.gguf_models import never, random_gguf
 
@@ -67,10 +68,10 @@ def rig(f32_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         patch.setenv("LOCALSPEC_HOME", str(folder))
         path = with_masks(read_header(target), read_header(file))
     with pair.backend(target) as plain, pair.backend(path, replace(pair.EXACT, n_masks=K)) as masked:
-        yield Rig(plain, masked, weights_of(target), weights_of(file))
+        yield Rig(plain, masked, read_weights(target), read_weights(file))
 
 
-def scouted(rig: Rig, parents: list[int], tokens: list[int]) -> tuple[list[int], list[int]]:
+def tree_with_masks(rig: Rig, parents: list[int], tokens: list[int]) -> tuple[list[int], list[int]]:
     """Return a tree with a chain of masks below each node."""
     n = len(tokens)
     for node in range(n):
@@ -99,7 +100,7 @@ def test_rows_of_the_text_are_those_of_the_target(rig: Rig) -> None:
     assert np.array_equal(plain, np.stack([found.logits(node) for node in range(len(TOKENS))]))
     rig.masked.truncate(len(PROMPT))
     rig.plain.truncate(len(PROMPT))
-    tokens, parents = scouted(rig, TREE, TOKENS)
+    tokens, parents = tree_with_masks(rig, TREE, TOKENS)
     found = rig.masked.extend(tokens, parents)
     assert np.abs(plain - np.stack([found.logits(node) for node in range(len(TOKENS))])).max() == 0.0
     for node in range(len(TOKENS)):
@@ -114,7 +115,7 @@ def test_rows_of_the_text_are_those_of_the_target(rig: Rig) -> None:
 def test_after_a_partial_acceptance(rig: Rig) -> None:
     """The kept path stays, and nothing of the masks: rows go on as if there had been none."""
     rig.masked.prefill(PROMPT, never)
-    tokens, parents = scouted(rig, TREE, TOKENS)
+    tokens, parents = tree_with_masks(rig, TREE, TOKENS)
     rig.masked.extend(tokens, parents)
     rig.masked.keep((0, 4))
     rig.masked.check()
@@ -164,7 +165,7 @@ def test_the_text_is_the_targets(
     expected = pair.plain(rig.plain, CoupledVerifier(), sampling=sampling, max_tokens=60)
     drafter = Checked(rig.masks, Sampler(sampling, temperature=1.0), policy)
     drafter.backend = rig.masked
-    shape = MaskTokens.with_scouts(policy.shape(k))
+    shape = MaskTokens.pass_shape(policy.shape(k))
     got = pair.generate(rig.masked, drafter, rule, sampling=sampling, shape=shape, draw=draw, max_tokens=60)
     assert max(step.draft.depth for step in got.steps) == min(k, K, shape.depth)
     pair.assert_same(rig.plain, pair.OPENINGS[0], expected, got, sampling)
@@ -176,7 +177,7 @@ def test_context_full(rig: Rig, missing: int) -> None:
     prompt = rig.masked.model.tokenize(" and then" * 2000)[: 1024 - missing]
     drafter = MaskTokens(rig.masks, Sampler(pair.GREEDY), Chain())
     run = pair.generate(
-        rig.masked, drafter, MatchVerifier(), prompt=prompt, shape=MaskTokens.with_scouts(Chain().shape(3)),
+        rig.masked, drafter, MatchVerifier(), prompt=prompt, shape=MaskTokens.pass_shape(Chain().shape(3)),
         draw=Draw.FIXED, max_tokens=100, eog=frozenset(),
     )  # fmt: skip
     assert (run.finish, len(run.tokens)) == ("context", missing + 1)

@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 
 from localspec.backends import growing_context
-from localspec.backends.head import HeadModel
-from localspec.backends.llama_cpp import LlamaBackend, Model
-from localspec.backends.marginals import MedusaBackend, head_backend
-from localspec.backends.tap import HEARD, Listening, States
+from localspec.backends.llama_cpp import LlamaBackend
+from localspec.backends.marginals import MedusaBackend
+from localspec.backends.tap import PROMPT_STATES, States
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Shape
 from localspec.engine.sampling import Sampler
 from localspec.methods.medusa import Medusa
 from localspec.models.gguf.head import head_info
 from localspec.models.gguf.header import read_header
-from localspec.session.loaded_model import head_traits
 from localspec.settings.request import Sampling
 from localspec.trees.dyspec import DySpec
 from localspec.trees.eagle2 import Eagle2
@@ -30,10 +28,10 @@ from localspec.verify.match import MatchVerifier
 from tests.heads.reference import medusa_rows, read_weights, storyteller_shape, write_random_head
 from tests.integration import pair
 from tests.integration.gguf_models import EXACT, never
+from tests.integration.heads import TOLERANCE, assert_rows, head_on, opened_head, told_states
 
 PROMPT = tuple(range(100, 120))
 N = storyteller_shape("medusa").guesses
-TOLERANCE = 1e-4
 WARM = Sampling(temperature=0.8, seed=3)
 
 
@@ -47,46 +45,22 @@ class Rig:
     head: MedusaBackend
     told: dict[int, States]
 
-    def listen(self, target: LlamaBackend, backend: MedusaBackend) -> None:
-        """Let the head hear the target, and note what it hears."""
-
-        def heard(start: int, states: States) -> None:
-            backend._heard(start, states)
-            self.told.update(enumerate(states, start))
-
-        target.listen(Listening(backend.model.traits.tap, heard))
-
     def assert_guesses(self, backend: MedusaBackend, text: Sequence[int], pending: int = 7) -> None:
         """Compare all guesses behind a text with the reference."""
         rows = [backend.prefill((*text, pending), never).logits(0).copy()]
         chain = backend.extend([30] * (N - 1), range(-1, N - 2))
         rows += [chain.logits(node).copy() for node in range(N - 1)]
         backend.keep(())
-        expected = medusa_rows(self.file, self.told[len(text) - 1].astype(float))
-        for row, wanted in zip(rows, expected, strict=True):
-            is_finite = np.isfinite(wanted)
-            assert np.array_equal(np.isfinite(row), is_finite)
-            assert np.abs(row[is_finite] - wanted[is_finite]).max() < TOLERANCE
-
-
-def opened(file: Path, target: LlamaBackend) -> tuple[HeadModel, MedusaBackend]:
-    info = head_info(read_header(file))
-    assert info is not None
-    weights = HeadModel(file, head_traits(info), target.model, EXACT)
-    backend = head_backend(weights, target, EXACT)
-    assert isinstance(backend, MedusaBackend)
-    return weights, backend
+        assert_rows(np.stack(rows), medusa_rows(self.file, self.told[len(text) - 1].astype(float)))
 
 
 @pytest.fixture
 def rig(tmp_path: Path, f32_pair: dict[str, Path]) -> Iterator[Rig]:
     file = write_random_head(tmp_path / "head.gguf", "medusa")
-    with Model(f32_pair["target"], EXACT) as model, LlamaBackend(model, EXACT) as target:
-        weights, backend = opened(file, target)
-        with weights, backend:
-            made = Rig(file, read_weights(f32_pair["target"])["output.weight"], target, backend, {})
-            made.listen(target, backend)
-            yield made
+    output = read_weights(f32_pair["target"])["output.weight"]
+    with opened_head(f32_pair["target"], file) as (target, backend):
+        assert isinstance(backend, MedusaBackend)
+        yield Rig(file, output, target, backend, told_states(target, backend.model.traits.tap, backend))
 
 
 def test_the_file_says_what_the_head_reads(tmp_path: Path) -> None:
@@ -111,9 +85,8 @@ def test_a_tree_takes_no_pass(rig: Rig) -> None:
     evaluated = rig.head.evaluated
     tree = rig.head.extend([30, 40, 31, 41], [-1, -1, 0, 1])
     expected = medusa_rows(rig.file, rig.told[len(PROMPT) - 1].astype(float))
-    d2t = np.isfinite(expected[0])
     for node, depth in enumerate((1, 1, 2, 2)):
-        assert np.abs(tree.logits(node)[d2t] - expected[depth][d2t]).max() < TOLERANCE
+        assert_rows(tree.logits(node), expected[depth])
     assert rig.head.evaluated == evaluated
     rig.head.check()
 
@@ -139,25 +112,23 @@ def test_after_the_targets_context_grew(rig: Rig, monkeypatch: pytest.MonkeyPatc
     """The longer context keeps the states too."""
     monkeypatch.setattr(growing_context, "FIRST", 32)
     monkeypatch.setattr(growing_context, "SMALL", 0)
-    with LlamaBackend(rig.target.model, EXACT) as target:
-        weights, backend = opened(rig.file, target)
-        with weights, backend:
-            rig.listen(target, backend)
-            target.prefill(PROMPT, never)
-            rig.assert_guesses(backend, PROMPT)
-            text = (*PROMPT, *range(200, 230))
-            for token in text[len(PROMPT) :]:
-                target.extend([token], [-1])
-                target.keep((0,))
-            assert target._growing.size == 64
-            rig.assert_guesses(backend, text)
+    with LlamaBackend(rig.target.model, EXACT) as target, head_on(target, rig.file) as backend:
+        rig.told = told_states(target, backend.model.traits.tap, backend)
+        target.prefill(PROMPT, never)
+        rig.assert_guesses(backend, PROMPT)
+        text = (*PROMPT, *range(200, 230))
+        for token in text[len(PROMPT) :]:
+            target.extend([token], [-1])
+            target.keep((0,))
+        assert target._growing.size == 64
+        rig.assert_guesses(backend, text)
 
 
 def test_a_long_prompt(rig: Rig) -> None:
     """With the logits of more rows than fit into a pass llama.cpp would end the process."""
-    prompt = tuple(int(token) for token in np.random.default_rng(0).integers(100, 4000, 3 * HEARD))
+    prompt = tuple(int(token) for token in np.random.default_rng(0).integers(100, 4000, 3 * PROMPT_STATES))
     rig.target.prefill(prompt, never)
-    assert len(rig.told) == HEARD
+    assert len(rig.told) == PROMPT_STATES
     rig.assert_guesses(rig.head, prompt)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gguf.quants import dequantize, quantize
 
-from localspec.heads.file import Kind, write_head
+from localspec.heads.head_file import Kind, write_head
 from localspec.models.gguf.header import read_header
 from scripts.make_scaled_pair import QUANTS, SHAPES, Shape, main, write_scaled
 from tests.heads.reference import FACTS, random_weights, storyteller_shape

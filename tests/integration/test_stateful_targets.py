@@ -18,7 +18,7 @@ from localspec.backends.head import HeadBackend
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model
 from localspec.backends.memory import context_bytes, rollback_for
-from localspec.backends.tap import Listening, States, Tap
+from localspec.backends.tap import Tap
 from localspec.engine.draft import Draw
 from localspec.engine.events import Committed, Prefilled, Warned
 from localspec.engine.protocols import Cancelled, Drafter, Logits, Shape
@@ -43,6 +43,7 @@ from localspec.verify.match import MatchVerifier
 from tests.integration import pair
 from tests.integration.adversaries import AlwaysWrong, Guesser, Oracle
 from tests.integration.gguf_models import EXACT, never
+from tests.integration.heads import told_states
 from tests.integration.stateful_models import ARCHS, ROLLING, STATES, WIDTH, stateful_gguf
 
 NOISE = 1e-3
@@ -120,11 +121,11 @@ def test_every_accepted_length_twice_in_a_row(
         text, draft = list(backend.tokens), [7 + kept, *range(2000, 2000 + k)]
         del passes[:]
         draft_pass(backend, draft, kept)
-        owed = backend.owed
-        assert owed == (1 + kept if backend.capabilities.replays and kept < k else 0)
+        to_replay = backend.to_replay
+        assert to_replay == (1 + kept if backend.capabilities.replays and kept < k else 0)
         row = draft_pass(backend, [31], 0)
-        assert passes == [1 + k, owed + 1]
-        assert backend.owed == 0
+        assert passes == [1 + k, to_replay + 1]
+        assert backend.to_replay == 0
         assert list(backend.tokens) == [*text, *draft[: 1 + kept], 31]
         fresh.truncate(0)
         assert np.abs(row - fresh.prefill(backend.tokens, never).logits(0)).max() <= NOISE
@@ -177,7 +178,7 @@ def test_a_pass_that_leads_back_further_than_its_own_tokens(backend: LlamaBacken
     backend.prefill(long, never)
     backend.truncate(150)
     fresh.truncate(0)
-    assert backend.owed > backend._n_batch, "more than a pass takes"
+    assert backend.to_replay > backend._n_batch, "more than a pass takes"
     expected = fresh.prefill([*long[:150], 9, 10], never).logits(0)
     assert np.abs(draft_pass(backend, [9, 10], 1) - expected).max() <= NOISE
 
@@ -291,9 +292,7 @@ def test_a_listener_is_told_the_states_of_what_is_kept(
     """Of every committed token once, also in passes that read others again before their own rows."""
     if layers and backend.model.architecture not in TAPPABLE:
         pytest.skip("llama.cpp does not tell its layers")
-    told: dict[LlamaBackend, dict[int, States]] = {backend: {}, fresh: {}}
-    for one, by_position in told.items():
-        one.listen(Listening(Tap(WIDTH, layers), lambda start, rows, to=by_position: to.update(enumerate(rows, start))))
+    told = {one: told_states(one, Tap(WIDTH, layers)) for one in (backend, fresh)}
     backend.prefill(PROMPT, never)
     for tokens, kept in (([7, 8, 9, 10], 1), ([31], 0), ([32, 33, 34], 2), ([35, 36], 0), ([37], 0)):
         draft_pass(backend, tokens, kept)

@@ -12,6 +12,7 @@ from localspec.engine.draft import Draw, Source, Step
 from localspec.engine.protocols import DraftState, Plan, Rows, TreePolicy
 from localspec.engine.randomness import SeededRandom
 from localspec.engine.sampling import Sampler
+from localspec.engine.translation import SameTokens
 from localspec.methods import DrafterContext
 from localspec.methods.draft_model import DraftModel
 from localspec.settings.request import Sampling
@@ -170,7 +171,13 @@ def test_how_far_behind_it_is_depends_on_the_text_and_not_on_its_length() -> Non
 def test_there_is_no_room_where_its_context_ends_or_a_token_is_unknown() -> None:
     def drafter(n_ctx: int, n_vocab: int) -> DraftModel:
         backend = TableBackend(random_table(4, 3), n_vocab, n_ctx)
-        return DraftModel(backend, Sampler(Sampling()), Chain(), lambda: False, n_vocab=4)
+        return DraftModel(
+            backend,
+            Sampler(Sampling()),
+            Chain(),
+            lambda: False,
+            translation=SameTokens(4, backend.capabilities.n_vocab),
+        )
 
     text = ContractLimits().context(TEXT)
     assert drafter(n_ctx=len(TEXT) + 3, n_vocab=4).tokens_left(text) == 3

@@ -82,7 +82,7 @@ def run(policy: TreePolicy, k: int, masks: tuple[int, ...], *, is_perfect: bool 
     table = random_table(4, 5, scale=3.0)
     if is_perfect:
         table = _counting
-    shape = MaskTokens.with_scouts(policy.shape(k))
+    shape = MaskTokens.pass_shape(policy.shape(k))
     drafter = Watched(masks, policy, table)
     context = ContractLimits(max_tokens=60, n_ctx=n_ctx).context((0, 1, 2, 1))
     engine = Engine(
@@ -119,7 +119,7 @@ def test_a_target_whose_masks_guess_right_accepts_all() -> None:
 @pytest.mark.parametrize("policy", [Chain(), Static((2, 2)), Eagle2(6), OptTree(6), DySpec(6)], ids=lambda p: p.name)
 def test_a_chain_of_masks_stands_below_each_node(policy: TreePolicy) -> None:
     """The masks are scratch nodes that see the node's path and the masks before them; all rows are wanted."""
-    bound = MaskTokens.with_scouts(policy.shape(3))
+    bound = MaskTokens.pass_shape(policy.shape(3))
     drafter = run(policy, 3, (7, 8, 9))
     for draft in drafter.drafts[:-3]:  # the last may be cut
         n = 1 + len(draft) - int(draft.scratch.sum())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.bench.diagnosis import Evidence
-from localspec.cli.doctor.checks import Finding
+from localspec.cli.doctor.finding import Finding
 from localspec.cli.staircase import by_rows
 from localspec.control.prices import Prices, best_decode_rows
 from localspec.engine.events import Loaded

@@ -10,8 +10,8 @@ from typing import Any
 
 from localspec.bench.diagnosis import CHAIN, TEMPERATURE, best_chain, break_even
 from localspec.cli.doctor.case import SHORT, Case, read_bytes, unmeasured
-from localspec.cli.doctor.checks import Finding
 from localspec.cli.doctor.conditions import drift, experts, host, memory, replays, threads
+from localspec.cli.doctor.finding import Finding
 from localspec.cli.staircase import by_rows, spelt_ms, stairs
 
 DEAR = (0.15, 1 / 3)  # a draft token, of a target pass: worth a note, bad

@@ -8,13 +8,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from localspec import __version__
 from localspec.cli.console import is_dumb, is_terminal
+from localspec.cli.doctor.finding import Finding
 from localspec.cli.doctor.gpus import INTEGRATED, Gpu, gpus, unused
 from localspec.cli.doctor.rebuild import backend_for, missing_compiler, rebuild_line
 from localspec.cli.settings_table import check_file
@@ -30,29 +30,6 @@ IMPORTS = "from localspec.backends.build import machine_facts"
 LITTLE_DISK = 10e9  # bytes: about one pair of models
 CPU_FEATURES = ("AVX", "AVX2", "AVX512", "AMX_INT8", "NEON", "SVE", "F16C", "FMA")
 NO_ENGINE, NO_ANSWER = 3, 4  # exit codes, as everywhere
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check. `state` is ok, note (could be better), bad (costs speed) or broken, and `code` then the exit code."""
-
-    name: str
-    state: str
-    message: str
-    hint: str = ""
-    code: int = 0
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    is_measured: bool = True
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {
-            "name": self.name,
-            "state": self.state,
-            "message": self.message,
-            "hint": self.hint,
-            "facts": dict(self.facts),
-        }
 
 
 def examine(servers: tuple[str, ...]) -> Iterator[Finding]:

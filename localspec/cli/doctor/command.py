@@ -11,7 +11,6 @@ import click
 from localspec.cli.complete import pair_names
 from localspec.cli.console import Console, write_out
 from localspec.cli.doctor.checks import examine
-from localspec.cli.doctor.finding_lines import line
 from localspec.cli.option_sources import typed
 from localspec.cli.options import ReportOptions, pair_options, picked, report_options
 from localspec.cli.output import write_json
@@ -25,7 +24,7 @@ WITHOUT_PAIR = {"rpc", "json", "quiet", "color"}
 
 
 @dataclass(frozen=True)
-class Options(ReportOptions):
+class DoctorOptions(ReportOptions):
     """Values of the options that are no settings."""
 
     seconds: float
@@ -52,7 +51,7 @@ def doctor(ctx: click.Context, /, words: tuple[str, ...], **values: Any) -> int:
     then a line for each possible cause, with its number. The exit code is 0 whatever is found.
     """
     console: Console = ctx.obj
-    options = picked(Options, values)
+    options = picked(DoctorOptions, values)
     options.apply(console)
     if len(words) > 1:
         raise UsageError(f"one pair at a time: {len(words)} were given", hint="localspec doctor TARGET+DRAFT")
@@ -83,7 +82,7 @@ def _installation(console: Console, endpoints: tuple[str, ...], *, as_json: bool
     for one in examine(endpoints):
         findings.append(one)
         if not as_json:
-            write_out(line(one, console, sys.stdout))
+            write_out(one.line(console, sys.stdout))
     code = next((one.code for one in findings if one.code), 0)
     if as_json:
         write_json({"ok": not code, "checks": [one.to_wire() for one in findings]})

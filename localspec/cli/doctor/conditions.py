@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from localspec.cli.doctor.case import Case, read_bytes, unmeasured
-from localspec.cli.doctor.checks import Finding
+from localspec.cli.doctor.finding import Finding
 from localspec.cli.staircase import spelt_ms
 from localspec.settings.sizes import size
 

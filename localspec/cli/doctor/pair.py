@@ -15,8 +15,7 @@ from localspec.cli.answer import load
 from localspec.cli.console import Console, wrapped, write_out
 from localspec.cli.doctor.case import Case
 from localspec.cli.doctor.causes import MORE_TIME, causes
-from localspec.cli.doctor.checks import Finding
-from localspec.cli.doctor.finding_lines import line
+from localspec.cli.doctor.finding import Finding
 from localspec.cli.live import Live
 from localspec.cli.output import lone_stop, write_json
 from localspec.cli.settings import open_worker
@@ -75,7 +74,7 @@ def examine_pair(
     else:
         write_out(f"{wrapped(one_line(told), sys.stdout)}\n\n")
         for one in found:
-            write_out(line(one, console, sys.stdout))
+            write_out(one.line(console, sys.stdout))
         write_out(f"\n{wrapped(times.told + (CUT if evidence.is_cut else ''), sys.stdout)}\n")
     return stop.exit_code
 

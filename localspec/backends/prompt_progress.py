@@ -11,15 +11,15 @@ from localspec.engine.protocols import Cancel
 
 
 def ignored(_n: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 def not_cancelled() -> bool:
-    """Nobody stops."""
+    """Return False: no pass is to stop."""
     return False
 
 
-class Reading:
+class PromptProgress:
     """Calls `tell` with the tokens that are evaluated, again and again. `count_node` is for the first pass of all."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ Attention keeps an entry a token, and a rejected token is left out. A state is o
 - Some hybrids keep the states after each of a pass's last tokens (llama.cpp's `n_rs_seq`). All tokens of a pass but
   its first can be taken back in place, once before the next pass.
 - For all other models sequence 1 keeps the state from before a draft, a snapshot. After a rejection that one is
-  restored. The kept tokens are then *owed*: the next pass evaluates them before its own rows.
+  restored. The kept tokens are then to be *replayed*: the next pass evaluates them before its own rows.
 
 A checkpoint is a copy of the state after a prompt, in main memory, with the prompt's last row of logits. Another answer
 to the prompt evaluates none of it.
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.backends.cache import Cache, Decode
 from localspec.backends.cells import CopyCells, RemoveCells
+from localspec.backends.kv_cache import Decode, KvCache
 from localspec.backends.lib import api
 from localspec.backends.options import LoadOptions
 from localspec.engine.protocols import Logits
@@ -42,7 +42,7 @@ class Checkpoint:
     row: Logits
 
 
-class StateCache(Cache):
+class StateCache(KvCache):
     """The state on sequence 0, of the text's first `held` tokens, and attention's entries of these, if it has any.
 
     The context takes `options.rollback` tokens of a pass back in place; where that is 0 there are snapshots. Snapshot
@@ -61,7 +61,7 @@ class StateCache(Cache):
         self._checkpoint: Checkpoint | None = None
 
     @property
-    def owed(self) -> int:
+    def to_replay(self) -> int:
         """Committed tokens that the next pass evaluates again, before its own rows."""
         return max(0, self.cells.length - self._held)
 

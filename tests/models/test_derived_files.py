@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from localspec.models.derived_files import KEPT, in_use
 from localspec.models.early_exit import Exits, Layers, Tuned
-from localspec.models.exit_files import KEPT, in_use
 from localspec.models.gguf.header import read_header
 from tests.integration.gguf_models import TINY, random_gguf
 

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
-from localspec.heads.file import HeadFacts, HeadShape, Kind, Weights, write_head
-from localspec.heads.shards import Text, frequent_tokens, read_shards, shards
+from localspec.heads.head_file import HeadOrigin, HeadShape, Kind, Weights, write_head
 from localspec.heads.target import EMBEDDING, OUTPUT_NORM, output_rows, target_rows
+from localspec.heads.text_shards import Text, frequent_tokens, read_shards, shards
 from localspec.models.gguf.archs import TAPPABLE
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import Header
@@ -228,8 +228,8 @@ class _Run:
 
     def write(self, trainer: Trainer, accepted: Sequence[float], info: ModelInfo) -> Event:
         """Write the head, check that it fits its target, and say where it is."""
-        weights = trainer.network.arrays() | ({"d2t": self.rows} if self.shape.is_eagle else {})
-        facts = HeadFacts(
+        weights = trainer.network.arrays() | ({"d2t": self.rows} if self.shape.has_encoder else {})
+        origin = HeadOrigin(
             target=file_fingerprint(self.header.path),
             tokens=sum(map(len, self.texts)),
             steps=trainer.done,
@@ -240,7 +240,7 @@ class _Run:
         path = Path(self.options.output) if self.options.output else path_for(self.header.path, kind)
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_head(path, self.shape, weights, facts, self.header)
+        write_head(path, self.shape, weights, origin, self.header)
         require_fit(info, model_info(read_model(path), may_be_head=True))
         told = {"path": str(path), "kind": kind, "bytes": path.stat().st_size, "accepted": list(accepted)}
         return {"stage": "done", **told}

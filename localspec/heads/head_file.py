@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import ResourceError
-from localspec.heads.target import EMBEDDING, OUTPUT, OUTPUT_NORM, target_tensor
+from localspec.heads.target import EMBEDDING, OUTPUT, OUTPUT_NORM, read_tensor
 from localspec.heads.writer import Stored, stored, write_gguf
 from localspec.models.gguf.head import N_STATES, Q8_BLOCK, encoder_width
 from localspec.models.gguf.header import Header
@@ -59,7 +59,7 @@ class HeadShape:
     eps: float = 1e-5
 
     @property
-    def is_eagle(self) -> bool:
+    def has_encoder(self) -> bool:
         """Return whether the file has the architecture eagle3, whose encoder joins three states."""
         return self.kind != "mtp"
 
@@ -83,7 +83,7 @@ class HeadShape:
         }
         if self.kind == "medusa":
             return named
-        if self.is_eagle:
+        if self.has_encoder:
             named[EMBEDDING] = (self.vocab, self.d)
             if self.norm_before_fc:
                 named["enc.output_norm.weight"] = (N_STATES * self.target_width,)
@@ -102,7 +102,7 @@ class HeadShape:
             "ffn_up": (self.ff, d),
             "ffn_down": (d, self.ff),
         }
-        if self.is_eagle:
+        if self.has_encoder:
             block |= {"attn_norm_2": (d,), "attn_q": (q, 2 * d), "attn_k": (kv, 2 * d), "attn_v": (kv, 2 * d)}
         else:
             block |= {"attn_q": (q, d), "attn_k": (kv, d), "attn_v": (kv, d)}
@@ -113,7 +113,7 @@ class HeadShape:
 
 
 @dataclass(frozen=True)
-class HeadFacts:
+class HeadOrigin:
     """The origin of a head.
 
     `target` is the fingerprint of the target's file, `tokens` the length of the training text, `steps` the number of
@@ -128,7 +128,7 @@ class HeadFacts:
 
 
 def write_head(
-    path: Path, shape: HeadShape, weights: Weights, facts: HeadFacts, target: Header, matrices: str = "Q8_0"
+    path: Path, shape: HeadShape, weights: Weights, origin: HeadOrigin, target: Header, matrices: str = "Q8_0"
 ) -> None:
     """Write a head for `target` to `path`, whole or not at all.
 
@@ -139,7 +139,7 @@ def write_head(
     names or shapes, ResourceError where the file cannot be written.
     """
     tensors = _tensors(shape, weights, target, matrices)
-    write_file(path, [*_metadata(shape, facts), *tokenizer_of(target)], tensors)
+    write_file(path, [*_metadata(shape, origin), *tokenizer_of(target)], tensors)
 
 
 def tokenizer_of(target: Header) -> list[KeyValue]:
@@ -175,7 +175,7 @@ def _tensors(shape: HeadShape, weights: Weights, target: Header, matrices: str) 
             if weights[name].shape != size:
                 raise ValueError(f"the tensor {name} has the shape {weights[name].shape} instead of {size}")
             found.append(stored(name, weights[name], _type(name, size, matrices)))
-        elif name == EMBEDDING and shape.is_eagle:
+        elif name == EMBEDDING and shape.has_encoder:
             continue  # llama.cpp takes the target's
         elif name in (EMBEDDING, OUTPUT, OUTPUT_NORM):
             found += _copied(target, name, size, is_optional=name == OUTPUT and shape.kind == "mtp")
@@ -189,7 +189,7 @@ def _tensors(shape: HeadShape, weights: Weights, target: Header, matrices: str) 
 
 def _copied(target: Header, name: str, size: tuple[int, ...], *, is_optional: bool) -> list[Stored]:
     """Return the target's tensor. A target whose embedding is its output matrix too has one tensor for both."""
-    tensor = target_tensor(target, name)
+    tensor = read_tensor(target, name)
     if tensor is None and is_optional:
         return []
     if tensor is None or tensor.shape != tuple(reversed(size)):
@@ -205,7 +205,7 @@ def _type(name: str, size: Sequence[int], matrices: str) -> str:
     return "F16" if matrices == "Q8_0" and size[-1] % Q8_BLOCK else matrices
 
 
-def _metadata(shape: HeadShape, facts: HeadFacts) -> list[KeyValue]:
+def _metadata(shape: HeadShape, origin: HeadOrigin) -> list[KeyValue]:
     """Return the metadata without the tokenizer."""
     arch = ARCHITECTURES[shape.kind]
     sizes: dict[str, tuple[str, Value]] = {
@@ -222,7 +222,7 @@ def _metadata(shape: HeadShape, facts: HeadFacts) -> list[KeyValue]:
         "rope.freq_base": ("f32", shape.rope_base),
         "vocab_size": ("u32", shape.vocab),
     }
-    if shape.is_eagle:
+    if shape.has_encoder:
         sizes["target_layers"] = ("arr[i32]", shape.layers or (0,) * N_STATES)
         sizes["target_hidden_size"] = ("u32", shape.state_width)
         sizes["norm_before_fc"] = ("bool", shape.norm_before_fc)
@@ -233,19 +233,19 @@ def _metadata(shape: HeadShape, facts: HeadFacts) -> list[KeyValue]:
         KeyValue("general.architecture", "str", arch),
         KeyValue("general.name", "str", f"draft head ({shape.kind})"),
         *(KeyValue(f"{arch}.{key}", *entry) for key, entry in sizes.items()),
-        *origin_of(shape.kind, facts, shape.guesses),
+        *origin_of(shape.kind, origin, shape.guesses),
     ]
 
 
-def origin_of(kind: str, facts: HeadFacts, guesses: int) -> list[KeyValue]:
+def origin_of(kind: str, origin: HeadOrigin, guesses: int) -> list[KeyValue]:
     """Return the metadata of a head's origin, its kind, and the tokens that it guesses at once, if any."""
     own: dict[str, tuple[str, Value]] = {
         "kind": ("str", kind),
-        "target_fingerprint": ("str", facts.target),
-        "tokens": ("u64", facts.tokens),
-        "steps": ("u32", facts.steps),
-        "accepted": ("arr[f32]", facts.accepted),
-        "seed": ("u64", facts.seed),
+        "target_fingerprint": ("str", origin.target),
+        "tokens": ("u64", origin.tokens),
+        "steps": ("u32", origin.steps),
+        "accepted": ("arr[f32]", origin.accepted),
+        "seed": ("u64", origin.seed),
     }
     if guesses:
         own["guesses"] = ("u32", guesses)

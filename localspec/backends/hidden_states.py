@@ -1,8 +1,13 @@
-"""Functions that llama.cpp keeps in its staging header (src/llama-ext.h): the hidden states of a model.
+"""The hidden states of a model, by functions of llama.cpp's staging header (src/llama-ext.h).
 
 They are C++ functions that take and return only pointers, integers and booleans, so ctypes calls them like C. Their
-names are mangled as GCC and Clang do it. A library without one of them, such as one built by MSVC, offers no learned
-draft heads; `missing()` says so. `tests/backends/test_ext.py` pins each by what it does.
+names are mangled as GCC and Clang do it. A library without one of them, such as one built by MSVC, runs no draft heads:
+see `missing`. Three kinds of states can be kept, and `tests/integration/test_heads.py` compares each with numpy:
+
+- layer inputs, which EAGLE-3 and DFlash heads read;
+- normed states, after the last norm, which EAGLE-1, Medusa and MTP heads read;
+- nextn states, llama.cpp's name for what one step of a head gives to the next. In a model with blocks for further
+  tokens (MTP) they are what the first of these blocks reads.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ _POINTER, _INT, _UINT, _BOOL = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32,
 _SYMBOLS: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
     "set_layer_input": ("_Z30llama_set_embeddings_layer_inpP13llama_contextjb", None, (_POINTER, _UINT, _BOOL)),
     "layer_input": ("_Z30llama_get_embeddings_layer_inpP13llama_contextj", _POINTER, (_POINTER, _UINT)),
-    "set_next": ("_Z26llama_set_embeddings_nextnP13llama_contextbb", None, (_POINTER, _BOOL, _BOOL)),
-    "next_row": ("_Z30llama_get_embeddings_nextn_ithP13llama_contexti", _POINTER, (_POINTER, _INT)),
+    "set_nextn": ("_Z26llama_set_embeddings_nextnP13llama_contextbb", None, (_POINTER, _BOOL, _BOOL)),
+    "nextn_row": ("_Z30llama_get_embeddings_nextn_ithP13llama_contexti", _POINTER, (_POINTER, _INT)),
 }
 
 
@@ -53,7 +58,7 @@ def require() -> None:
         )
 
 
-def tap_layer(context: Any, layer: int) -> None:
+def keep_layer_inputs(context: Any, layer: int) -> None:
     """Let passes of `context` keep the input of `layer`. llama.cpp aborts for models whose graph does not name it."""
     _FOUND["set_layer_input"](context, layer, True)
 
@@ -63,27 +68,22 @@ def layer_inputs(context: Any, layer: int, rows: int, width: int) -> NDArray[np.
     return _view(_FOUND["layer_input"](context, layer), rows, width)
 
 
-def pass_on_states(context: Any) -> None:
-    """Let passes of a head's context keep, for each row with logits, the state that its next step takes."""
-    _FOUND["set_next"](context, True, True)
+def keep_nextn_states(context: Any, *, every_row: bool) -> None:
+    """Let passes of `context` keep the nextn states, of every row or of those with logits."""
+    _FOUND["set_nextn"](context, True, not every_row)
 
 
-def keep_inner_states(context: Any) -> None:
-    """Let passes of a model with blocks for further tokens keep, for every row, the state that these blocks read."""
-    _FOUND["set_next"](context, True, False)
+def nextn_states(context: Any, first: int, rows: int, width: int) -> NDArray[np.float32]:
+    """Return the nextn states [rows, width] of the entries from `first` on, a view that is good until the next pass."""
+    return _view(_FOUND["nextn_row"](context, first), rows, width)
 
 
-def passed_on(context: Any, first: int, rows: int, width: int) -> NDArray[np.float32]:
-    """Return the states [rows, width] of the entries from `first` on, a view that is good until the next pass."""
-    return _view(_FOUND["next_row"](context, first), rows, width)
-
-
-def keep_states(context: Any, is_on: bool) -> None:
+def keep_normed_states(context: Any, is_on: bool) -> None:
     """Let passes keep the state of each row after the last norm. Every row of a pass then has logits."""
     api.llama_set_embeddings(context, is_on)
 
 
-def states(context: Any, rows: int, width: int) -> NDArray[np.float32]:
+def normed_states(context: Any, rows: int, width: int) -> NDArray[np.float32]:
     """Return the states [rows, width] of the last pass after the last norm, a view that is good until the next."""
     return _view(_state_row(context, 0), rows, width)
 

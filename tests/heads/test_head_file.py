@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from localspec.backends.batch import Batch
 from localspec.backends.lib import api, logits_address
 from localspec.errors import ResourceError
-from localspec.heads.file import Kind, write_head
-from localspec.heads.target import target_tensor
+from localspec.heads.head_file import Kind, write_head
+from localspec.heads.target import read_tensor
 from localspec.heads.writer import stored
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
@@ -133,7 +133,7 @@ def test_weights_that_are_left_out_are_the_targets(tmp_path: Path) -> None:
     write_head(tmp_path / "head.gguf", shape, weights, FACTS, target)
     head = read_header(tmp_path / "head.gguf")
     for name in kept:
-        ours, theirs = target_tensor(head, name), target_tensor(target, name)
+        ours, theirs = read_tensor(head, name), read_tensor(target, name)
         assert ours is not None
         assert theirs is not None
         assert (ours.type, ours.shape, ours.data.tobytes()) == (theirs.type, theirs.shape, theirs.data.tobytes())
@@ -148,8 +148,8 @@ def test_an_eagle_head_holds_no_embedding_of_the_target(tmp_path: Path, kind: Ki
     weights = {name: array for name, array in random_weights(shape).items() if name != "token_embd.weight"}
     write_head(tmp_path / "head.gguf", shape, weights, FACTS, read_header(TARGET))
     head = read_header(tmp_path / "head.gguf")
-    assert target_tensor(head, "token_embd.weight") is None
-    assert target_tensor(head, "output.weight") is not None
+    assert read_tensor(head, "token_embd.weight") is None
+    assert read_tensor(head, "output.weight") is not None
     info = model_info(head, may_be_head=True)
     assert info.head is not None
     assert info.head.borrows

@@ -1,4 +1,4 @@
-"""What a context keeps of the text, and how tokens are taken back: of attention, by leaving out their entries."""
+"""The KV cache of a context: what it holds of the text, and how tokens are taken back, by removing their entries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ALL = -1  # sequences
 Decode = Callable[[int, int], None]  # told the first position and the number of tokens
 
 
-class Cache:
-    """The cache of attention: an entry a token, on the sequences that `cells` names."""
+class KvCache:
+    """The cache of attention: an entry a token, on the sequences that `cells` names. `StateCache` keeps states."""
 
     replays = False
 
@@ -28,7 +28,7 @@ class Cache:
         return bool(self.memory)
 
     @property
-    def owed(self) -> int:
+    def to_replay(self) -> int:
         """Committed tokens that the next pass evaluates again, before its own rows."""
         return 0
 

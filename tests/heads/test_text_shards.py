@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from localspec.errors import IntegrityError
-from localspec.heads.shards import Text, frequent_tokens, read_shard, read_shards, windows, write_shard
+from localspec.heads.text_shards import Text, frequent_tokens, read_shard, read_shards, windows, write_shard
 
 
 def text(length: int, seed: int, *, has_states: bool = True) -> Text:

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("torch")
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
-from localspec.heads import run
-from localspec.heads.run import TrainOptions, chosen_kind, head_shape, train, work_folder
-from localspec.heads.shards import read_shards, shards
+from localspec.heads import make_head
+from localspec.heads.make_head import TrainOptions, chosen_kind, head_shape, train, work_folder
+from localspec.heads.text_shards import read_shards, shards
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.info import model_info
 from localspec.models.gguf.shards import read_model
@@ -25,7 +25,7 @@ PROMPTS = tuple(f"{who} went to the {where}" for who in ("A king", "The fox", "S
 
 @pytest.fixture
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainOptions:
-    monkeypatch.setattr(run, "ANSWER", 40)
+    monkeypatch.setattr(make_head, "ANSWER", 40)
     folder, output = tmp_path / "work", tmp_path / "head.gguf"
     return TrainOptions(str(TARGET), str(output), str(folder), PROMPTS, tokens=400, threads=1, gpu="off")
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_trained_is_one_error(options: TrainOptions, monkeypatch:
         list(train(replace(options, tokens=10**12)))
     with pytest.raises(UsageError, match="CUDA"):
         list(train(replace(options, device="cuda")))
-    monkeypatch.setattr(run, "find_spec", lambda name: None)
+    monkeypatch.setattr(make_head, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="torch") as failure:
         list(train(options))
     assert "pip install" in failure.value.hint

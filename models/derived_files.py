@@ -1,0 +1,195 @@
+"""Files that are made of a model and kept in a cache folder: written by one process at a time, whole or not at all.
+
+They can be made again, so old ones are removed when another is made: see `clean`. Only a file with a name that was
+given here is ever removed, and never one that a process is about to open: `in_use` holds a shared lock on it until it
+is loaded. A note beside the files names their source; files without a note stay.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from localspec.errors import LocalspecError, ResourceError
+from localspec.models.gguf.header import Header, read_header
+from localspec.models.gguf.open import open_regular
+from localspec.sanitize import shown
+
+KEPT = 2  # files of a model beside the tuned one: to go to and fro between two costs a copy each time otherwise
+_NAME = re.compile(r"([0-9a-f]{24})(-[0-9a-f]{12}\.gguf|\.json|\.from)")  # of files, tuned choices and notes
+_CHEAP = 64 * 2**20  # bytes: up to here the whole file is hashed, in well under a second
+_SAMPLE = 64 * 2**10
+_SAMPLES = 32
+
+
+def identity(header: Header) -> str:
+    """Return a name for the file's content.
+
+    A small file is hashed whole. Of a large one: size, time of change, and its start, its end and blocks between.
+    """
+    digest = hashlib.sha256(b"early-exit 1")
+    for path in header.files[1:]:  # of the further parts of a split model, what says whether they changed
+        with open_regular(path) as (fd, size):
+            digest.update(size.to_bytes(8, "little"))
+            digest.update(os.fstat(fd).st_mtime_ns.to_bytes(16, "little", signed=True))
+    with open_regular(header.path) as (fd, size):
+        digest.update(size.to_bytes(8, "little"))
+        if size <= _CHEAP:
+            spans = [(at, 2**20) for at in range(0, size, 2**20)]
+        else:
+            digest.update(os.fstat(fd).st_mtime_ns.to_bytes(16, "little", signed=True))
+            step = (size - header.data_offset - _SAMPLE) // (_SAMPLES - 1)
+            spans = [(at, 2**20) for at in range(0, header.data_offset, 2**20)]
+            spans += [(header.data_offset + i * step, _SAMPLE) for i in range(_SAMPLES)]
+        for at, n in spans:
+            digest.update(os.pread(fd, n, at))
+    return digest.hexdigest()[:24]
+
+
+@contextmanager
+def only_writer(folder: Path, what: str) -> Iterator[None]:
+    """Wait until no other process writes here, then clear away what an interrupted one left half done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unwritable(folder, what, error) from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when its holder dies
+            for left in (*folder.glob("*.part"), *folder.glob("*.tmp")):
+                left.unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(folder, what, error) from error
+        yield
+    finally:
+        os.close(lock)
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a file is there and as long as its header says."""
+    try:
+        read_header(path)
+    except LocalspecError:
+        return False
+    return True
+
+
+def unwritable(folder: Path, what: str, error: OSError) -> ResourceError:
+    """Return the error of a folder where `what` cannot be kept."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return ResourceError(
+        f"{what} cannot be kept in {shown(folder)}: {error.strerror or error}",
+        hint="free some space" if is_full else "keep it elsewhere with LOCALSPEC_HOME=FOLDER",
+    )
+
+
+@contextmanager
+def in_use(path: Path) -> Iterator[bool]:
+    """Keep `path` from being removed, and note that it was used now; False where it is not there (any more)."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        with suppress(OSError):  # not ours to touch: it only counts as less used
+            os.utime(fd, ns=(time.time_ns(), os.fstat(fd).st_mtime_ns))
+        yield _is_same(fd, path)
+    finally:
+        os.close(fd)
+
+
+def note_source(folder: Path, identity: str, source: Path) -> None:
+    """Note that the files of `identity` are made of `source`; the caller holds the folder's lock."""
+    found = source.stat()
+    noted = {"path": str(source.absolute()), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
+    partial = folder / f"{identity}.part"
+    partial.write_text(json.dumps(noted) + "\n", "utf-8")
+    partial.replace(folder / f"{identity}.from")
+
+
+def clean(folder: Path, identity: str, keep: Collection[Path]) -> None:
+    """Remove old files before one of `identity` is made; the caller holds the folder's lock.
+
+    Of a model the files in `keep` stay (the one to be made, the tuned one) and the `KEPT` used last. Of a model whose
+    own file is gone or has changed none stays.
+    """
+    by_model: dict[str, list[Path]] = {}
+    with suppress(OSError):  # what cannot be listed stays
+        for path in folder.iterdir():
+            match = _NAME.fullmatch(path.name)
+            if match and _is_plain(path):
+                by_model.setdefault(match[1], []).append(path)
+    for model, paths in by_model.items():
+        if model == identity:
+            exits = [path for path in paths if path.suffix == ".gguf" and path not in keep]
+            for path in sorted(exits, key=_used, reverse=True)[KEPT - 1 :]:  # the one to be made is one of them
+                _remove(path)
+        elif not _is_there(note := folder / f"{model}.from"):
+            removed = [_remove(path) for path in paths if path != note]
+            if all(removed):  # else the next time needs to know whose they are
+                _remove(note)
+
+
+def _is_there(note: Path) -> bool:
+    """Return whether the file that a note tells of is what it was; a note that says nothing is no reason to remove."""
+    try:
+        noted = json.loads(note.read_text("utf-8"))
+        source, size, mtime_ns = Path(noted["path"]), int(noted["size"]), int(noted["mtime_ns"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return True
+    try:
+        found = source.stat()
+    except FileNotFoundError:
+        return not source.parent.is_dir()  # without its folder it may lie on a drive that is not there now
+    except OSError:
+        return True
+    return (found.st_size, found.st_mtime_ns) == (size, mtime_ns)
+
+
+def _remove(path: Path) -> bool:
+    """Remove a file unless somebody is about to open it; return whether it is gone."""
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+            return True
+        finally:
+            os.close(fd)
+    return False
+
+
+def _is_same(fd: int, path: Path) -> bool:
+    """Return whether `path` still names the open file."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except OSError:
+        return False
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _used(path: Path) -> int:
+    """Return when the file was last used, in nanoseconds."""
+    try:
+        return path.stat().st_atime_ns
+    except OSError:
+        return 0
