@@ -145,6 +145,11 @@ def _shaped(
         is_tree = not info.has_own_shape and policy.shape(TREE_NODES).leaves > 1
         k = TREE_NODES if is_tree and info.default_k else usual_k
     if method == "plain":
+        if asked.k and asked.method != method:
+            raise UsageError(
+                f"-k {asked.k} has no effect on --method auto without a draft model; --method suffix needs none",
+                hint="--draft FILE.gguf",
+            )
         if asked.k:
             raise UsageError(
                 f"-k {asked.k} has no effect with --method plain",

@@ -190,6 +190,8 @@ def test_the_draft_begins_texts_as_it_was_trained() -> None:
     assert Intersection(plain, begun).text([*b"ab"]) == [256, *b"ab"]
     assert Intersection(begun, plain).text([256, *b"ab"]) == [*b"ab"]
     assert Intersection(begun, plain).text([256]) == []
+    long = [*b"x" * (5 * CHUNK)]
+    assert Intersection(plain, begun).text(long) == [256, *long]
     unused = replace(begun, specials={}, add_bos=False)  # it has one and does not begin texts with it
     assert Intersection(begun, unused).text([256, *b"ab", 256]) == [*b"ab"]
 

@@ -79,6 +79,13 @@ def test_the_draft_length_is_k(k: int) -> None:
     assert axes(k=k).shape.nodes == k
 
 
+def test_a_length_without_a_draft_model_names_what_drafts_without_one() -> None:
+    """Plain decoding was not asked for, so the error does not speak of it."""
+    with pytest.raises(UsageError, match="without a draft model; --method suffix needs none"):
+        axes(has_draft=False, k=3)
+    assert axes(has_draft=False, method="suffix", k=3).shape.nodes == 3
+
+
 def test_a_trees_shape_is_its_own() -> None:
     """Widths decide nodes, depth and leaves; one child a level is a chain and verified as one."""
     found = axes(tree="static:3,2,1")
