@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import gguf
@@ -15,6 +16,7 @@ from localspec.backends.llama_cpp import LoadOptions, Model
 from localspec.engine import events
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
+from localspec.models.overlap import overlap
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
@@ -123,6 +125,37 @@ def test_the_draft_reads_the_same_bytes(loaded: LoadedPair, text: str) -> None:
         assert b"".join(map(loaded.draft.model.piece, read)) == b"".join(map(loaded.target.model.piece, tokens[:n]))
 
 
+TURNS = "<|im_start|>user\nHi, 12 你好 🙂<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_the_draft_reads_special_tokens_as_its_own(loaded: LoadedPair) -> None:
+    """As it would read the whole text by itself, with its token for the start in front."""
+    assert loaded.translation is not None
+    assert loaded.draft is not None
+    target, draft = loaded.target.model, loaded.draft.model
+    assert draft.special.add_bos
+    read = loaded.translation.text(target.tokenize(TURNS, parse_special=True, add_bos=True))
+    assert read == draft.tokenize(TURNS, parse_special=True, add_bos=True)
+    assert sum(map(draft.is_control, read)) == 4
+
+
+def test_of_special_tokens_only_the_end_is_drafted(loaded: LoadedPair) -> None:
+    """The end of the target's turn has the probability of all ends of the draft; all other tokens are shared."""
+    assert loaded.translation is not None
+    assert loaded.draft is not None
+    target, draft = loaded.target.model, loaded.draft.model
+    logits = np.arange(draft.n_vocab, dtype=np.float32) / 1000
+    row = loaded.translation.row(logits)
+    eot, own_eot, own_eos = target.special.eot, draft.special.eot, draft.special.eos
+    assert eot is not None
+    assert own_eot != own_eos
+    assert loaded.translation.token(eot) == own_eot
+    assert row[eot] == pytest.approx(np.logaddexp(logits[own_eot], logits[own_eos]))
+    foretold = overlap(loaded.target.info.vocab, loaded.draft.info.vocab).shared
+    assert np.flatnonzero(np.isfinite(row)).size == foretold + 1
+    assert not [token for token in np.flatnonzero(np.isfinite(row)) if target.is_control(int(token)) and token != eot]
+
+
 @pytest.mark.parametrize("path", [pair.TARGET, *sorted(REAL.glob("*.gguf"))], ids=lambda path: path.name)
 def test_the_texts_in_the_header_are_those_of_llama_cpp(path: Path) -> None:
     """Byte-level and SPM vocabularies; special tokens of llama.cpp's own finding are left out on both sides."""
@@ -150,3 +183,33 @@ def test_gemma_drafts_for_qwen_and_the_other_way(temperature: float) -> None:
         same_text(opened, request, plain, text)
         opened.close()
         assert accepted > 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL.is_dir(), reason="LOCALSPEC_REAL names no folder of real models")
+@pytest.mark.parametrize("is_reversed", [False, True], ids=["gemma for qwen", "qwen for gemma"])
+def test_real_tokenizers_read_the_same_bytes(is_reversed: bool) -> None:
+    """Whole texts and texts cut in a character; marks of turns; the overlap is the one that the headers foretold."""
+    files = [REAL / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", REAL / "gemma-3-270m-q4_k_m.gguf"]
+    first, second = files[::-1] if is_reversed else files
+    opened, _ = pair.load_pair(LoadSettings(str(first), str(second), ctx=512, threads=1))
+    assert opened.translation is not None
+    assert opened.draft is not None
+    target, draft = opened.target.model, opened.draft.model
+    sample = resources.files("localspec.models").joinpath("sample.txt").read_text(encoding="utf-8")
+    for text in (*SAMPLES, "汉字" * 60, "🙃" * 40, sample):
+        tokens = target.tokenize(text, add_bos=True)
+        for n in range(1, min(len(tokens), 200) + 1):
+            read = opened.translation.text(tokens[:n])
+            assert b"".join(map(draft.piece, read)) == b"".join(map(target.piece, tokens[:n]))
+    end = target.special.eot or target.special.eos
+    own = draft.special.eot or draft.special.eos
+    assert end is not None
+    assert opened.translation.text([*target.tokenize("Hi"), end])[-1] == own == opened.translation.token(end)
+    shared = np.isfinite(opened.translation.row(np.zeros(draft.n_vocab, np.float32)))
+    shared[end] = False
+    foretold = overlap(opened.target.info.vocab, opened.draft.info.vocab)
+    assert shared.sum() == pytest.approx(foretold.shared, abs=20)  # user-defined marks are special to llama.cpp
+    used = target.tokenize(sample)
+    assert shared[used].mean() == pytest.approx(foretold.use, abs=0.01)
+    opened.close()
