@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 NORMAL, USER_DEFINED, BYTE = 1, 4, 6  # LLAMA_TOKEN_TYPE_...; tokens of the other types write nothing
 SPACE = "▁".encode()
+_ESCAPED = re.compile(rb"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)  # in texts of RWKV's tokenizer
+_CONTROLS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 
 
 def pieces(kind: str, tokens: Sequence[bytes], types: Sequence[float]) -> Iterator[bytes]:
-    """Yield the bytes of each token of a tokenizer of this `kind` (SPM, BPE ...), b"" for one that writes nothing.
+    """Yield the bytes of each token, b"" for one that writes nothing.
 
+    `kind` says how texts are written: BPE for characters that stand for bytes, RWKV for escapes, else ▁ for a space.
     `types` are llama.cpp's token types, empty where all are normal.
     """
     table = _byte_values()
@@ -22,7 +26,9 @@ def pieces(kind: str, tokens: Sequence[bytes], types: Sequence[float]) -> Iterat
             yield text
         elif form != NORMAL:
             yield b""
-        elif kind != "BPE" or SPACE in text:
+        elif kind == "RWKV":
+            yield _ESCAPED.sub(_unescaped, text)
+        elif kind != "BPE":
             yield text.replace(SPACE, b" ")
         elif text.isascii():
             yield text
@@ -31,6 +37,12 @@ def pieces(kind: str, tokens: Sequence[bytes], types: Sequence[float]) -> Iterat
                 yield text.decode().translate(table).encode("latin-1")
             except UnicodeError:  # no text of a byte-level tokenizer
                 yield b""
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    if found[1] is not None:
+        return bytes([int(found[1], 16)])
+    return _CONTROLS.get(found[2], found[2])
 
 
 def _byte_values() -> dict[int, int]:

@@ -49,6 +49,8 @@ _ADD_BOS = frozenset(
     | {"tekken", "chameleon", "gemma4"}
 )
 _NO_BOS = frozenset({"glm4", "glm5", "chatglm-bpe"})
+# Of these the tokens write a space as SPM's do, and all other characters as they are.
+_SPM_TEXTS = frozenset({"gemma4", "granite-embed-multi-311m", "sarvam-moe"})
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class Vocab:
         """
         found: dict[bytes, int] = {}
         single: dict[bytes, int] = {}
-        for token, piece in enumerate(pieces(self.type, self.tokens, self.types)):
+        kind = "SPM" if self.model == "gemma4" or self.pre in _SPM_TEXTS else self.type
+        for token, piece in enumerate(pieces(kind, self.tokens, self.types)):
             if piece:
                 is_byte = len(self.types) > 0 and self.types[token] == BYTE
                 (single if is_byte else found).setdefault(piece, token)

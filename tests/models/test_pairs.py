@@ -224,6 +224,22 @@ def test_the_texts_of_byte_level_tokens(info: Info) -> None:
     assert set(info(model().without("tokenizer.ggml.token_type")).vocab.spellings) == {w.encode() for w in words(16)}
 
 
+def test_the_texts_of_bpe_tokens_that_are_no_bytes(info: Info) -> None:
+    """Gemma 4's tokens are merged as BPE's and written as SPM's: an é is no byte 0xE9."""
+    tokens = ["▁the", "é", "你", "▁▁", *words(12)]
+    gemma = model(tokens).set("tokenizer.ggml.model", "str", "gemma4").set("tokenizer.ggml.pre", "str", "gemma4")
+    for file in (gemma, model(tokens).set("tokenizer.ggml.pre", "str", "sarvam-moe")):
+        found = info(file).vocab.spellings
+        assert list(found)[:4] == [b" the", "é".encode(), "你".encode(), b"  "]
+    assert list(info(model(tokens)).vocab.spellings)[:2] == [b"\xe9", words(1)[0].encode()], "where they are bytes"
+
+
+def test_the_texts_of_rwkv_tokens_are_escaped(info: Info) -> None:
+    tokens = ["\\n", " the", "\\xe4\\xbd", "\\'", "\\\\", "\\t", *words(10)]
+    found = info(model(tokens).set("tokenizer.ggml.model", "str", "rwkv")).vocab.spellings
+    assert list(found)[:6] == [b"\n", b" the", b"\xe4\xbd", b"'", b"\\", b"\t"]
+
+
 def test_the_share_of_use_counts_the_tokens_of_a_sample_text(info: Info) -> None:
     """Common letters count for more than seldom ones."""
     target, letters = info(spm()), [*"etaoinshr", "Ġ", *words(6)]
