@@ -17,6 +17,8 @@ from localspec.engine import events
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
 from localspec.models.overlap import overlap
+from localspec.prompt.prompt import special_texts
+from localspec.session.loaded_model import LoadedModel
 from localspec.session.loaded_pair import LoadedPair
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
 from tests.integration import pair
@@ -28,8 +30,11 @@ TEXT = "Once upon a time there was a king"
 SAMPLES = ["Tom ate 12 apples.\n", "naïve – “so”", "你好", "🙂🙃", "  two  spaces", "<|im_start|>"]
 
 
-def shuffled(source: Path, path: Path) -> Path:
-    """Write a llama model with its tokens in another order: embedding and head are shuffled like the texts."""
+def shuffled(source: Path, path: Path, *, user_defined: str = "") -> Path:
+    """Write a llama model with its tokens in another order: embedding and head are shuffled like the texts.
+
+    One token may become a user-defined one.
+    """
     reader, writer = gguf.GGUFReader(source), gguf.GGUFWriter(path, "llama")
     n = len(reader.fields["tokenizer.ggml.tokens"].data)
     order = np.random.default_rng(0).permutation(n)  # new token i is the old token order[i]
@@ -40,6 +45,9 @@ def shuffled(source: Path, path: Path) -> Path:
         kind, value = field.types[0], field.contents()
         if field.name in ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.scores"):
             value = [value[old] for old in order]
+            if user_defined and field.name.endswith("token_type"):
+                texts = reader.fields["tokenizer.ggml.tokens"].contents()
+                value = [4 if texts[old] == user_defined else kept for old, kept in zip(order, value, strict=True)]
         elif field.name.endswith("_token_id"):
             value = int(place[value])
         writer.add_key_value(field.name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
@@ -154,6 +162,18 @@ def test_of_special_tokens_only_the_end_is_drafted(loaded: LoadedPair) -> None:
     foretold = overlap(loaded.target.info.vocab, loaded.draft.info.vocab).shared
     assert np.flatnonzero(np.isfinite(row)).size == foretold + 1
     assert not [token for token in np.flatnonzero(np.isfinite(row)) if target.is_control(int(token)) and token != eot]
+
+
+def test_a_user_defined_mark_of_turns_is_structure(tmp_path: Path) -> None:
+    """By the header it writes its text; for a model it is a special token as others are, and is not drafted."""
+    mark = "<|im_start|>"
+    path = shuffled(pair.DRAFT, tmp_path / "d.gguf", user_defined=mark)
+    info = model_info(read_header(path))
+    with pair.backend(path) as opened:
+        lexicon = LoadedModel(info, opened.model, opened, special_texts(opened.model)).lexicon()
+    assert mark.encode() in info.vocab.spellings
+    assert mark.encode() in lexicon.specials.values()
+    assert mark.encode() not in lexicon.spellings
 
 
 @pytest.mark.parametrize("path", [pair.TARGET, *sorted(REAL.glob("*.gguf"))], ids=lambda path: path.name)
