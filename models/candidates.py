@@ -50,6 +50,13 @@ class DraftCandidate:
         """Return the bytes, known or about."""
         return float(self.bytes if self.bytes is not None else self.about_bytes or 0)
 
+    @property
+    def use(self) -> float:
+        """The share of a sample text that it can draft; 0 where its header was not looked at."""
+        if self.report is None:
+            return 0.0
+        return 1.0 if self.report.overlap is None else self.report.overlap.use
+
     def verdict(self, target_bytes: int) -> str:
         """Return "fits", "does not fit" with the reason, or why it is not known."""
         if self.report is None:
@@ -129,15 +136,24 @@ def best_local_draft(target: Path) -> Path:
     info = look(target)
     if info.has_mtp:
         return target
-    found = [one for one in local_candidates(info) if one.is_good(info.bytes)]
+    here = [one for one in local_candidates(info) if one.can_draft(info.bytes)]
+    found = [one for one in here if one.is_good(info.bytes)]
     if not found:
-        raise NotFoundError(
-            f"no draft for {info.label} is on this machine",
-            hint=f"localspec pairs suggest {shown(str(target))}, or --draft none",
-        )
+        raise _no_draft(target, info, max(here, key=lambda one: one.use, default=None))
     best = min(found, key=lambda one: one.size).path
     assert best is not None, "it is on this machine"
     return best
+
+
+def _no_draft(target: Path, info: ModelInfo, other: DraftCandidate | None) -> NotFoundError:
+    """Say that no draft is here, and name the one of another vocabulary that shares most tokens."""
+    if other is None:
+        hint = f"localspec pairs suggest {shown(str(target))}, or --draft none"
+        return NotFoundError(f"no draft for {info.label} is on this machine", hint=hint)
+    return NotFoundError(
+        f"no draft with the vocabulary of {info.label} is on this machine",
+        hint=f"--draft {shown(other.name)}, which has another vocabulary, or --draft none",
+    )
 
 
 def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:

@@ -22,10 +22,10 @@ from localspec.models.catalog_file import CatalogModel
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.hub.files import quant_of
 from localspec.models.hub.remote import Hub
-from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_model
+from localspec.models.names import Alias, DraftChoice, HubName, ModelName, PairName, parse_draft, parse_model
 from localspec.models.pairs import PairReport, check_pair
 from localspec.models.remote_header import remote_info
-from localspec.models.store import NotCachedError, expand, locate
+from localspec.models.store import NotCachedError, expand, is_kind, locate
 from localspec.sanitize import one_line, shown
 from localspec.settings.sizes import size
 
@@ -85,7 +85,8 @@ def explain(console: Console, /, target: str, draft: str, as_json: bool, offline
     The first tokens that differ are listed. The exit code is 6 if the draft does not fit.
     """
     is_off = is_offline(offline)
-    big, small = _seen(target, is_off), _seen(draft, is_off, as_draft=True)
+    big = _seen(target, is_off)
+    small = _seen(draft, is_off, of=big.source)
     from localspec.prompt.alike import template_warnings  # late: it brings jinja2
 
     report = check_pair(big.info, small.info)
@@ -105,30 +106,32 @@ def explain(console: Console, /, target: str, draft: str, as_json: bool, offline
     return 0 if report.fits else IncompatibleError.exit_code
 
 
-def _seen(ref: str, offline: bool, *, as_draft: bool = False) -> Seen:
-    """Look at a model: a file here, or the header of one on the hub."""
-    name = _resolved(ref, as_draft)
+def _seen(ref: str, offline: bool, *, of: ModelName | None = None) -> Seen:
+    """Look at a model: a file here, or the header of one on the hub. A draft is one `of` a target."""
+    name = expand(str(parse_model(ref))).target if of is None else _draft(ref)
     try:
-        pair = locate(PairName(Alias("storyteller"), name) if as_draft else PairName(name))
+        if of is None:
+            path = locate(PairName(name)).target
+        else:  # a kind of heads is looked for by its target; a file needs none
+            path = locate(PairName(of if is_kind(name) else Alias("storyteller"), name)).draft
     except NotCachedError as missing:
         if offline or not isinstance(name, HubName):
             missing.hint = online(missing.hint)
             raise
-        info, size, full = remote_info(name, Hub(), may_be_head=as_draft)
+        info, size, full = remote_info(name, Hub(), may_be_head=of is not None)
         return Seen(str(full), name, info, size)
-    path = pair.draft if as_draft else pair.target
     assert path is not None
-    info = look(path, may_be_head=as_draft)
+    info = look(path, may_be_head=of is not None)
     return Seen(str(name), name, info, info.bytes)
 
 
-def _resolved(ref: str, as_draft: bool) -> ModelName:
-    typed = parse_model(ref)
-    if not as_draft:
-        return expand(str(typed)).target
+def _draft(ref: str) -> ModelName:
+    """Return the model that a draft's name stands for."""
+    typed = parse_draft(str(parse_model(ref)))
+    if isinstance(typed, DraftChoice):
+        raise UsageError(f"'{typed.value}' is not a model that can be compared", hint="localspec pairs suggest TARGET")
     draft = expand(None, str(typed)).draft
-    if isinstance(draft, DraftChoice):
-        raise UsageError(f"'{draft.value}' is not a model that can be compared", hint="localspec pairs suggest TARGET")
+    assert not isinstance(draft, DraftChoice), "a model was named"
     return draft
 
 
@@ -286,16 +289,16 @@ def _report_wire(report: PairReport) -> dict[str, Any]:
 
 def _verdict(big: Seen, small: Seen, report: PairReport) -> str:
     share = 100 * small.bytes / big.bytes
+    left = report.n_different - len(report.differences)
     lines = [
         f"target {big.name} · {big.info.n_vocab} tokens, {size(big.bytes)}",
         f"draft {small.name} · {small.info.n_vocab} tokens, {size(small.bytes)} ({share:.0f} % of the target)",
         _fitting(report),
         *(f"  because {reason}" for reason in (report.reasons or report.differs)),
         *(f"  {one}" for one in report.differences),
+        *([f"  and {left} more tokens differ"] if left > 0 else []),
         *(f"  but {warning}" for warning in report.warnings),
     ]
-    if report.n_different > len(report.differences):
-        lines.append(f"  and {report.n_different - len(report.differences)} more tokens differ")
     return "".join(f"{_indented(line)}\n" for line in lines)
 
 

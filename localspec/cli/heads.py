@@ -48,7 +48,7 @@ def list_heads(console: Console, /, as_json: bool) -> int:
         return 0
     widest = max((len(head.name) for head in found), default=0)
     lines = [f"{one_line(head.name).ljust(widest)}  {size(head.n_bytes):>9}  {_figures(head)}" for head in found]
-    lines = lines or [f"no heads in {one_line(str(heads_folder()))}"]
+    lines = lines or [f"no heads in {one_line(str(heads_folder()))}; localspec heads train TARGET makes one"]
     write_out("".join(f"{line}\n" for line in lines))
     return 0
 

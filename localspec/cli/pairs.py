@@ -17,7 +17,7 @@ from localspec.models.available import is_here
 from localspec.models.catalog import Catalog, load_catalog, user_path
 from localspec.models.catalog_file import CatalogModel, CatalogPair
 from localspec.models.gguf.head import KINDS
-from localspec.models.names import parse
+from localspec.models.names import PathName, parse
 from localspec.models.store import BUNDLED, bundled_head, expand
 from localspec.sanitize import one_line
 
@@ -88,7 +88,7 @@ def show(console: Console, /, name: str, as_json: bool) -> int:
     entry = next((one for one in _entries(catalog) if one["name"] == name.lower()), None)
     if entry is None:
         expand(name)  # says what was probably meant, for what can be no name at all as well
-        raise NotFoundError(f"'{one_line(name)}' is not in the catalogue", hint="localspec pairs list")
+        raise NotFoundError(f"'{one_line(name)}' is not in the catalogue", hint=_where_else(name, catalog))
     entry = {**entry, "is_here": is_here(expand(name))}
     if as_json:
         write_json(entry)
@@ -156,6 +156,15 @@ def _tell(catalog: Catalog, term: str, as_json: bool) -> int:
         cells = [row[: len(HEAD) - 1] for row in cells]  # the licence is told by `pairs show`
     write_out("".join(f"{_line(row, widths)}\n" for row in cells) + f"\n{END}")
     return 0
+
+
+def _where_else(name: str, catalog: Catalog) -> str:
+    """Return the command that shows what is no entry: the target of a pair, or a file."""
+    target = parse(name).target
+    if isinstance(target, PathName):
+        return f"localspec show {one_line(str(target))}"
+    listed = any(entry["name"] == str(target) for entry in _entries(catalog))
+    return f"localspec pairs show {target}" if listed else "localspec pairs list"
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:

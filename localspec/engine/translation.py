@@ -149,8 +149,8 @@ class Intersection:
         """
         for end in range(start + CHUNK, len(tokens)):
             is_late = end >= start + 2 * CHUNK
-            if self._target.piece(tokens[end])[:1] == b" " or tokens[end] in self._target.specials or is_late:
-                before = b"".join(self._target.piece(token) for token in tokens[end - 4 : end])
+            if self._target.piece(tokens[end])[:1] == b" " or is_late:
+                before = b"".join(self._target.piece(token) for token in tokens[end - 3 : end])
                 if not unfinished(before):
                     return end
         return None

@@ -133,7 +133,7 @@ def explain(name: str) -> Explanation:
     found = [_page(entry) for axis in _AXES for entry in facts(axis) if entry.name in (name, glossary.key(name))]
     if not found and term is None:
         known = list(dict.fromkeys([*(name for axis in _AXES for name in registered(axis)), *glossary.names()]))
-        near = difflib.get_close_matches(glossary.key(name), known, n=1)
+        near = difflib.get_close_matches(glossary.key(name.rpartition("+")[2]), known, n=1)  # of a pair its draft
         raise UsageError(
             f"there is no method, tree, rule or term called {name!r}"
             + (f"; did you mean {near[0]!r}?" if near else ""),

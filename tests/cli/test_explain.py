@@ -87,6 +87,7 @@ def test_explain_a_term() -> None:
 def test_explain_misspelt() -> None:
     """One line, exit code 2, the nearest name."""
     assert_one_line(run("explain", "sequoa"), 2, "did you mean 'sequoia'", "localspec explain sequoia")
+    assert_one_line(run("explain", "storyteller+eagle3"), 2, "did you mean 'eagle3'", "localspec explain eagle3")
     assert_one_line(
         run("explain", "acceptence"),
         2,

@@ -210,15 +210,47 @@ def test_the_verdict_names_the_token(tmp_path: Path) -> None:
     assert made["size_ratio"] == pytest.approx(len(DRAFT_BYTES) / (PAIR / "target-q8_0.gguf").stat().st_size)
 
 
+def test_the_lines_of_a_draft_of_another_vocabulary(tmp_path: Path) -> None:
+    """The reasons, the tokens that differ, how many more there are, then what it costs."""
+    other = tmp_path / "other.gguf"
+    other.write_bytes(of_other_tokens())
+    lines = call(tmp_path, "explain", "storyteller", str(other)).stdout.decode().splitlines()
+    kinds = [line.split()[0] for line in lines[3:]]
+    assert kinds == sorted(kinds, key=["because", "token", "and", "but"].index)
+    assert {"because", "token", "and"} <= set(kinds)
+
+
+def test_a_head_by_its_kind_is_one_of_the_target(tmp_path: Path) -> None:
+    """And a choice is no model, though the bundled pair has a draft of its own."""
+    assert answer(tmp_path, "explain", "storyteller", "eagle3")["fits"]
+    foreign = tmp_path / "t.gguf"
+    foreign.write_bytes(without_a_token(DRAFT_BYTES))
+    assert_one_line(call(tmp_path, "explain", str(foreign), "eagle3"), 3, "t.gguf has no head of the kind eagle3")
+    for choice in ("auto", "none"):
+        done = call(tmp_path, "explain", "storyteller", choice)
+        assert_one_line(done, 2, f"'{choice}' is not a model that can be compared")
+
+
+def test_what_is_no_entry_is_shown_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "t.gguf"
+    path.write_bytes(DRAFT_BYTES)
+    done = call(tmp_path, "show", "storyteller+eagle3")
+    assert_one_line(done, 3, "is not in the catalogue", "localspec pairs show storyteller")
+    assert_one_line(call(tmp_path, "show", str(path)), 3, "is not in the catalogue", f"localspec show {path}")
+    assert_one_line(call(tmp_path, "show", "hf:tales/none:Q4_0"), 3, "is not in the catalogue", "localspec pairs list")
+
+
 def test_auto_takes_the_draft_that_fits(machine: Machine) -> None:
-    """Beside the target lie a model of another vocabulary and one that fits."""
+    """Beside the target lie models of other vocabularies, which are named in the error, and one that fits."""
     folder = machine.folder / "models"
     folder.mkdir()
     shutil.copy(PAIR / "target-q8_0.gguf", folder / "t.gguf")
     run = ["run", "-m", f"{folder}/t.gguf+auto", "-n", "4", "--json", "hi"]
     assert_one_line(machine.call(*run[:-2], "hi"), 3, "no draft", "pairs suggest")
-    (folder / "a.gguf").write_bytes(without_a_token(DRAFT_BYTES))
-    assert_one_line(machine.call(*run[:-2], "hi"), 3, "no draft", "pairs suggest")
+    (folder / "a.gguf").write_bytes(DRAFT_BYTES.replace(b"\xc4\xa0the", b"\xc4\xa0thx", 1))
+    (folder / "aa.gguf").write_bytes(without_a_token(DRAFT_BYTES))  # it shares more
+    named = f"--draft {folder}/aa.gguf, which has another vocabulary, or --draft none"
+    assert_one_line(machine.call(*run[:-2], "hi"), 3, "no draft with the vocabulary of t.gguf", named)
     (folder / "b.gguf").write_bytes(DRAFT_BYTES)
     (folder / "c.gguf").write_bytes(b"no model")
     made = json.loads(machine.call(*run).stdout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,51 @@ def test_a_character_that_lacks_bytes_is_read_byte_by_byte() -> None:
     assert translation.text(tokens) == [ord("a"), 256]
 
 
+def listening(model: Lexicon) -> tuple[Lexicon, list[bytes]]:
+    """Return the vocabulary, and the list of all texts that its tokenizer will be given."""
+    heard: list[bytes] = []
+
+    def tokenize(text: bytes) -> list[int]:
+        heard.append(text)
+        return model.tokenize(text)
+
+    return replace(model, tokenize=tokenize), heard
+
+
+def test_a_text_without_words_is_not_spelled_anew() -> None:
+    draft, heard = listening(lexicon(BYTES))
+    translation = Intersection(lexicon(BYTES), draft)
+    translation.text([*b"x" * (9 * CHUNK)])
+    heard.clear()
+    translation.text([*b"x" * (9 * CHUNK + 1)])
+    assert 0 < sum(map(len, heard)) <= 2 * CHUNK + 4
+
+
+def test_a_tokenizer_that_adds_no_space_gets_the_text_alone() -> None:
+    """A line before it might change its tokens."""
+    draft, heard = listening(lexicon([*BYTES, b"<m>"], specials={b"<m>": 256}))
+    translation = Intersection(lexicon([*BYTES, b"<m>"], specials={b"<m>": 256}), draft)
+    heard.clear()
+    translation.text([*b"ab", 256, *b"cd"])
+    assert heard == [b"ab", b"cd"]
+
+
+def test_a_chunk_ends_between_two_words() -> None:
+    """A tokenizer would read the two parts of one differently."""
+    translation, _, draft = pair(lexicon(BYTES), lexicon([*BYTES, b" hello"]))
+    text = b" hello" * CHUNK
+    assert list(translation.text([*text])) == draft.tokenize(text)
+
+
+@pytest.mark.parametrize("character", ["é", "汉", "🙂"])
+@pytest.mark.parametrize("before", range(4))
+def test_a_chunk_ends_between_two_characters(character: str, before: int) -> None:
+    """Its last bytes would be read one by one, and the rest of the character as no character at all."""
+    translation, _, draft = pair(lexicon(BYTES), lexicon(BYTES))
+    text = b"x" * before + character.encode() * (3 * CHUNK)
+    assert written(draft, list(translation.text([*text]))) == text
+
+
 def test_bytes_that_the_draft_cannot_write_are_replaced() -> None:
     replacement = "\ufffd".encode()
     translation, _, _ = pair(lexicon(BYTES), lexicon([*BYTES[:128], replacement]))
@@ -129,12 +175,23 @@ def test_special_tokens_of_both_stay_special_and_others_are_read_as_text() -> No
     assert text == [256, *b"<|im_start|>Hi", 258, *b"\n", 257, *b"x", 259, 256]
 
 
+def test_an_equal_text_goes_before_a_role() -> None:
+    """The draft has the target's marks, and begins and ends its own texts with others."""
+    names = [b"<s>", b"<|im_end|>", b"<bos>", b"<eos>"]
+    specials = {name: 256 + i for i, name in enumerate(names)}
+    target = lexicon([*BYTES, *names[:2]], specials={b"<s>": 256, b"<|im_end|>": 257}, ends=(257,), bos=256)
+    draft = lexicon([*BYTES, *names], specials=specials, ends=(259,), bos=258)
+    assert Intersection(target, draft).text([256, *b"Hi", 257, 256]) == [258, *b"Hi", 257, 256]
+
+
 def test_the_draft_begins_texts_as_it_was_trained() -> None:
     """Its BOS comes in front whether the target has one or not; the target's is dropped where the draft has none."""
     plain, begun = lexicon(BYTES), lexicon([*BYTES, b"<s>"], specials={b"<s>": 256}, bos=256)
     assert Intersection(plain, begun).text([*b"ab"]) == [256, *b"ab"]
     assert Intersection(begun, plain).text([256, *b"ab"]) == [*b"ab"]
     assert Intersection(begun, plain).text([256]) == []
+    unused = replace(begun, specials={}, add_bos=False)  # it has one and does not begin texts with it
+    assert Intersection(begun, unused).text([256, *b"ab", 256]) == [*b"ab"]
 
 
 def test_an_added_space_is_only_in_front_of_the_text() -> None:
@@ -160,9 +217,11 @@ def test_the_beginning_keeps_its_tokens_while_the_text_goes_on(tokens: list[int]
     last: list[int] = []
     for n in range(1, len(tokens) + 1):
         text = list(growing.text(tokens[:n]))
-        assert text == list(Intersection(target, draft).text(tokens[:n]))
-        kept = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], zip(last, text, strict=False)))
-        assert kept >= len(last) - 3 * 2 * CHUNK - 4
+        if n % 5 == 0:
+            assert text == list(Intersection(target, draft).text(tokens[:n]))
+        kept = [one for one, _ in itertools.takewhile(lambda two: two[0] == two[1], zip(last, text, strict=False))]
+        settled = Intersection(target, draft).text(tokens[: max(0, n - 2 * CHUNK - 4)])
+        assert len(written(draft, kept)) >= len(written(draft, list(settled)))
         last = text
     for n in (3 * CHUNK, CHUNK - 1, 5 * CHUNK - 7):  # back, and on another way
         other = [*tokens[:n], ord("y"), ord("z")]
