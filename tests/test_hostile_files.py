@@ -14,7 +14,7 @@ import pytest
 from localspec.backends import lib, tokenizer
 from localspec.bench import contenders
 from localspec.bench.hashes import Hashes
-from localspec.bench.state import _measurement
+from localspec.bench.resume import _measurement
 from localspec.chat import message_commands
 from localspec.cli import option_sources
 from localspec.cli.sentences import Sentences
