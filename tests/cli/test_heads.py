@@ -41,9 +41,7 @@ def answer(home: Path, pair: str, *args: str) -> dict:
 def test_without_heads_the_list_names_the_folder(tmp_path: Path) -> None:
     done = call(tmp_path, "heads", "list")
     assert done.returncode == 0
-    assert done.stdout.decode() == (
-        f"no heads in {tmp_path}/data/heads; localspec heads train TARGET makes one\n"
-    )
+    assert done.stdout.decode() == (f"no heads in {tmp_path}/data/heads; localspec heads train TARGET makes one\n")
 
 
 def test_list_show_and_rm(tmp_path: Path) -> None:
