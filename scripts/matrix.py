@@ -37,7 +37,7 @@ from make_scaled_pair import SHAPES, write_scaled
 from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Cell, Measurement, measured
 from localspec.bench.provenance import machine
-from localspec.bench.state import State
+from localspec.bench.resume import State
 from localspec.bench.statistics import Interval, ratio_interval
 from localspec.bench.suites import choose, load_suite
 from localspec.bench.summary import rates

@@ -156,7 +156,7 @@ def choices(budgets: tuple[int, ...], temperature: float) -> Iterator[Choice]:
         if bundled_head(PAIR, kind) is not None:
             for name in (*HEAD_TREES, *FREE_TREES.get(kind, ())):
                 for budget in budgets:
-                    yield _choice(f"{kind}, {name}", budget, replace(_tree(name, budget), method=kind), is_greedy)
+                    yield _largest(kind, name, budget, is_greedy)
     if temperature == max(TEMPERATURES):
         yield from _under_one_rule(tuple(budget for budget in budgets if budget in COMPARED))
     for info in (method.info for method in registered("method").values()):
@@ -201,6 +201,16 @@ def _choice(name: str, budget: int, speculation: Speculation, is_greedy: bool = 
     elif budget and shape.nodes > budget:
         reason = f"its smallest has {shape.nodes} nodes"
     return Choice(name, budget, speculation, axes, reason)
+
+
+def _largest(kind: str, name: str, budget: int, is_greedy: bool) -> Choice:
+    """Return the largest draft of a head within a budget. Masks below its nodes count as nodes."""
+    for size in range(budget, 0, -1):
+        asked = Speculation(method=kind, k=size) if name == "chain" else Speculation(method=kind, tree=f"{name}:{size}")
+        choice = _choice(f"{kind}, {name}", budget, asked, is_greedy)
+        if not choice.skipped:
+            break
+    return choice
 
 
 def _window(budget: int) -> tuple[tuple[str, str], ...]:

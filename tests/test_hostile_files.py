@@ -11,10 +11,10 @@ from types import FrameType
 
 import pytest
 
-from localspec.backends import lib, model
+from localspec.backends import lib, tokenizer
 from localspec.bench import contenders
 from localspec.bench.hashes import Hashes
-from localspec.bench.state import _measurement
+from localspec.bench.resume import _measurement
 from localspec.chat import message_commands
 from localspec.cli import option_sources
 from localspec.cli.sentences import Sentences
@@ -58,7 +58,7 @@ SEARCHED = {
     "refused marks": reasoning_marks._REFUSED,
     "blocks of code": message_commands._BLOCK,
     "fences": attachment._FENCE,
-    "control tokens": model._MARK,
+    "control tokens": tokenizer._MARK,
     "places in llama.cpp": lib._WHERE,
     "contenders": contenders._BETWEEN,
     "options": option_sources._OPTION,

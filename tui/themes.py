@@ -6,7 +6,7 @@ from textual.theme import Theme
 
 DARK, LIGHT = "localspec-dark", "localspec-light"
 
-# Where a token came from; the marks beside the colours are in `provenance`.
+# Where a token came from; the marks beside the colours are in `source_marks`.
 _ORIGINS_DARK = {
     "draft": "#8fd18a",
     "copied": "#c9a6f5",

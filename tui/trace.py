@@ -9,7 +9,7 @@ from localspec.engine.events import Committed, Event, Finished, Loaded
 from localspec.sanitize import Sanitizer
 from localspec.settings.request import LoadSettings, Request
 from localspec.tui.meter import Meter
-from localspec.ui.provenance import Provenance
+from localspec.ui.sources import SourceSpans
 from localspec.ui.stats import Stats
 
 COPIERS = ("copy", "suffix", "prompt-lookup", "ngram-cache")  # they draft what the text said before
@@ -38,7 +38,7 @@ class Trace:
     passes: list[Committed] = field(default_factory=list)
     origins: list[SourcedText] = field(default_factory=list)
     reasoning: str = ""  # safe to show
-    _provenance: Provenance = field(default_factory=Provenance)
+    _spans: SourceSpans = field(default_factory=SourceSpans)
     _sanitizer: Sanitizer = field(default_factory=Sanitizer)
     _reasoning_sanitizer: Sanitizer = field(default_factory=Sanitizer)
 
@@ -65,7 +65,7 @@ class Trace:
             return self._show(event)
         if isinstance(event, Finished):
             self.meter.history.append(self.meter.rate or 0.0)
-            shown = "".join(self._add(span.text, span.source) for span in self._provenance.release(event.tail))
+            shown = "".join(self._add(span.text, span.source) for span in self._spans.release(event.tail))
             rest = self._sanitizer.finish()
             return shown + rest
         return ""
@@ -77,7 +77,7 @@ class Trace:
 
     def _show(self, event: Committed) -> str:
         shown, was_rejected = [], False
-        for span in self._provenance.feed(event):
+        for span in self._spans.feed(event):
             source = span.source
             if source == "accepted":
                 source = "copied" if event.drafter in COPIERS else "early" if event.drafter in EARLY else "draft"

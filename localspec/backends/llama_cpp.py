@@ -23,7 +23,7 @@ from localspec.backends.growing_context import GrowingContext
 from localspec.backends.kv_cache import KvCache
 from localspec.backends.lib import api
 from localspec.backends.llama_rows import LlamaRows, RowBuffer
-from localspec.backends.model import Model, Progress, Special
+from localspec.backends.model import Model, Progress
 from localspec.backends.options import LoadOptions
 from localspec.backends.prompt_progress import PromptProgress, not_cancelled
 from localspec.backends.state_cache import StateCache
@@ -40,7 +40,7 @@ from localspec.errors import (
     PromptTooLongError,
 )
 
-__all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Progress", "Special", "build_info"]
+__all__ = ["BuildInfo", "LlamaBackend", "LlamaRows", "LoadOptions", "Model", "Progress", "build_info"]
 
 SLOW = 1.0  # seconds of a pass: a stop must not wait for the end of such a one
 SHORT = 2  # tokens: what a drafter catches up with between passes

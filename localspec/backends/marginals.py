@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.backends.batch import StatesBatch
 from localspec.backends.cells import RemoveCells
-from localspec.backends.head import HeadBackend, HeadModel, encode
+from localspec.backends.head_backend import HeadBackend, HeadModel, encode
 from localspec.backends.lib import LOG, api
 from localspec.backends.llama_cpp import LlamaBackend, LlamaRows
 from localspec.backends.options import LoadOptions
@@ -163,7 +163,7 @@ class MedusaBackend(MarginalBackend):
         return encode(self._growing.context, places, 0, width)
 
 
-def head_backend(model: HeadModel, target: LlamaBackend, options: LoadOptions | None) -> HeadBackend | MarginalBackend:
+def open_head(model: HeadModel, target: LlamaBackend, options: LoadOptions | None) -> HeadBackend | MarginalBackend:
     """Return a context of a head, which is told the states of all that `target` commits."""
     match model.traits.kind:
         case "medusa":

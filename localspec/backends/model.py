@@ -1,12 +1,10 @@
-"""A GGUF file that llama.cpp has loaded: weights, vocabulary and metadata, without a context."""
+"""A GGUF file that llama.cpp has loaded: weights and metadata, without a context."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -19,10 +17,10 @@ from localspec.backends.lib import LOG, api
 from localspec.backends.memory import ContextShape, check_weights
 from localspec.backends.offload import gpu_layers, place
 from localspec.backends.options import LoadOptions
+from localspec.backends.tokenizer import Tokenizer
 from localspec.errors import (
     IncompatibleError,
     IntegrityError,
-    InternalError,
     LocalspecError,
     NotFoundError,
     ResourceError,
@@ -31,18 +29,6 @@ from localspec.errors import (
 
 Progress = Callable[[float], None]  # told the fraction loaded, 0 to 1; what it raises stops the load
 
-_MARK = re.compile(r"<[|｜][^<>]+>|<[^<>]+[|｜]>")  # how control tokens are spelled that files call user-defined
-
-
-@dataclass(frozen=True, slots=True)
-class Special:
-    """Ids of the special tokens, None where the vocabulary has none, and whether texts begin with BOS."""
-
-    bos: int | None
-    eos: int | None
-    eot: int | None
-    add_bos: bool
-
 
 class Closeable(Protocol):
     """What must be closed before the weights it uses."""
@@ -50,12 +36,10 @@ class Closeable(Protocol):
     def close(self) -> None: ...
 
 
-class Model:
+class Model(Tokenizer):
     """Weights and vocabulary of one GGUF model; closing it closes the backends on it first.
 
-    `state_width` is that of the hidden state which each token of a pass comes with: 0, but for draft heads. `masks` are
-    the tokens that guess what follows the text (`heads.mask_file`). They stand behind the `n_vocab` tokens of text: a
-    row of logits has `row_width` numbers, of which the first `n_vocab` count.
+    `state_width` is that of the hidden state which each token of a pass comes with: 0, but for draft heads.
 
     Whoever has read the header says by `n_bytes` how large all its files are, and by `shape` what its contexts are
     made of; otherwise they are taken from the one file and from what llama.cpp tells.
@@ -91,27 +75,13 @@ class Model:
         except IncompatibleError:
             self.close()
             raise
-        self._vocab = api.llama_model_get_vocab(self.handle)
-        self.row_width: int = api.llama_vocab_n_tokens(self._vocab)
-        self.n_vocab = self.row_width - self.options.n_masks
-        self.masks = tuple(range(self.n_vocab, self.row_width))
+        super().__init__(self.handle, self.options.n_masks)
         self.n_ctx_train: int = api.llama_model_n_ctx_train(self.handle)
         self.n_layers: int = api.llama_model_n_layer(self.handle)
         self.n_params: int = api.llama_model_n_params(self.handle)
         self.n_bytes: int = api.llama_model_size(self.handle)
         self.is_stateful: bool = api.llama_model_is_recurrent(self.handle) or api.llama_model_is_hybrid(self.handle)
         self.context_shape = self._even_shape() if shape is None else shape
-        self.special = self._special()
-        self.suppressed = self._suppressed()
-        self._pieces: dict[tuple[int, bool], bytes] = {}
-        self._words: list[bytes] = []
-
-    @property
-    def infill(self) -> tuple[int, int, int] | None:
-        """The tokens before a prefix, a suffix and the middle that is to be filled in; None without them."""
-        vocab = self._vocab
-        found = api.llama_vocab_fim_pre(vocab), api.llama_vocab_fim_suf(vocab), api.llama_vocab_fim_mid(vocab)
-        return found if min(found) >= 0 else None
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -139,58 +109,6 @@ class Model:
     def metadata(self, key: str) -> str | None:
         """Return a metadata value as llama.cpp prints it, None where the file has no such key."""
         return self._string(lambda buffer, size: api.llama_model_meta_val_str(self.handle, key.encode(), buffer, size))
-
-    def tokenize(self, text: str | bytes, parse_special: bool = False, add_bos: bool = False) -> list[int]:
-        """Return the tokens of `text`.
-
-        `parse_special` reads the text of special tokens as those tokens: never for text from outside. Those that are
-        user-defined are found without it, too. `add_bos` puts BOS in front where the vocabulary wants one.
-        """
-        data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
-        room = len(data) + 16
-        while True:
-            buffer = (ctypes.c_int32 * room)()
-            n = api.llama_tokenize(self._vocab, data, len(data), buffer, room, False, parse_special)
-            if n >= 0:
-                break
-            if -n <= room:
-                raise InternalError(f"llama.cpp cannot tokenize a text of {len(data)} bytes")
-            room = -n
-        bos = [self.special.bos] if add_bos and self.special.add_bos and self.special.bos is not None else []
-        return bos + buffer[:n]
-
-    def piece(self, token: int, special: bool = False) -> bytes:
-        """Return the bytes of a token, perhaps not whole characters; b"" for control tokens unless `special`."""
-        known = self._pieces.get((token, special))
-        if known is None:
-            known = self._pieces[token, special] = self._piece(token, special)
-        return known
-
-    def words(self) -> list[bytes]:
-        """Return every token as a text of its own, without the space that a text's first word is given."""
-        if not self._words:
-            self._words = [self._word(token) for token in range(self.n_vocab)]
-        return self._words
-
-    def is_eog(self, token: int) -> bool:
-        """Whether the token ends the generation."""
-        return bool(api.llama_vocab_is_eog(self._vocab, token))
-
-    def is_control(self, token: int) -> bool:
-        """Whether the token is a control token, which has no text of its own."""
-        return bool(api.llama_vocab_is_control(self._vocab, token))
-
-    def is_parsed(self, token: int) -> bool:
-        """Whether the token stands for structure, so that its text becomes it only where that is trusted.
-
-        Besides control and unknown tokens these are the user-defined ones that look like control tokens: Command R's
-        file says so of its marks of turns, and llama.cpp of those of gpt-oss.
-        """
-        attr = api.llama_vocab_get_attr(self._vocab, token)
-        if attr & (api.LLAMA_TOKEN_ATTR_CONTROL | api.LLAMA_TOKEN_ATTR_UNKNOWN):
-            return True
-        is_defined = attr & api.LLAMA_TOKEN_ATTR_USER_DEFINED
-        return bool(is_defined and _MARK.fullmatch(self.piece(token).decode("utf-8", "replace")))
 
     def close(self) -> None:
         """Free the weights, and the contexts on them before. Idempotent."""
@@ -277,45 +195,6 @@ class Model:
                 f"{self.path} holds a model of kind {architecture}, which does not write text token by token",
                 hint="take a decoder-only language model",
             )
-
-    def _suppressed(self) -> tuple[int, ...]:
-        """Return the tokens that the file says are never to be sampled: their embeddings were not trained."""
-        n = ctypes.c_int32()
-        tokens = api.llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(n))
-        return tuple(token for token in tokens[: n.value] if 0 <= token < self.n_vocab) if n.value else ()
-
-    def _special(self) -> Special:
-        def known(token: int) -> int | None:
-            return token if token >= 0 else None
-
-        return Special(
-            bos=known(api.llama_vocab_bos(self._vocab)),
-            eos=known(api.llama_vocab_eos(self._vocab)),
-            eot=known(api.llama_vocab_eot(self._vocab)),
-            add_bos=bool(api.llama_vocab_get_add_bos(self._vocab)),
-        )
-
-    def _piece(self, token: int, special: bool) -> bytes:
-        assert 0 <= token < self.n_vocab, f"token {token} is not in the vocabulary of {self.n_vocab}"
-        if not special and self.is_control(token):
-            return b""
-        size = 64
-        while True:
-            buffer = ctypes.create_string_buffer(size)
-            n: int = api.llama_token_to_piece(self._vocab, token, buffer, size, 0, special)
-            if n >= 0:
-                return buffer.raw[:n]
-            size = -n
-
-    def _word(self, token: int) -> bytes:
-        alone = (ctypes.c_int32 * 1)(token)
-        size = 64
-        while True:
-            buffer = ctypes.create_string_buffer(size)
-            n: int = api.llama_detokenize(self._vocab, alone, 1, buffer, size, False, True)
-            if n >= 0:
-                return buffer.raw[:n]
-            size = -n
 
     def _string(self, read: Callable[[Any, int], int]) -> str | None:
         """Call a C function that writes like snprintf, with as much room as it asks for; None where it returns < 0."""

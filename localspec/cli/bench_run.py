@@ -14,8 +14,8 @@ from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Measurement
 from localspec.bench.provenance import provenance
 from localspec.bench.result import Result, Wire
+from localspec.bench.resume import State, fingerprint
 from localspec.bench.runner import BenchJob, BenchProgress, Runner
-from localspec.bench.state import State, fingerprint
 from localspec.bench.table import text
 from localspec.cli.answer import load
 from localspec.cli.bench_outputs import Outputs, wire

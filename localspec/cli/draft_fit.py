@@ -110,17 +110,16 @@ def _seen(ref: str, offline: bool, *, of: ModelName | None = None) -> Seen:
     """Look at a model: a file here, or the header of one on the hub. A draft is one `of` a target."""
     name = expand(str(parse_model(ref))).target if of is None else _draft(ref)
     try:
-        if of is None:
-            pair = locate(PairName(name))
-        else:  # a kind of heads is looked for by its target; a file needs none
-            pair = locate(PairName(of if is_kind(name) else Alias("storyteller"), name))
+        # A kind of heads is looked for by its target; a file needs none.
+        against = of if of is not None and is_kind(name) else Alias("storyteller")
+        pair = locate(PairName(name) if of is None else PairName(against, name))
+        path = pair.target if of is None else pair.draft
     except NotCachedError as missing:
         if offline or not isinstance(name, HubName):
             missing.hint = online(missing.hint)
             raise
         info, size, full = remote_info(name, Hub(), may_be_head=of is not None)
         return Seen(str(full), name, info, size)
-    path = pair.target if of is None else pair.draft
     assert path is not None
     info = look(path, may_be_head=of is not None)
     return Seen(str(name), name, info, info.bytes)

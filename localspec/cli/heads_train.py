@@ -153,18 +153,7 @@ def evaluate(
     settings = LoadSettings(
         str(found.target), str(found.draft), name=found.name, threads=threads, gpu=gpu, draft_gpu=gpu
     )
-    live = Live(console)
-    counted = []
-    try:
-        with Worker() as worker:
-            live.status("loading the models")
-            for _ in worker.load(settings):
-                pass
-            for k in range(1, LONGEST + 1):
-                live.status(f"{k} of {LONGEST} guesses a pass")
-                counted.append(_count(worker, texts, is_raw, info.head.kind, k, max_tokens))
-    finally:
-        live.erase()
+    counted = _count_all(settings, texts, is_raw, info.head.kind, max_tokens, Live(console))
     if as_json:
         rows = [{"k": one.k, "tokens": one.tokens, "passes": one.passes, "accepted": one.accepted} for one in counted]
         write_json({"head": str(found.draft), "kind": info.head.kind, "counted": rows})
@@ -184,6 +173,24 @@ def _events(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
             raise InternalError(
                 f"the training ended: {error.reason}", hint="Repeat the command: it goes on at the last checkpoint."
             ) from error
+
+
+def _count_all(
+    settings: LoadSettings, texts: Sequence[str], is_raw: bool, method: str, max_tokens: int, live: Live
+) -> list[Counted]:
+    """Load the pair and answer all prompts with one to `LONGEST` guesses a pass."""
+    counted = []
+    try:
+        with Worker() as worker:
+            live.status("loading the models")
+            for _ in worker.load(settings):
+                pass
+            for k in range(1, LONGEST + 1):
+                live.status(f"{k} of {LONGEST} guesses a pass")
+                counted.append(_count(worker, texts, is_raw, method, k, max_tokens))
+    finally:
+        live.erase()
+    return counted
 
 
 def _count(worker: Worker, texts: Sequence[str], is_raw: bool, method: str, k: int, max_tokens: int) -> Counted:

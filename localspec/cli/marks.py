@@ -1,11 +1,11 @@
-"""Provenance of every token, inline: accepted as it is (green), corrected ⟦so⟧, bonus so⁺, plain as it is.
+"""The source of every token, inline: accepted as it is (green), corrected ⟦so⟧, bonus so⁺, plain as it is.
 
 The marks carry the meaning, the colour only helps.
 """
 
 from __future__ import annotations
 
-from localspec.ui.provenance import Span
+from localspec.ui.sources import Span
 
 _GREEN, _RESET = "\x1b[32m", "\x1b[0m"
 

@@ -161,7 +161,7 @@ def _check(each: Declaration, given: Any) -> None:
 
 
 def draft_option(group: Group) -> Callable[[F], F]:
-    """Return the option that names the draft model."""
+    """Return the option that names the draft."""
     return option(
         "-d",
         "--draft",
@@ -169,7 +169,7 @@ def draft_option(group: Group) -> Callable[[F], F]:
         section=group.title,
         metavar="NAME",
         shell_complete=pair_names,
-        help="The draft model; 'auto' finds one, 'none' is none.",
+        help="The draft model or head; 'auto' finds one, 'none' is none.",
     )
 
 

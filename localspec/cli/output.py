@@ -18,8 +18,8 @@ from localspec.cli.wrap import SGR, WordWrap
 from localspec.engine.events import Committed, Event, Finished
 from localspec.sanitize import Sanitizer
 from localspec.settings.request import LoadSettings, Request
-from localspec.ui.provenance import Provenance, Span
 from localspec.ui.result import result
+from localspec.ui.sources import SourceSpans, Span
 from localspec.ui.stats import Stats
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TextSink:
         self._is_terminal = is_terminal(sys.stdout)
         is_shown = control == "show" or (control == "auto" and self._is_terminal)
         self._sanitizer = Sanitizer() if is_shown else None
-        self._provenance = Provenance() if has_marks else None
+        self._spans = SourceSpans() if has_marks else None
         self._can_color = console.can_color(sys.stdout)
         self._sentences = Sentences() if self._is_terminal and is_accessible() else None
         is_wrapped = self._is_terminal and is_shown and self._sentences is None
@@ -71,15 +71,15 @@ class TextSink:
         if isinstance(event, Committed | Finished) and self._shows_reasoning:
             self._put_reasoning(event.reasoning)
         if isinstance(event, Committed):
-            if self._provenance is None:
+            if self._spans is None:
                 self._write(event.text)
             else:
-                self._write_spans(self._provenance.feed(event))
+                self._write_spans(self._spans.feed(event))
         elif isinstance(event, Finished):
-            if self._provenance is None:
+            if self._spans is None:
                 self._write(event.tail)
             else:
-                self._write_spans(self._provenance.release(event.tail))
+                self._write_spans(self._spans.release(event.tail))
 
     def finish(self, stats: Stats) -> None:
         """End the text with one newline; a terminal that is on a fresh line already gets none."""

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from localspec.backends.head import HeadBackend, HeadModel, HeadTraits, OwnHead
+from localspec.backends.head_backend import HeadBackend, HeadModel, HeadTraits, OwnHead
 from localspec.backends.llama_cpp import LlamaBackend, Model
-from localspec.backends.marginals import head_backend
+from localspec.backends.marginals import open_head
 from localspec.backends.options import LoadOptions
 from localspec.backends.tap import Tap
 from localspec.engine import events
@@ -128,7 +128,7 @@ def load_model(
     model = loading.result
     try:
         if isinstance(model, HeadModel) and target is not None:
-            backend: LlamaBackend = head_backend(model, target.backend, options)
+            backend: LlamaBackend = open_head(model, target.backend, options)
         else:
             backend = LlamaBackend(model, options)
         backend.cancel = cancel

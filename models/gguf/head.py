@@ -7,6 +7,7 @@ localspec have the architecture of EAGLE-3, whose vocabulary can be reduced, and
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -51,12 +52,11 @@ def head_info(header: Header) -> HeadInfo | None:
     if found is None:
         return None
     names = {tensor.name for tensor in header.tensors}
-    accepted = header.metadata.get("localspec.head.accepted", ())
     return replace(
         found,
         borrows_output=names.isdisjoint(("output.weight", "token_embd.weight")),
         trained_for=_trained_for(header),
-        accepted=() if isinstance(accepted, str) or not isinstance(accepted, Sequence) else tuple(map(float, accepted)),
+        accepted=_accepted(header),
     )
 
 
@@ -154,6 +154,14 @@ def _masks(header: Header) -> HeadInfo | None:
         target_width=_number(header, f"{SWITCH}.embedding_length"),
         n_guesses=_number(header, _GUESSES),
     )
+
+
+def _accepted(header: Header) -> tuple[float, ...]:
+    """Return the shares that the training counted, () where they are no shares."""
+    value = header.metadata.get("localspec.head.accepted")
+    if not isinstance(value, array) or not all(0.0 <= share <= 1.0 for share in value):
+        return ()
+    return tuple(map(float, value))
 
 
 def _trained_for(header: Header) -> str:

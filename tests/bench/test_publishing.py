@@ -12,8 +12,8 @@ import pytest
 
 from localspec.bench.measurement import Measurement
 from localspec.bench.result import Result
+from localspec.bench.resume import State
 from localspec.bench.runner import Runner
-from localspec.bench.state import State
 from localspec.cli import bench_outputs, bench_run
 from localspec.cli.bench_outputs import Outputs
 from localspec.cli.bench_run import Done, publish

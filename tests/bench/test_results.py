@@ -22,7 +22,7 @@ from localspec.bench.hashes import Hashes
 from localspec.bench.measurement import Cell, Measurement, from_wire
 from localspec.bench.plots import draw
 from localspec.bench.result import Result, read_result
-from localspec.bench.state import State, fingerprint
+from localspec.bench.resume import State, fingerprint
 from localspec.bench.summary import rows
 from localspec.bench.table import markdown, text
 from localspec.errors import IncompatibleError, NotFoundError, UsageError

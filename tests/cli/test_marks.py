@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from localspec.cli.marks import marked
 from localspec.engine.events import Committed, Piece, StepMs
-from localspec.ui.provenance import Provenance, Span
+from localspec.ui.sources import SourceSpans, Span
 
 
 def event(text: str, *pieces: tuple[str, str]) -> Committed:
@@ -17,14 +17,14 @@ def event(text: str, *pieces: tuple[str, str]) -> Committed:
 
 
 def test_tokens_in_step_with_the_text() -> None:
-    spans = Provenance().feed(event(" the sun", (" the", "accepted"), (" sun", "corrected")))
+    spans = SourceSpans().feed(event(" the sun", (" the", "accepted"), (" sun", "corrected")))
     assert spans == [Span(" the", "accepted"), Span(" sun", "corrected")]
 
 
 def test_text_held_back_for_a_stop_string() -> None:
-    provenance = Provenance()
-    assert provenance.feed(event("a", ("ab", "accepted"), ("c", "bonus"))) == [Span("a", "accepted")]
-    assert provenance.feed(event("bcd", ("d", "plain"))) == [
+    sources = SourceSpans()
+    assert sources.feed(event("a", ("ab", "accepted"), ("c", "bonus"))) == [Span("a", "accepted")]
+    assert sources.feed(event("bcd", ("d", "plain"))) == [
         Span("b", "accepted"),
         Span("c", "bonus"),
         Span("d", "plain"),
@@ -34,7 +34,7 @@ def test_text_held_back_for_a_stop_string() -> None:
 def test_a_character_in_three_tokens() -> None:
     bad = "\ufffd"
     pieces = ((" é", "accepted"), (bad, "accepted"), (bad, "corrected"), ("x", "bonus"))
-    spans = Provenance().feed(event(" é€x", *pieces))
+    spans = SourceSpans().feed(event(" é€x", *pieces))
     assert "".join(span.text for span in spans) == " é€x"
     assert spans[0] == Span(" é", "accepted")
     assert spans[-1] == Span("x", "bonus")
@@ -59,11 +59,11 @@ def test_marks(span: Span, plain: str, coloured: str) -> None:
 def test_no_character_is_lost_or_added(tokens: list[bytes], cuts: list[int]) -> None:
     text = b"".join(tokens).decode("utf-8", "replace")
     pieces = [(token.decode("utf-8", "replace"), "accepted") for token in tokens]
-    provenance = Provenance()
-    spans = provenance.feed(event("", *pieces))
+    sources = SourceSpans()
+    spans = sources.feed(event("", *pieces))
     rest = text
     for n in cuts:
-        spans += provenance.release(rest[:n])
+        spans += sources.release(rest[:n])
         rest = rest[n:]
-    spans += provenance.release(rest)
+    spans += sources.release(rest)
     assert "".join(span.text for span in spans) == text

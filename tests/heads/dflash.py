@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from localspec.heads.head_file import tokenizer_of
 from localspec.heads.writer import stored, write_gguf
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.values import KeyValue
@@ -54,7 +55,6 @@ def write_random_dflash(path: Path, seed: int = 0) -> Path:
         "vocab_size": VOCAB,
         "block_size": BLOCK_SIZE,
     }
-    target = read_header(TARGET)
     pairs = [
         KeyValue("general.architecture", "str", "dflash"),
         KeyValue("general.name", "str", "random dflash"),
@@ -63,7 +63,7 @@ def write_random_dflash(path: Path, seed: int = 0) -> Path:
         KeyValue("dflash.rope.freq_base", "f32", 10000.0),
         KeyValue("dflash.target_layers", "arr[i32]", LAYERS),
         KeyValue("tokenizer.ggml.mask_token_id", "u32", MASK),
-        *(KeyValue(k, target.types[k], v) for k, v in target.metadata.items() if k.startswith("tokenizer.")),
+        *tokenizer_of(read_header(TARGET)),
     ]
     write_gguf(path, pairs, tensors)
     return path

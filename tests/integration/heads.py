@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.backends.head import HeadBackend, HeadModel
+from localspec.backends.head_backend import HeadBackend, HeadModel
 from localspec.backends.llama_cpp import LlamaBackend, Model
-from localspec.backends.marginals import MarginalBackend, head_backend
+from localspec.backends.marginals import MarginalBackend, open_head
 from localspec.backends.tap import StateListener, States, Tap
 from localspec.models.gguf.head import head_info
 from localspec.models.gguf.header import read_header
@@ -27,7 +27,7 @@ def head_on(target: LlamaBackend, file: Path) -> Iterator[HeadBackend | Marginal
     assert info is not None
     with (
         HeadModel(file, head_traits(info), target.model, EXACT) as weights,
-        head_backend(weights, target, EXACT) as head,
+        open_head(weights, target, EXACT) as head,
     ):
         yield head
 

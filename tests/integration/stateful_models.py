@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.heads.head_file import tokenizer_of
 from localspec.heads.writer import stored, write_gguf
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.values import KeyValue
@@ -63,7 +64,6 @@ def stateful_gguf(arch: str, seed: int = 0) -> Path:
     draw = _Draw(seed)
     tensors = {"token_embd.weight": draw.linear(VOCAB, WIDTH, 8.0), "output.weight": draw.linear(VOCAB, WIDTH, 3.0)}
     more, values = _BUILDERS[arch](draw)
-    tokenizer = read_header(TARGET)
     pairs = [KeyValue("general.architecture", "str", arch)]
     common: Values = {
         "context_length": ("u32", CTX),
@@ -73,11 +73,7 @@ def stateful_gguf(arch: str, seed: int = 0) -> Path:
         "attention.layer_norm_rms_epsilon": ("f32", 1e-5),
     }
     pairs += [KeyValue(f"{arch}.{key}", kind, value) for key, (kind, value) in (common | values).items()]
-    pairs += [
-        KeyValue(key, tokenizer.types[key], value)
-        for key, value in tokenizer.metadata.items()
-        if key.startswith("tokenizer.")
-    ]
+    pairs += tokenizer_of(read_header(TARGET))
     path = Path(_FOLDER.name) / f"{arch}-{seed}.gguf"
     write_gguf(path, pairs, [stored(name, array, "F32") for name, array in (tensors | more).items()])
     return path

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec.backends.head import HeadBackend
+from localspec.backends.head_backend import HeadBackend
 from localspec.backends.llama_cpp import LlamaBackend
 from localspec.backends.marginals import MarginalBackend
 from localspec.backends.tap import StateListener, States

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from localspec.backends import growing_context, head
-from localspec.backends.head import HeadBackend
+from localspec.backends.head_backend import HeadBackend
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.tap import PROMPT_STATES, StateListener, States, Tap
 from localspec.engine.events import Committed

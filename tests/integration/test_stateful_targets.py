@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from localspec.backends import llama_cpp
-from localspec.backends.head import HeadBackend
+from localspec.backends.head_backend import HeadBackend
 from localspec.backends.lib import api
 from localspec.backends.llama_cpp import LlamaBackend, LoadOptions, Model
 from localspec.backends.memory import context_bytes, rollback_for

@@ -20,7 +20,7 @@ import pytest
 
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.errors import IncompatibleError, ResourceError
-from localspec.models import derived, early_exit
+from localspec.models import derived_files, early_exit
 from localspec.models.early_exit import Exits, Layers, Tuned
 from localspec.models.gguf.header import read_header
 from tests.integration.gguf_models import EXACT, TINY, never, random_gguf
@@ -118,17 +118,17 @@ def test_a_file_belongs_to_the_content_of_its_model(source: Path, tmp_path: Path
 
 def test_large_files_are_told_apart_by_samples_and_time(source: Path, tmp_path: Path, monkeypatch) -> None:
     """Beyond a size only parts are read: a change of time counts, and so does a change of the header."""
-    monkeypatch.setattr(derived, "_CHEAP", 0)
+    monkeypatch.setattr(derived_files, "_CHEAP", 0)
     copy = tmp_path / "copy.gguf"
     shutil.copy(source, copy)
     os.utime(copy, ns=(1, 1))
-    before = derived.identity(read_header(copy))
-    assert derived.identity(read_header(copy)) == before
+    before = derived_files.identity(read_header(copy))
+    assert derived_files.identity(read_header(copy)) == before
     os.utime(copy, ns=(1, 2))
-    assert derived.identity(read_header(copy)) != before
+    assert derived_files.identity(read_header(copy)) != before
     shutil.copy(random_gguf(FOUR, seed=1), copy)
     os.utime(copy, ns=(1, 1))
-    assert derived.identity(read_header(copy)) != before
+    assert derived_files.identity(read_header(copy)) != before
 
 
 def test_a_damaged_file_is_made_again(source: Path, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def child(code: str, *args: object) -> subprocess.Popen[str]:
     head = """
         import os, sys, time
         from pathlib import Path
-        from localspec.models import derived, early_exit
+        from localspec.models import derived_files, early_exit
         from localspec.models.early_exit import Exits
         from localspec.models.gguf.header import read_header
         source, folder = Path(sys.argv[1]), Path(sys.argv[2])

@@ -46,6 +46,25 @@ def test_a_head_says_which_states_it_reads(tmp_path: Path) -> None:
     assert described(tmp_path / "e1.gguf", eagle1).head == HeadInfo("eagle1", 64, borrows=True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "accepted"),
+    [
+        ("arr[f32]", [0.5, 0.25], (0.5, 0.25)),
+        ("arr[f32]", [0.5, -1.0], ()),
+        ("arr[f32]", [float("nan")], ()),
+        ("arr[str]", ["0.5"], ()),
+        ("f32", 0.5, ()),
+    ],
+)
+def test_what_no_training_counted_is_not_believed(
+    tmp_path: Path, kind: str, value: object, accepted: tuple[float, ...]
+) -> None:
+    """Planning divides by them."""
+    head = described(tmp_path / "e.gguf", eagle3().set("localspec.head.accepted", kind, value)).head
+    assert head is not None
+    assert head.accepted == accepted
+
+
 def medusa(width: int = 64, guesses: int = 4, encoded: int = 96) -> File:
     """A file whose encoder reads 3 x `encoded` numbers: 4 states of 64 and 32 zeros."""
     file = eagle3(width=encoded).set("eagle3.embedding_length", "u32", width)

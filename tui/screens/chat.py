@@ -23,7 +23,7 @@ from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.figures import Figures
 from localspec.tui.host import Host
 from localspec.tui.news import News
-from localspec.tui.provenance import View
+from localspec.tui.source_marks import View
 from localspec.tui.turns import Turns
 from localspec.tui.widgets.bars import TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome

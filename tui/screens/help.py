@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from localspec.chat.commands import help_rows
 from localspec.sanitize import sanitize
-from localspec.tui.provenance import LEGEND
+from localspec.tui.source_marks import LEGEND
 from localspec.tui.stats_panel import wrapped
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice

@@ -20,7 +20,7 @@ class Span:
     source: str
 
 
-class Provenance:
+class SourceSpans:
     """Cuts released text into spans by the tokens it came from."""
 
     def __init__(self) -> None:

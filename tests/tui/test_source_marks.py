@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from textual.widgets import DataTable, Static
 
-from localspec.tui.provenance import View, marked
 from localspec.tui.screens.inspector import Inspector
+from localspec.tui.source_marks import View, marked
 from localspec.tui.trace import SourcedText
 from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, settled, until
 
