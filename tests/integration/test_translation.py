@@ -14,6 +14,7 @@ import pytest
 
 from localspec.backends.llama_cpp import LoadOptions, Model
 from localspec.engine import events
+from localspec.engine.translation import Intersection
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
 from localspec.models.overlap import overlap
@@ -145,6 +146,14 @@ def test_the_draft_reads_special_tokens_as_its_own(loaded: LoadedPair) -> None:
     read = loaded.translation.text(target.tokenize(TURNS, parse_special=True, add_bos=True))
     assert read == draft.tokenize(TURNS, parse_special=True, add_bos=True)
     assert sum(map(draft.is_control, read)) == 4
+
+
+def test_special_tokens_that_only_the_target_has_are_read_as_text(loaded: LoadedPair) -> None:
+    assert loaded.draft is not None
+    bare = replace(loaded.draft.lexicon(), specials={}, ends=())
+    tokens = loaded.target.model.tokenize("<|im_start|>user", parse_special=True)
+    read = Intersection(loaded.target.lexicon(), bare).text(tokens)
+    assert b"".join(map(loaded.draft.model.piece, read)) == b"<|im_start|>user"
 
 
 def test_of_special_tokens_only_the_end_is_drafted(loaded: LoadedPair) -> None:
