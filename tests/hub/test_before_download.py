@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import pytest
 
+from localspec.models import remote_header
 from localspec.models.catalog import load_catalog
 from localspec.models.gguf.header import read_header
 from tests.cli.harness import assert_one_line
@@ -102,6 +103,31 @@ def test_a_model_in_parts(machine: Machine) -> None:
     near = machine.json("plan", PARTS, *MACHINE)
     assert far | {"pair": ""} == near | {"pair": ""}  # the name of what is here has its commit
     assert size == machine.json("show", PARTS)["bytes"]
+
+
+def test_a_comparison_counts_the_weights_of_all_parts(machine: Machine) -> None:
+    """The first part alone has the vocabulary and the smallest share of the weights."""
+    far = machine.json("pairs", "explain", PARTS, DRAFT)
+    machine.pull(PARTS)
+    near = machine.json("pairs", "explain", PARTS, DRAFT)
+    assert near["target"]["n_params"] == machine.json("show", PARTS)["n_params"]
+    for one in (far, near):
+        del one["target"]["name"]  # the name of what is here has its commit
+    assert far == near
+
+
+def test_of_later_parts_less_is_fetched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hold no vocabulary. A header that is longer than the first look is fetched in steps."""
+    monkeypatch.setattr(remote_header, "FIRST_LOOK", 64 << 10)
+    monkeypatch.setattr(remote_header, "PART_LOOK", 1 << 10)
+    machine.json("pairs", "explain", PARTS, PARTS)
+    ranges: dict[str, list[str | None]] = {}
+    for one in machine.server.downloads():
+        ranges.setdefault(one.path, []).append(one.range)
+    first, *later = ranges.values()
+    assert first[0] == f"bytes=0-{(64 << 10) - 1}"
+    assert [found[0] for found in later] == ["bytes=0-1023"] * 2
+    assert [found[1] for found in later] == ["bytes=1024-4095"] * 2
 
 
 def test_the_same_before_and_after_a_download(machine: Machine) -> None:
