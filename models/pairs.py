@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.errors import IncompatibleError
-from localspec.models.gguf.archs import TAPPABLE
+from localspec.models.gguf.archs import TAPPABLE, UNTOLD_LAST
 from localspec.models.gguf.head import MASKS, HeadInfo
 from localspec.models.gguf.info import ModelInfo
 from localspec.models.overlap import LEAST, Overlap, overlap
@@ -130,6 +130,8 @@ def _head_reasons(target: ModelInfo, head: HeadInfo) -> list[str]:
         reasons.append(f"the head reads the layers {named}, and the target has the layers 0 to {target.n_layer - 1}")
     if head.target_layers and target.architecture not in TAPPABLE:
         reasons.append(f"llama.cpp does not tell the layers of {target.architecture} models")
+    if not head.target_layers and target.architecture in UNTOLD_LAST:
+        reasons.append(f"llama.cpp does not tell the last state of {target.architecture} models")
     return reasons
 
 
