@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
+from localspec.models.gguf.pieces import pieces
 from localspec.models.gguf.vocab import Vocab
 
 LEAST = 0.1  # of the target's tokens, for a draft that has others
@@ -38,9 +39,10 @@ class Overlap:
         return f"{100 * self.share:.0f} % of the target's tokens, which write {100 * self.use:.0f} % of a sample text"
 
 
+@lru_cache(maxsize=16)  # drafts of a family have the same vocabulary
 def overlap(target: Vocab, draft: Vocab) -> Overlap:
     """Count the tokens that a draft of another vocabulary can draft."""
-    shared = target.spellings.keys() & draft.spellings.keys()
+    shared = target.spellings.keys() & set(pieces(draft.type, draft.tokens, draft.types))
     written = list(_longest(_sample(), target.spellings))
     use = sum(piece in shared for piece in written) / len(written)
     return Overlap(len(shared), len(target.spellings), use)

@@ -7,11 +7,14 @@ common/speculative.cpp. A draft model of another vocabulary drafts with the toke
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from localspec.errors import IncompatibleError
-from localspec.models.gguf.archs import TAPPABLE
+from localspec.models.gguf.archs import TAPPABLE, UNTOLD_LAST
 from localspec.models.gguf.head import MASKS, HeadInfo
 from localspec.models.gguf.info import ModelInfo
+from localspec.models.gguf.values import Strings
+from localspec.models.gguf.vocab import held
 from localspec.models.overlap import LEAST, Overlap, overlap
 from localspec.sanitize import quoted, shown
 
@@ -62,8 +65,8 @@ class PairReport:
 
 def check_pair(target: ModelInfo, draft: ModelInfo) -> PairReport:
     """Compare the tokenizers of two models by llama.cpp's rules, and what else a head needs of its target."""
-    different = _different_tokens(target, draft)
-    differs = _differences(target, draft, different)
+    n_different, different = _different_tokens(target.vocab.tokens, draft.vocab.tokens)
+    differs = _differences(target, draft, n_different, different)
     shared = overlap(target.vocab, draft.vocab) if differs and draft.head is None else None
     reasons = _too_few(shared, differs) if draft.head is None else [*_head_reasons(target, draft.head), *differs]
     return PairReport(
@@ -71,8 +74,8 @@ def check_pair(target: ModelInfo, draft: ModelInfo) -> PairReport:
         draft=draft.label,
         reasons=tuple(reasons),
         warnings=tuple(_warnings(target, draft, shared)),
-        differences=tuple(different[:_SHOWN_DIFFERENCES]),
-        n_different=len(different),
+        differences=different,
+        n_different=n_different,
         overlap=shared,
         differs=tuple(differs),
     )
@@ -97,7 +100,9 @@ def require_fit(target: ModelInfo, draft: ModelInfo) -> PairReport:
     )
 
 
-def _differences(target: ModelInfo, draft: ModelInfo, different: list[TokenDifference]) -> list[str]:
+def _differences(
+    target: ModelInfo, draft: ModelInfo, n_different: int, different: tuple[TokenDifference, ...]
+) -> list[str]:
     """Say in which ways two vocabularies differ, nothing of the same ones."""
     begin = (target.vocab.add_bos, target.vocab.bos), (draft.vocab.add_bos, draft.vocab.bos)
     end = (target.vocab.add_eos, target.vocab.eos), (draft.vocab.add_eos, draft.vocab.eos)
@@ -106,7 +111,7 @@ def _differences(target: ModelInfo, draft: ModelInfo, different: list[TokenDiffe
         *_special_reasons("BOS", "begins", *begin),
         *_special_reasons("EOS", "ends", *end),
         *_size_reasons(target, draft),
-        *([f"{different[0]}; {len(different)} of their tokens differ"] if different else []),
+        *([f"{different[0]}; {n_different} of their tokens differ"] if different else []),
     ]
 
 
@@ -130,6 +135,8 @@ def _head_reasons(target: ModelInfo, head: HeadInfo) -> list[str]:
         reasons.append(f"the head reads the layers {named}, and the target has the layers 0 to {target.n_layer - 1}")
     if head.target_layers and target.architecture not in TAPPABLE:
         reasons.append(f"llama.cpp does not tell the layers of {target.architecture} models")
+    if not head.target_layers and target.architecture in UNTOLD_LAST:
+        reasons.append(f"llama.cpp does not tell the last state of {target.architecture} models")
     return reasons
 
 
@@ -161,15 +168,17 @@ def _size_reasons(target: ModelInfo, draft: ModelInfo) -> list[str]:
     ]
 
 
-def _different_tokens(target: ModelInfo, draft: ModelInfo) -> list[TokenDifference]:
-    """Return the ids in both vocabularies, from `FIRST_TOKEN` on, whose texts differ."""
-    if target.vocab.tokens == draft.vocab.tokens:
-        return []
-    both = zip(target.vocab.tokens, draft.vocab.tokens, strict=False)
+@lru_cache(maxsize=16)  # drafts of a family have the same vocabulary
+def _different_tokens(target: Strings, draft: Strings) -> tuple[int, tuple[TokenDifference, ...]]:
+    """Return how many ids in both vocabularies, from `FIRST_TOKEN` on, have texts that differ, and the first few."""
+    if target == draft:
+        return 0, ()
+    both = zip(target, draft, strict=False)
     # The raw texts first: the rules for empty texts and zero bytes matter only where these differ.
     suspects = [token for token, (one, other) in enumerate(both) if token >= FIRST_TOKEN and one != other]
-    pairs = (TokenDifference(token, target.vocab.text(token), draft.vocab.text(token)) for token in suspects)
-    return [one for one in pairs if one.target != one.draft]
+    different = [token for token in suspects if held(token, target[token]) != held(token, draft[token])]
+    first = different[:_SHOWN_DIFFERENCES]
+    return len(different), tuple(TokenDifference(n, held(n, target[n]), held(n, draft[n])) for n in first)
 
 
 def _warnings(target: ModelInfo, draft: ModelInfo, shared: Overlap | None) -> list[str]:

@@ -20,6 +20,7 @@ from localspec.sanitize import shown
 from localspec.settings.folders import cache_folder
 
 FIRST_LOOK = 4 << 20  # bytes of a header fetched at first; vocabularies of 250 000 tokens take about 12 MB
+PART_LOOK = 256 << 10  # likewise of a later part of a split model, which has no vocabulary
 LAST_LOOK = 64 << 20
 HEADERS = "headers"  # the folder of the cache
 
@@ -27,12 +28,11 @@ HEADERS = "headers"  # the folder of the cache
 def remote_info(name: HubName, hub: Hub, *, may_be_head: bool = False) -> tuple[ModelInfo, int, HubName]:
     """Return what the header of a model on the hub says, its size in bytes, and its name with the quantisation.
 
-    Of a split model the first part is read. A draft may be a head.
+    A draft may be a head.
     """
-    listing, files = _files(name, hub)
+    header, files = _header(name, hub)
     size = sum(file.size for file in files)
-    header = read_header(_header_file(listing, files[0], hub))
-    info = replace(model_info(header, is_first_part=len(files) > 1, may_be_head=may_be_head), bytes=size)
+    info = replace(model_info(header, may_be_head=may_be_head), bytes=size)
     quant = quant_of(files[0].name)
     full = HubName(name.repo, name.revision, None if name.file or quant == "?" else quant, name.file)
     return info, size, full
@@ -40,8 +40,15 @@ def remote_info(name: HubName, hub: Hub, *, may_be_head: bool = False) -> tuple[
 
 def remote_header(name: HubName, hub: Hub) -> Header:
     """Return the header of a model on the hub, of a split model those of all parts as one."""
+    return _header(name, hub)[0]
+
+
+def _header(name: HubName, hub: Hub) -> tuple[Header, list[Listed]]:
+    """Return the header, of a split model those of all parts as one, and the files of the model."""
     listing, files = _files(name, hub)
-    return joined([read_header(_header_file(listing, file, hub)) for file in files])
+    looks = [FIRST_LOOK, *[PART_LOOK] * (len(files) - 1)]
+    paths = [_header_file(listing, file, hub, look) for file, look in zip(files, looks, strict=True)]
+    return joined([read_header(path) for path in paths]), files
 
 
 def _files(name: HubName, hub: Hub) -> tuple[Listing, list[Listed]]:
@@ -49,8 +56,11 @@ def _files(name: HubName, hub: Hub) -> tuple[Listing, list[Listed]]:
     return listing, [listing.file(part) for part in select([file.name for file in listing.files], name)]
 
 
-def _header_file(listing: Listing, file: Listed, hub: Hub) -> Path:
-    """Return a file as long as the model that holds its header and nothing else: holes take no space."""
+def _header_file(listing: Listing, file: Listed, hub: Hub, look: int) -> Path:
+    """Return a file as long as the model that holds its header and nothing else: holes take no space.
+
+    Of one that is not kept, `look` bytes are fetched at first.
+    """
     if file.sha256 is None or not SHA256.fullmatch(file.sha256):
         raise IntegrityError(f"the hub gives no hash of {shown(file.name)}", hint="choose another repository")
     folder = cache_folder(HEADERS)
@@ -65,7 +75,7 @@ def _header_file(listing: Listing, file: Listed, hub: Hub) -> Path:
             f"cannot write to {shown(folder)}: {error.strerror}", hint="LOCALSPEC_HOME=FOLDER"
         ) from error
     try:
-        _fetch_header(listing, file, hub, handle, Path(beside))
+        _fetch_header(listing, file, hub, handle, Path(beside), look)
         os.replace(beside, kept)
     finally:
         os.close(handle)
@@ -74,9 +84,9 @@ def _header_file(listing: Listing, file: Listed, hub: Hub) -> Path:
     return kept
 
 
-def _fetch_header(listing: Listing, file: Listed, hub: Hub, handle: int, path: Path) -> None:
-    """Fetch more and more of a file's start until its header is whole."""
-    have, want = 0, FIRST_LOOK
+def _fetch_header(listing: Listing, file: Listed, hub: Hub, handle: int, path: Path, look: int) -> None:
+    """Fetch more and more of a file's start, `look` bytes at first, until its header is whole."""
+    have, want = 0, look
     while True:
         want = min(want, file.size, LAST_LOOK)
         with translated(listing.repo, hub.endpoint), hub.body(listing, file, have, want) as body:

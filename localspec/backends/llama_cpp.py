@@ -78,7 +78,9 @@ class LlamaBackend:
         self._n_batch = min(self.options.n_batch, self._n_ctx)
         self._max_rows = min(self._n_batch, MAX_OUTPUTS)  # llama.cpp aborts the process beyond
         context = self._growing.context
-        self._cache = StateCache(context, self.options) if model.is_stateful else KvCache(context, n_leaves)
+        self._cache = (
+            StateCache(context, self.options, model.architecture) if model.is_stateful else KvCache(context, n_leaves)
+        )
         self._batch = Batch(self._n_batch, n_leaves, self._n_ctx, model.state_width)
         self._cells = self._cache.cells
         self._rows = RowBuffer(context, model.row_width, model.n_vocab)

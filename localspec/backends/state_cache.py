@@ -4,7 +4,7 @@ Attention keeps an entry a token, and a rejected token is left out. A state is o
 
 - Some hybrids keep the states after each of a pass's last tokens (llama.cpp's `n_rs_seq`). All tokens of a pass but
   its first can be taken back in place, once before the next pass.
-- For all other models sequence 1 keeps the state from before a draft, a snapshot. After a rejection that one is
+- For nearly all other models sequence 1 keeps the state from before a draft, a snapshot. After a rejection that one is
   restored. The kept tokens are then to be *replayed*: the next pass evaluates them before its own rows.
 
 A checkpoint is a copy of the state after a prompt, in main memory, with the prompt's last row of logits. Another answer
@@ -30,6 +30,7 @@ from localspec.engine.protocols import Logits
 
 SNAPSHOT = 1  # the sequence that keeps one
 STATE_ONLY = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: attention's entries stay where they are
+NO_SNAPSHOT = frozenset({"deepseek4"})  # whose cache llama.cpp copies whole or ends the process (`llama_kv_cache_dsv4`)
 LOST = sys.maxsize  # positions held by a state that a failed pass has spoiled
 
 
@@ -45,16 +46,16 @@ class Checkpoint:
 class StateCache(KvCache):
     """The state on sequence 0, of the text's first `held` tokens, and attention's entries of these, if it has any.
 
-    The context takes `options.rollback` tokens of a pass back in place; where that is 0 there are snapshots. Snapshot
-    and checkpoint are always of a start of the text: to forget a token of theirs drops them.
+    The context takes `options.rollback` tokens of a pass back in place; where that is 0 there are snapshots, but for
+    `NO_SNAPSHOT`. Snapshot and checkpoint are always of a start of the text: to forget a token of theirs drops them.
     """
 
-    def __init__(self, context: Any, options: LoadOptions) -> None:
+    def __init__(self, context: Any, options: LoadOptions, architecture: str) -> None:
         super().__init__(context, 1)
         self._context = context
         self._rollback = options.rollback
         self._keeps_prompt = options.keeps_prompt
-        self.replays = not options.rollback
+        self.replays = not options.rollback and architecture not in NO_SNAPSHOT
         self._held = 0
         self._removable = 0  # tokens at the end that can be taken back in place
         self._snapshot = 0  # tokens in the snapshot, 0 without one

@@ -23,7 +23,7 @@ from localspec.errors import IncompatibleError, ResourceError, UsageError
 from localspec.heads.head_file import HeadOrigin, HeadShape, Kind, Weights, write_head
 from localspec.heads.target import EMBEDDING, OUTPUT_NORM, output_rows, target_rows
 from localspec.heads.text_shards import Text, frequent_tokens, read_shards, shards
-from localspec.models.gguf.archs import TAPPABLE
+from localspec.models.gguf.archs import TAPPABLE, UNTOLD_LAST
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.info import ModelInfo, model_info
@@ -120,7 +120,13 @@ def chosen_kind(wanted: str, info: ModelInfo) -> Kind:
             hint="--kind eagle1",
         )
     kinds: dict[str, Kind] = {"eagle3": "eagle3", "eagle1": "eagle1", "mtp": "mtp", "medusa": "medusa"}
-    return kinds.get(wanted, "eagle3" if can_tap else "eagle1")
+    chosen = kinds.get(wanted, "eagle3" if can_tap else "eagle1")
+    if chosen != "eagle3" and info.architecture in UNTOLD_LAST:
+        raise IncompatibleError(
+            f"llama.cpp does not tell the last state of {info.architecture} models, which this head reads",
+            hint="--kind eagle3",
+        )
+    return chosen
 
 
 def head_shape(header: Header, info: ModelInfo, kind: Kind) -> HeadShape:

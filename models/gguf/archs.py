@@ -51,6 +51,9 @@ _TAPPABLE = """
 """
 TAPPABLE: frozenset[str] = frozenset(_TAPPABLE.split())
 
+# Whose state after the last norm llama.cpp takes for wider than it is (`n_embd_out_impl`): it ends the process.
+UNTOLD_LAST: frozenset[str] = frozenset(("deepseek4", "qwen4exp"))
+
 # With a graph for their blocks for further tokens (LLM_GRAPH_TYPE_DECODER_MTP), which attend: they keep no state.
 _MTP = """
     bailingmoe3 cohere2moe deepseek2 deepseek32 glm-dsa glm4moe hy_v3 mimo2 nemotron_h_moe qwen35 qwen35moe qwen3next

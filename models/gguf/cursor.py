@@ -122,6 +122,15 @@ class HeaderCursor:
                 return
             self.data += chunk
 
+    def goes_on_with(self, known: bytes, what: str) -> bool:
+        """Step over the next bytes if they are these; tell whether they are."""
+        if len(known) > self.left():
+            return False
+        self.need(len(known), what)
+        is_same = self.data.startswith(known, self.pos)
+        self.pos += len(known) if is_same else 0
+        return is_same
+
     def take(self, n: int, what: str) -> bytes:
         """Return the next `n` bytes."""
         self.need(n, what)

@@ -62,19 +62,16 @@ class ModelInfo:
         return shown(self.path.name)
 
 
-def model_info(
-    header: Header, *, known: frozenset[str] = KNOWN, is_first_part: bool = False, may_be_head: bool = False
-) -> ModelInfo:
+def model_info(header: Header, *, known: frozenset[str] = KNOWN, may_be_head: bool = False) -> ModelInfo:
     """Describe the language model in a file whose header was read.
 
-    `known` holds the architectures that the installed llama.cpp loads. `is_first_part`: of a split model only this part
-    is at hand; its metadata are the model's, weights and bytes its own. `may_be_head`: a draft head will do. Raises
+    `known` holds the architectures that the installed llama.cpp loads. `may_be_head`: a draft head will do. Raises
     IncompatibleError for files that are no text generator or of an unknown architecture, and IntegrityError where a key
     that llama.cpp requires is missing or malformed.
     """
     head = head_info(header) if may_be_head else None
     if head is None:
-        check_kind(header, is_first_part=is_first_part)
+        check_kind(header)
     arch = _text(header, "general.architecture")
     if arch not in known:
         raise IncompatibleError(

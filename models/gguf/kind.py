@@ -12,23 +12,21 @@ _HINT = "give the path of the model itself"
 _HEAD = "a draft head, which reads the hidden states of its target"
 
 
-def check_kind(header: Header, *, is_first_part: bool = False) -> None:
-    """Raise unless the file can be a whole language model, or the first part of one where that is all there is.
+def check_kind(header: Header) -> None:
+    """Raise unless the file can be a whole language model.
 
     IncompatibleError for adapters, projectors, embedding models, draft heads, vocabularies and lone parts of split
     models.
     """
-    if not is_first_part:
-        _check_split(header)
-        if head_info(header) is not None:
-            raise IncompatibleError(f"{header.name} is {_HEAD}", hint=f"give it as the draft: --draft {header.name}")
+    _check_split(header)
+    if head_info(header) is not None:
+        raise IncompatibleError(f"{header.name} is {_HEAD}", hint=f"give it as the draft: --draft {header.name}")
     kind = header.metadata.get("general.type")
     arch = header.metadata.get("general.architecture")
     what = _TYPES.get(kind) if isinstance(kind, str) else None
     if what is None and isinstance(arch, str):
         what = NOT_GENERATORS.get(arch) or _embedding(header, arch)
-    is_empty = not (header.tensors or is_first_part)  # a first part may hold nothing but the metadata
-    if what is None and "general.architecture" in header.metadata and is_empty:
+    if what is None and "general.architecture" in header.metadata and not header.tensors:
         what = "a vocabulary without weights"
     if what:
         raise IncompatibleError(f"{header.name} is {what}, not a language model that generates text", hint=_HINT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -17,6 +18,9 @@ _MAX_KEY = 65535  # the format's own limit
 _MIN_PAIR = 8 + 1 + 4 + 1  # length, a key of one byte, a type, a value of one byte
 _LENGTH = struct.Struct("<Q")
 _TICK_EVERY = 8192
+_KEPT = 16  # arrays of strings: models of a family have the same vocabulary, of which reading takes the longest
+
+_read_before: deque[Strings] = deque(maxlen=_KEPT)
 
 
 class Strings(Sequence[bytes]):
@@ -135,6 +139,9 @@ def _read_numbers(cursor: HeaderCursor, kind: int, count: int, what: str) -> Val
 
 def _read_strings(cursor: HeaderCursor, _kind: int, count: int, what: str) -> Strings:
     cursor.claim(count, 8, f"elements for {what}")
+    for known in tuple(_read_before):
+        if len(known) == count and cursor.goes_on_with(known.data, what):
+            return known
     begin = cursor.pos
     starts = array("I")  # 32 bits hold every offset below the limit on metadata
     unpack, data, pos = _LENGTH.unpack_from, cursor.data, cursor.pos
@@ -154,4 +161,5 @@ def _read_strings(cursor: HeaderCursor, _kind: int, count: int, what: str) -> St
         pos += length
     cursor.pos = pos
     starts.append(pos - begin + 8)
-    return Strings(bytes(data[begin:pos]), starts)
+    _read_before.append(found := Strings(bytes(data[begin:pos]), starts))
+    return found

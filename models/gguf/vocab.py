@@ -7,9 +7,10 @@ exceptions that would end a load (scores of a wrong type, malformed byte tokens)
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from localspec.models.gguf.header import Header, Strings, unusable
 from localspec.models.gguf.pieces import BYTE, pieces
@@ -72,9 +73,12 @@ class Vocab:
     add_bos: bool
     add_eos: bool
 
+    def __hash__(self) -> int:
+        return hash((self.type, self.tokens))
+
     def text(self, token: int) -> bytes:
         """Return the text llama.cpp holds for a token."""
-        return _held(token, self.tokens[token])
+        return held(token, self.tokens[token])
 
     @cached_property
     def spellings(self) -> Mapping[bytes, int]:
@@ -92,7 +96,7 @@ class Vocab:
         return {**single, **found}
 
 
-def _held(token: int, text: bytes) -> bytes:
+def held(token: int, text: bytes) -> bytes:
     """Return what llama.cpp makes of a token's text: a zero byte ends it, and an empty one gets a name."""
     return text.partition(b"\0")[0] or b"[EMPTY_%d]" % token
 
@@ -108,13 +112,12 @@ def read_vocab(header: Header) -> Vocab:
         raise unusable(header, "the metadata key tokenizer.ggml.tokens is missing, empty or not an array of strings")
     if len(tokens) > _MAX_TOKENS:
         raise unusable(header, f"its vocabulary has {len(tokens)} tokens, and no more than {_MAX_TOKENS} are read")
-    texts = [_held(token, text) for token, text in enumerate(tokens)]
-    _check_tokens(header, texts)
-    if family.type == "SPM":
-        _check_bytes(header, frozenset(texts))
     _check_per_token(header, "scores", ("arr[f32]", "arr[i32]"), len(tokens))
     _check_per_token(header, "token_type", ("arr[i32]",), len(tokens))
-    _check_byte_tokens(header, tokens)
+    types = _types(header)
+    fault = _fault(tokens, types.tobytes() if isinstance(types, array) else b"", has_bytes=family.type == "SPM")
+    if fault is not None:
+        raise unusable(header, fault)
     if family is _BPE:
         _check_merges(header)
     pre = _string(header, "pre", "") if family.type == "BPE" else ""
@@ -123,7 +126,7 @@ def read_vocab(header: Header) -> Vocab:
         pre=pre,
         type=family.type,
         tokens=tokens,
-        types=_types(header),
+        types=types,
         bos=_special(header, "bos", None if pre in _NO_BOS else family.bos, len(tokens)),
         eos=_special(header, "eos", family.eos, len(tokens)),
         eot=_special(header, "eot", None, len(tokens)),
@@ -170,23 +173,30 @@ def _special(header: Header, name: str, default: int | None, n_vocab: int) -> in
     return value if value < n_vocab else default
 
 
-def _check_tokens(header: Header, texts: Sequence[bytes]) -> None:
-    """Refuse a token text that occurs twice: llama.cpp aborts on it."""
-    if len(set(texts)) == len(texts):
-        return
+@lru_cache(maxsize=16)  # models of a family have the same vocabulary
+def _fault(tokens: Strings, types: bytes, *, has_bytes: bool) -> str | None:
+    """Return why llama.cpp would refuse the tokens or abort, None if it would not. `types` are bytes of an array."""
+    texts = [held(token, text) for token, text in enumerate(tokens)]
+    if len(set(texts)) < len(texts):
+        return _twice(texts)
+    if has_bytes and (byte := _missing_byte(frozenset(texts))) is not None:
+        return f"its tokenizer has no token <0x{byte:02X}>, so texts with that byte cannot be read"
+    for token, kind in enumerate(array("i", types)[: len(tokens)]):
+        if kind == BYTE and not _BYTE_TOKEN.fullmatch(tokens[token]):
+            return f"the token {token} is a byte token, but its text is {quoted(tokens[token])}"
+    return None
+
+
+def _twice(texts: Sequence[bytes]) -> str:
+    """Name two tokens of one text: llama.cpp aborts on them."""
     first: dict[bytes, int] = {}
-    for token, text in enumerate(texts):
-        if first.setdefault(text, token) != token:
-            raise unusable(header, f"the tokens {first[text]} and {token} have the same text {quoted(text)}")
+    token, text = next((token, text) for token, text in enumerate(texts) if first.setdefault(text, token) != token)
+    return f"the tokens {first[text]} and {token} have the same text {quoted(text)}"
 
 
-def _check_bytes(header: Header, texts: frozenset[bytes]) -> None:
-    """Refuse a vocabulary without a token for each byte: what no token spells is cut into those, and one that is
-    missing ends llama.cpp's process.
-    """
-    for byte in range(256):
-        if texts.isdisjoint((b"<0x%02X>" % byte, bytes([byte]))):
-            raise unusable(header, f"its tokenizer has no token <0x{byte:02X}>, so texts with that byte cannot be read")
+def _missing_byte(texts: frozenset[bytes]) -> int | None:
+    """Return a byte without a token: what no token spells is cut into those, and a missing one ends the process."""
+    return next((byte for byte in range(256) if texts.isdisjoint((b"<0x%02X>" % byte, bytes([byte])))), None)
 
 
 def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab: int) -> None:
@@ -200,12 +210,6 @@ def _check_per_token(header: Header, name: str, types: tuple[str, ...], n_vocab:
     assert isinstance(value, Sequence)
     if len(value) < n_vocab:
         raise unusable(header, f"{key} has {len(value)} entries for {n_vocab} tokens")
-
-
-def _check_byte_tokens(header: Header, tokens: Strings) -> None:
-    for token, kind in enumerate(_types(header)[: len(tokens)]):
-        if kind == BYTE and not _BYTE_TOKEN.fullmatch(tokens[token]):
-            raise unusable(header, f"the token {token} is a byte token, but its text is {quoted(tokens[token])}")
 
 
 def _check_merges(header: Header) -> None:

@@ -25,7 +25,8 @@ from localspec.settings.config_file import config_file
 from localspec.settings.folders import conversations_file
 from tests.cli.harness import ROOT, assert_one_line, environment, localspec, run
 
-BUNDLED_NAMES = ["plain,storyteller", *(f"plain,storyteller+{head}" for head in ("eagle1", "eagle3", "medusa"))]
+BUNDLED_HEADS = ("eagle1", "eagle3", "mask-tokens", "medusa")
+BUNDLED_NAMES = ["plain,storyteller", *(f"plain,storyteller+{head}" for head in BUNDLED_HEADS)]
 
 
 @pytest.fixture(autouse=True)

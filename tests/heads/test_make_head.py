@@ -60,6 +60,11 @@ def test_what_cannot_be_trained_is_one_error(options: TrainOptions, monkeypatch:
     with pytest.raises(IncompatibleError, match="layers of qwen2") as caught:
         chosen_kind("eagle3", other)
     assert caught.value.hint == "--kind eagle1"
+    wide = replace(info, architecture="deepseek4")
+    assert chosen_kind("auto", wide) == "eagle3"
+    with pytest.raises(IncompatibleError, match="last state of deepseek4") as caught:
+        chosen_kind("medusa", wide)
+    assert caught.value.hint == "--kind eagle3"
     with pytest.raises(IncompatibleError, match="recurrent"):
         chosen_kind("auto", replace(info, is_recurrent=True))
     with pytest.raises(UsageError, match="two prompts"):

@@ -1,9 +1,9 @@
-"""The draft heads that come with storyteller: they change no text, and they draft from the target's states."""
+"""The draft heads and mask tokens that come with storyteller: they change no text, and most first guesses are right."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,11 @@ from localspec.backends.tap import StateListener, States
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import TreePolicy
 from localspec.engine.sampling import Sampler
+from localspec.heads.mask_file import with_masks
 from localspec.methods.draft_model import DraftModel
-from localspec.models.gguf.head import KINDS
+from localspec.methods.mask_tokens import MaskTokens
+from localspec.models.gguf.head import KINDS, MASKS
+from localspec.models.gguf.header import read_header
 from localspec.models.store import bundled_head
 from localspec.settings.request import Sampling
 from localspec.trees.eagle2 import Eagle2
@@ -29,7 +32,8 @@ from tests.integration.gguf_models import never
 from tests.integration.heads import opened_head
 from tests.integration.pair import GREEDY, OPENINGS
 
-HEADS = {kind: path for kind in KINDS if (path := bundled_head("storyteller", kind)) is not None}
+FILES = {kind: path for kind in KINDS if (path := bundled_head("storyteller", kind)) is not None}
+HEADS = {kind: path for kind, path in FILES.items() if kind != MASKS}
 SEEDED = Sampling(temperature=0.8, seed=11)
 LENGTH = 200
 POLICIES: tuple[TreePolicy, ...] = (Chain(), Eagle2(16))
@@ -72,6 +76,44 @@ def test_a_bundled_head_changes_no_text(opened: Opened, policy: TreePolicy, samp
     got = opened.run(policy, sampling, prompt)
     assert accepted(got) > 0.4
     pair.assert_same(opened.target, prompt, expected, got, sampling)
+
+
+@pytest.fixture(scope="module")
+def targets(
+    f32_pair: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LlamaBackend, LlamaBackend]]:
+    """The target with F32 weights, and the same with the mask tokens."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("masks")))
+        masks = read_header(FILES[MASKS])
+        path = with_masks(read_header(f32_pair["target"]), masks)
+    options = replace(pair.EXACT, n_masks=4)
+    with pair.backend(f32_pair["target"]) as plain, pair.backend(path, options) as masked:
+        yield plain, masked
+
+
+@pytest.mark.parametrize("prompt", OPENINGS[:2])
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["T=0", "T=0.8"])
+@pytest.mark.parametrize("policy", [Chain(), Eagle2(6)], ids=lambda policy: policy.name)
+def test_the_bundled_mask_tokens_change_no_text(
+    targets: tuple[LlamaBackend, LlamaBackend], policy: TreePolicy, sampling: Sampling, prompt: str
+) -> None:
+    plain, masked = targets
+    is_greedy = sampling.temperature == 0
+    rule = MatchVerifier() if is_greedy else CoupledVerifier()
+    expected = pair.plain(plain, rule, prompt=prompt, sampling=sampling, max_tokens=LENGTH)
+    got = pair.generate(
+        masked,
+        MaskTokens(masked.model.masks, Sampler(sampling, temperature=1.0), policy),
+        rule,
+        prompt=prompt,
+        shape=MaskTokens.pass_shape(policy.shape(4)),
+        draw=Draw.FIXED if is_greedy else Draw.COUPLED,
+        sampling=sampling,
+        max_tokens=LENGTH,
+    )
+    assert accepted(got) > 0.4
+    pair.assert_same(plain, prompt, expected, got, sampling)
 
 
 def test_a_head_that_is_told_other_states_accepts_clearly_less(opened: Opened) -> None:

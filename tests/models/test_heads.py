@@ -146,8 +146,18 @@ def test_a_head_of_another_target_is_refused(tmp_path: Path, target: ModelInfo, 
 
 
 def test_layers_that_llama_cpp_does_not_tell_are_not_tapped(tmp_path: Path) -> None:
-    """It would end the process. The state after the last norm it tells of every model."""
+    """It would end the process."""
     target = model_info(read_header(model(arch="qwen2", width=64).write(tmp_path / "target.gguf")))
     report = check_pair(target, described(tmp_path / "e.gguf", eagle3()))
     assert report.reasons == ("llama.cpp does not tell the layers of qwen2 models",)
     assert check_pair(target, described(tmp_path / "m.gguf", mtp())).fits
+
+
+def test_a_last_state_that_llama_cpp_does_not_tell_is_not_read(tmp_path: Path) -> None:
+    """It would end the process. The layers it tells."""
+    target = model_info(read_header(model(arch="deepseek4", width=64).write(tmp_path / "target.gguf")))
+    for file in (mtp(), medusa(64, 3, 64)):
+        report = check_pair(target, described(tmp_path / "h.gguf", file))
+        assert "llama.cpp does not tell the last state of deepseek4 models" in report.reasons
+    report = check_pair(target, described(tmp_path / "e.gguf", eagle3()))
+    assert not any("last state" in reason for reason in report.reasons)

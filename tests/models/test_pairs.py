@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import IncompatibleError, LocalspecError, NotFoundError, UsageError
-from localspec.models.candidates import DraftCandidate
+from localspec.errors import IncompatibleError, IntegrityError, LocalspecError, NotFoundError, UsageError
+from localspec.models.candidates import DraftCandidate, local_candidates
 from localspec.models.gguf.fingerprint import file_fingerprint
 from localspec.models.gguf.head import HeadInfo
 from localspec.models.gguf.header import read_header
@@ -191,6 +191,38 @@ def test_warnings_do_not_forbid(info: Info) -> None:
     report = compare(info, draft)
     assert report.fits
     assert all(word in text for word, text in zip(("pre-token", "parameters"), report.warnings, strict=True))
+
+
+def test_models_of_one_vocabulary_are_compared_once(tmp_path: Path) -> None:
+    """Of many files here each vocabulary is read, checked and compared once; all get the same answer."""
+    target = model(words(60), width=256)
+    target.set("general.name", "str", "the target")
+    names = [(f"{name}{n}", tokens) for n in range(6) for name, tokens in (("same", words(60)), ("other", words(50)))]
+    (tmp_path / "models").mkdir()
+    for name, tokens in names:
+        model([*tokens[:7], f"<{name[:-1]}>", *tokens[8:]], width=64).write(tmp_path / "models" / f"{name}.gguf")
+    read = read_header(target.write(tmp_path / "models" / "target.gguf"))
+    overlap.cache_clear()
+    found = list(local_candidates(model_info(read)))
+    assert len(found) == len(names)
+    assert overlap.cache_info().misses == 2
+    for kind in ("same", "other"):
+        assert len({one.report.differs for one in found if one.report and kind in one.name}) == 1
+    headers = [read_header(tmp_path / "models" / f"same{n}.gguf") for n in (0, 5)]
+    assert headers[0].metadata["tokenizer.ggml.tokens"] is headers[1].metadata["tokenizer.ggml.tokens"]
+
+
+def test_vocabularies_of_one_beginning_are_not_taken_for_each_other(info: Info) -> None:
+    """As many tokens and equal bytes, but for the last token; and a file that ends within it."""
+    first = info(model(words(16)))
+    last = info(changed(16, {15: "zzz"}))
+    assert first.vocab.text(15) == words(16)[15].encode()
+    assert last.vocab.text(15) == b"zzz"
+    whole = model(words(16)).write(info.folder / "whole.gguf").read_bytes()
+    cut = info.folder / "cut.gguf"
+    cut.write_bytes(whole[: whole.index(words(16)[15].encode()) + 1])
+    with pytest.raises(IntegrityError, match="cut off"):
+        read_header(cut)
 
 
 # Texts of tokens, and how many are shared.
