@@ -51,7 +51,7 @@ _alloc = function(ggml, "ggml_backend_alloc_ctx_tensors_from_buft", _P, _P, _P)
 _clear = function(ggml, "ggml_backend_buffer_clear", None, _P, ctypes.c_uint8)
 _buffer_free = function(ggml, "ggml_backend_buffer_free", None, _P)
 _compute = function(ggml, "ggml_backend_graph_compute", ctypes.c_int, _P, _P)
-_synchronize = function(ggml, "ggml_backend_synchronize", None, _P)
+_read = function(ggml, "ggml_backend_tensor_get", None, _P, _P, _SIZE, _SIZE)
 _backend_free = function(ggml, "ggml_backend_free", None, _P)
 
 
@@ -129,7 +129,7 @@ class _Weights:
             if not buffer or not _supports_op(handle, products[0]):
                 return None
             _clear(buffer, FILL)
-            seconds = _time(backend, graph)
+            seconds = _time(backend, graph, products[-1])
             if seconds is None:
                 return None
             weights = len(self.matrices) * self.width**2
@@ -149,14 +149,17 @@ class _Weights:
         _free(self._context)
 
 
-def _time(backend: int, graph: int) -> float | None:
-    """Return the median seconds of a pass after one that warms up; None where it fails."""
-    seconds = []
+def _time(backend: int, graph: int, last: int) -> float | None:
+    """Return the median seconds of a pass after one that warms up; None where it fails.
+
+    A pass is over when a number of its `last` product can be read: an RPC server is not waited for otherwise.
+    """
+    seconds, number = [], ctypes.c_float()
     for _ in range(1 + REPEATS):
         began = time.perf_counter()
         if _compute(backend, graph) != 0:
             return None
-        _synchronize(backend)
+        _read(last, ctypes.byref(number), 0, ctypes.sizeof(number))
         seconds.append(time.perf_counter() - began)
     return median(seconds[1:])
 
