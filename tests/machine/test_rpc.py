@@ -176,6 +176,16 @@ def _processor() -> str:
 
 
 @needs_rpc
+def test_a_server_is_timed_until_it_has_computed(two: list[str], tmp_path: Path) -> None:
+    """It answers before that. Its processor is this machine's, so it is no ten times as fast."""
+    done = localspec("calibrate", "--machine", "--rpc", two[0], "--json", env={"LOCALSPEC_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr.decode()
+    figures = json.loads(done.stdout)["figures"]
+    rates = {one["device"]: one["bytes_per_s"] for one in figures if (one["type"], one["rows"]) == ("F16", 16)}
+    assert rates["RPC0"] < 10 * rates["CPU"]
+
+
+@needs_rpc
 def test_a_server_killed_in_the_middle_is_one_clear_error(tmp_path: Path) -> None:
     """The weights are zeros of a size that takes its time; every token is as likely as the next."""
     slow = write(tmp_path / "m.gguf", Hollow(4, 1024, 16, 4, 4096, 4096, quant="Q8_0"))
