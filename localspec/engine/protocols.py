@@ -50,6 +50,7 @@ class Capabilities:
     def has_marginals(self) -> bool:
         """Whether one pass guesses all levels of a draft, each by itself."""
         return self.n_guesses < sys.maxsize
+
     is_head: bool = False
 
 
