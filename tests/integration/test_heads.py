@@ -142,6 +142,7 @@ def test_after_passes_that_were_not_drafted(rig: Rig, monkeypatch: pytest.Monkey
     assert len(text) > head_backend.WHOLE
     row = rig.head.prefill((*PROMPT, *text, 31), never).logits(0)
     assert_rows(row, rig.reference((*PROMPT, *text, 31))[1])
+    assert rig.head._unencoded.first == rig.head._unencoded.end, "each state is encoded once"
 
 
 def test_after_the_text_went_back(rig: Rig) -> None:
