@@ -207,15 +207,16 @@ class HeadBackend(LlamaBackend):
         if not self._traits.encoded:
             self._known.put(start, states)
             return
+        if start < self._known.end:  # the states from there on are of another text
+            self._known.put(start, np.empty((0, self.model.state_width), np.float32))
         self._unencoded.put(start, states)
         if self._unencoded.end - self._unencoded.first >= ENCODED:
             self._encode()
 
     def _encode(self) -> None:
         """Turn the states that wait into those that the head reads."""
-        start, end = self._unencoded.first, self._unencoded.end
-        self._known.put(start, np.empty((0, self.model.state_width), np.float32))  # what was known from there on is old
-        for first in range(start, end, self._n_batch):
+        end = self._unencoded.end
+        for first in range(self._unencoded.first, end, self._n_batch):
             self._known.put(first, self._encoded(self._unencoded.rows(first, min(self._n_batch, end - first))))
         self._unencoded.drop(end)
 

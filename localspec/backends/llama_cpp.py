@@ -289,7 +289,7 @@ class LlamaBackend:
         return np.asarray(self._tokens[self._cells.length - self._cache.to_replay :], np.int32)
 
     def _spare(self, n: int) -> int:
-        """Return how many rows that nobody reads follow the `n` just added: some after a lone one, early on."""
+        """Return how many unused rows follow the `n` just added: some after a lone one, early in a context."""
         is_lone = n == self._cells.n_open == 1 and not self.model.is_stateful
         has_room = self.decode_rows <= self._max_rows and self._cells.length + self.decode_rows <= min(
             EARLY, self._n_ctx

@@ -80,7 +80,7 @@ class RowBuffer:
     def of_nodes(self, n: int, first: int, outputs: Mask | None, skipped: int = 0) -> LlamaRows:
         """Return the rows of `n` entries, nodes from `first` on, of which `outputs` (None: all) have logits.
 
-        They follow `skipped` entries that are nobody's.
+        They follow `skipped` entries that have no node.
         """
         n_rows = n if outputs is None else _count(outputs)
         if outputs is None or n_rows == n:  # in every plain pass, of which the map below took 0.1 ms

@@ -41,8 +41,8 @@ class Model(Tokenizer):
 
     `state_width` is that of the hidden state which each token of a pass comes with: 0, but for draft heads.
 
-    Whoever has read the header says by `n_bytes` how large all its files are, and by `shape` what its contexts are
-    made of; otherwise they are taken from the one file and from what llama.cpp tells.
+    `n_bytes` is the size of all its files, and `shape` decides the size of its contexts, both as the header says.
+    Without them the size is that of the one file, and the shape follows from what llama.cpp tells.
     """
 
     state_width = 0

@@ -109,20 +109,7 @@ def tune(
     texts = OPENINGS if prompts is None else read_prompts(prompts)
     exits = Exits(header, cache_folder("early-exit"))
     settings = LoadSettings(str(path), name=path.name, threads=threads, gpu=gpu, draft_gpu=gpu)
-    live = Live(console)
-    worker = Worker()
-    bench = Bench(worker, exits, live, texts, max_tokens, sampling)
-    try:
-        with worker:
-            live.status("loading the model")
-            for _ in worker.load(settings):
-                pass
-            results = bench.measure_all(skips)
-    except BaseException:
-        bench.clear()  # now that the worker is gone, which might have made another
-        raise
-    finally:
-        live.erase()
+    results = Bench(Worker(), exits, Live(console), texts, max_tokens, sampling).run(settings, skips)
     best = max(results, key=lambda one: one.ratio)
     stored = exits.store(Tuned(best.layers, best.ratio))
     if as_json:
@@ -146,6 +133,20 @@ class Bench:
         self._sampling = sampling
         self._results: dict[Layers, Measured] = {}
         self._made: set[Layers] = set()  # files that were not there before
+
+    def run(self, settings: LoadSettings, skips: int) -> list[Measured]:
+        """Load the model and measure it; where that ends early, every file that was made here is removed."""
+        try:
+            with self._worker:
+                self._live.status("loading the model")
+                for _ in self._worker.load(settings):
+                    pass
+                return self.measure_all(skips)
+        except BaseException:
+            self.clear()  # now that the worker is gone, which might have made another
+            raise
+        finally:
+            self._live.erase()
 
     def measure_all(self, skips: int) -> list[Measured]:
         """Measure the first E layers for several E, then sets with up to `skips` layers left out."""

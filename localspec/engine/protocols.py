@@ -45,6 +45,12 @@ class Capabilities:
     settles: int = 1
     n_guesses: int = sys.maxsize
     replays: bool = False
+
+    @property
+    def has_marginals(self) -> bool:
+        """Whether one pass guesses all levels of a draft, each by itself."""
+        return self.n_guesses < sys.maxsize
+
     is_head: bool = False
 
 

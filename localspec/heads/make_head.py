@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.errors import IncompatibleError, ResourceError, UsageError
-from localspec.heads.head_file import HeadOrigin, HeadShape, Kind, Weights, write_head
+from localspec.heads.head_file import ARCHITECTURES, HeadOrigin, HeadShape, Kind, Weights, write_head
 from localspec.heads.target import EMBEDDING, OUTPUT_NORM, output_rows, target_rows
 from localspec.heads.text_shards import Text, frequent_tokens, read_shards, shards
 from localspec.models.gguf.archs import TAPPABLE, UNTOLD_LAST
@@ -119,7 +119,7 @@ def chosen_kind(wanted: str, info: ModelInfo) -> Kind:
             f"llama.cpp does not tell the layers of {info.architecture} models, which an EAGLE-3 head reads",
             hint="--kind eagle1",
         )
-    kinds: dict[str, Kind] = {"eagle3": "eagle3", "eagle1": "eagle1", "mtp": "mtp", "medusa": "medusa"}
+    kinds: dict[str, Kind] = {kind: kind for kind in ARCHITECTURES}
     chosen = kinds.get(wanted, "eagle3" if can_tap else "eagle1")
     if chosen != "eagle3" and info.architecture in UNTOLD_LAST:
         raise IncompatibleError(

@@ -100,11 +100,10 @@ class ModelDrafter:
         text = self._translation.text(history.tokens)
         rows = self._backend.prefill(text, self._cancel)
         self._cached = None
-        is_gated = plan.go_on is not no_stop_rule  # nobody else asks how sure the draft model is
+        is_gated = plan.go_on is not no_stop_rule  # only a stop rule asks how sure the draft is
         row = self._translation.row(rows.logits(0))
         dist = self._sampler.dist(row, history.tokens, with_belief=is_gated)
-        has_marginals = self._backend.capabilities.n_guesses < sys.maxsize
-        source = _MarginalSource if has_marginals else _ModelSource
+        source = _MarginalSource if self._backend.capabilities.has_marginals else _ModelSource
         self._open = source(
             self._backend, self._sampler, self._translation, history.tokens, len(text), is_gated, {(): dist}
         )

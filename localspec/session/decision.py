@@ -66,7 +66,7 @@ class Decision:
 def decide(request: Request, pair: Pair) -> events.EventsThen[Decision]:
     """Return the decision. Raises UsageError or IncompatibleError for a request that cannot be obeyed.
 
-    An early exit that nobody asked for by name and that cannot be loaded is left out, with a warning.
+    An early exit that was not named and cannot be loaded is left out, with a warning.
     """
     fitted = _fitted(request, pair)
     try:

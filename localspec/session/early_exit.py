@@ -20,7 +20,7 @@ from localspec.session.placement import InspectedModel, fits_memory, load_option
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings
 
-Choose = Callable[[int, Layers | None], Layers]  # of so many layers, of which some were found best, those to draft with
+Choose = Callable[[int, Layers | None], Layers]  # number of layers, the tuned ones or None -> layers to draft with
 
 NO_ROOM = "there is no memory for the early exit that was tuned; decoding goes without it"
 

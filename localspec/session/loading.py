@@ -42,7 +42,7 @@ Tell = Callable[[events.Event], None]
 
 
 def untold(_event: events.Event) -> None:
-    """Tell nobody."""
+    """Drop the event."""
 
 
 @dataclass(frozen=True, slots=True)

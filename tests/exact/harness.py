@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from localspec.engine.protocols import (
     History,
     Plan,
     RandomSource,
+    Rows,
     Shape,
     TreePolicy,
     Verifier,
@@ -208,6 +210,19 @@ def assert_texts_are_plain(setup: Setup, seeds: int = 10) -> None:
                 pass
             texts.append(context.tokens)
         assert texts[0] == texts[1]
+
+
+def watched(kind: type[Any]) -> type[Any]:
+    """Return a drafter's class which keeps in `seen` how many tokens of a pass were drafted and accepted."""
+
+    class Watched(kind):
+        seen: ClassVar[set[tuple[int, int]]] = set()  # shared by the replays of one test
+
+        def observe(self, step: Step, rows: Rows) -> None:
+            self.seen.add((step.n_drafted, step.n_accepted))
+            super().observe(step, rows)
+
+    return Watched
 
 
 def one_hot_table(n_vocab: int, choose: Callable[[tuple[int, ...]], int]) -> Table:

@@ -7,12 +7,12 @@ so a wrong row or a stale draft would show in the distribution of the later toke
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from localspec.engine.draft import Draft, Draw, Step, Verdict
-from localspec.engine.protocols import Distributions, History, Plan, RandomSource, Rows, Verifier
+from localspec.engine.draft import Draft, Draw, Verdict
+from localspec.engine.protocols import Distributions, History, Plan, RandomSource, Verifier
 from localspec.engine.sampling import Sampler
 from localspec.methods import DrafterContext
 from localspec.methods.lookahead import Lookahead
@@ -31,6 +31,7 @@ from tests.exact.harness import (
     one_hot_table,
     target_answers,
     total_variation,
+    watched,
 )
 
 RULES: dict[str, Verifier] = {"match": MatchVerifier(), "tree": TreeVerifier(), "traversal": TraversalVerifier()}
@@ -93,31 +94,21 @@ def test_coupled_noise_keeps_the_text(shape: tuple[int, int, int], filters: str)
     assert_texts_are_plain(setup)
 
 
-class Watched(Lookahead):
-    """Counts what was verified and kept."""
-
-    seen: ClassVar[set[tuple[int, int]]] = set()  # shared by the replays of one test
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        self.seen.add((step.n_drafted, step.n_accepted))
-        super().observe(step, rows)
-
-
 def test_the_ngrams_are_used() -> None:
     """The answers of this file meet drafts that are kept whole, in part and not at all, and passes without any."""
-    Watched.seen.clear()
-    answers(setup_of("match", (2, 3, 2), Watched, seed=3, max_tokens=5))
-    assert {kept for _, kept in Watched.seen} == {0, 1, 2}
-    assert {drafted for drafted, _ in Watched.seen} >= {0, 1, 2, 4}
+    kind = watched(Lookahead)
+    answers(setup_of("match", (2, 3, 2), kind, seed=3, max_tokens=5))
+    assert {kept for _, kept in kind.seen} == {0, 1, 2}
+    assert {drafted for drafted, _ in kind.seen} >= {0, 1, 2, 4}
 
 
 def test_a_target_that_repeats_is_guessed() -> None:
     """A loop of three tokens: after the first passes every n-gram is kept whole."""
-    Watched.seen.clear()
+    kind = watched(Lookahead)
     loop = one_hot_table(3, lambda text: (text[-1] + 1) % 3)
-    setup = setup_of("match", (2, 3, 2), Watched, target=loop, max_tokens=30)
+    setup = setup_of("match", (2, 3, 2), kind, target=loop, max_tokens=30)
     assert_exact(answers(setup), target_answers(setup))
-    assert max(kept for _, kept in Watched.seen) == 2
+    assert max(kept for _, kept in kind.seen) == 2
 
 
 class Careless(Lookahead):

@@ -7,12 +7,12 @@ no error; a distribution that a token was not drawn from would show.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from localspec.engine.draft import Draft, Draw, Step
-from localspec.engine.protocols import History, Plan, RandomSource, Rows, TreePolicy, Verifier
+from localspec.engine.draft import Draft, Draw
+from localspec.engine.protocols import History, Plan, RandomSource, TreePolicy, Verifier
 from localspec.engine.sampling import Sampler
 from localspec.methods.mask_tokens import MaskTokens
 from localspec.settings.request import Sampling
@@ -32,6 +32,7 @@ from tests.exact.harness import (
     assert_texts_are_plain,
     target_answers,
     total_variation,
+    watched,
 )
 
 MASKS = (3, 4)  # behind the vocabulary of three
@@ -93,21 +94,11 @@ def test_coupled_noise_keeps_the_text(filters: str, policy: TreePolicy) -> None:
     assert_texts_are_plain(setup)
 
 
-class Watched(MaskTokens):
-    """Counts what was drafted and kept."""
-
-    seen: ClassVar[set[tuple[int, int]]] = set()  # shared by the replays of one test
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        self.seen.add((step.n_drafted, step.n_accepted))
-        super().observe(step, rows)
-
-
 def test_the_guesses_are_used() -> None:
     """The answers of this file meet drafts that are kept whole, in part and not at all, and passes without any."""
-    Watched.seen.clear()
-    answers(setup_of("token", Watched, seed=3, max_tokens=5))
-    assert Watched.seen >= {(0, 0), (2, 0), (2, 1), (2, 2)}
+    kind = watched(MaskTokens)
+    answers(setup_of("token", kind, seed=3, max_tokens=5))
+    assert kind.seen >= {(0, 0), (2, 0), (2, 1), (2, 2)}
 
 
 class Careless(MaskTokens):

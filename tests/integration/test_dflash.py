@@ -93,6 +93,7 @@ def test_after_acceptance_and_after_the_text_went_back(rig: Rig) -> None:
     rig.target.prefill(edited, never)
     row = rig.head.prefill((*edited, 7), never).logits(0)
     assert_rows(row, rig.expected(len(edited), 7)[0])
+    assert rig.head._known.first == rig.head._known.end, "states are dropped once the cache has them"
 
 
 def test_the_block_is_shorter_where_the_context_ends(rig: Rig) -> None:

@@ -13,22 +13,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec.backends import growing_context, head
+from localspec.backends import growing_context, head_backend
 from localspec.backends.head_backend import HeadBackend
 from localspec.backends.llama_cpp import LlamaBackend, Model
 from localspec.backends.tap import PROMPT_STATES, StateListener, States, Tap
 from localspec.engine.events import Committed
 from localspec.engine.protocols import Cancelled
 from localspec.heads.head_file import Kind, read_tensor
-from localspec.heads.writer import stored, write_gguf
+from localspec.heads.writer import write_gguf
 from localspec.models.gguf.header import read_architecture, read_header
 from localspec.models.gguf.values import KeyValue
 from localspec.models.store import PairRef, parse_pair, reference
 from localspec.settings.request import LoadSettings, Request, Speculation
-from tests.heads.reference import Reference, random_weights, read_weights, storyteller_shape, write_random_head
+from tests.heads.reference import Reference, read_weights, storyteller_shape, write_random_head
 from tests.integration import pair
 from tests.integration.gguf_models import EXACT, never
-from tests.integration.heads import TOLERANCE, assert_rows, head_on, opened_head, told_states
+from tests.integration.heads import TOLERANCE, assert_rows, head_on, opened_head, told_states, with_own_block
 
 WIDTH = 192
 PROMPT = tuple(range(100, 120))
@@ -136,12 +136,13 @@ def test_after_passes_that_were_not_drafted(rig: Rig, monkeypatch: pytest.Monkey
     rig.target.prefill(PROMPT, never)
     rig.head.prefill((*PROMPT, 7), never)
     text = [7, *range(200, 230)]
-    monkeypatch.setattr(head, "ENCODED", 8)
+    monkeypatch.setattr(head_backend, "ENCODED", 8)
     for token in text:
         rig.commit([token])
-    assert len(text) > head.WHOLE
+    assert len(text) > head_backend.WHOLE
     row = rig.head.prefill((*PROMPT, *text, 31), never).logits(0)
     assert_rows(row, rig.reference((*PROMPT, *text, 31))[1])
+    assert rig.head._unencoded.first == rig.head._unencoded.end, "each state is encoded once"
 
 
 def test_after_the_text_went_back(rig: Rig) -> None:
@@ -209,7 +210,7 @@ def test_rows_with_logits_and_without_are_not_mixed(rig: Rig, monkeypatch: pytes
         decode(backend, n, *rest)
 
     monkeypatch.setattr(HeadBackend, "_decode", noted)
-    prompt = tuple(range(100, 100 + 2 * head.WHOLE))
+    prompt = tuple(range(100, 100 + 2 * head_backend.WHOLE))
     rig.target.prefill(prompt, never)
     rig.head.prefill((*prompt, 7), never)
     rig.head.extend([30, 40], [-1, -1], np.array([True, False]))
@@ -254,22 +255,6 @@ def test_a_head_without_an_embedding_borrows_the_targets(
         reference = Reference(storyteller_shape("eagle3"), read_weights(whole) | embedding, first=1)
         vectors = reference.encode(np.stack(list(told.values())))
         assert_rows(row, reference.feed([*range(101, 160), 7], vectors, range(-1, 59))[0][-1])
-
-
-def with_own_block(path: Path, seed: int = 0) -> Path:
-    """Write a random model of two layers, and a block for further tokens behind them, with the target's tokenizer."""
-    shape = replace(storyteller_shape("mtp"), context=512)
-    sources = [random_weights(shape, seed + layer) for layer in range(3)]
-    tensors = []
-    for layer, weights in enumerate(sources):
-        for name, array in weights.items():
-            is_own = name.startswith("blk.0.") and (layer == 2 or ".nextn." not in name)
-            if is_own or (layer == 0 and not name.startswith("blk.0.")):
-                tensors.append(stored(name.replace("blk.0.", f"blk.{layer}."), array, "F32"))
-    header = read_header(write_random_head(path.with_suffix(".head"), "mtp"))
-    changed = {"hy_v3.block_count": 3}
-    write_gguf(path, [KeyValue(k, header.types[k], changed.get(k, v)) for k, v in header.metadata.items()], tensors)
-    return path
 
 
 def test_a_block_in_the_targets_own_file_is_the_draft_where_none_is_named(tmp_path: Path) -> None:

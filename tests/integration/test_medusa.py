@@ -106,6 +106,7 @@ def test_after_a_part_of_the_draft_was_accepted_and_after_the_text_went_back(rig
     edited = (*PROMPT[:8], *range(400, 430))
     rig.target.prefill(edited, never)
     rig.assert_guesses(rig.head, edited)
+    assert rig.head._known.first == rig.head._known.end - 1, "only the last state is kept"
 
 
 def test_after_the_targets_context_grew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

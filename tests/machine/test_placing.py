@@ -18,7 +18,7 @@ from localspec.session.loaded_model import inspect_model
 from localspec.session.placement import InspectedModel, first_step
 from localspec.settings.request import LoadSettings
 from tests.integration import pair
-from tests.integration.test_heads import with_own_block
+from tests.integration.heads import with_own_block
 from tests.machine.servers import ROOT
 from tests.models.hollow import Hollow, write
 

@@ -23,7 +23,7 @@ from localspec.models.plan.memory_use import MemoryUse
 from scripts.make_scaled_pair import Shape, write_scaled
 from tests.cli.harness import assert_one_line, environment, localspec
 from tests.integration import pair
-from tests.integration.test_heads import with_own_block
+from tests.integration.heads import with_own_block
 from tests.machine.placed import has_rpc, needs_rpc, place
 from tests.machine.servers import ROOT, Server, free_port, servers
 from tests.models.hollow import Hollow, write

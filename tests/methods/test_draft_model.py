@@ -64,9 +64,9 @@ class TestDraftModel(DrafterContract):
         assert seen == {"none", "some", "all", "cut", "uncut"}
 
 
-def propose(sampling: Sampling, policy: TreePolicy, plan: Plan, **options: int):
-    table = random_table(4, 3)
-    drafter = DraftModel(TableBackend(table, 4), Sampler(sampling), policy, lambda: False, **options)
+def propose(sampling: Sampling, policy: TreePolicy, plan: Plan, n_target: int = 4):
+    table, translation = random_table(4, 3), SameTokens(n_target, 4)
+    drafter = DraftModel(TableBackend(table, 4), Sampler(sampling), policy, lambda: False, translation=translation)
     return table, drafter.propose(ContractLimits().context(TEXT), plan, SeededRandom(1))
 
 
@@ -109,7 +109,7 @@ def test_coupled_drafts_win_the_targets_races() -> None:
 
 def test_padding_tokens_are_never_drafted() -> None:
     """A draft whose vocabulary is longer than the target's proposes only what the target knows."""
-    _, draft = propose(Sampling(temperature=50.0), Static((4,)), Plan("it", 4, 1, Draw.WITHOUT_REPLACEMENT), n_vocab=2)
+    _, draft = propose(Sampling(temperature=50.0), Static((4,)), Plan("it", 4, 1, Draw.WITHOUT_REPLACEMENT), 2)
     assert sorted(draft.tokens[1:].tolist()) == [0, 1]
 
 
