@@ -50,6 +50,8 @@ class Sampler:
         )
         self.needs_history = self._has_penalties or self._dry.is_on
         self._has_xtc = settings.xtc_probability > 0.0 and settings.xtc_threshold <= 0.5
+        # No other filter can remove the most probable token.
+        self.is_greedy = self._temperature == 0.0 and settings.typical_p >= 1.0 and not self._has_xtc
 
     @property
     def has_dry(self) -> bool:
@@ -64,9 +66,8 @@ class Sampler:
         """
         row = self.adjusted(logits, history)
         best, peak = _greatest(row)
-        is_certain = self._temperature == 0.0 and self._settings.typical_p >= 1.0 and not self._has_xtc
-        if is_certain and not with_belief:
-            return Distribution.one_hot(best)  # no other filter can remove the most probable token
+        if self.is_greedy and not with_belief:
+            return Distribution.one_hot(best)
         ids, gaps = self._support(row, peak)
         dist = self._tempered(ids, gaps, self._temperature)
         if with_belief and self._temperature != 1.0:

@@ -3,6 +3,9 @@
 The draft's distribution is restricted to tokens that write equal bytes in both vocabularies, and renormalised. It is a
 distribution on the target's tokens then, as any draft's, so each rule, tree and noise stays exact. The draft reads the
 text in its own tokens.
+
+Where its tokens are chosen and not drawn, the draft may write text instead. The target's tokens of that are drafted
+then, so they need not be shared: string-level exact match (SLEM, same source).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 from localspec.engine.text import common_prefix
 
 CHUNK = 32  # tokens of the target that are spelled at once, at least; the last chunk is spelled anew for every draft
+WORD = 8  # tokens of the target, at most, that are read again with the text that follows them
 UNREADABLE = "\ufffd".encode()  # read in the place of a byte that no token of the draft writes
 
 Logits = NDArray[np.float32]
@@ -96,6 +100,7 @@ class Intersection:
     def __init__(self, target: Lexicon, draft: Lexicon) -> None:
         self._target = target
         self._speller = Speller(target, draft)
+        self.retokeniser = Retokeniser(target, draft)
         both = sorted(
             (target.spellings[text], draft.spellings[text]) for text in target.spellings.keys() & draft.spellings
         )
@@ -198,13 +203,14 @@ class Speller:
     def _written(self, text: bytes, *, is_first: bool) -> list[int]:
         """Return the tokens of a text, whose last character may lack some of its bytes: these are read one by one."""
         cut = len(text) - unfinished(text)
-        own = self._tokens_of(text[:cut].decode("utf-8", "replace").encode(), is_first=is_first)
+        own = self.tokens_of(text[:cut].decode("utf-8", "replace").encode(), is_first=is_first)
         for byte in text[cut:]:
             token = self._draft.spellings.get(bytes([byte]))
-            own += self._tokens_of(UNREADABLE, is_first=False) if token is None else [token]
+            own += self.tokens_of(UNREADABLE, is_first=False) if token is None else [token]
         return own
 
-    def _tokens_of(self, text: bytes, *, is_first: bool) -> list[int]:
+    def tokens_of(self, text: bytes, *, is_first: bool) -> list[int]:
+        """Return the tokens of whole characters. Before a text that is not the first no space is put."""
         if not text:
             return []
         if self._adds_space and not is_first:
@@ -212,6 +218,58 @@ class Speller:
             if own[: len(self._lead)] == self._lead:
                 return own[len(self._lead) :]
         return self._draft.tokenize(text)
+
+
+class Retokeniser:
+    """Reads what a draft writes after a text in the target's tokens."""
+
+    def __init__(self, target: Lexicon, draft: Lexicon) -> None:
+        self._target = target
+        self._draft = draft
+        self._speller = Speller(draft, target)
+
+    def spelling(self, own: int) -> bytes | None:
+        """Return the bytes of one of the draft's tokens, None where it stands for structure."""
+        text = self._draft.piece(own)
+        return text if text in self._draft.spellings and own not in self._draft.ends else None
+
+    def end(self, own: int) -> int | None:
+        """Return the token that ends the target's turn where `own` ends a turn for the draft."""
+        return self._target.ends[0] if self._target.ends and own in self._draft.ends else None
+
+    def size(self, token: int) -> int:
+        """Return how many bytes a token of the target writes."""
+        return len(self._target.piece(token))
+
+    def tokens(self, committed: Sequence[int], text: bytes) -> list[int]:
+        """Return the target's tokens of `text` after the tokens `committed`, without an unfinished last character.
+
+        The last word is read again with the text. Where its tokens change, the text is read by itself. None are
+        returned where it is not UTF-8, or where the target cannot write it.
+        """
+        for word in (self._word(committed), []):
+            whole = b"".join(map(self._target.piece, word)) + text
+            whole = whole[: len(whole) - unfinished(whole)]
+            try:
+                whole.decode()
+            except UnicodeDecodeError:
+                continue
+            found = self._speller.tokens_of(whole, is_first=False)
+            if found[: len(word)] == word and b"".join(map(self._target.piece, found)) == whole:
+                return found[len(word) :]
+        return []
+
+    def _word(self, committed: Sequence[int]) -> list[int]:
+        """Return the tokens of the last word, which begin with a whole character."""
+        word: list[int] = []
+        for token in reversed(committed):
+            piece = self._target.piece(token)
+            if piece not in self._target.spellings:
+                break
+            word.append(token)
+            if piece[:1] == b" " or (len(word) >= WORD and piece[0] & 0xC0 != 0x80):
+                break
+        return word[::-1]
 
 
 def unfinished(text: bytes) -> int:

@@ -43,7 +43,8 @@ class DrafterContext:
 
     `draft` is the draft model's backend (None without one), `sampler` the distribution of drafts, `n_vocab` the
     target's vocabulary, `is_eog` which of its tokens end a text, `options` the method's own. `translation` is that of a
-    draft model with other tokens than the target's. `masks` are the target's mask tokens.
+    draft model with other tokens than the target's, which drafts the tokens of text that it writes if `writes_text`.
+    `masks` are the target's mask tokens.
     """
 
     draft: Backend | None
@@ -54,4 +55,5 @@ class DrafterContext:
     options: Mapping[str, Value] = field(default_factory=dict)
     is_eog: Callable[[int], bool] = lambda token: False
     translation: Translation | None = None
+    writes_text: bool = False
     masks: tuple[int, ...] = ()

@@ -26,13 +26,17 @@ from localspec.engine.protocols import (
     no_stop_rule,
 )
 from localspec.engine.sampling import Sampler
-from localspec.engine.translation import SameTokens, Translation
+from localspec.engine.translation import Intersection, SameTokens, Translation
 from localspec.errors import BadLogitsError, InternalError
 from localspec.methods import DrafterContext
+from localspec.methods._string import StringDraft
 
 
 class ModelDrafter:
-    """Drafts with a model or a head. The tree policy decides the shape, `sampler` the distribution: any is exact."""
+    """Drafts with a model or a head. The tree policy decides the shape, `sampler` the distribution: any is exact.
+
+    With `writes_text`, a draft model of another vocabulary drafts the tokens of text that it writes (`StringDraft`).
+    """
 
     def __init__(
         self,
@@ -42,15 +46,17 @@ class ModelDrafter:
         cancel: Cancel,
         *,
         translation: Translation | None = None,
+        writes_text: bool = False,
     ) -> None:
         """`translation` is between the target's tokens and the draft's, None where these are the same."""
         self._backend = backend
         n_own = backend.capabilities.n_vocab
         self._translation = translation or SameTokens(n_own, n_own)
+        self._writes_text = writes_text
         self._sampler = sampler
         self._policy = policy
         self._cancel = cancel
-        self._open: _ModelSource | None = None
+        self._open: _ModelSource | StringDraft | None = None
         self._cached: int | None = None  # of a text that it has not read up on yet
 
     @classmethod
@@ -58,7 +64,14 @@ class ModelDrafter:
         """Draft with the session's draft model."""
         assert parts.draft is not None, "the axes refuse this method without a draft model"
         translation = parts.translation or SameTokens(parts.n_vocab, parts.draft.capabilities.n_vocab)
-        return cls(parts.draft, parts.sampler, parts.policy, parts.cancel, translation=translation)
+        return cls(
+            parts.draft,
+            parts.sampler,
+            parts.policy,
+            parts.cancel,
+            translation=translation,
+            writes_text=parts.writes_text,
+        )
 
     def begin(self, history: History) -> None:
         """See how much of the text the cache has: the first proposal evaluates the rest."""
@@ -100,6 +113,10 @@ class ModelDrafter:
         text = self._translation.text(history.tokens)
         rows = self._backend.prefill(text, self._cancel)
         self._cached = None
+        if self._writes_text and isinstance(self._translation, Intersection):
+            left = self._backend.capabilities.n_ctx - len(text)
+            self._open = StringDraft(self._backend, self._translation.retokeniser, history.tokens, left, plan)
+            return self._open.grow(rows)
         is_gated = plan.go_on is not no_stop_rule  # only a stop rule asks how sure the draft is
         row = self._translation.row(rows.logits(0))
         dist = self._sampler.dist(row, history.tokens, with_belief=is_gated)

@@ -35,7 +35,7 @@ from localspec.session.early_exit import EarlyExitDraft
 from localspec.session.loaded_model import LoadedModel
 from localspec.settings.request import LoadSettings, Request, Sampling
 from localspec.speculation import registered
-from localspec.speculation.capabilities import draft_temperature, require_tokens
+from localspec.speculation.capabilities import draft_temperature, require_tokens, writes_text
 from localspec.speculation.reproducible import narrowed
 
 
@@ -252,15 +252,17 @@ class LoadedPair:
     def _engine(self, decision: Decision, sampling: Sampling, seed: int) -> Engine:
         """Put the parts together for one request."""
         axes, breakers = decision.axes, self._breakers(sampling)
+        drafting = Sampler(sampling, temperature=draft_temperature(sampling, axes), breakers=breakers)
         parts = DrafterContext(
             draft=None if decision.draft is None else decision.draft.backend,
-            sampler=Sampler(sampling, temperature=draft_temperature(sampling, axes), breakers=breakers),
+            sampler=drafting,
             policy=axes.policy,
             cancel=self.cancel,
             n_vocab=self.target.model.n_vocab,
             options=axes.options,
             is_eog=self.target.model.is_eog,
             translation=None if decision.is_derived else self.translation,
+            writes_text=writes_text(axes, drafting),
             masks=self.target.model.masks,
         )
         drafters = {axes.method: self.last_drafter.get(parts, decision, sampling)}

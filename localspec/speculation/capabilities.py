@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 
 from localspec.engine.draft import Draw
 from localspec.engine.protocols import Capabilities, Shape
+from localspec.engine.sampling import Sampler
 from localspec.errors import IncompatibleError, UsageError
 from localspec.methods import MethodInfo
 from localspec.settings.request import Sampling, Speculation
 from localspec.speculation import registered
 from localspec.speculation.resolve import Axes
+from localspec.trees.chain_with_siblings import ChainWithSiblings
 from localspec.trees.static import Chain
 
 
@@ -74,6 +76,15 @@ def draft_temperature(sampling: Sampling, axes: Axes) -> float | None:
     """Return the temperature of the draft: a tree of chosen tokens needs more than a point mass to choose from."""
     is_lone = sampling.temperature == 0.0 and axes.draw is Draw.FIXED and axes.shape.leaves > 1
     return 1.0 if is_lone and sampling.draft_temperature is None else sampling.draft_temperature
+
+
+def writes_text(axes: Axes, sampler: Sampler) -> bool:
+    """Whether a draft model of another vocabulary writes text, with `sampler`: chains of its likeliest tokens.
+
+    Penalties count tokens of the target, so they need probabilities of these.
+    """
+    is_chain = axes.shape.leaves <= 1 or isinstance(axes.policy, ChainWithSiblings)
+    return is_chain and not sampler.needs_history and (axes.draw is Draw.FIXED or sampler.is_greedy)
 
 
 def _refusal(axes: Axes, asked: Speculation, info: MethodInfo, target: ModelCapabilities) -> IncompatibleError | None:

@@ -38,15 +38,23 @@ DRAFT = lexicon([b"b", b"<eos>", b"ba", b"a", b"c"], specials={b"<eos>": 1, b"<s
 IID, WOR, FIXED = Draw.IID, Draw.WITHOUT_REPLACEMENT, Draw.FIXED
 
 
-def drafter(policy: TreePolicy, sampling: Sampling, seed: int, kind: type[DraftModel] = DraftModel) -> Drafter:
-    """Return a draft model of the other vocabulary; it says nothing of the target's "ab"."""
+def drafter(
+    policy: TreePolicy,
+    sampling: Sampling,
+    seed: int,
+    kind: type[DraftModel] = DraftModel,
+    *,
+    writes_text: bool = False,
+) -> Drafter:
+    """Return a draft model of the other vocabulary; it says nothing of the target's "ab", unless it writes text."""
     backend = TableBackend(random_table(6, seed + 500), 6)
-    return kind(backend, Sampler(sampling), policy, lambda: False, translation=Intersection(TARGET, DRAFT))
+    translation = Intersection(TARGET, DRAFT)
+    return kind(backend, Sampler(sampling), policy, lambda: False, translation=translation, writes_text=writes_text)
 
 
-def translated(setup: Setup, kind: type[DraftModel] = DraftModel) -> Setup:
+def translated(setup: Setup, kind: type[DraftModel] = DraftModel, *, writes_text: bool = False) -> Setup:
     def made(_target: Table) -> Drafter:
-        return drafter(setup.policy, setup.sampling, setup.seed, kind)
+        return drafter(setup.policy, setup.sampling, setup.seed, kind, writes_text=writes_text)
 
     return replace(setup, n_vocab=4, drafter=made, eog=frozenset([END]))
 
@@ -72,6 +80,17 @@ def test_one_pass(rule: tuple[Verifier, TreePolicy, int, int, Draw], filters: st
     sampling = replace(FILTERS[filters], temperature=temperature)
     setup = translated(Setup(verifier, policy, nodes, depth, draw, sampling=sampling, max_tokens=3, seed=3))
     assert_exact(first_tokens(setup, passes(setup)), target_answers(setup))
+
+
+@pytest.mark.parametrize("verifier", [TokenVerifier(), BlockVerifier(), MatchVerifier()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.5])
+@pytest.mark.parametrize("seed", range(4))
+def test_text(verifier: Verifier, temperature: float, seed: int) -> None:
+    """A draft of the tokens that its text has for the target."""
+    sampling = replace(OPEN, temperature=temperature)
+    setup = Setup(verifier, Chain(), 2, 2, FIXED, sampling=sampling, max_tokens=3, seed=seed)
+    setup = translated(setup, writes_text=True)
+    assert_exact(answers(setup), target_answers(setup))
 
 
 @pytest.mark.thinned(3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 
 from localspec.backends.llama_cpp import LoadOptions, Model
 from localspec.engine import events
-from localspec.engine.translation import Intersection
+from localspec.engine.translation import Intersection, Retokeniser
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.info import model_info
 from localspec.models.overlap import overlap
@@ -97,6 +97,34 @@ def test_the_text_is_that_of_plain_decoding(loaded: LoadedPair, speculation: Spe
     plain, _ = answered(loaded, replace(request, speculation=Speculation("plain")))
     same_text(loaded, request, plain, text)
     assert accepted > 20
+
+
+@pytest.mark.parametrize(("temperature", "is_text"), [(0.0, True), (0.8, False)])
+def test_it_writes_text_where_nothing_is_drawn(
+    loaded: LoadedPair, monkeypatch: pytest.MonkeyPatch, temperature: float, is_text: bool
+) -> None:
+    read: list[bytes] = []
+    tokens = Retokeniser.tokens
+
+    def spied(self: Retokeniser, committed: Sequence[int], text: bytes) -> list[int]:
+        read.append(text)
+        return tokens(self, committed, text)
+
+    monkeypatch.setattr(Retokeniser, "tokens", spied)
+    speculation = Speculation("draft-model", k=3)
+    answered(loaded, Request(prompt=TEXT, max_tokens=8, sampling=Sampling(temperature), speculation=speculation))
+    assert bool(read) is is_text
+
+
+def test_a_reproducible_text_is_that_of_plain_decoding(other: Path) -> None:
+    settings = LoadSettings(str(pair.TARGET), str(other), ctx=512, threads=1, reproducible=True)
+    opened, _ = pair.load_pair(settings)
+    request = Request(prompt=TEXT, max_tokens=60, sampling=Sampling(temperature=0.0), speculation=Speculation("plain"))
+    plain, _ = answered(opened, request)
+    text, accepted = answered(opened, replace(request, speculation=Speculation("draft-model")))
+    opened.close()
+    assert text == plain
+    assert accepted > 10
 
 
 def test_the_same_model_drafts_as_well_in_other_tokens(loaded: LoadedPair) -> None:
