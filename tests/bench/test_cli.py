@@ -173,16 +173,19 @@ def test_a_read_only_cache_is_said_and_no_more(tmp_path: Path) -> None:
 
 
 def test_a_method_that_a_model_cannot_do_costs_no_other(tmp_path: Path) -> None:
-    """A state follows one path, so that `suffix`, which is measured by itself and branches, is impossible."""
+    """A state follows one path, so copies that branch are impossible; those that are measured by themselves do not."""
     model = random_gguf(MAMBA)
     small = ("-n", "6", "--prompts", "2", "-r", "1", "--temps", "0", "--prompt-tokens", "8")
-    done = call(tmp_path, "bench", str(model), *small, "--json", "-")
+    done = call(tmp_path, "bench", str(model), *small, "--methods", "plain,auto,suffix:branch=on", "--json", "-")
     assert done.returncode == 0, done.stderr
-    assert b"suffix was left out: " in done.stderr
+    assert b"suffix:branch=on was left out: " in done.stderr
     made = json.loads(done.stdout)
     assert made["is_complete"]
     assert [row["contender"] for row in made["results"]] == ["plain", "auto"]
-    assert "only chains" in made["refused"]["suffix"]
+    assert "only chains" in made["refused"]["suffix:branch=on"]
+    by_itself = json.loads(call(tmp_path, "bench", str(model), *small, "--json", "-").stdout)
+    assert [row["contender"] for row in by_itself["results"]] == ["plain", "suffix", "auto"]
+    assert not by_itself["refused"]
 
 
 def test_a_method_that_is_told_what_cannot_be_costs_no_other(tmp_path: Path) -> None:
