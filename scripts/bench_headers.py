@@ -8,6 +8,7 @@ The model has 42 GB, most of it a hole. The files here are 60, of four vocabular
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -68,6 +69,7 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", "localspec", "--version"], check=True)
     with tempfile.TemporaryDirectory() as name, serving({}) as server:
         folder = Path(name)
+        os.environ["LOCALSPEC_HOME"] = name  # no command reads or writes what the person has
         publish(server, folder)
         target = fill(folder / "many")
         for what, args in (("plan", (f"{BIG}+{SMALL}", *MACHINE)), ("show", (BIG,))):
