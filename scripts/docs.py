@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -36,13 +37,17 @@ def page() -> str:
         for name in cli.list_commands(group):
             command = cli.get_command(group, name)
             assert command is not None
-            with click.Context(command, group, name, max_content_width=WIDTH, terminal_width=WIDTH) as context:
-                parts.append(f"## localspec {name}\n\n{fenced(command.get_help(context))}")
-                for each, inner in getattr(command, "commands", {}).items():
-                    with click.Context(inner, context, each, max_content_width=WIDTH, terminal_width=WIDTH) as deeper:
-                        parts.append(f"### localspec {name} {each}\n\n{fenced(inner.get_help(deeper))}")
+            parts += _helps(command, group, name, "##")
     parts += ["## Which rule judges which draft\n", "[Methods](methods.md) explains the rules.\n", combinations()]
     return "\n".join(parts)
+
+
+def _helps(command: click.Command, parent: click.Context, name: str, heading: str) -> Iterator[str]:
+    """Yield the help of a command, and of those below it."""
+    with click.Context(command, parent, name, max_content_width=WIDTH, terminal_width=WIDTH) as context:
+        yield f"{heading} {context.command_path}\n\n{fenced(command.get_help(context))}"
+        for each, inner in getattr(command, "commands", {}).items():
+            yield from _helps(inner, context, each, "###")
 
 
 def fenced(text: str) -> str:

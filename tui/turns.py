@@ -19,6 +19,7 @@ from localspec.settings.request import LoadSettings
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.host import ChatView, Host
 from localspec.ui import clipboard
+from localspec.ui.mentions import Taken, mentioned
 from localspec.ui.stats import Stats
 
 Result = TypeVar("Result")
@@ -55,8 +56,16 @@ class Turns:
         if self.is_answering():
             composer.put_back(text)
             return
+        try:
+            taken = await asyncio.to_thread(mentioned, text) if "@" in text else Taken()
+        except LocalspecError as error:
+            composer.put_back(text)
+            await self._view.fail(error)
+            return
+        if taken.texts:
+            self._host.say(sanitize(taken.summary))
         is_edited = self.state.messages.editing is not None
-        asked = self.state.say(TABLE.literal(text))
+        asked = self.state.say(TABLE.literal(text), taken.texts)
         answer = self._engine.answer(asked)
         if is_edited:
             composer.put_back(self._unsent)

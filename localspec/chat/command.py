@@ -15,6 +15,7 @@ from localspec.chat.message_tree import Node
 from localspec.chat.state import ChatState
 from localspec.errors import UsageError
 from localspec.settings.request import LoadSettings
+from localspec.ui.mentions import mention_completions
 from localspec.ui.stats import Stats
 
 Result = TypeVar("Result")
@@ -180,7 +181,7 @@ class CommandTable:
     def completions(self, line: str) -> list[str]:
         """Return the lines that a beginning may become: names of commands, then the values that are known."""
         if not line.startswith("/") or "\n" in line:
-            return []
+            return mention_completions(line)
         name, blank, argument = line[1:].partition(" ")
         if not blank:
             found = [each for each in self.commands if each.name.startswith(name.lower())]

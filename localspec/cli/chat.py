@@ -24,6 +24,7 @@ from localspec.cli.options import (
     conversation_options,
     model_options,
     picked,
+    preset_option,
     reply_options,
     sampling_options,
     screen_options,
@@ -58,6 +59,7 @@ class ChatOptions(ConversationOptions, ScreenOptions):
 
 @click.command(cls=Command)
 @click.argument("pair", required=False, shell_complete=pair_names)
+@preset_option
 @model_options
 @reply_options
 @conversation_options

@@ -16,6 +16,7 @@ from localspec.cli.console import Console, is_terminal, write_out
 from localspec.cli.option_sources import ONCE, once, option_at, options_of
 from localspec.cli.output import write_json
 from localspec.cli.params import Command, CommandGroup, option
+from localspec.cli.presets import preset
 from localspec.cli.settings_table import check_file, described, read_words, settings_of
 from localspec.errors import DeclinedError, NotFoundError, ResourceError, UsageError
 from localspec.sanitize import one_line
@@ -160,6 +161,9 @@ def path(as_json: bool) -> int:
     else:
         write_out(f"{config_file()}\n")
     return 0
+
+
+config.add_command(preset)
 
 
 def _shown(setting: Setting) -> str:

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         ("serve server start", "there is no server here", "llama-server -m FILE.gguf, of llama.cpp"),
         ("create cp copy", "localspec makes no models", "localspec pairs add NAME TARGET.gguf+DRAFT.gguf"),
         ("push signin signout login logout keys", "there is no account here", "HF_TOKEN=TOKEN localspec pull NAME"),
+        ("templates roles presets preset role", "presets are kept by config", "localspec config preset list"),
         ("remove delete uninstall", "the command that removes models is rm", "localspec rm NAME"),
     )
     for name in names.split()
@@ -70,6 +71,10 @@ _OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--prompt-cache --prompt-cache-all --prompt-cache-ro --log",
      "a conversation is kept anyway", "-c, which continues it"),
     ("--cid", "--session names a conversation", "--session ID"),
+    ("--role --prompt-template --macro", "a preset holds a model, a system message and settings", "-P NAME"),
+    ("--list-roles --list-macros --list-models", "a preset holds a model, a system message and settings",
+     "localspec config preset list"),
+    ("--save-session --empty-session", "a conversation is kept anyway", "-c, which continues it"),
     ("--no-log", "--no-save keeps nothing", "--no-save"),
     ("--ignore-eos", "a token is banned by its number", "--logit-bias ID=-inf"),
     ("--draft-min --draft-n-min --spec-draft-n-min", "drafts are as long as pays, or as -k says", "-k N"),
@@ -115,6 +120,7 @@ def checked(command: click.Command, args: Sequence[str]) -> list[str]:
         following = words[0] if words else ""
         if flag in own:
             _refuse_number(flag, following)
+            _refuse_preset(flag, following, own)
             if word == "-fa" and following not in ("on", "off", "auto"):
                 found.append("on")  # it was a switch for long
             elif _takes_value(own[flag]) and "=" not in word and words:
@@ -211,6 +217,19 @@ def _names() -> list[str]:
         return [*BUNDLED, *load_catalog().names()]
     except LocalspecError:  # it is told where a name is looked up
         return [*BUNDLED]
+
+
+def _refuse_preset(flag: str, name: str, own: Mapping[str, click.Parameter]) -> None:
+    """Raise UsageError for the name of a preset where llm and aichat have their templates and roles."""
+    if flag not in ("-t", "-r", "--template") or "--preset" not in own or not name:
+        return
+    from localspec.settings.presets import preset_names
+
+    if name in preset_names():
+        meaning = {"-t": "the number of threads", "-r": "a text to stop at"}.get(flag, "the chat template")
+        raise UsageError(f"{flag} is {meaning} here, and {name!r} is a preset", hint=f"-P {name}")
+    if flag == "-t" and not _NUMBER.fullmatch(name):
+        raise UsageError("-t is the number of threads here", hint="-P NAME for a preset, or --threads N")
 
 
 def _takes_value(param: click.Parameter | None) -> bool:

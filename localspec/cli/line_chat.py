@@ -26,6 +26,7 @@ from localspec.sanitize import sanitize
 from localspec.settings.request import LoadSettings, Request
 from localspec.ui import clipboard
 from localspec.ui.editor import edited, left_to_it
+from localspec.ui.mentions import mentioned
 from localspec.ui.result import result
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
@@ -63,7 +64,10 @@ class LineChat:
 
     def send(self, text: str) -> None:
         """Answer a message, with the attachments of /read."""
-        _finish(self.answer(self.state.say(TABLE.literal(text))))
+        taken = mentioned(text)
+        if taken.texts:
+            _finish(self.tell(taken.summary))
+        _finish(self.answer(self.state.say(TABLE.literal(text), taken.texts)))
 
     def tell_trouble(self) -> None:
         """Say, once, that and why the conversation is not saved."""

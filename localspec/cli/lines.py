@@ -92,7 +92,8 @@ def _typed(prompt: str) -> str:
 
 def _completed(text: str, n: int) -> str | None:
     """Return the `n`th line that a command may become; elsewhere Tab is a tab, as in what is pasted."""
-    found = TABLE.completions(text) if text.startswith("/") else [f"{text}\t"]
+    found = TABLE.completions(text)
+    found = found if found or text.startswith("/") else [f"{text}\t"]
     return found[n] if n < len(found) else None
 
 

@@ -16,6 +16,7 @@ from localspec.cli.file_names import located
 from localspec.errors import LocalspecError, UsageError
 from localspec.settings.config_file import MAX_PARTS, Configuration, Entry, Key, read_configuration
 from localspec.settings.declaration import Declaration
+from localspec.settings.presets import TABLE, find_preset
 from localspec.settings.setting import Kind, Origin
 
 Check = Callable[[Any], object]
@@ -26,6 +27,7 @@ ONCE = frozenset({"yes", "force", "replace", "dry-run", "json", "events"})
 WITHOUT_FILE = frozenset({("config",), ("completions",)})  # which must work on any file
 TOLERANT = frozenset({("doctor",)})  # which tells what is wrong with it
 _FOUND = "localspec.settings.config_file"  # where a context keeps what was read
+_PRESET = "localspec.settings.presets"  # and what the preset says
 _NOUNS: dict[Kind, str] = {
     "switch": "true or false",
     "integer": "an integer",
@@ -80,6 +82,8 @@ class Configurable(click.Option):
 
     def variables(self, path: Key) -> list[str]:
         """Return the environment variables that set it for the command at `path`, the one that wins first."""
+        if path[:1] == (TABLE,):
+            return []  # the settings of a preset have a file alone
         own = "_".join(["LOCALSPEC", *map(_capitals, path), _capitals(self.key)])
         return [own] if self.is_own else [own, self.variable]
 
@@ -145,6 +149,41 @@ def defaults(ctx: click.Context) -> dict[str, Any]:
     return {str(options[key].name): given(file, entry, options[key]) for key, entry in found.items()}
 
 
+def take_preset(ctx: click.Context, name: str | None) -> None:
+    """Keep what the preset `name` says for this command, None without one; raises NotFoundError and UsageError.
+
+    A preset that names a model has a say about its draft too: that of config.toml belongs to another model.
+    """
+    ctx.meta[_PRESET] = {}
+    if name is None:
+        return
+    file, options = read_configuration(), options_of(ctx.command)
+    found: dict[str, tuple[Any, str]] = {}
+    for key, entry in find_preset(name, file).items():
+        try:
+            option_at(entry.path)
+        except UsageError as error:
+            raise file.mistake(entry, error.message) from None
+        if key in options:
+            found[key] = given(file, entry, options[key]), f"{file.file}:{entry.line}"
+    if "model" in found and "draft" not in found:
+        found["draft"] = None, found["model"][1]
+    ctx.meta[_PRESET] = found
+
+
+def of_preset(ctx: click.Context, option: Configurable) -> tuple[Any] | None:
+    """Return what the preset says of an option, in a tuple; None where it says nothing."""
+    found = ctx.meta.get(_PRESET, {}).get(option.key)
+    return None if found is None else (found[0],)
+
+
+def is_from_preset(ctx: click.Context, name: str) -> bool:
+    """Whether a parameter has the value of a preset that was typed."""
+    if ctx.get_parameter_source("preset") is not ParameterSource.COMMANDLINE:
+        return False
+    return name in ctx.meta.get(_PRESET, {}) and ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+
+
 def entries_for(file: Configuration, path: Key, command: click.Command) -> dict[str, Entry]:
     """Return the values of the file that hold for a command, by key: its own table's over those at the top.
 
@@ -161,7 +200,7 @@ def entries_for(file: Configuration, path: Key, command: click.Command) -> dict[
             if key in ONCE:
                 refused = once(options[key], table)
                 raise file.mistake(entry, refused.message, refused.hint)
-        elif not table or table[: len(path)] == path or table[0] not in COMMANDS:
+        elif not table or table[: len(path)] == path or table[0] not in (*COMMANDS, TABLE):
             try:
                 option_at(entry.path)
             except UsageError as error:
@@ -183,6 +222,13 @@ def option_at(key: Key) -> Configurable:
             if not option.is_own:
                 general.setdefault(each, option)
     spelt = " ".join(tables)
+    if tables[:1] == [TABLE]:
+        from localspec.cli.presets import save
+
+        kept = {each: option for each, option in options_of(save).items() if each not in ONCE}
+        if len(tables) == 2 and name in kept:
+            return kept[name]
+        raise UsageError(f"a preset has no setting '{name}'{_perhaps(name, kept)}", hint="localspec config preset")
     if not tables:
         if name in general:
             return general[name]
@@ -247,6 +293,9 @@ def _fits(kind: Kind, value: Any) -> bool:
 def origin(ctx: click.Context, option: Configurable) -> Origin:
     """Return where the value that a parsed context has for an option came from."""
     source = ctx.get_parameter_source(str(option.name))
+    preset = ctx.meta.get(_PRESET, {})
+    if source is ParameterSource.DEFAULT_MAP and option.key in preset:
+        return Origin("config", preset[option.key][1])
     if source is ParameterSource.ENVIRONMENT:
         return Origin("environment", next(name for name in option.variables(path_of(ctx)) if os.environ.get(name)))
     if source is ParameterSource.DEFAULT_MAP:

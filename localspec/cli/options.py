@@ -16,6 +16,7 @@ from localspec.cli.complete import conversation_ids, pair_names
 from localspec.cli.console import Console
 from localspec.cli.params import F, Positive, option, stacked
 from localspec.settings.declaration import Declaration, Group, declaration, declared
+from localspec.settings.presets import preset_names
 from localspec.settings.request import (
     ANSWER,
     MODEL,
@@ -173,18 +174,23 @@ def draft_option(group: Group) -> Callable[[F], F]:
     )
 
 
+def _model_option() -> Any:
+    return option(
+        "-m",
+        "--model",
+        aliases=["-hf", "-hfr", "--hf-repo"],
+        section=MODEL.title,
+        metavar="PAIR",
+        shell_complete=pair_names,
+        help="A pair's name (localspec pairs), TARGET.gguf, hf:ORG/REPO:QUANT, or TARGET+DRAFT of these.  "
+        "[default: storyteller]",
+    )
+
+
 def _model() -> list[Any]:
     add = partial(option, section=MODEL.title)
     return [
-        add(
-            "-m",
-            "--model",
-            aliases=["-hf", "-hfr", "--hf-repo"],
-            metavar="PAIR",
-            shell_complete=pair_names,
-            help="A pair's name (localspec pairs), TARGET.gguf, hf:ORG/REPO:QUANT, or TARGET+DRAFT of these.  "
-            "[default: storyteller]",
-        ),
+        _model_option(),
         draft_option(MODEL),
         add("-y", "--yes", is_flag=True, help="Download missing models without a question."),
         add("--offline", is_flag=True, help="Download nothing."),
@@ -289,7 +295,32 @@ def short_reply_options(max_tokens: int) -> Callable[[F], F]:
     return stacked(_reply(max_tokens={"default": max_tokens, "default_help": ""}))
 
 
+def _preset() -> Any:
+    """Return the option that names a preset; it is read first, since the others ask what the preset says."""
+    return option(
+        "-P",
+        "--preset",
+        section=MODEL.title,
+        metavar="NAME",
+        is_eager=True,
+        names=preset_names,
+        help="Take the settings of a preset (localspec config preset); other options win over it.",
+    )
+
+
 model_options = stacked(_model())
+preset_option = _preset()
+preset_settings = stacked(  # what a preset may hold
+    [
+        _model_option(),
+        draft_option(MODEL),
+        *declared_options(LoadSettings, MODEL),
+        *_reply(),
+        *declared_options(Speculation, SPECULATION),
+        *declared_options(Sampling, SPECULATION),
+        *declared_options(Sampling, SAMPLING),
+    ]
+)
 pair_options = stacked(_model()[1:])  # where the pair is an argument
 reply_options = stacked(_reply())
 conversation_options = stacked(_conversation())

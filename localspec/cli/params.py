@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from localspec.cli.habits import checked
-from localspec.cli.option_sources import Configurable, defaults, in_command, origin
+from localspec.cli.option_sources import Configurable, defaults, in_command, of_preset, origin, take_preset
 from localspec.errors import UsageError
 
 LONGEST = 1000  # characters of a sentence in the list of commands: none is cut
@@ -50,7 +50,11 @@ class SectionOption(Configurable):
         """Return the value and where it was found; config.toml is read when the first option wants it."""
         if ctx.default_map is None and not ctx.resilient_parsing:
             ctx.default_map = defaults(ctx)
-        return super().consume_value(ctx, opts)
+        value, source = super().consume_value(ctx, opts)
+        if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
+            return value, source
+        preset = of_preset(ctx, self)
+        return (value, source) if preset is None else (preset[0], ParameterSource.DEFAULT_MAP)
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
@@ -58,6 +62,8 @@ class SectionOption(Configurable):
         """Read and check the value; one that cannot be meant is told with the place it was found in."""
         try:
             value, rest = super().handle_parse_result(ctx, opts, args)
+            if self.key == "preset" and not ctx.resilient_parsing:
+                take_preset(ctx, value if isinstance(value, str) else None)
             if self.check is not None and origin(ctx, self).kind != "default" and not ctx.resilient_parsing:
                 self.check(value)
         except click.BadParameter as error:

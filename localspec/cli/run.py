@@ -28,6 +28,7 @@ from localspec.cli.options import (
     format_options,
     model_options,
     picked,
+    preset_option,
     prompt_options,
     reply_options,
     sampling_options,
@@ -84,6 +85,7 @@ class Job:
 )
 @click.argument("prompt", nargs=-1)
 @click.option("-p", "--prompt", "text", hidden=True)  # as llama.cpp has it
+@preset_option
 @model_options
 @reply_options
 @prompt_options
@@ -163,6 +165,8 @@ def plan(words: tuple[str, ...], options: RunOptions, values: Values, console: C
     inputs = Inputs(options.stdin_limit, lambda: _tell_wait(console))
     read = partial(read_parts, words, options.file, inputs)
     (spoken, data), left = timed(options.timeout, "reading the prompt", read)
+    if inputs.taken is not None and not console.quiet:
+        console.note(inputs.taken.summary, "dim")
     text = prompt_of(spoken, data, is_raw=options.is_raw, is_given=bool(words))
     settings = present_settings(promised, console)
     state = ChatState.opened(store, settings, request, system=system[0].content if system else None, found=found)

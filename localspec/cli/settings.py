@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from localspec.cli.option_sources import is_from_preset
 from localspec.cli.options import Values, collected
 from localspec.cli.store_options import PairOfConversation
 from localspec.errors import UsageError
@@ -49,10 +50,10 @@ class PairOptions:
 
         It goes before a pair that is set for good. A draft that is typed alone drafts for the conversation's target.
         """
-        if is_typed("model"):
+        if is_chosen("model"):
             return self
         load = replace(self.load, expected=found.expected)
-        return replace(self, model=found.pair, draft=self.draft if is_typed("draft") else None, load=load)
+        return replace(self, model=found.pair, draft=self.draft if is_chosen("draft") else None, load=load)
 
     def settings(self, pair: PairRef) -> LoadSettings:
         """Return how to load a pair whose files were found."""
@@ -120,6 +121,11 @@ def rpc_servers(text: str | None) -> tuple[str, ...]:
 def is_typed(name: str) -> bool:
     """Whether the command line itself gives an option, and not the environment or config.toml."""
     return _source(name) is ParameterSource.COMMANDLINE
+
+
+def is_chosen(name: str) -> bool:
+    """Whether the command line gives an option, by itself or by a preset that it names."""
+    return is_typed(name) or is_from_preset(click.get_current_context(), name)
 
 
 def named_pair(model: str | None, pair: str | None) -> str | None:

@@ -23,7 +23,9 @@ def fenced(attachment: Attachment) -> str:
     longest = max((len(fence) for fence in _FENCE.findall(attachment.text)), default=2)
     fence = "`" * max(3, longest + 1)
     end = "" if attachment.text.endswith("\n") else "\n"
-    return f"{fence}{Path(attachment.name).name}\n{attachment.text}{end}{fence}"
+    path = Path(attachment.name)
+    is_outside = path.is_absolute() or ".." in path.parts  # where a folder is nobody's business
+    return f"{fence}{path.name if is_outside or not attachment.name else path}\n{attachment.text}{end}{fence}"
 
 
 def with_attachments(words: str, attachments: Sequence[Attachment]) -> str:

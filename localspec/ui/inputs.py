@@ -19,6 +19,7 @@ from localspec.engine.events import Warned
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded
 from localspec.settings.folders import typed_path
+from localspec.ui.mentions import Taken, is_binary, is_several, take
 
 MAX_FILE = 16 << 20  # bytes, where no option says otherwise
 PATIENCE = 1.0  # seconds of a silent standard input before people are told what is waited for
@@ -31,6 +32,7 @@ class Inputs:
     limit: int
     on_wait: Callable[[], None] | None = None
     warnings: list[Warned] = field(default_factory=list)
+    taken: Taken | None = None  # what folders, patterns and several files gave, for a line to a person
 
     def stdin(self, *, is_wanted: bool) -> str:
         """Return what standard input holds; "" for a terminal, a device, or no standard input at all.
@@ -85,6 +87,8 @@ class Inputs:
         return bytes(data)
 
     def _text(self, name: str, data: bytes) -> str:
+        if is_binary(data) and name not in ("standard input", "the prompt"):
+            raise UsageError(f"{name} is no text", hint="the name of a text file")
         text = decoded(data, errors="replace")
         n_bad = text.count("\ufffd") - data.count("\ufffd".encode())
         n_zero = text.count("\0")
@@ -163,7 +167,17 @@ def prompt_of(spoken: str, data: list[Attachment], *, is_raw: bool, is_given: bo
 def read_parts(words: tuple[str, ...], files: tuple[str, ...], inputs: Inputs) -> tuple[str, list[Attachment]]:
     """Return the words, and what they are about; an input that has nothing else to it is words."""
     spoken = " ".join(inputs.word(word) for word in words)
-    data = [Attachment("" if name == "-" else name, inputs.file(name)) for name in files]
+    data = []
+    for name in files:
+        if name != "-" and is_several(name):
+            inputs.taken = inputs.taken or Taken()
+            before = len(inputs.taken.texts)
+            take(name, inputs.taken)
+            data += inputs.taken.texts[before:]
+        else:
+            data.append(Attachment("" if name == "-" else name, inputs.file(name)))
+    if inputs.taken is not None or len(files) > 1:
+        inputs.taken = Taken([each for each in data if each.name], inputs.taken.left_out if inputs.taken else {})
     if "-" not in files:
         piped = inputs.stdin(is_wanted=not words and not files)
         if piped:

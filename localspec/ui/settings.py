@@ -18,11 +18,17 @@ SETTINGS: dict[str, Declaration] = {each.key: each for _, each in _FOUND}  # as 
 
 def changed(request: Request, name: str, text: str) -> Request:
     """Return `request` with one setting changed; raises UsageError for a name or a value that is none."""
-    part, setting = _find(name)
+    _part, setting = _find(name)
     try:
         value = setting.typed(text)
     except UsageError as error:
         raise UsageError(error.message, hint=f"/set {setting.key} {shown(request, name)}") from None
+    return with_value(request, name, value)
+
+
+def with_value(request: Request, name: str, value: Any) -> Request:
+    """Return `request` with another value of one setting; raises UsageError for a name that is none."""
+    part, setting = _find(name)
     if not part:
         return replace(request, **{setting.field: value})
     return replace(request, **{part: replace(getattr(request, part), **{setting.field: value})})

@@ -30,6 +30,7 @@ def steps(folder: Path, copied: list[str]) -> Steps:
         ("/seed 7", lambda state: state.request.sampling.seed == 7),
         ("/k 3", lambda state: state.request.speculation.k == 3),
         ("/set top-k 9", lambda state: state.request.sampling.top_k == 9),
+        ("/preset", lambda state: True),
         ("/system Be brief.", lambda state: state.messages.system == "Be brief."),
         (f"/read {folder}/notes.txt", lambda state: [each.name for each in state.attached] == ["notes.txt"]),
         ("/read none", lambda state: state.attached == []),

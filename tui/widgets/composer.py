@@ -193,7 +193,7 @@ class Composer(TextArea):
     async def action_tab(self) -> None:
         """Complete the command that is being written; without one go to the messages."""
         choices = TABLE.completions(self.text)
-        if not self.text.startswith("/") or "\n" in self.text:
+        if not choices and (not self.text.startswith("/") or "\n" in self.text):
             await self.run_action("screen.message(0)")
         elif choices:
             self.text = beginning(choices)

@@ -1,0 +1,174 @@
+"""Files as context: `@file`, `@folder/` and `@*.py` in a message, and the same names behind `run --file`.
+
+Of folders and patterns only texts are taken: what is hidden, binary or ignored by git is left out and counted.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.conversations.attachment import Attachment
+from localspec.errors import LocalspecError, PromptTooLongError, UsageError
+from localspec.sanitize import decoded, one_line
+from localspec.settings.folders import typed_path
+from localspec.ui.paths import path_completions
+
+MOST_FILES = 500
+MOST_BYTES = 16 << 20  # of all files of one message
+BYTES_PER_TOKEN = 4  # of English text and code, roughly: the models' own count follows when the prompt is read
+LOOKED_AT = 8192  # bytes that decide whether a file is a text
+_MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+_AFTER = ".,;:!?)]}'\""  # what may end a sentence behind a name
+_PATTERN = re.compile(r"[*?\[]")
+
+
+@dataclass(slots=True)
+class Taken:
+    """The texts that names stand for, and how many files beside them were left out, by reason."""
+
+    texts: list[Attachment] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def skip(self, reason: str) -> None:
+        """Count a file that is left out."""
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
+
+    @property
+    def summary(self) -> str:
+        """One line: what was taken, its tokens, what was left out."""
+        size = sum(len(each.text.encode()) for each in self.texts)
+        names = one_line(self.texts[0].name) if len(self.texts) == 1 else f"{len(self.texts)} files"
+        line = f"took {names}: {size / 1e3:.1f} kB, about {size // BYTES_PER_TOKEN + 1} tokens"
+        skipped = " · ".join(f"{n} {reason}" for reason, n in self.left_out.items())
+        return f"{line}; left out: {skipped}" if skipped else line
+
+
+def mentioned(message: str) -> Taken:
+    """Return the texts that `@` names in a message; an @word that names no file stays text.
+
+    Raises NotFoundError, PromptTooLongError, and UsageError for a file that is no text.
+    """
+    taken = Taken()
+    for quoted, word in _MENTION.findall(message):
+        name = quoted or next((each for each in (word, word.rstrip(_AFTER)) if names_files(each)), "")
+        if name and names_files(name):
+            take(name, taken)
+    return taken
+
+
+def names_files(name: str) -> bool:
+    """Whether there is a file, a folder or, for a pattern, at least one of them."""
+    try:
+        return bool(name) and (os.path.exists(typed_path(name)) or bool(matches(name)))
+    except (OSError, ValueError):
+        return False
+
+
+def matches(name: str) -> list[Path]:
+    """Return the files that a pattern stands for, () for a name that is none or that exists itself."""
+    path = typed_path(name)
+    if not _PATTERN.search(name) or path.exists():
+        return []
+    return sorted(Path(each) for each in glob.iglob(str(path), recursive=True) if os.path.isfile(each))
+
+
+def is_several(name: str) -> bool:
+    """Whether a name stands for a folder or is a pattern that files match."""
+    return typed_path(name).is_dir() or bool(matches(name))
+
+
+def take(name: str, taken: Taken) -> None:
+    """Add the texts that one name stands for."""
+    if not is_several(name):
+        from localspec.ui.inputs import Inputs
+
+        known = {each.name for each in taken.texts}
+        if name not in known:
+            _add(taken, Attachment(name, Inputs(MOST_BYTES).regular(name)))
+        return
+    path = typed_path(name)
+    files = list(_below(path, taken)) if path.is_dir() else matches(name)
+    ignored = _ignored(files)
+    for file in files:
+        if file in ignored:
+            taken.skip("ignored by git")
+            continue
+        if any(part.startswith(".") and part not in (".", "..") for part in file.parts[len(path.parts) - 1 :]):
+            taken.skip("hidden")
+            continue
+        _take_text(file, taken)
+
+
+def _take_text(file: Path, taken: Taken) -> None:
+    """Add a file of a folder if it is a text that can be read."""
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise PromptTooLongError(f"{file} is longer than {MOST_BYTES >> 20} MiB", hint="name the files you need")
+        data = file.read_bytes()
+        text = "" if is_binary(data) else decoded(data, errors="replace").replace("\0", "\ufffd")
+    except (OSError, UnicodeError):
+        taken.skip("unreadable")
+        return
+    if is_binary(data):
+        taken.skip("binary")
+    elif text and str(file) not in {each.name for each in taken.texts}:
+        _add(taken, Attachment(str(file), text))
+
+
+def _add(taken: Taken, text: Attachment) -> None:
+    taken.texts.append(text)
+    if len(taken.texts) > MOST_FILES:
+        raise UsageError(f"more than {MOST_FILES} files are too many for one message", hint="name a smaller folder")
+    if sum(len(each.text) for each in taken.texts) > MOST_BYTES:
+        raise PromptTooLongError(f"these files are longer than {MOST_BYTES >> 20} MiB", hint="name fewer files")
+
+
+def _below(folder: Path, taken: Taken) -> Iterable[Path]:
+    """Yield the files below a folder in order; hidden folders count as one."""
+    for here, folders, names in os.walk(folder):
+        for name in [each for each in folders if each.startswith(".")]:
+            folders.remove(name)
+            taken.skip("hidden")
+        folders.sort()
+        yield from (Path(here) / name for name in sorted(names) if os.path.isfile(os.path.join(here, name)))
+
+
+def _ignored(files: list[Path]) -> set[Path]:
+    """Return the files that git ignores; none where there is no git or no repository."""
+    if not files:
+        return set()
+    by_name = {str(each.absolute()): each for each in files}
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(files[0].absolute().parent), "check-ignore", "-z", "--stdin"],
+            input="\0".join(by_name).encode("utf-8", "surrogateescape"), capture_output=True, timeout=30, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return set()
+    names = asked.stdout.decode("utf-8", "surrogateescape").split("\0")
+    return {by_name[name] for name in names if name in by_name}
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether bytes are no text: many of the first are no UTF-8, or are NUL."""
+    begin = data[:LOOKED_AT]
+    try:
+        text = decoded(begin, errors="replace")
+    except (LocalspecError, UnicodeError):
+        return True
+    n_wrong = text.count("\ufffd") - begin.count("\ufffd".encode()) + text.count("\0")
+    return n_wrong > 3 and n_wrong > len(text) / 20
+
+
+def mention_completions(text: str) -> list[str]:
+    """Return the messages that one may become whose last word is the beginning of an `@` path."""
+    before, _, word = text.rpartition("@")
+    if not text.endswith(f"@{word}") or re.search(r"\s", word) or (before and not before[-1].isspace()):
+        return []
+    return [f"{before}@{path}" for path in path_completions(word) if not re.search(r"\s", path)]

@@ -1,0 +1,117 @@
+"""Presets: kept, listed, used and removed; who wins; what other programs' users type."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localspec.settings.config_file import config_file, read_configuration
+from localspec.settings.presets import presets
+from tests.cli.harness import assert_one_line, run
+from tests.cli.talking import Talk
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+def save(*words: str, name: str = "coder", cwd: Path | None = None) -> None:
+    done = run("config", "preset", "save", name, *words, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+
+
+def params(*words: str, env: dict[str, str] | None = None) -> dict[str, object]:
+    here = {"LOCALSPEC_HOME": str(config_file().parents[1]), **(env or {})}
+    done = run("run", "--json", "--no-save", *words, "hi", env=here)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)["params"]
+    return found
+
+
+def home_env() -> dict[str, str]:
+    return {"LOCALSPEC_HOME": str(config_file().parents[1])}
+
+
+def test_a_typed_option_wins_over_the_preset_and_that_over_all_else() -> None:
+    save("--temp", "0.3", "--top-k", "7", "-n", "5", "--stop", "END", "--stop", "x")
+    config_file().write_text("temp = 0.9\nmin-p = 0.2\n" + config_file().read_text())
+    found = params("-P", "coder", "--top-k", "9", env={"LOCALSPEC_TEMP": "0.8"})
+    assert (found["temperature"], found["top_k"], found["max_tokens"], found["min_p"]) == (0.3, 9, 5, 0.2)
+    assert found["stop"] == ["END", "x"]
+    assert params()["temperature"] == 0.9
+    assert params(env={"LOCALSPEC_PRESET": "coder"})["temperature"] == 0.3
+
+
+def test_a_preset_with_a_model_does_without_the_draft_of_another() -> None:
+    save("-m", "storyteller")
+    config_file().write_text('draft = "missing.gguf"\n' + config_file().read_text())
+    assert params("-P", "coder")
+
+
+def test_paths_are_kept_whole(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"")
+    save("-m", "m.gguf", "-s", "@role.txt", cwd=tmp_path)
+    entries = presets(read_configuration())["coder"]
+    assert entries["model"].value == str(tmp_path / "m.gguf")
+    assert entries["system"].value == f"@{tmp_path}/role.txt"
+
+
+def test_listed_shown_and_removed_with_the_way_back() -> None:
+    save("--temp", "0.3", "-s", "Be brief.")
+    assert run("config", "preset", "list").stdout.decode() == "coder  --system 'Be brief.' --temp 0.3\n"
+    assert b"temp    0.3  " in run("config", "preset", "show", "coder").stdout
+    removed = run("config", "preset", "rm", "coder").stdout.decode()
+    assert "localspec config preset save coder --system 'Be brief.' --temp 0.3" in removed
+    assert presets() == {}
+
+
+def test_origin_names_the_line_of_the_preset() -> None:
+    save("--temp", "0.3")
+    shown = run("config", "show", "--origin", env={"LOCALSPEC_PRESET": "coder", **home_env()}).stdout.decode()
+    (line,) = [each for each in shown.splitlines() if each.startswith("  temp ")]
+    assert line.split()[1:] == ["0.3", f"{config_file()}:2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "-P", "codr", "hi"), "no preset 'codr'. Did you mean 'coder'?"),
+        (("config", "preset", "save", "coder", "--temp", "1"), "--replace"),
+        (("config", "preset", "save", "a b", "--temp", "1"), "is no name for a preset"),
+        (("config", "preset", "save", "other"), "at least one setting"),
+        (("config", "set", "presets.coder.tmp", "1"), "perhaps 'temp'"),
+        (("run", "-t", "coder", "hi"), "-P coder"),
+        (("run", "-r", "coder", "hi"), "-P coder"),
+        (("run", "-t", "nobody", "hi"), "-P NAME"),
+        (("run", "--role", "coder", "hi"), "-P NAME"),
+        (("templates",), "localspec config preset list"),
+    ],
+)
+def test_what_cannot_be_meant_is_told(words: tuple[str, ...], said: str) -> None:
+    save("--temp", "0.3")
+    before = config_file().read_text()
+    done = run(*words, env=home_env())
+    assert done.returncode in (2, 3)
+    assert_one_line(done, done.returncode, said)
+    assert config_file().read_text() == before
+
+
+def test_a_chat_takes_a_preset_and_changes_nothing_if_one_setting_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    save("--temp", "0.3", "-k", "2", "-s", "Be brief.", "--stop", "END")
+    save("--temp", "0.1", "--ctx", "512", name="other")
+    talk = Talk(capsys)
+    shown = talk.say("/preset", "/preset coder")
+    state = talk.chat.state
+    assert "coder" in shown
+    assert "other" in shown
+    assert (state.request.sampling.temperature, state.request.speculation.k, state.request.stop) == (0.3, 2, ("END",))
+    assert state.messages.system == "Be brief."
+    config_file().write_text("[presets.coder]\ntemp = 0.9\ntop-p = 7\n")
+    talk.say("/preset coder")
+    assert state.request.sampling.temperature == 0.3
+    talk.say("/preset codr")
+    assert "coder" in talk.errors

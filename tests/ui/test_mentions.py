@@ -1,0 +1,88 @@
+"""Files named in a message: what is taken, what is left out and counted, and what stays text."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from localspec.errors import PromptTooLongError, UsageError
+from localspec.ui import mentions
+from localspec.ui.mentions import is_binary, mention_completions, mentioned
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src" / ".git2").mkdir(parents=True)
+    (tmp_path / "src" / "a.py").write_text("print(1)\n")
+    (tmp_path / "src" / "b.py").write_text("print(2)\n")
+    (tmp_path / "src" / "c.txt").write_text("text\n")
+    (tmp_path / "src" / ".secret").write_text("KEY\n")
+    (tmp_path / "src" / "picture.dat").write_bytes(bytes(range(256)) * 8)
+    (tmp_path / "two words.txt").write_text("blank\n")
+    return tmp_path
+
+
+def names(message: str) -> list[str]:
+    return [each.name for each in mentioned(message).texts]
+
+
+@pytest.mark.usefixtures("folder")
+def test_names_that_are_files_are_taken_and_others_stay_text() -> None:
+    assert names("compare @src/a.py, and @src/b.py.") == ["src/a.py", "src/b.py"]
+    assert names("ask @anna about a@src/a.py and @*.rs") == []
+    assert names('read @"two words.txt"') == ["two words.txt"]
+    assert names("@src/a.py @src/a.py") == ["src/a.py"]
+    assert names("@src/*.py") == ["src/a.py", "src/b.py"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_folder_gives_its_texts_and_counts_the_rest() -> None:
+    taken = mentioned("what is in @src/ ?")
+    assert [each.name for each in taken.texts] == ["src/a.py", "src/b.py", "src/c.txt"]
+    assert taken.left_out == {"hidden": 2, "binary": 1}
+    assert taken.summary == "took 3 files: 0.0 kB, about 6 tokens; left out: 2 hidden · 1 binary"
+
+
+def test_what_git_ignores_is_left_out(folder: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    (folder / ".gitignore").write_text("b.py\n")
+    taken = mentioned("@src")
+    assert [each.name for each in taken.texts] == ["src/a.py", "src/c.txt"]
+    assert taken.left_out["ignored by git"] == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_file_that_is_no_text_is_refused_by_its_name() -> None:
+    with pytest.raises(UsageError, match=r"src/picture\.dat is no text"):
+        mentioned("@src/picture.dat")
+
+
+@pytest.mark.usefixtures("folder")
+def test_sizes_and_numbers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mentions, "MOST_FILES", 2)
+    with pytest.raises(UsageError, match="more than 2 files"):
+        mentioned("@src")
+    monkeypatch.setattr(mentions, "MOST_FILES", 500)
+    monkeypatch.setattr(mentions, "MOST_BYTES", 12)
+    with pytest.raises(PromptTooLongError):
+        mentioned("@src")
+
+
+def test_texts_are_told_from_other_bytes() -> None:
+    assert not is_binary(b"")
+    assert not is_binary("schön, 日本".encode())
+    assert not is_binary(b"one wrong \xff byte")
+    assert not is_binary("ü".encode() * 5000), "a character that the look ends in is no wrong one"
+    assert is_binary(b"GGUF\x03\0\0\0\0\0\0\0")
+    assert is_binary(bytes(range(128, 256)) * 4)
+
+
+@pytest.mark.usefixtures("folder")
+def test_tab_completes_the_path_behind_an_at() -> None:
+    assert mention_completions("look at @sr") == ["look at @src/"]
+    assert mention_completions("@src/a") == ["@src/a.py"]
+    assert mention_completions("me@src/a") == []
+    assert mention_completions("@src/a.py and") == []
