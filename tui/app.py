@@ -17,14 +17,18 @@ from textual.dom import DOMNode
 from textual.events import Event, Key, Paste
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
+from textual.widgets import TextArea
 
+from localspec.chat.conversation_commands import undelete_conversation
 from localspec.chat.conversation_writer import sent_before
+from localspec.chat.listing import named
 from localspec.chat.state import ChatState
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.settings.setting import Setting
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.form import Form
+from localspec.tui.keyboard import Burst, Keyboard
 from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
@@ -61,6 +65,7 @@ class LocalspecApp(App[int]):
         Binding(
             "f8,ctrl+r", "open('conversations')", "conversations", show=False, tooltip="search and open what was said"
         ),
+        Binding("ctrl+y", "restore", "restore", show=True, priority=True, tooltip="restore what was deleted last"),
         Binding("ctrl+s", "open('system')", "system message", show=False),
         Binding("ctrl+f", "open('attach')", "attach a text file", show=False),
         Binding("ctrl+g", "editor", "write in $EDITOR", show=False),
@@ -82,7 +87,7 @@ class LocalspecApp(App[int]):
         settings: Callable[[], Sequence[Setting]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=Keyboard)
         self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS = list(WIDTHS), list(HEIGHTS)
         self.engine = engine
         self.clock = clock  # monotonic seconds
@@ -220,16 +225,48 @@ class LocalspecApp(App[int]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keep what is about the chat to the chat."""
+        if action == "restore":
+            return bool(self.chat_state.deleted)
         is_of_the_chat = action in ("new", "editor") or (action == "open" and parameters[0] in OF_THE_CHAT)
         return self.screen is self.chat if is_of_the_chat else True
 
     async def on_event(self, event: Event) -> None:
         """Make what is pasted safe; the composer does so itself. Text typed at a message goes to the composer."""
+        if isinstance(event, Burst) and not event.is_forwarded:
+            await self._type(event)
+            return
         if isinstance(event, Key) and isinstance(self.focused, Spoken) and self.focused.is_written(event):
             self.screen.set_focus(self.chat.composer)  # now: the next key may be one of the message's
         if isinstance(event, Paste) and not isinstance(self.focused, Composer):
             event.text = "\n".join(map(sanitize, event.text.splitlines()))
         await super().on_event(event)
+
+    async def _type(self, burst: Burst) -> None:
+        """Hand over what was typed at once: to the composer whole, to a text as a paste, else key by key."""
+        first = next(burst.keys())
+        if isinstance(self.focused, Spoken) and self.focused.is_written(first):
+            self.screen.set_focus(self.chat.composer)
+        if isinstance(self.focused, Composer):
+            self.focused._forward_event(burst)
+        elif isinstance(self.focused, TextArea):
+            await self.on_event(Paste(burst.text))
+        else:
+            for key in burst.keys():
+                await self.on_event(key)
+
+    async def action_restore(self) -> None:
+        """Bring back the conversation that was deleted last in this chat, wherever the keyboard is."""
+        from localspec.tui.screens.conversations import Conversations
+
+        try:
+            found = await undelete_conversation(self.chat.turns, self.chat_state.deleted[-1])
+        except LocalspecError as error:
+            self.say(f"{error.message}{error.advice}", is_wrong=True)
+            return
+        self.say(f"Restored {named(found)}")
+        self.screen.refresh_bindings()
+        if isinstance(self.screen, Conversations):
+            await self.screen.renew()
 
     def action_open(self, name: str) -> None:
         """Open a screen beside the chat."""

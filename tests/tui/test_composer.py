@@ -229,9 +229,7 @@ def keys_of(*classes: type) -> set[str]:
 def test_a_text_area_takes_no_key_of_the_chat() -> None:
     """The help lists them, and the composer has the keyboard most of the time."""
     own = {each.key for each in Binding.make_bindings(Composer.__dict__["BINDINGS"])}
-    assert keys_of(TextArea) & keys_of(ChatScreen, LocalspecApp) - own == {
-        "ctrl+d"
-    }  # which it hands on where it is empty
+    assert keys_of(TextArea) & keys_of(ChatScreen, LocalspecApp) - own == set()
 
 
 async def test_home_and_end_go_through_the_line_or_the_chat() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -22,6 +21,7 @@ from localspec.sanitize import one_line, sanitize
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.figures import Figures
 from localspec.tui.host import Host
+from localspec.tui.in_turn import in_turn
 from localspec.tui.news import News
 from localspec.tui.source_marks import View
 from localspec.tui.turns import Turns
@@ -35,16 +35,6 @@ from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
-
-
-def in_turn(action: Callable[[ChatScreen], object]) -> Callable[[ChatScreen], None]:
-    """Let an action wait its turn among the screen's messages: a key's is run by the app, beside whatever they do."""
-
-    @wraps(action)
-    def hand_over(chat: ChatScreen) -> None:
-        chat.call_later(action, chat)
-
-    return hand_over
 
 
 class ChatScreen(Screen[None]):
