@@ -33,6 +33,7 @@ from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
+from localspec.tui.unsent import recover
 from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.notice import Notices
@@ -125,9 +126,13 @@ class LocalspecApp(App[int]):
             super().refresh_css(animate)
 
     async def _recall_sent(self) -> None:
-        """Let Up bring back what was sent in earlier conversations."""
-        sent = await asyncio.wrap_future(self.chat_state.writer.ask(sent_before))
-        self.chat.composer.remember(sent)
+        """Let Up bring back what was sent in earlier conversations; bring back what was not sent."""
+        writer, composer = self.chat_state.writer, self.chat.composer
+        composer.remember(await asyncio.wrap_future(writer.ask(sent_before)))
+        left = await asyncio.wrap_future(writer.ask(lambda _store: recover())) if writer.is_saved else ""
+        if left:
+            composer.put_back(left)
+            self.say("What was not sent the last time is back · Ctrl+C clears it")
 
     @property
     def chat(self) -> ChatScreen:

@@ -123,3 +123,4 @@ class News:
         if item.error is not None:
             await self._view.fail(item.error, is_load=widget is None)
         self._view.show_figures()
+        await self._view.go_on(None if widget is None else widget.entry.finish)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,7 +24,8 @@ from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import Reply
 from localspec.ui.summary import is_slower, kept_line, stats_line
 
-FOLDED = 16  # lines of a user's message that are shown
+FOLDED = 16  # lines of a user's message that are shown: as many of its beginning as of its end
+CUT = 2000  # characters of a line, likewise
 LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes
 RARELY = 20  # pieces of a longer one between two drawings
 
@@ -95,16 +97,17 @@ class Spoken(Vertical, can_focus=True):
 
 
 class Asked(Spoken):
-    """A message of the user. A long text is folded; all of it is sent."""
+    """A message of the user. A long text is folded in its middle: what was typed before or after a paste stays."""
 
     def compose(self) -> ComposeResult:
         """Show the text as it is, never as markup."""
         yield Static(self.head(), classes="head", markup=False)
         lines = sanitize(self.entry.text).split("\n")
-        shown = "\n".join(line if len(line) <= 2000 else f"{line[:2000]}…" for line in lines[:FOLDED])
-        yield Static(Content(shown), classes="text", markup=False)
+        half = FOLDED // 2 if len(lines) > FOLDED else len(lines)
+        yield Static(_cut(lines[:half]), classes="text", markup=False)
         if len(lines) > FOLDED:
-            yield Static(Content(f"… {len(lines) - FOLDED} more lines"), classes="note", markup=False)
+            yield Static(Content(f"… {len(lines) - FOLDED} more lines …"), classes="note", markup=False)
+            yield Static(_cut(lines[-half:]), classes="text", markup=False)
 
 
 class Answered(Spoken):
@@ -236,6 +239,11 @@ class Answered(Spoken):
             line = kept_line(self.entry.stats)
             note.update(Content.styled(sanitize(line), "$muted"))
             note.display = bool(line)
+
+
+def _cut(lines: Sequence[str]) -> Content:
+    half = CUT // 2
+    return Content("\n".join(line if len(line) <= CUT else f"{line[:half]} … {line[-half:]}" for line in lines))
 
 
 def _folded(thought: Thought, is_unfolded: bool) -> Content:
