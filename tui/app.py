@@ -19,9 +19,6 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import TextArea
 
-from localspec.chat.conversation_commands import undelete_conversation
-from localspec.chat.conversation_writer import sent_before
-from localspec.chat.listing import named
 from localspec.chat.state import ChatState
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
@@ -33,7 +30,7 @@ from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
-from localspec.tui.unsent import recover
+from localspec.tui.unsent import recall
 from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.notice import Notices
@@ -112,7 +109,7 @@ class LocalspecApp(App[int]):
             self._chat.add_class(next(name for least, name in reversed(steps) if size >= least))
         await self.push_screen(self._chat)
         self.call_after_refresh(self._begin)
-        self.run_worker(self._recall_sent(), exit_on_error=False)
+        self.run_worker(recall(self, self.chat_state.writer, self.chat.composer), exit_on_error=False)
 
     def _begin(self) -> None:
         """Go on once there is a picture."""
@@ -124,15 +121,6 @@ class LocalspecApp(App[int]):
         """Read the style sheet anew for another theme; that the first one is set is no reason to read it twice."""
         if self._has_begun:
             super().refresh_css(animate)
-
-    async def _recall_sent(self) -> None:
-        """Let Up bring back what was sent in earlier conversations; bring back what was not sent."""
-        writer, composer = self.chat_state.writer, self.chat.composer
-        composer.remember(await asyncio.wrap_future(writer.ask(sent_before)))
-        left = await asyncio.wrap_future(writer.ask(lambda _store: recover())) if writer.is_saved else ""
-        if left:
-            composer.put_back(left)
-            self.say("What was not sent the last time is back · Ctrl+C clears it")
 
     @property
     def chat(self) -> ChatScreen:
@@ -248,7 +236,7 @@ class LocalspecApp(App[int]):
 
     async def _type(self, burst: Burst) -> None:
         """Hand over what was typed at once: to the composer whole, to a text as a paste, else key by key."""
-        first = next(burst.keys())
+        first = next(burst.each_key())
         if isinstance(self.focused, Spoken) and self.focused.is_written(first):
             self.screen.set_focus(self.chat.composer)
         if isinstance(self.focused, Composer):
@@ -256,19 +244,14 @@ class LocalspecApp(App[int]):
         elif isinstance(self.focused, TextArea):
             await self.on_event(Paste(burst.text))
         else:
-            for key in burst.keys():
+            for key in burst.each_key():
                 await self.on_event(key)
 
     async def action_restore(self) -> None:
         """Bring back the conversation that was deleted last in this chat, wherever the keyboard is."""
         from localspec.tui.screens.conversations import Conversations
 
-        try:
-            found = await undelete_conversation(self.chat.turns, self.chat_state.deleted[-1])
-        except LocalspecError as error:
-            self.say(f"{error.message}{error.advice}", is_wrong=True)
-            return
-        self.say(f"Restored {named(found)}")
+        await self.chat.turns.restore()
         self.screen.refresh_bindings()
         if isinstance(self.screen, Conversations):
             await self.screen.renew()

@@ -15,7 +15,10 @@ from textual.events import Key
 from textual.screen import Screen
 from textual.widget import Widget
 
-_Field = Widget if TYPE_CHECKING else object  # Textual takes styles from the first base that is a widget
+if TYPE_CHECKING:
+    _Field = Widget
+else:
+    _Field = object  # Textual takes styles from the first base that is a widget
 
 
 def in_turn(action: Callable[..., object]) -> Callable[..., None]:

@@ -35,7 +35,7 @@ class Burst(InputEvent, bubble=True):
         super().__init__()
         self.text = text
 
-    def keys(self) -> Iterator[Key]:
+    def each_key(self) -> Iterator[Key]:
         """Yield the keys of it, one by one."""
         for char in self.text:
             name = _NAMES.get(char) or (char if char.isalnum() else _character_to_key(char))

@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from localspec.chat.commands import TABLE
-from localspec.chat.conversation_commands import begin, fork_from, open_conversation
+from localspec.chat.conversation_commands import begin, fork_from, open_conversation, undelete_conversation
+from localspec.chat.listing import named
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.state import ChatState
 from localspec.conversations.records import USER
@@ -247,6 +248,15 @@ class Turns:
                 await fork_from(self, entry)
             except LocalspecError as error:
                 await self._view.fail(error)
+
+    async def restore(self) -> None:
+        """Bring back the conversation that was deleted last in this chat, and say which that is."""
+        try:
+            found = await undelete_conversation(self, self.state.deleted[-1])
+        except LocalspecError as error:
+            self._host.say(f"{error.message}{error.advice}", is_wrong=True)
+        else:
+            self._host.say(f"Restored {named(found)}")
 
     async def begin(self) -> None:
         """Begin a new conversation."""

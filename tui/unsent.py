@@ -5,14 +5,26 @@ The next chat that begins takes over what ended processes have left.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-from localspec.chat.conversation_writer import ConversationWriter
+from localspec.chat.conversation_writer import ConversationWriter, sent_before
 from localspec.settings.folders import replace_file, state_folder
+from localspec.tui.host import Host
+from localspec.tui.widgets.composer import Composer
 
 PAUSE = 0.5  # seconds between a change and its writing
+
+
+async def recall(host: Host, writer: ConversationWriter, composer: Composer) -> None:
+    """Let Up bring back what was sent in earlier conversations, and write what was not sent."""
+    composer.remember(await asyncio.wrap_future(writer.ask(sent_before)))
+    left = await asyncio.wrap_future(writer.ask(lambda _store: recover())) if writer.is_saved else ""
+    if left:
+        composer.put_back(left)
+        host.say("What was not sent the last time is back · Ctrl+C clears it")
 
 
 class Unsent:

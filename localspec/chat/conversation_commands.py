@@ -153,7 +153,7 @@ async def undelete(chat: Chat, _argument: str) -> None:
 
 
 async def undelete_conversation(chat: Chat, key: str | None = None) -> Conversation:
-    """Bring back a deleted conversation, by default the last; go there if nothing has been said since, and return it."""
+    """Bring a deleted conversation back, by default the last, and return it; go there if nothing was said since."""
     found = await chat.wait(chat.state.writer.ask(lambda store: store.undelete(key)))
     chat.state.deleted = [each for each in chat.state.deleted if each != found.id]
     if not chat.state.messages.entries:

@@ -101,7 +101,9 @@ async def test_one_message_waits_for_the_end_of_the_answer(text: str) -> None:
         assert len(worker.requests) == 1
         worker.go.set()
         if text == "/fork":
-            await until(pilot, lambda: len(app.chat_state.writer.ask(lambda store: store.conversations()).result()) == 2)
+            await until(
+                pilot, lambda: len(app.chat_state.writer.ask(lambda store: store.conversations()).result()) == 2
+            )
         else:
             await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
             assert worker.requests[1].messages[-1].content == ("two" if text == "two" else "one")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from textual._xterm_parser import XTermParser
-from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
 from localspec.chat.commands import TABLE

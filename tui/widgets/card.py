@@ -14,6 +14,7 @@ from textual.widgets import Button, Static
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.sanitize import sanitize
 
+
 class Note(Static):
     """A line of the chat's own."""
 

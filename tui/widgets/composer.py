@@ -37,7 +37,7 @@ NEWLINES = ("shift+enter", "ctrl+j", "alt+enter")
 
 
 class Line(KeysInTurn, Input):
-    """An input of one line, whose text is safe to show, whoever wrote it. Its cursor stands still: an idle screen sleeps."""
+    """An input of one line; its text is safe to show. Its cursor stands still, since an idle screen sleeps."""
 
     cursor_blink = reactive(False, init=False)
 
