@@ -147,6 +147,10 @@ class Answered(Spoken):
         await self.show(self.view)
         self._show_note()
 
+    def on_resize(self) -> None:
+        """Let the figures have one line."""
+        self._show_note()
+
     def wait(self, doing: str) -> None:
         """Tell what the answer waits for; "" for nothing."""
         if doing != self.doing:
@@ -231,12 +235,13 @@ class Answered(Spoken):
 
     def _show_note(self) -> None:
         note = self.query_one(".note", Static)
+        room = self.content_size.width or None  # none yet before it is laid out
         stats = None if self.trace is None else self.trace.stats
         if stats is not None and stats.finished is not None:
-            note.update(Content.styled(stats_line(stats), "$warning" if is_slower(stats) else "$muted"))
+            note.update(Content.styled(stats_line(stats, room), "$warning" if is_slower(stats) else "$muted"))
             note.display = True
         elif stats is None and self.entry.stats is not None:
-            line = kept_line(self.entry.stats)
+            line = kept_line(self.entry.stats, room)
             note.update(Content.styled(sanitize(line), "$muted"))
             note.display = bool(line)
 
