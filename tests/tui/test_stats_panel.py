@@ -268,7 +268,8 @@ async def test_the_pane_has_the_width_that_its_lines_are_made_for() -> None:
         loaded = app.chat_state.loaded
         assert loaded is not None
         lines = pane(None, replace(loaded, target=replace(loaded.target, path=LONG)), PANE).plain.split("\n")
-        assert " qwen2.5-coder-1.5b-instruct-q4_k_…" in lines
+        assert " qwen2.5-coder-1.5b-instruct-q4_k_m" in lines
+        assert " .gguf" in lines
         assert " none; /draft auto looks for one" in lines
         assert all(len(line) <= PANE for line in lines)
 
