@@ -16,6 +16,7 @@ import errno
 import os
 import stat
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -55,8 +56,11 @@ def must_stay_offline() -> bool:
 
 def blob_lock(path: Path, patience: float) -> AbstractContextManager[object]:
     """Return the lock that the hub's library takes too. Entering raises filelock.Timeout after `patience` seconds."""
-    from huggingface_hub.utils import WeakFileLock
+    from huggingface_hub.utils import WeakFileLock, logging
 
+    # Where the file system knows no locks, both libraries fall back to a file, and say so to nobody's use.
+    warnings.filterwarnings("ignore", message=".*flock", category=UserWarning)
+    logging.get_logger("huggingface_hub.utils._fixes").setLevel(logging.ERROR)
     return WeakFileLock(path, timeout=patience)
 
 
