@@ -42,7 +42,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
     is nothing in the background that could be stopped.
     """
     cache, receipts = Cache(), Receipts()
-    recent, others = recent_pairs(), foreign_models()
+    recent, kept = recent_pairs(), foreign_models()
     rows = [_row(name, files, receipts) for name, files in whole_models(cache)]
     left = [(path, path.stat().st_size) for path in cache.partials() if path.is_file()]
     ours = [(path, size) for path, size in left if path.name.endswith(PARTIAL)]
@@ -50,7 +50,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
         partials = [{"path": str(path), "bytes": size, "pulled": (path, size) in ours} for path, size in left]
         used = [{**asdict(one), "is_here": one.is_here, "bytes": _bytes(one)} for one in recent]
         foreign = [
-            {"name": one.name, "program": one.program, "path": str(one.path), "bytes": one.bytes} for one in others
+            {"name": one.name, "program": one.program, "path": str(one.path), "bytes": one.bytes} for one in kept
         ]
         found = {"cache": str(cache.root), "models": rows, "others": foreign}
         write_json({**found, "interrupted": partials, "recent": used})
@@ -69,7 +69,7 @@ def list_models(console: Console, /, as_json: bool) -> int:
         where = one_line(str(cache.root / "models--*/blobs"))
         lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
     lines = lines or [f"no models in {one_line(str(cache.root))}; names of pairs: localspec pairs list"]
-    lines += _other_lines(others)
+    lines += _other_lines(kept)
     write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", BACKGROUND]))
     return 0
 
@@ -80,7 +80,7 @@ def _other_lines(others: list[ForeignModel]) -> list[str]:
         return []
     widest = max(len(one_line(one.name)) for one in others)
     return ["", "kept by other programs, which rm leaves alone:"] + [
-        f"{one_line(one.name).ljust(widest)}  {size(one.bytes):>9}  {one.program}" for one in others
+        f"{one_line(one.name).ljust(widest)}  {size(one.bytes):>9}  {one.program}" for one in kept
     ]
 
 

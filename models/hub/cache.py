@@ -115,7 +115,7 @@ class Cache:
 
     def _steps(self, link: Path) -> list[Path]:
         """Return what a link leads to, step by step, by the folders' real paths; [] for a file, or a circle."""
-        steps = []
+        steps: list[Path] = []
         while link.is_symlink() and len(steps) < _MOST_STEPS:
             link = real_place(link.parent / os.readlink(link))
             steps.append(link)
