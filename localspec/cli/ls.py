@@ -80,7 +80,7 @@ def _other_lines(others: list[ForeignModel]) -> list[str]:
         return []
     widest = max(len(one_line(one.name)) for one in others)
     return ["", "kept by other programs, which rm leaves alone:"] + [
-        f"{one_line(one.name).ljust(widest)}  {size(one.bytes):>9}  {one.program}" for one in kept
+        f"{one_line(one.name).ljust(widest)}  {size(one.bytes):>9}  {one.program}" for one in others
     ]
 
 
