@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError
+from localspec.models.foreign import foreign_models
 from localspec.models.gguf.head import KINDS, MASKS, MTP
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
@@ -164,6 +165,7 @@ def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
         if cache.commit_of(file.repo, None) in (file.commit, None):
             newest[file.repo, file.name] = (str(HubName(file.repo, file=file.name)), file.link)
     yield from newest.values()
+    yield from ((one.name, one.path) for one in foreign_models())
     for folder in folders:
         with suppress(OSError):
             for path in sorted(folder.iterdir()):
