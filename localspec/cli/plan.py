@@ -158,7 +158,7 @@ def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
     """Return the parts of both models; raises IncompatibleError if they do not fit."""
     if draft is not None and target.info is not None and draft.info is not None:
         shared = require_fit(target.info, draft.info).overlap
-        return placed(target, draft, 1.0 if shared is None else shared.use)
+        return placed(target, draft, share=1.0 if shared is None else shared.use)
     return placed(target, draft)
 
 

@@ -54,7 +54,7 @@ class ModelPart:
         return ModelPart(parts if info.head is None else replace(parts, n_next=0), info.n_ctx_train, info)
 
 
-def placed(target: ModelPart, draft: ModelPart | None = None, share: float = 1.0) -> Models:
+def placed(target: ModelPart, draft: ModelPart | None = None, *, share: float = 1.0) -> Models:
     """Return a pair for planning. A draft that is the target's own file stands for the target's own block."""
     if draft is None:
         return Models(target.anatomy, n_ctx_train=target.n_ctx_train)
