@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from localspec.models.candidates import DraftCandidate
+from localspec.models.gguf.info import model_info
+from localspec.models.gguf.shards import read_model
 from localspec.models.overlap import Overlap
 from localspec.models.pairs import PairReport
+from localspec.models.plan.machine import Machine, flat
+from localspec.models.plan.models import ModelPart, placed
+from localspec.models.plan.search import PlacementRequest, best
+from tests.cli.harness import PAIR
 
 
 def candidate(size: int, use: float | None = None, *, kind: str = "", fits: bool = True) -> DraftCandidate:
@@ -29,3 +35,16 @@ def test_what_cannot_draft_gains_nothing() -> None:
 def test_the_gain_is_that_of_the_formula() -> None:
     """One guess of 0.7, the draft half as large: 1.7 tokens for 1.5 passes, two: 2.19 for 2."""
     assert candidate(50).gain(100) == pytest.approx(1.7 / 1.5)
+
+
+def test_a_share_lowers_what_a_plan_expects() -> None:
+    """The same files, half of whose tokens the draft can write: each guess stands half as often."""
+    header = read_model(PAIR / "target-q8_0.gguf")
+    part = ModelPart.of(header, model_info(header))
+    small = read_model(PAIR / "draft-q8_0.gguf")
+    draft = ModelPart.of(small, model_info(small))
+    machine = Machine(8 << 30, 2, (), flat(1e10, "given"))
+    whole, half = (
+        best(machine, placed(part, draft, share=share), PlacementRequest(512, needs_draft=True)) for share in (1.0, 0.5)
+    )
+    assert whole.seconds < half.seconds
