@@ -38,7 +38,7 @@ REST = 0.2  # seconds a row is looked at before its files are
 
 
 class Filter(Line):
-    """The words to filter by, or a pair. Enter uses the row under the cursor; Ctrl+X is the screen's and cuts no text."""
+    """The words to filter by, or a pair. Enter uses the row under the cursor; Ctrl+X is the screen's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "use, download", show=True),
