@@ -43,7 +43,8 @@ class Figures:
         trace, loaded = self._engine.trace_of_pair, self._engine.state.loaded
         beside, below, alone = (self._screen.query_one(name, Static) for name in ("#figures", "#strip", "#cell"))
         if beside.display:
-            beside.update(pane(trace, loaded, PANE), layout=False)
+            is_loading = self._engine.worker_thread.is_busy
+            beside.update(pane(trace, loaded, PANE, is_loading=is_loading), layout=False)
         if below.display:
             below.update(strip(trace, self._screen.size.width - 2), layout=False)
         if alone.display:

@@ -51,7 +51,6 @@ class News:
         """Look whether something is to be done; not by a timer of Textual's, whose turns cost more than all of this."""
         self._alarm = asyncio.get_running_loop().call_later(self._pause, self.look)
         thread = self._engine.worker_thread
-        self._view.composer.rest(thread.is_busy)
         if not thread.is_busy:
             self.throttle.wake()
         is_late = self._host.clock() - self._taken_at >= KEEP
@@ -124,3 +123,4 @@ class News:
         if item.error is not None:
             await self._view.fail(item.error, is_load=widget is None)
         self._view.show_figures()
+        await self._view.go_on(None if widget is None else widget.entry.finish)
