@@ -209,9 +209,21 @@ def measure(folder: Path, out: Path, parts: list[Part], seconds: float) -> None:
     for target in dict.fromkeys(part.target for part in parts):
         part = next(one for one in parts if one.target == target)
         if part.free is None and part.gpu == "auto":
-            command = [sys.executable, __file__, "states", "--folder", str(folder), "--parts", target]
+            command = [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                __file__,
+                "states",
+                "--folder",
+                str(folder),
+                "--parts",
+                target,
+            ]
             answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
-            result["states"][target] = json.loads(answer.stdout) if answer.returncode == 0 else answer.stderr[-2000:]
+            result["states"][target] = (
+                json.loads(answer.stdout) if answer.returncode == 0 else f"{answer.returncode}: {answer.stderr[-3000:]}"
+            )
         for one in (one for one in parts if one.target == target):
             start = time.monotonic()
             until = min(start + one.seconds, began + seconds)
