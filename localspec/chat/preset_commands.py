@@ -7,14 +7,13 @@ from dataclasses import fields, replace
 from typing import Any
 
 from localspec.chat.command import Chat, command
-from localspec.prompt.chat_template import load_template
 from localspec.sanitize import one_line
 from localspec.settings.config_file import Entry
 from localspec.settings.presets import DECLARED, OWN_KEYS, find_preset, preset_names, presets
 from localspec.settings.request import LoadSettings, Request
 from localspec.settings.setting import spelled
 from localspec.ui.inputs import text_or_file
-from localspec.ui.settings import SETTINGS, check, with_value
+from localspec.ui.settings import SETTINGS, check, template_text, with_value
 
 _LOADING = {each.name for each in fields(LoadSettings)}
 
@@ -54,7 +53,7 @@ def _requested(request: Request, values: dict[str, Any]) -> Request:
         if key in SETTINGS:
             request = with_value(request, key, _value(key, value))
         elif key == "template":
-            request = replace(request, template=load_template(str(value).removeprefix("@")))
+            request = replace(request, template=template_text(str(value)))
     return request
 
 

@@ -223,9 +223,7 @@ def option_at(key: Key) -> Configurable:
                 general.setdefault(each, option)
     spelt = " ".join(tables)
     if tables[:1] == [TABLE]:
-        from localspec.cli.presets import save
-
-        kept = {each: option for each, option in options_of(save).items() if each not in ONCE}
+        kept = {each: option for each, option in options_of(_saves_presets()).items() if each not in ONCE}
         if len(tables) == 2 and name in kept:
             return kept[name]
         raise UsageError(f"a preset has no setting '{name}'{_perhaps(name, kept)}", hint="localspec config preset")
@@ -247,6 +245,19 @@ def option_at(key: Key) -> Configurable:
             f"localspec {spelt} has no option '{name}'{_perhaps(name, options)}", hint=f"localspec {spelt} --help"
         )
     return options[name]
+
+
+def _saves_presets() -> click.Command:
+    """Return the command whose options are the settings that a preset may have."""
+    from localspec.cli.app import cli
+
+    command: click.Command = cli
+    for name in ("config", "preset", "save"):
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    return command
 
 
 def once(option: Configurable, path: Key) -> UsageError:

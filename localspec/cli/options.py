@@ -309,7 +309,7 @@ def _preset() -> Any:
 
 
 model_options = stacked(_model())
-preset_option = _preset()
+preset_option = stacked([_preset()])
 preset_settings = stacked(  # what a preset may hold
     [
         _model_option(),

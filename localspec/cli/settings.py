@@ -20,7 +20,7 @@ from localspec.models.store import NotCachedError, PairRef, parse_pair, usual_sp
 from localspec.settings.declaration import declaration
 from localspec.settings.request import LoadSettings, Message, Request, Sampling, Speculation
 from localspec.ui.inputs import MAX_FILE, text_or_file
-from localspec.ui.settings import check
+from localspec.ui.settings import check, template_text
 from localspec.worker.client import Worker
 
 DRAFTING = ("method", "tree", "k", "length", "options")  # of `Speculation`: how and how much to draft
@@ -89,7 +89,7 @@ def request_settings(values: Values, settings: LoadSettings) -> Request:
     parts = {"sampling": collected(Sampling, values), "speculation": _speculation(values, settings)}
     request = collected(Request, values, **parts)
     if request.template is not None:
-        request = replace(request, template=_template(request.template))
+        request = replace(request, template=template_text(request.template))
     check(request, settings)
     return request
 
@@ -153,9 +153,3 @@ def model_and_draft(model: str | None, draft: str | None) -> tuple[str | None, s
 
 def _source(name: str) -> ParameterSource:
     return click.get_current_context().get_parameter_source(name) or ParameterSource.DEFAULT
-
-
-def _template(text: str) -> str:
-    from localspec.prompt.chat_template import load_template  # late: few commands need it
-
-    return load_template(text.removeprefix("@"))

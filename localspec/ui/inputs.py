@@ -6,7 +6,6 @@ limit.
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import stat
@@ -19,6 +18,7 @@ from localspec.engine.events import Warned
 from localspec.errors import NotFoundError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded
 from localspec.settings.folders import typed_path
+from localspec.ui.files import read_regular
 from localspec.ui.mentions import Taken, is_binary, is_several, take
 
 MAX_FILE = 16 << 20  # bytes, where no option says otherwise
@@ -114,29 +114,6 @@ def _can_read(fd: int, seconds: float | None = None) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(None if seconds is None else 1e3 * seconds))
-
-
-def read_regular(name: str, limit: int, *, said: str = "") -> bytes:
-    """Return the bytes of a regular file or of /dev/null, at most `limit`; `said` is how an error calls it.
-
-    Raises NotFoundError, or PromptTooLongError.
-    """
-    said = said or name
-    try:
-        fd = os.open(os.path.expanduser(name), os.O_RDONLY | os.O_NONBLOCK)  # which opens a pipe without waiting
-        with open(fd, "rb") as file:
-            status = os.fstat(fd)
-            if stat.S_ISDIR(status.st_mode):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            if not (stat.S_ISREG(status.st_mode) or os.path.samestat(status, os.stat(os.devnull))):
-                raise OSError(errno.EINVAL, "it is not a regular file")
-            data = file.read(limit + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no such name"
-        raise NotFoundError(f"cannot read {said}: {reason}", hint="the name of a text file") from None
-    if len(data) > limit:
-        raise PromptTooLongError(f"{said} is longer than {limit / 2**20:g} MiB", hint="a shorter text")
-    return data
 
 
 def compose(words: str, data: list[Attachment], *, is_raw: bool) -> str:

@@ -17,6 +17,7 @@ from localspec.conversations.attachment import Attachment
 from localspec.errors import LocalspecError, PromptTooLongError, UsageError
 from localspec.sanitize import decoded, one_line
 from localspec.settings.folders import typed_path
+from localspec.ui.files import read_regular
 from localspec.ui.paths import path_completions
 
 MOST_FILES = 500
@@ -86,11 +87,11 @@ def is_several(name: str) -> bool:
 def take(name: str, taken: Taken) -> None:
     """Add the texts that one name stands for."""
     if not is_several(name):
-        from localspec.ui.inputs import Inputs
-
-        known = {each.name for each in taken.texts}
-        if name not in known:
-            _add(taken, Attachment(name, Inputs(MOST_BYTES).regular(name)))
+        if name not in {each.name for each in taken.texts}:
+            data = read_regular(name, MOST_BYTES)
+            if is_binary(data):
+                raise UsageError(f"{name} is no text", hint="the name of a text file")
+            _add(taken, Attachment(name, _text(data)))
         return
     path = typed_path(name)
     files = list(_below(path, taken)) if path.is_dir() else matches(name)
@@ -111,14 +112,18 @@ def _take_text(file: Path, taken: Taken) -> None:
         if file.stat().st_size > MOST_BYTES:
             raise PromptTooLongError(f"{file} is longer than {MOST_BYTES >> 20} MiB", hint="name the files you need")
         data = file.read_bytes()
-        text = "" if is_binary(data) else decoded(data, errors="replace").replace("\0", "\ufffd")
-    except (OSError, UnicodeError):
+        text = "" if is_binary(data) else _text(data)
+    except OSError:
         taken.skip("unreadable")
         return
     if is_binary(data):
         taken.skip("binary")
     elif text and str(file) not in {each.name for each in taken.texts}:
         _add(taken, Attachment(str(file), text))
+
+
+def _text(data: bytes) -> str:
+    return decoded(data, errors="replace").replace("\0", "\ufffd")
 
 
 def _add(taken: Taken, text: Attachment) -> None:

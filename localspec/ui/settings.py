@@ -40,6 +40,13 @@ def shown(request: Request, name: str) -> str:
     return setting.spelled(getattr(getattr(request, part) if part else request, setting.field))
 
 
+def template_text(text: str) -> str:
+    """Return the chat template that a name or a file stands for; raises UsageError and NotFoundError."""
+    from localspec.prompt.chat_template import load_template  # late: few commands need it
+
+    return load_template(text.removeprefix("@"))
+
+
 def known_values(name: str) -> tuple[str, ...]:
     """Return the values that a setting is known to take, () where any number or text may be one."""
     setting = next((each for each in SETTINGS.values() if each.is_called(name)), None)

@@ -101,7 +101,7 @@ def test_what_cannot_be_meant_is_told(words: tuple[str, ...], said: str) -> None
 
 
 def test_a_chat_takes_a_preset_and_changes_nothing_if_one_setting_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    save("--temp", "0.3", "-k", "2", "-s", "Be brief.", "--stop", "END")
+    save("--temp", "0.3", "-k", "2", "-s", "Be brief.", "--stop", "END", "--template", "chatml")
     save("--temp", "0.1", "--ctx", "512", name="other")
     talk = Talk(capsys)
     shown = talk.say("/preset", "/preset coder")
@@ -110,6 +110,7 @@ def test_a_chat_takes_a_preset_and_changes_nothing_if_one_setting_is_wrong(capsy
     assert "other" in shown
     assert (state.request.sampling.temperature, state.request.speculation.k, state.request.stop) == (0.3, 2, ("END",))
     assert state.messages.system == "Be brief."
+    assert "im_start" in (state.request.template or "")
     config_file().write_text("[presets.coder]\ntemp = 0.9\ntop-p = 7\n")
     talk.say("/preset coder")
     assert state.request.sampling.temperature == 0.3
