@@ -14,6 +14,7 @@ from typing import Literal
 from localspec.errors import LocalspecError, NotFoundError, UsageError
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import CatalogModel, CatalogPair
+from localspec.models.foreign import ForeignModel, foreign_models
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import Cache, CachedFile
 from localspec.models.hub.files import is_model, part_number, quant_of, select
@@ -33,7 +34,7 @@ class AvailablePair:
 
     name: str
     ref: str
-    origin: str  # recent, yours, bundled, catalogue, cache, file
+    origin: str  # recent, yours, bundled, catalogue, cache, file, or the program that keeps it
     where: Where
     target_bytes: int
     draft_bytes: int
@@ -68,6 +69,7 @@ def offers(catalog: Catalog, folder: Path | None = None) -> list[AvailablePair]:
         *map(_bundled, BUNDLED),
         *here,
         *cached,
+        *map(_foreign, foreign_models()),
         *files_of(folder),
         *(offer for _, offer in models if offer.where != "here"),
     ]
@@ -178,6 +180,11 @@ def _bundled(name: str) -> AvailablePair:
 def _cached(name: HubName, files: list[CachedFile]) -> AvailablePair:
     size = sum(file.size for file in files)
     return AvailablePair(str(name), str(name), "cache", "here", size, 0, False, quant_of(files[0].name))
+
+
+def _foreign(one: ForeignModel) -> AvailablePair:
+    quant = one.hub.quant if one.hub is not None and one.hub.quant else quant_of(one.path.name)
+    return AvailablePair(one.name, one.name, one.program, "here", one.bytes, 0, False, quant, file=one.path)
 
 
 def recent_offers() -> list[AvailablePair]:

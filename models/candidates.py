@@ -9,9 +9,11 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from localspec.errors import LocalspecError, NotFoundError
+from localspec.models.foreign import foreign_models
 from localspec.models.gguf.head import KINDS, MASKS, MTP
 from localspec.models.gguf.info import ModelInfo, model_info
 from localspec.models.gguf.shards import read_model, size_on_disk
@@ -21,6 +23,8 @@ from localspec.models.hub.files import is_model, part_number
 from localspec.models.hub.remote import Hub
 from localspec.models.names import HubName
 from localspec.models.pairs import PairReport, check_pair, require_fit
+from localspec.models.plan.search import ACCEPTANCE
+from localspec.models.plan.speed import assumed
 from localspec.models.remote_header import HEADERS, remote_info
 from localspec.sanitize import shown
 from localspec.settings.folders import cache_folder
@@ -56,6 +60,17 @@ class DraftCandidate:
         if self.report is None:
             return 0.0
         return 1.0 if self.report.overlap is None else self.report.overlap.use
+
+    def gain(self, target_bytes: int) -> float:
+        """Return the tokens a pass over its price at the best draft length, 0 of one that cannot draft.
+
+        A token is accepted as often as assumed, times the share that the draft can write; it costs what reading its
+        bytes does. SmolLM2-135M for Qwen 1.5B was measured at 1.54, 2.27 and 2.54 tokens for k = 1, 3 and 6.
+        """
+        if not self.can_draft(target_bytes) or self.kind == MASKS:
+            return 0.0
+        accepted = accumulate(assumed(ACCEPTANCE * self.use), initial=1.0)
+        return max(tokens / (1.0 + k * self.size / target_bytes) for k, tokens in enumerate(accepted))
 
     def verdict(self, target_bytes: int) -> str:
         """Return "fits", "does not fit" with the reason, or why it is not known."""
@@ -114,13 +129,15 @@ def local_candidates(target: ModelInfo, folders: Iterable[Path] = ()) -> Iterato
 def local_drafts(target: ModelInfo) -> dict[str, Path]:
     """Return all on this machine that can draft for the target, by what to type after --draft.
 
-    Heads are those that were trained here for this very file, models those of its vocabulary.
+    Heads are those that were trained here for this very file, models those of any vocabulary that are small enough.
     """
     heads = {kind: head_for(target.path, kind) for kind in KINDS if kind != MASKS}
     found = {kind: path for kind, path in heads.items() if path is not None}
     if target.has_mtp:
         found.setdefault(MTP, target.path)
-    models = {one.name: one.path for one in local_candidates(target) if one.is_good(target.bytes)}
+    models = {
+        one.name: one.path for one in local_candidates(target) if one.can_draft(target.bytes) and one.kind != MASKS
+    }
     return found | {name: path for name, path in models.items() if path is not None and path not in found.values()}
 
 
@@ -164,6 +181,7 @@ def _local_files(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
         if cache.commit_of(file.repo, None) in (file.commit, None):
             newest[file.repo, file.name] = (str(HubName(file.repo, file=file.name)), file.link)
     yield from newest.values()
+    yield from ((one.name, one.path) for one in foreign_models())
     for folder in folders:
         with suppress(OSError):
             for path in sorted(folder.iterdir()):

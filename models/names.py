@@ -13,10 +13,11 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from localspec.errors import UsageError
+from localspec.models.ollama import named
 from localspec.sanitize import shown
 
 Exists = Callable[[str], bool]
@@ -55,6 +56,7 @@ class PathName:
     """A file by its path; spelt so that nobody takes it for a name."""
 
     path: str
+    label: str = field(default="", compare=False)  # what another program calls it
 
     def __str__(self) -> str:
         return self.path
@@ -171,7 +173,7 @@ def is_alias(text: str) -> bool:
 
 def _exists(path: str) -> bool:
     try:
-        return os.path.isfile(os.path.expanduser(path))
+        return os.path.exists(os.path.expanduser(path))
     except ValueError:  # a zero byte
         return False
 
@@ -214,6 +216,8 @@ def _model(text: str, exists: Exists) -> ModelName:
     if is_file_like and exists(text):
         return PathName(f"./{text}")
     scheme = _SCHEME.match(text)
+    if ":" in text and named(text) is not None:
+        return Alias(lower)
     if scheme is not None:
         raise _bad_scheme(text, scheme[1].lower())
     if "/" in text:

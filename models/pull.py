@@ -104,7 +104,8 @@ def _item(listing: Listing, file: Listed, hub: Hub, cache: Cache, receipts: Rece
         have = min(file.size, blob.with_name(blob.name + PARTIAL).stat().st_size)
     except OSError:
         have = 0
-    return Item(listing, file, have, place.is_file(), is_verified)
+    is_cached = place.is_file() or any(cache.twins(listing.repo, file.sha256, file.size))
+    return Item(listing, file, have, is_cached, is_verified)
 
 
 def _free(folder: Path) -> int:

@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from localspec.errors import IntegrityError, LocalspecError, NotFoundError, UsageError
+from localspec.models.foreign import of_hub, only_model
 from localspec.models.gguf.archs import MTP_ARCHS
 from localspec.models.gguf.head import KINDS, MASKS, MTP, has_own_head
 from localspec.models.gguf.header import read_architecture
@@ -31,6 +32,7 @@ from localspec.models.names import (
     parse,
     parse_draft,
 )
+from localspec.models.ollama import named
 from localspec.sanitize import shown
 from localspec.settings.request import LoadSettings, Speculation
 
@@ -129,7 +131,7 @@ def expand(ref: str | None = None, draft: str | None = None) -> PairName:
         catalog = load_catalog()
         found = catalog.draft(chosen.name)
         if found is None and chosen.name not in KINDS:
-            raise _unknown(chosen.name, [*KINDS, *catalog.names()])
+            found = _target(chosen)[0]
         chosen = found or chosen
     return PairName(target, chosen)
 
@@ -169,6 +171,9 @@ def _target(name: ModelName) -> tuple[ModelName, ModelName | DraftChoice]:
     catalog = load_catalog()
     pair = catalog.pair(name.name)
     if pair is None:
+        foreign = named(name.name)
+        if foreign is not None:
+            return PathName(str(foreign.path), foreign.name), DraftChoice.UNSET
         raise _unknown(name.name, catalog.names())
     if isinstance(pair.target, Alias) and pair.target.name not in BUNDLED:
         raise _unknown(pair.target.name, catalog.names())
@@ -197,7 +202,8 @@ def _cached(name: HubName) -> tuple[Path, HubName] | None:
 
     files = Cache().find(name)
     if files is None:
-        return None
+        found = of_hub(name)
+        return None if found is None else (found.path, name)
     receipts = Receipts()
     for file in files:
         if not receipts.is_unchanged(file.blob):
@@ -220,7 +226,9 @@ def _file(name: ModelName, *, as_draft: bool) -> tuple[Path, str]:
         path = os.path.expanduser(name.path)
         if not os.path.lexists(path) or "\0" in path:
             raise NotFoundError(f"{shown(name.path)} does not exist", hint="Check the path.")
-        return Path(path), shown(Path(name.path).name)
+        if os.path.isdir(path):
+            path = str(only_model(Path(path)))
+        return Path(path), shown(name.label or Path(path).name)
     files = BUNDLED.get(name.name)
     if files is None:
         raise _unknown(name.name, [])

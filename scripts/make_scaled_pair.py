@@ -11,8 +11,8 @@ memory are those of the shape. Every table that uses such a model says so.
 
 A draft head (EAGLE-3, MTP or Medusa) of the small target is scaled in the same way, for the scaled target.
 
-Writing takes the memory of the small model and of the largest matrix, some five times in F32; what is finished waits in
-a temporary file, so that $TMPDIR needs as much room as OUT.gguf for that long.
+The noise of a shape is drawn and quantised once and stands in every layer, so a 70B shape takes a minute or two.
+Writing takes the memory of the largest matrix, some five times in F32, and of one layer for each of the small model's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from numpy.typing import NDArray
 from localspec.models.gguf.head import MEDUSA, N_STATES, encoder_width
 
 Matrix = NDArray[np.float32]  # [rows out, columns in], as ggml stores it: the row is contiguous
+Quantised = NDArray[np.uint8]  # [rows out, bytes of a row], as the file holds it
 NOISE = 0.02
+Tensor = tuple[str, Callable[[], NDArray], bool]  # its name, what makes it, whether it is a quantised matrix
 HEADS = ("eagle3", "hy_v3")  # architectures of draft heads
 QUANTS = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")  # what gguf-py can write, not only read
 
@@ -94,12 +96,15 @@ class Small:
 
 
 class Widener:
-    """Pads the small model's tensors to the large shape."""
+    """Pads the small model's tensors to the large shape, quantised to `kind`."""
 
-    def __init__(self, small: Small, large: Shape, seed: int) -> None:
+    def __init__(self, small: Small, large: Shape, kind: gguf.GGMLQuantizationType, seed: int) -> None:
         self._small = small
         self._large = large
-        self._rng = np.random.default_rng(seed)
+        self._kind = kind
+        self._block, self._block_bytes = gguf.GGML_QUANT_SIZES[kind]
+        self._draw = partial(np.random.default_rng(seed).normal, 0.0, NOISE)
+        self._fills: dict[tuple[bool, int, int], Quantised] = {}
 
     def norm(self, name: str, states: int = 1) -> Matrix:
         """Scale a norm's weights for the larger width; the padding is never seen. It may be over several states."""
@@ -110,18 +115,18 @@ class Widener:
             padded[:, : self._small.shape.width] = scale * weights.reshape(states, -1)
         return padded.reshape(-1)
 
-    def reading(self, name: str, rows: int, states: int = 1) -> Matrix:
+    def reading(self, name: str, rows: int, states: int = 1) -> Quantised:
         """Pad a matrix that reads the residual stream, or several states side by side.
 
         The padding is noise: beyond the small width it reads zeros.
         """
-        return self._place(name, rows, self._large.width, self._noise, states)
+        return self._place(name, rows, self._large.width, states, is_noisy=True)
 
-    def joining(self, name: str, states: int) -> Matrix:
+    def joining(self, name: str, states: int) -> Quantised:
         """Pad a matrix that turns several states side by side into one: it writes to the residual stream."""
-        return self._place(name, self._large.width, self._large.width, np.zeros, states)
+        return self._place(name, self._large.width, self._large.width, states, is_noisy=False)
 
-    def guessing(self, name: str, guesses: int) -> Matrix:
+    def guessing(self, name: str, guesses: int) -> Quantised:
         """Pad a matrix that holds those of Medusa's heads side by side: each writes to the residual stream."""
         small, large = self._small.shape.width, self._large.width
         real = self._small.matrix(name)
@@ -129,34 +134,44 @@ class Widener:
         matrix = np.zeros((large, encoder_width(MEDUSA, large, guesses)), np.float32)
         for k in range(guesses):
             matrix[:small, k * large : k * large + small] = real[:, k * small : (k + 1) * small]
-        return matrix
+        return self._quantised(matrix)
 
-    def writing(self, name: str, columns: int) -> Matrix:
+    def writing(self, name: str, columns: int) -> Quantised:
         """Pad a matrix that writes to the residual stream: everything but the small model's own part is zero."""
-        return self._place(name, self._large.width, columns, np.zeros)
+        return self._place(name, self._large.width, columns, is_noisy=False)
 
-    def embedding(self, name: str) -> Matrix:
+    def embedding(self, name: str) -> Quantised:
         """Pad the embedding's width with zeros: the residual stream starts there."""
         table = self._small.matrix(name)
         assert table is not None
-        padded = np.zeros((table.shape[0], self._large.width), np.float32)
-        padded[:, : table.shape[1]] = table
-        return padded
+        return self._place(name, table.shape[0], self._large.width, is_noisy=False)
 
-    def _place(
-        self, name: str, rows: int, columns: int, fill: Callable[[tuple[int, int]], NDArray], states: int = 1
-    ) -> Matrix:
-        matrix = np.asarray(fill((rows, states * columns)), np.float32)
+    def _place(self, name: str, rows: int, columns: int, states: int = 1, *, is_noisy: bool) -> Quantised:
+        """Return noise or zeros of `rows` by `states` times `columns`, with the small model's part in each state."""
+        fill = self._fill(rows, states * columns, is_noisy)
         real = self._small.matrix(name)
-        if real is not None:
-            width = real.shape[1] // states
-            for state in range(states):
-                part = real[:, state * width : (state + 1) * width]
-                matrix[: part.shape[0], state * columns : state * columns + width] = part
+        if real is None:
+            return fill
+        matrix, width = fill.copy(), real.shape[1] // states
+        for state in range(states):
+            part = self._base(real.shape[0], -(-width // self._block) * self._block, is_noisy)
+            part[:, :width] = real[:, state * width : (state + 1) * width]
+            first, patch = state * columns // self._block * self._block_bytes, self._quantised(part)
+            matrix[: patch.shape[0], first : first + patch.shape[1]] = patch
         return matrix
 
-    def _noise(self, shape: tuple[int, int]) -> Matrix:
-        return self._rng.normal(0.0, NOISE, shape).astype(np.float32)
+    def _fill(self, rows: int, columns: int, is_noisy: bool) -> Quantised:
+        """Return a matrix of noise or zeros: the same one for every layer, as its bytes take minutes to make."""
+        key = (is_noisy, rows, columns)
+        if key not in self._fills:
+            self._fills[key] = self._quantised(self._base(rows, columns, is_noisy))
+        return self._fills[key]
+
+    def _base(self, rows: int, columns: int, is_noisy: bool) -> Matrix:
+        return np.asarray(self._draw((rows, columns)) if is_noisy else np.zeros((rows, columns)), np.float32)
+
+    def _quantised(self, matrix: Matrix) -> Quantised:
+        return np.ascontiguousarray(quantize(matrix, self._kind)).view(np.uint8)
 
 
 def write_scaled(source: Path, target: Path, large: Shape, quant: str, seed: int = 0) -> None:
@@ -167,12 +182,12 @@ def write_scaled(source: Path, target: Path, large: Shape, quant: str, seed: int
     if small.guesses:  # its block adds nothing
         large = replace(small.shape, width=large.width)
     _check(small.shape, large)
-    widen = Widener(small, large, seed)
     kind = gguf.GGMLQuantizationType[quant]
-    writer = gguf.GGUFWriter(target, small.arch, use_temp_file=True)
+    widen = Widener(small, large, kind, seed)
+    writer = gguf.GGUFWriter(target, small.arch)
     _copy_metadata(small, writer, large, quant)
     embedding = ("token_embd.weight", lambda: widen.embedding("token_embd.weight"), True)
-    tensors: list[tuple[str, Callable[[], Matrix], bool]] = [
+    tensors: list[Tensor] = [
         *((embedding,) if small.matrix("token_embd.weight") is not None else ()),
         ("output_norm.weight", lambda: widen.norm("output_norm.weight"), False),
         *_head_tensors(widen, small, large),
@@ -186,25 +201,21 @@ def write_scaled(source: Path, target: Path, large: Shape, quant: str, seed: int
     if ids is not None:
         writer.add_tensor("d2t", ids)
     for name, make, is_matrix in tensors:
-        matrix = make()
-        if is_matrix:
-            writer.add_tensor(name, quantize(matrix, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(name, matrix)
+        writer.add_tensor(name, make(), raw_dtype=kind if is_matrix else None)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _head_tensors(widen: Widener, small: Small, large: Shape) -> list[tuple[str, Callable[[], Matrix], bool]]:
+def _head_tensors(widen: Widener, small: Small, large: Shape) -> list[Tensor]:
     """List the tensors that only heads have: those that join states, and their norms."""
     norms = {"blk.0.attn_norm_2.weight": 1, "enc.output_norm.weight": 3}
     norms |= {f"blk.0.nextn.{name}.weight": 1 for name in ("enorm", "hnorm", "shared_head_norm")}
     joining = {"fc.weight": 3, "blk.0.nextn.eh_proj.weight": 2}
     per_head = ("blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight")
     has = {tensor.name for tensor in small.reader.tensors}
-    guessing: list[tuple[str, Callable[[], Matrix], bool]] = []
+    guessing: list[Tensor] = []
     if small.guesses:
         del joining["fc.weight"]
         guessing = [("fc.weight", partial(widen.guessing, "fc.weight", small.guesses), True)]
@@ -216,7 +227,7 @@ def _head_tensors(widen: Widener, small: Small, large: Shape) -> list[tuple[str,
     ]
 
 
-def _block(widen: Widener, large: Shape, at: str, states: int) -> list[tuple[str, Callable[[], Matrix], bool]]:
+def _block(widen: Widener, large: Shape, at: str, states: int) -> list[Tensor]:
     """List a layer's tensors, whose attention reads `states` side by side.
 
     A layer that the small model lacks writes nothing to the residual stream.

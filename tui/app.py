@@ -17,18 +17,20 @@ from textual.dom import DOMNode
 from textual.events import Event, Key, Paste
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
+from textual.widgets import TextArea
 
-from localspec.chat.conversation_writer import sent_before
 from localspec.chat.state import ChatState
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.settings.setting import Setting
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.form import Form
+from localspec.tui.keyboard import Burst, Keyboard
 from localspec.tui.places import OF_THE_CHAT, Places
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.trace import Trace
+from localspec.tui.unsent import recall
 from localspec.tui.widgets.composer import Composer, taken
 from localspec.tui.widgets.message import Spoken
 from localspec.tui.widgets.notice import Notices
@@ -61,6 +63,7 @@ class LocalspecApp(App[int]):
         Binding(
             "f8,ctrl+r", "open('conversations')", "conversations", show=False, tooltip="search and open what was said"
         ),
+        Binding("ctrl+y", "restore", "restore", show=True, priority=True, tooltip="restore what was deleted last"),
         Binding("ctrl+s", "open('system')", "system message", show=False),
         Binding("ctrl+f", "open('attach')", "attach a text file", show=False),
         Binding("ctrl+g", "editor", "write in $EDITOR", show=False),
@@ -82,7 +85,7 @@ class LocalspecApp(App[int]):
         settings: Callable[[], Sequence[Setting]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=Keyboard)
         self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS = list(WIDTHS), list(HEIGHTS)
         self.engine = engine
         self.clock = clock  # monotonic seconds
@@ -106,7 +109,7 @@ class LocalspecApp(App[int]):
             self._chat.add_class(next(name for least, name in reversed(steps) if size >= least))
         await self.push_screen(self._chat)
         self.call_after_refresh(self._begin)
-        self.run_worker(self._recall_sent(), exit_on_error=False)
+        self.run_worker(recall(self, self.chat_state.writer, self.chat.composer), exit_on_error=False)
 
     def _begin(self) -> None:
         """Go on once there is a picture."""
@@ -118,11 +121,6 @@ class LocalspecApp(App[int]):
         """Read the style sheet anew for another theme; that the first one is set is no reason to read it twice."""
         if self._has_begun:
             super().refresh_css(animate)
-
-    async def _recall_sent(self) -> None:
-        """Let Up bring back what was sent in earlier conversations."""
-        sent = await asyncio.wrap_future(self.chat_state.writer.ask(sent_before))
-        self.chat.composer.remember(sent)
 
     @property
     def chat(self) -> ChatScreen:
@@ -220,16 +218,43 @@ class LocalspecApp(App[int]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keep what is about the chat to the chat."""
+        if action == "restore":
+            return bool(self.chat_state.deleted)
         is_of_the_chat = action in ("new", "editor") or (action == "open" and parameters[0] in OF_THE_CHAT)
         return self.screen is self.chat if is_of_the_chat else True
 
     async def on_event(self, event: Event) -> None:
         """Make what is pasted safe; the composer does so itself. Text typed at a message goes to the composer."""
+        if isinstance(event, Burst) and not event.is_forwarded:
+            await self._type(event)
+            return
         if isinstance(event, Key) and isinstance(self.focused, Spoken) and self.focused.is_written(event):
             self.screen.set_focus(self.chat.composer)  # now: the next key may be one of the message's
         if isinstance(event, Paste) and not isinstance(self.focused, Composer):
             event.text = "\n".join(map(sanitize, event.text.splitlines()))
         await super().on_event(event)
+
+    async def _type(self, burst: Burst) -> None:
+        """Hand over what was typed at once: to the composer whole, to a text as a paste, else key by key."""
+        first = next(burst.each_key())
+        if isinstance(self.focused, Spoken) and self.focused.is_written(first):
+            self.screen.set_focus(self.chat.composer)
+        if isinstance(self.focused, Composer):
+            self.focused._forward_event(burst)
+        elif isinstance(self.focused, TextArea):
+            await self.on_event(Paste(burst.text))
+        else:
+            for key in burst.each_key():
+                await self.on_event(key)
+
+    async def action_restore(self) -> None:
+        """Bring back the conversation that was deleted last in this chat, wherever the keyboard is."""
+        from localspec.tui.screens.conversations import Conversations
+
+        await self.chat.turns.restore()
+        self.screen.refresh_bindings()
+        if isinstance(self.screen, Conversations):
+            await self.screen.renew()
 
     def action_open(self, name: str) -> None:
         """Open a screen beside the chat."""

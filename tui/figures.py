@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
@@ -25,6 +26,7 @@ class Figures:
         self._news = news
         self._place = "full" if is_shown else "off"
         self._drawn_at = 0.0
+        self._shown: dict[Static, tuple[object, ...]] = {}
         screen.set_class(not is_shown, "-figures-off")
 
     def turn(self) -> None:
@@ -43,12 +45,20 @@ class Figures:
         trace, loaded = self._engine.trace_of_pair, self._engine.state.loaded
         beside, below, alone = (self._screen.query_one(name, Static) for name in ("#figures", "#strip", "#cell"))
         if beside.display:
-            beside.update(pane(trace, loaded, PANE), layout=False)
+            is_loading = self._engine.worker_thread.is_busy
+            self._put(beside, pane(trace, loaded, PANE, is_loading=is_loading), layout=False)
         if below.display:
-            below.update(strip(trace, self._screen.size.width - 2), layout=False)
+            self._put(below, strip(trace, self._screen.size.width - 2), layout=False)
         if alone.display:
-            alone.update(cell(trace))
+            self._put(alone, cell(trace))
         self._screen.query_one(TopBar).show(self._top(0 if trace is None else trace.stats.context_n))
+
+    def _put(self, place: Static, content: Content, *, layout: bool = True) -> None:
+        """Show what is not shown already: an idle screen draws nothing."""
+        shown = content.plain, tuple(content.spans)
+        if self._shown.get(place) != shown:
+            self._shown[place] = shown
+            place.update(content, layout=layout)
 
     def _top(self, used: int) -> Top:
         """Return the line on top, with so many tokens in the context."""

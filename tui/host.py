@@ -75,6 +75,9 @@ class ChatView(Protocol):
     def show_attached(self) -> None:
         """Show the attachments of the next message."""
 
+    async def go_on(self, finish: str | None) -> None:
+        """Send what waited for the answer, which ended so."""
+
     def show_figures(self, *, is_due: bool = False) -> None:
         """Draw the figures; with `is_due` only if the last drawing is long enough ago."""
 

@@ -40,18 +40,23 @@ class News:
         self._is_awake = False  # a tick is on its way
         self._is_untold = False  # `doing` is another one than what is shown
         self._taken_at = 0.0
-        self._alarm: asyncio.TimerHandle | None = None  # for the next look
+        self._alarm: asyncio.Handle | None = None  # for the next look
 
     def close(self) -> None:
         """Look for news no more."""
+        self._engine.worker_thread.has_begun = lambda: None
         if self._alarm is not None:
             self._alarm.cancel()
 
     def look(self) -> None:
-        """Look whether something is to be done; not by a timer of Textual's, whose turns cost more than all of this."""
-        self._alarm = asyncio.get_running_loop().call_later(self._pause, self.look)
+        """Look whether something is to be done, again and again until no job runs; the next one that begins wakes this.
+
+        Not by a timer of Textual's, whose turns cost more than all of this.
+        """
         thread = self._engine.worker_thread
-        self._view.composer.rest(thread.is_busy)
+        thread.has_begun = self._wake
+        is_idle = not (thread.is_busy or self._engine.unseen or self._is_untold or self._is_awake)
+        self._alarm = None if is_idle else asyncio.get_running_loop().call_later(self._pause, self.look)
         if not thread.is_busy:
             self.throttle.wake()
         is_late = self._host.clock() - self._taken_at >= KEEP
@@ -60,6 +65,11 @@ class News:
         if is_wanted and not self._is_awake:
             self._is_awake = True
             self._in_turn(self._tick)
+
+    def _wake(self) -> None:
+        """Look at once: a job has begun."""
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_soon(self.look)
 
     @property
     def _pause(self) -> float:
@@ -124,3 +134,4 @@ class News:
         if item.error is not None:
             await self._view.fail(item.error, is_load=widget is None)
         self._view.show_figures()
+        await self._view.go_on(None if widget is None else widget.entry.finish)

@@ -28,8 +28,8 @@ class View(Enum):
     """The ways to show answers; F3 goes round."""
 
     OFF = "off"
-    MARKS = "marks"
     FULL = "full"
+    MARKS = "marks"  # without colours
 
     def next(self) -> View:
         """Return the view after this one."""

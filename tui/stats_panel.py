@@ -41,10 +41,10 @@ def split(stats: Stats) -> Split | None:
     return Split(stats.draft_ms / n, stats.verify_ms / n, (stats.sample_ms + stats.other_ms) / n)
 
 
-def pane(trace: Trace | None, loaded: Loaded | None, width: int) -> Content:
+def pane(trace: Trace | None, loaded: Loaded | None, width: int, *, is_loading: bool = False) -> Content:
     """Return every figure, in lines of at most `width` cells."""
     if trace is None or not trace.stats.passes:
-        return _lines(_pair(loaded, width))
+        return _lines(_pair(loaded, width, is_loading=is_loading))
     stats = trace.stats
     lines = [*_speed(trace, width), [], *_passes(stats), [], *_accepted(stats, width)]
     time = split(stats)
@@ -86,9 +86,9 @@ def _lines(lines: list[list[Part]]) -> Content:
     return Content("\n").join([Content.assemble(*line) for line in lines])
 
 
-def _pair(loaded: Loaded | None, width: int) -> list[list[Part]]:
+def _pair(loaded: Loaded | None, width: int, *, is_loading: bool) -> list[list[Part]]:
     if loaded is None:
-        return [[("no pair is loaded", "$muted")]]
+        return [[("the pair is loading" if is_loading else "no pair is loaded", "$muted")]]
     lines: list[list[Part]] = []
     for title, model in (("TARGET", loaded.target), ("DRAFT", loaded.draft)):
         lines.append([(title, "bold $primary")])
@@ -96,7 +96,7 @@ def _pair(loaded: Loaded | None, width: int) -> list[list[Part]]:
             lines.append([(" none; /draft auto looks for one", "$muted")])
         else:
             name = sanitize(model.path.rsplit("/", 1)[-1])
-            lines.append([(f" {name if len(name) < width else name[: width - 2] + '…'}", "")])
+            lines += [[(f" {name[at : at + width - 1]}", "")] for at in range(0, len(name), width - 1)]
             size = f" {_count(model.n_params)} parameters · {sanitize(model.quant)}"
             lines.append([(size, "$muted")])
             where = f"{model.bytes / 1e6:.0f} MB, {model.n_layer} layers on {', '.join(map(sanitize, model.devices))}"

@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from localspec.chat.commands import TABLE
-from localspec.chat.conversation_commands import begin, fork_from, open_conversation
+from localspec.chat.conversation_commands import begin, fork_from, open_conversation, undelete_conversation
+from localspec.chat.listing import named
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.chat.state import ChatState
 from localspec.conversations.records import USER
@@ -23,6 +24,8 @@ from localspec.ui.stats import Stats
 
 Result = TypeVar("Result")
 BUSY = "Still answering · Esc stops"
+FULL = "One message waits already · Esc stops the answer"
+CUT_SHORT = ("interrupted", "error")  # after such an answer nothing is sent by itself
 
 
 class Turns:
@@ -34,6 +37,7 @@ class Turns:
         self._view = view
         self._edited_in: MessageTree | None = None  # the conversation in which a message is written anew
         self._unsent = ""  # what was being written before that
+        self.waiting = ""  # the message, or the command, that is sent after the answer
 
     @property
     def state(self) -> ChatState:
@@ -49,20 +53,46 @@ class Turns:
     async def send(self, text: str) -> None:
         """Send a message, or run a command; what cannot be sent is put back."""
         composer = self._view.composer
-        if TABLE.is_command(text):
-            await self.run(text)
+        is_command = TABLE.is_command(text)
+        if self.state.answering is not None and (not is_command or TABLE.needs_rest(text)):
+            self._queue(text)
             return
-        if self.is_answering():
-            composer.put_back(text)
+        if is_command:
+            await self.run(text)
             return
         is_edited = self.state.messages.editing is not None
         asked = self.state.say(TABLE.literal(text))
         answer = self._engine.answer(asked)
         if is_edited:
+            self._host.say("")  # the edit is over, and so is the notice of its keys
             composer.put_back(self._unsent)
             await self._view.renew()
         else:
             await self._view.show(asked, answer)
+
+    def _queue(self, text: str) -> None:
+        """Let a text wait for the end of the answer, if none does; an edit stays in the composer."""
+        if self.waiting or self.state.messages.editing is not None:
+            self._host.say(FULL if self.waiting else BUSY)
+            self._view.composer.put_back(text)
+        else:
+            self.waiting = text
+            self._view.show_attached()
+
+    async def go_on(self, finish: str | None) -> None:
+        """Send what waited for the answer; put it back if the answer was cut short, or is not known."""
+        text, self.waiting = self.waiting, ""
+        self._view.show_attached()
+        if text and (finish is None or finish in CUT_SHORT):
+            self._view.composer.put_back(text)
+        elif text:
+            await self.send(text)
+
+    @property
+    def unsent(self) -> str:
+        """All that was written and not sent."""
+        kept = self._unsent if self.state.messages.editing is not None else ""
+        return "\n".join(filter(None, (self.waiting, kept, self._view.composer.message)))
 
     async def run(self, line: str) -> None:
         """Run a command; an error becomes a card."""
@@ -149,7 +179,7 @@ class Turns:
         self._host.open("race")
 
     async def toggle_tokens(self) -> None:
-        """Show where each token comes from: off, marks, full."""
+        """Show where each token comes from."""
         await self._view.run_action("origins")
 
     async def leave(self) -> None:
@@ -218,6 +248,15 @@ class Turns:
                 await fork_from(self, entry)
             except LocalspecError as error:
                 await self._view.fail(error)
+
+    async def restore(self) -> None:
+        """Bring back the conversation that was deleted last in this chat, and say which that is."""
+        try:
+            found = await undelete_conversation(self, self.state.deleted[-1])
+        except LocalspecError as error:
+            self._host.say(f"{error.message}{error.advice}", is_wrong=True)
+        else:
+            self._host.say(f"Restored {named(found)}")
 
     async def begin(self) -> None:
         """Begin a new conversation."""

@@ -51,6 +51,7 @@ class WorkerThread:
     def __init__(self, worker: ChatWorker, clock: Callable[[], float] = time.monotonic) -> None:
         self.worker = worker
         self._clock = clock
+        self.has_begun: Callable[[], None] = lambda: None  # called when a job is started: until then nothing comes
         self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
         self._arrived: deque[Arrived | Ended] = deque()
         self._apart: dict[int, deque[Arrived | Ended]] = {}  # of jobs that `run` started
@@ -152,6 +153,7 @@ class WorkerThread:
         self._started += 1
         self._unended[self._started] = is_load
         self._jobs.put((self._started, job))
+        self.has_begun()
         return self._started
 
     def _run(self) -> None:

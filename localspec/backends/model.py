@@ -103,8 +103,25 @@ class Model(Tokenizer):
     @property
     def chat_template(self) -> str | None:
         """The jinja source of the chat template, None without one."""
-        text: bytes | None = api.llama_model_chat_template(self.handle, None)
-        return text.decode("utf-8", "replace") if text is not None else None
+        return self.template(None)
+
+    @property
+    def template_names(self) -> tuple[str, ...]:
+        """The names of the file's chat templates beside the default one."""
+        start = "tokenizer.chat_template."
+        keys = (self._key(index) for index in range(api.llama_model_meta_count(self.handle)))
+        return tuple(key.removeprefix(start) for key in keys if key is not None and key.startswith(start))
+
+    def template(self, name: str | None) -> str | None:
+        """Return the jinja source of a chat template by its name, the default one for None; None without it."""
+        for asked in (None, b"default") if name is None else (name.encode(),):
+            text: bytes | None = api.llama_model_chat_template(self.handle, asked)
+            if text is not None:
+                return text.decode("utf-8", "replace")
+        return None
+
+    def _key(self, index: int) -> str | None:
+        return self._string(lambda buffer, size: api.llama_model_meta_key_by_index(self.handle, index, buffer, size))
 
     def metadata(self, key: str) -> str | None:
         """Return a metadata value as llama.cpp prints it, None where the file has no such key."""

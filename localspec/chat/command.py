@@ -177,6 +177,11 @@ class CommandTable:
             raise UsageError(f"there is no command /{name}", hint=f"{hint}, or // to send a slash")
         return command, argument.strip()
 
+    def needs_rest(self, line: str) -> bool:
+        """Whether the command that `line` names has to wait for the end of an answer."""
+        command = self._named.get(line.strip()[1:].partition(" ")[0].lower())
+        return command is not None and command.needs_rest
+
     def completions(self, line: str) -> list[str]:
         """Return the lines that a beginning may become: names of commands, then the values that are known."""
         if not line.startswith("/") or "\n" in line:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from localspec.chat.command import Chat, command
 from localspec.chat.conversation_files import Saved, load, save, turns, write_export
-from localspec.chat.listing import about, count, hits, rows
+from localspec.chat.listing import about, count, hits, named, rows
 from localspec.chat.message_tree import MessageTree, Node
 from localspec.conversations.attachment import Attachment
+from localspec.conversations.identity import LEAST
 from localspec.conversations.records import Conversation
 from localspec.conversations.store import Store
 from localspec.errors import UsageError
@@ -106,17 +107,19 @@ async def rename(chat: Chat, argument: str) -> None:
     if key is None:
         raise UsageError("the conversation has no messages yet", hint="send a message first")
 
-    title = await rename_conversation(chat, key, argument)
-    await chat.tell(f"title: {one_line(title)}")
+    before, title = await rename_conversation(chat, key, argument)
+    was = f" (before: {one_line(before)})" if before != title else ""
+    await chat.tell(f"title: {one_line(title)}{was}")
 
 
-async def rename_conversation(chat: Chat, key: str, title: str) -> str:
-    """Give a conversation a title, unless that is empty, and return the one that it has."""
+async def rename_conversation(chat: Chat, key: str, title: str) -> tuple[str, str]:
+    """Give a conversation a title, unless that is empty; return the one that it had and the one that it has."""
 
-    def renamed(store: Store) -> str:
+    def renamed(store: Store) -> tuple[str, str]:
+        before = store.get(key).title
         if title:
             store.rename(key, title)
-        return store.get(key).title
+        return before, store.get(key).title
 
     return await chat.wait(chat.state.writer.ask(renamed))
 
@@ -128,6 +131,7 @@ async def delete(chat: Chat, argument: str) -> None:
     if not argument and key is None:
         raise UsageError("there is nothing to delete yet", hint="/delete ID; /list shows the ids")
     found = await _named(chat, argument or key or "")
+    await chat.tell(f"deleting {named(found)}")
     await delete_conversation(chat, found)
     await chat.tell(f"deleted {found.id}; /undelete restores it")
 
@@ -135,6 +139,7 @@ async def delete(chat: Chat, argument: str) -> None:
 async def delete_conversation(chat: Chat, found: Conversation) -> None:
     """Delete a conversation; in place of the one that is open a new one begins."""
     await chat.wait(chat.state.writer.ask(lambda store: store.delete(found.id)))
+    chat.state.deleted.append(found.id)
     if found.id == chat.state.messages.key:
         chat.state.begin()
         await chat.moved("")
@@ -147,10 +152,11 @@ async def undelete(chat: Chat, _argument: str) -> None:
     await chat.tell(f"{about(found)} is restored")
 
 
-async def undelete_conversation(chat: Chat) -> Conversation:
-    """Bring back the last deleted conversation, go there if nothing has been said since, and return it."""
-    found = await chat.wait(chat.state.writer.ask(lambda store: store.undelete()))
-    if chat.state.messages.key is None:
+async def undelete_conversation(chat: Chat, key: str | None = None) -> Conversation:
+    """Bring a deleted conversation back, by default the last, and return it; go there if nothing was said since."""
+    found = await chat.wait(chat.state.writer.ask(lambda store: store.undelete(key)))
+    chat.state.deleted = [each for each in chat.state.deleted if each != found.id]
+    if not chat.state.messages.entries:
         await _restore(chat, found.id)
         await chat.moved("")
     return found
@@ -217,8 +223,15 @@ def _remember(chat: Chat, found: Sequence[Conversation]) -> None:
 
 
 async def _named(chat: Chat, argument: str) -> Conversation:
-    """Return the conversation that a number of the last list means, or an id or a part of one."""
-    number = whole(argument) or 0
-    listed = chat.state.listed
-    typed = listed[number - 1] if 1 <= number <= len(listed) else argument
+    """Return the conversation that a number of the last list means, or an id or a part of one.
+
+    Raises UsageError for a number that no list has shown in this chat.
+    """
+    number, listed, typed = whole(argument), chat.state.listed, argument
+    if number is not None and len(argument) < LEAST:  # an id may have digits alone
+        if not listed:
+            raise UsageError(f"{argument} is the number of a list, and none was shown yet", hint="/list, or an ID")
+        if not 1 <= number <= len(listed):
+            raise UsageError(f"the list has no number {argument}", hint=f"1 to {len(listed)}; /list shows it again")
+        typed = listed[number - 1]
     return await chat.wait(chat.state.writer.ask(lambda store: store.find(typed)))

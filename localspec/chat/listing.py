@@ -37,6 +37,11 @@ def about(conversation: Conversation) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def named(conversation: Conversation) -> str:
+    """Return a conversation as it is named before or after something happens to it."""
+    return f"{conversation.id} “{short(conversation.title) or 'no title'}”, {count(conversation.n_messages)}"
+
+
 def said(path: Sequence[StoredMessage | Node]) -> list[str]:
     """Return what was said, with labels; an answer that was cut short says so."""
     lines = []

@@ -35,6 +35,7 @@ class ChatState:
     answering: Node | None = None
     attached: list[Attachment] = field(default_factory=list)  # goes with the next message
     listed: list[str] = field(default_factory=list)  # the conversations of the last list, by their numbers
+    deleted: list[str] = field(default_factory=list)  # in this chat, and not brought back, the last one at the end
     switched_off: Speculation | None = None  # the setting before speculation was switched off
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
@@ -54,12 +55,12 @@ def conversation_ids(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def _pairs() -> Iterator[str]:
     from localspec.models.catalog import load_catalog
+    from localspec.models.foreign import foreign_models
     from localspec.models.gguf.head import KINDS
     from localspec.models.store import BUNDLED, bundled_head
 
     yield from BUNDLED
     yield from (f"{name}+{kind}" for name in BUNDLED for kind in KINDS if bundled_head(name, kind))
-    try:
+    with suppress(LocalspecError):  # a completion cannot show errors in the user's catalogue
         yield from load_catalog().names()
-    except LocalspecError:
-        return  # a completion cannot show errors in the user's catalogue
+    yield from (one.name for one in foreign_models())

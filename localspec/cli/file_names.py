@@ -38,7 +38,7 @@ def _path(text: str, folder: Path) -> str:
 
 def _pair(key: str, text: str, folder: Path) -> str:
     def exists(path: str) -> bool:
-        return os.path.isfile(folder / typed_path(path))
+        return os.path.exists(folder / typed_path(path))
 
     parts: list[ModelName | DraftChoice] = []
     try:

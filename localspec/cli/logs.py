@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from localspec.chat.conversation_files import exported, write_export
-from localspec.chat.listing import about, hits, rows, said
+from localspec.chat.listing import about, hits, named, rows, said
 from localspec.chat.listing import count as count_of
 from localspec.cli.complete import conversation_ids
 from localspec.cli.console import write_out
@@ -51,7 +52,7 @@ def logs(
     """Kept conversations: list, show, search, export, rm, undo, path.
 
     Without a command they are listed, the last used first. Runs with --no-save, or with LOCALSPEC_SAVE=0 in the
-    environment, keep nothing. An ID may be shortened to its beginning or its end, where it stays unique.
+    environment, keep nothing. An ID may be shortened to six characters of its beginning or its end.
     """
     if ctx.invoked_subcommand is not None:
         if is_latest or session or search:
@@ -120,8 +121,10 @@ def export_command(conversation: str | None, form: str | None, output: str | Non
 def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool, as_json: bool) -> int:
     """Delete conversations. For a week `localspec logs undo` restores them, except with --now."""
     with kept_store(is_changed=True) as store:
-        found = [store.find(typed) for typed in conversations]  # all of them are there before the first one goes
+        # All of them are there before the first one goes.
+        found = list({each.id: each for each in map(store.find, conversations)}.values())
         names = " and ".join(each.id for each in found)
+        sys.stderr.write("".join(f"to be deleted: {named(each)}\n" for each in found))
         if is_for_good and not yes and not confirmed(f"Delete {names} for good? [y/N] ", default=False):
             raise DeclinedError(f"{names} would be deleted for good", hint="-y deletes without asking")
         for each in found:
@@ -129,7 +132,8 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
     if as_json:
         write_json({"deleted": [each.id for each in found], "for_good": is_for_good})
     else:
-        write_out(f"deleted {names}{'' if is_for_good else '; localspec logs undo restores it'}\n")
+        undo = "" if is_for_good else f"; localspec logs undo {'ID restores one' if found[1:] else 'restores it'}"
+        write_out(f"deleted {names}{undo}\n")
     return 0
 
 
@@ -139,7 +143,7 @@ def remove_command(conversations: tuple[str, ...], is_for_good: bool, yes: bool,
 def undo_command(conversation: str | None, as_json: bool) -> int:
     """Restore the conversation deleted last, or the one with this ID."""
     with kept_store(is_changed=True) as store:
-        found = store.undelete(conversation)
+        found = store.undelete(conversation and store.find(conversation, is_deleted=True).id)
     if as_json:
         write_json({"restored": found.id})
     else:

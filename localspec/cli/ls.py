@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from localspec.cli.output import write_json
 from localspec.cli.params import Command, option
 from localspec.errors import DeclinedError, NotFoundError, UsageError
 from localspec.models.available import whole_models
+from localspec.models.foreign import ForeignModel, foreign_models, of_hub
 from localspec.models.gguf.shards import size_on_disk
 from localspec.models.hub.cache import PARTIAL, Cache, CachedFile
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remove import Removal, plan_removal
 from localspec.models.hub.remove import carry_out as remove_files
-from localspec.models.names import DraftChoice, HubName, parse
+from localspec.models.names import DraftChoice, HubName, ModelName, PathName, parse
 from localspec.models.recent import RecentPair, recent_pairs
 from localspec.models.store import expand
 from localspec.sanitize import one_line
@@ -35,18 +37,23 @@ from localspec.settings.sizes import size
 def list_models(console: Console, /, as_json: bool) -> int:
     """List the models that are here: in the Hugging Face cache, and the pairs that a chat used lately.
 
-    The cache's models may come from other programs. A model is in memory only while a `run` or a `chat` uses it: there
+    Then come those of Ollama, LM Studio, llama.cpp and of folders called models. The cache's models may come from
+    other programs too. A model is in memory only while a `run` or a `chat` uses it: there
     is nothing in the background that could be stopped.
     """
     cache, receipts = Cache(), Receipts()
-    recent = recent_pairs()
+    recent, kept = recent_pairs(), foreign_models()
     rows = [_row(name, files, receipts) for name, files in whole_models(cache)]
     left = [(path, path.stat().st_size) for path in cache.partials() if path.is_file()]
     ours = [(path, size) for path, size in left if path.name.endswith(PARTIAL)]
     if as_json:
         partials = [{"path": str(path), "bytes": size, "pulled": (path, size) in ours} for path, size in left]
         used = [{**asdict(one), "is_here": one.is_here, "bytes": _bytes(one)} for one in recent]
-        write_json({"cache": str(cache.root), "models": rows, "interrupted": partials, "recent": used})
+        foreign = [
+            {"name": one.name, "program": one.program, "path": str(one.path), "bytes": one.bytes} for one in kept
+        ]
+        found = {"cache": str(cache.root), "models": rows, "others": foreign}
+        write_json({**found, "interrupted": partials, "recent": used})
         return 0
     names = [one_line(row["name"]) for row in rows]
     widest = max(map(len, names), default=0)
@@ -62,8 +69,19 @@ def list_models(console: Console, /, as_json: bool) -> int:
         where = one_line(str(cache.root / "models--*/blobs"))
         lines.append(f"unfinished downloads of other programs: {others}; rm leaves them: {where}/*.incomplete")
     lines = lines or [f"no models in {one_line(str(cache.root))}; names of pairs: localspec pairs list"]
+    lines += _other_lines(kept)
     write_out("".join(f"{line}\n" for line in [*lines, *_recent_lines(recent), "", BACKGROUND]))
     return 0
+
+
+def _other_lines(others: list[ForeignModel]) -> list[str]:
+    """Return the models that other programs keep, by what to type for them."""
+    if not others:
+        return []
+    widest = max(len(one_line(one.name)) for one in others)
+    return ["", "kept by other programs, which rm leaves alone:"] + [
+        f"{one_line(one.name).ljust(widest)}  {size(one.bytes):>9}  {one.program}" for one in others
+    ]
 
 
 def _recent_lines(recent: list[RecentPair]) -> list[str]:
@@ -149,6 +167,13 @@ def _wanted(names: tuple[str, ...]) -> list[HubName]:
         is_pair = not isinstance(parse(ref).draft, DraftChoice)
         pair = expand(ref)
         for name in (pair.target, pair.draft) if is_pair else (pair.target,):
+            other = _foreign(name)
+            if other is not None:
+                raise DeclinedError(
+                    f"{one_line(ref)} belongs to {other.program}, and localspec does not remove it",
+                    hint=one_line(other.removal),
+                    detail={"path": str(other.path)},
+                )
             if not isinstance(name, HubName):
                 raise UsageError(
                     f"'{one_line(ref)}' is not in the Hugging Face cache, and rm removes only files there",
@@ -156,6 +181,16 @@ def _wanted(names: tuple[str, ...]) -> list[HubName]:
                 )
             wanted.append(name)
     return wanted
+
+
+def _foreign(name: ModelName | DraftChoice) -> ForeignModel | None:
+    """Return the model of another program that a name stands for, unless the hub's cache has one of that name."""
+    if isinstance(name, HubName):
+        return None if Cache().find(name) is not None else of_hub(name)
+    if not isinstance(name, PathName):
+        return None
+    path = os.path.realpath(os.path.expanduser(name.path))
+    return next((one for one in foreign_models() if os.path.realpath(one.path) == path), None)
 
 
 def _what(removal: Removal) -> str:

@@ -157,7 +157,8 @@ def _drafts_here(pair: PairRef, typed: str) -> dict[str, Models]:
 def _models(target: ModelPart, draft: ModelPart | None = None) -> Models:
     """Return the parts of both models; raises IncompatibleError if they do not fit."""
     if draft is not None and target.info is not None and draft.info is not None:
-        require_fit(target.info, draft.info)
+        shared = require_fit(target.info, draft.info).overlap
+        return placed(target, draft, share=1.0 if shared is None else shared.use)
     return placed(target, draft)
 
 
@@ -317,6 +318,7 @@ def _table(name: str, machine: Machine, request: PlacementRequest, rows: list[Pl
 
 def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
     chosen, accepted = rows[0].plan, rows[0].models.guessing.accepted
+    accepted_share = request.acceptance * rows[0].models.guessing.share
     draft_threads = f", draft {chosen.draft_threads}" if chosen.draft_threads else ""
     notes = [f"threads {chosen.threads}{draft_threads}" if chosen.threads else "threads: as many as physical cores"]
     if chosen.is_paged:
@@ -328,7 +330,7 @@ def _notes(rows: list[PlannedDraft], request: PlacementRequest) -> list[str]:
         kept = sum(accepted[: chosen.k])
         notes.append(f"{chosen.k} draft tokens a pass, {kept:.2f} accepted: counted when the head was trained")
     elif chosen.draft is not None:
-        notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {request.acceptance:g}: assumed")
+        notes.append(f"{chosen.k} draft tokens a pass, each accepted with probability {accepted_share:.2g}: assumed")
     if len({row.name for row in rows} - {""}) > 1:
         notes.append(f"to take this draft: --draft {shown(rows[0].name) or 'none'}")
     if any(not row.name for row in rows):

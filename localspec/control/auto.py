@@ -131,7 +131,7 @@ class Auto:
         if not self._drafted:
             return f"nothing was drafted: {self._why}" if self._why else ""
         return "; ".join(
-            f"{name} drafted {n} tokens, {100 * kept / n:.0f} % of them were accepted"
+            f"{name} drafted {n} token{'s' * (n != 1)}, {100 * kept / n:.0f} % of them were accepted"
             for name, (n, kept) in sorted(self._drafted.items(), key=lambda one: -one[1][0])
         )
 

@@ -56,6 +56,11 @@ class StoredMessage:
         """The text that is sent to the model: attachments between fences, then the words."""
         return with_attachments(self.text, self.attachments)
 
+    @property
+    def reasoning(self) -> str:
+        """The reasoning before an answer, which is no part of its text."""
+        return (self.stats or {}).get("reasoning") or ""
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:

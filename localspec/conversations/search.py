@@ -15,10 +15,11 @@ from collections.abc import Sequence
 
 from localspec.conversations import rows
 from localspec.conversations.database import transact
-from localspec.conversations.identity import LENGTH, as_typed
+from localspec.conversations.identity import LEAST, LENGTH, as_typed
 from localspec.conversations.records import Conversation, Hit
 from localspec.conversations.rows import CONVERSATION, MESSAGE
 from localspec.errors import NotFoundError, UsageError
+from localspec.sanitize import one_line
 
 _GRAM = 3  # characters; the index knows no shorter word
 _MOST_WORDS, _MOST = 100, 10_000  # words and characters of a query; SQLite refuses more than it can nest or compare
@@ -30,22 +31,26 @@ _HELD = 0.5  # seconds for which others cannot write while the index grows, well
 _PAUSE = 0.15  # seconds for which they can: SQLite looks every tenth of a second whether it is let in
 
 
-def by_id(db: sqlite3.Connection, typed: str) -> Conversation:
-    """Return the conversation whose id, or only whose id's beginning or end, is `typed`.
+def by_id(db: sqlite3.Connection, typed: str, *, is_deleted: bool = False) -> Conversation:
+    """Return the conversation whose id, or only whose id's beginning or end, is `typed`: LEAST characters or more.
 
     Raises NotFoundError or UsageError.
     """
     meant = as_typed(typed)
+    if 0 < len(meant) < LEAST:
+        hint = f"{LEAST} characters or more of an ID; localspec logs lists them"
+        raise UsageError(f"{one_line(typed)!r} is too short for the ID of a conversation", hint=hint)
     for pattern in (f"{meant}%", f"%{meant}") if meant else ():
-        sql = f"{CONVERSATION} WHERE id LIKE ? AND deleted_at IS NULL ORDER BY id DESC LIMIT 3"
-        found = [rows.conversation(row) for row in db.execute(sql, (pattern,))]
+        sql = f"{CONVERSATION} WHERE id LIKE ? AND (deleted_at IS NOT NULL) = ? ORDER BY id DESC LIMIT 3"
+        found = [rows.conversation(row) for row in db.execute(sql, (pattern, is_deleted))]
         if len(found) == 1:
             return found[0]
         if found:
             names = " and ".join(each.id for each in found[:2])
             hint = f"all {LENGTH} characters of one of them"
             raise UsageError(f"{typed!r} is not one conversation: {names} are both meant", hint=hint)
-    raise NotFoundError(f"there is no conversation {typed!r}", hint="localspec logs")
+    kind = "deleted conversation" if is_deleted else "conversation"
+    raise NotFoundError(f"there is no {kind} {one_line(typed)!r}", hint="localspec logs")
 
 
 def messages(db: sqlite3.Connection, query: str, limit: int) -> list[Hit]:

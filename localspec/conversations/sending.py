@@ -25,6 +25,10 @@ class Said(Protocol):
     def content(self) -> str:
         """The words with the attachments."""
 
+    @property
+    def reasoning(self) -> str:
+        """What came before an answer; a template decides whether it is sent."""
+
 
 def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Message, ...]:
     """Return the messages to send so that `content`, a person's words, is answered after `path`.
@@ -32,7 +36,7 @@ def to_send(path: Sequence[Said], system: str | None, content: str) -> tuple[Mes
     They alternate: a message that got no answer, or an empty one, is left out with it.
     """
     head = [] if system is None else [Message("system", system)]
-    said = [Message(message.role, message.content) for turn in _answered(path) for message in turn]
+    said = [Message(message.role, message.content, message.reasoning) for turn in _answered(path) for message in turn]
     return (*head, *said, Message(USER, content))
 
 

@@ -146,12 +146,13 @@ class Store:
             raise _unknown(conversation)
         return rows.conversation(found)
 
-    def find(self, typed: str) -> Conversation:
+    def find(self, typed: str, *, is_deleted: bool = False) -> Conversation:
         """Return the conversation whose id a person typed, or its beginning or end where only one has it.
 
-        Deleted ones are not found. Raises NotFoundError for none, UsageError for several.
+        Deleted ones are found with `is_deleted`, and only they. Raises NotFoundError for none, UsageError for several
+        and for a part that is too short.
         """
-        return self._file.read(lambda db: search.by_id(db, typed))
+        return self._file.read(lambda db: search.by_id(db, typed, is_deleted=is_deleted))
 
     def conversations(self, limit: int = -1) -> list[Conversation]:
         """Return the conversations that are not deleted, the last used first; -1 is all."""

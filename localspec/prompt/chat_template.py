@@ -1,9 +1,12 @@
 """From messages to the text that a model expects, with what people wrote kept apart from what the template says.
 
 Invariant: no text of a message can become a control token. Every template is rendered twice, once as it is and once
-with a marker in the place of each message. If both contain the same control tokens in the same order, none came from a
-message and the text is one trusted segment, tokenised as everybody does it. Otherwise the marked text is cut at its
+with a marker in the place of each text. If both spell the same control tokens in the same order, none came from a
+message and the prompt is one trusted segment, tokenised as everybody does it. Otherwise the marked text is cut at its
 markers: the template's parts are trusted, the messages are tokenised as plain text.
+
+The markers also tell which messages come through. A template that loses one gets it as typed parts, then with the
+system message inside the first question. One that loses the last message even so is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from typing import Any
 
 from localspec.engine.reasoning import Marks
 from localspec.errors import IncompatibleError, NotFoundError, ResourceError, UsageError
+from localspec.prompt.content_form import STRINGS, Form, forms_of
+from localspec.prompt.markers import Markers, Prompt, Segment, controls
 from localspec.prompt.named_templates import CHATML, DIALOGUE, NAMED, stops_of
 from localspec.prompt.reasoning_marks import marks_of, without_reasoning
 from localspec.prompt.renderer import MAX_TEMPLATE, Program, Refused, RefusedByTemplate
@@ -25,17 +30,6 @@ from localspec.settings.request import Message
 
 ROLES = ("system", "user", "assistant")
 THINKING = ("enable_thinking", "thinking")  # the names under which templates ask whether the model is to reason
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A stretch of the prompt. Control tokens are recognised in it only if it `is_trusted`."""
-
-    text: str
-    is_trusted: bool
-
-
-Prompt = tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +63,24 @@ class _Surroundings:
     now: datetime
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(self, program: Program, messages: Sequence[Message]) -> str:
+    def run(self, program: Program, messages: Sequence[Message], form: Form = STRINGS) -> str:
         variables = {
             "tools": None,
             "documents": None,
             **self.arguments,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": [form.given(message) for message in messages],
             "bos_token": self.bos,
             "eos_token": self.eos,
             "add_generation_prompt": self.add_generation_prompt,
         }
-        return program.render(variables, sum(len(message.content) for message in messages))
+        return program.render(variables, sum(len(each.content) + len(each.reasoning) for each in messages))
 
 
 def load_template(option: str) -> str:
-    """Return the template that `--template` names: one of `NAMED`, or a file."""
+    """Return the template that `--template` names: one of `NAMED`, or a file.
+
+    Another name is returned as it is: it may be one of the model's own templates, which `chosen` looks for.
+    """
     if option in NAMED:
         return NAMED[option].source
     names = ", ".join(NAMED)
@@ -91,6 +88,8 @@ def load_template(option: str) -> str:
     path = Path(option)
     try:
         if not path.is_file():  # a pipe or a device could be read for ever
+            if is_name(option):
+                return option
             raise NotFoundError(f"--template {option!r} is neither a file nor one of {names}", hint=hint)
         with path.open("rb") as file:
             raw = file.read(MAX_TEMPLATE + 1)
@@ -101,6 +100,26 @@ def load_template(option: str) -> str:
         raise NotFoundError(f"--template {option} cannot be read: {error.strerror}", hint=hint) from None
     except ValueError:
         raise UsageError(f"--template {option} is neither UTF-8 nor UTF-16 text", hint=hint) from None
+
+
+def is_name(template: str) -> bool:
+    """Whether a template is only the name of one; text without a brace would lose every message."""
+    return re.fullmatch(r"[\w-]+", template) is not None
+
+
+def chosen(asked: str | None, own: Callable[[str | None], str | None], names: Sequence[str]) -> str | None:
+    """Return the text of the template to use: the one `asked` for, by text or by name, or the model's default one.
+
+    `own` returns a template of the model by its name, the default one for None, and `names` are those that it has.
+    """
+    if asked is None or not is_name(asked):
+        return asked or own(None)
+    found = own(asked)
+    if found is None:
+        known = ", ".join((*names, *NAMED))
+        reason = f"--template {asked!r} is no file, and no template of this model has that name"
+        raise NotFoundError(reason, hint=f"--template NAME with one of {known}, or a file with a Jinja template")
+    return found
 
 
 def render(
@@ -176,13 +195,14 @@ def _render(messages: Sequence[Message], template: str, around: _Surroundings) -
     """Render; a template that refuses or drops the system message gets it as part of the first user message."""
     program = Program(template, around.now)
     try:
-        return _cut(messages, template, program, around)
+        return _in_a_form(messages, template, program, around)
     except (RefusedByTemplate, _SystemDropped):
         if not any(message.role == "system" for message in messages):
             raise
     merged = _merge_system(messages)
     said = "The chat template has no system message, so it was put before the first message"
-    return replace(_cut(merged, template, program, around), warnings=(said,))
+    found = _in_a_form(merged, template, program, around)
+    return replace(found, warnings=(said, *found.warnings))
 
 
 class _SystemDropped(Refused):
@@ -199,75 +219,45 @@ def _merge_system(messages: Sequence[Message]) -> list[Message]:
     return [*others[:at], Message("user", f"{system}\n\n{others[at].content}"), *others[at + 1 :]]
 
 
-def _cut(messages: Sequence[Message], template: str, program: Program, around: _Surroundings) -> Rendered:
-    """Render twice, compare the control tokens, and cut at the markers if they differ."""
-    markers = _Markers(messages, template, around.specials)
-    marked = around.run(program, markers.messages)
-    if any(markers.text(i) not in marked for i in markers.wanted if messages[i].role == "system"):
+def _in_a_form(messages: Sequence[Message], template: str, program: Program, around: _Surroundings) -> Rendered:
+    """Render with the contents in the first form in which all of them come through, else in the best one."""
+    markers = Markers(messages, template, around.specials)
+    best: tuple[set[int], Form, str] | None = None
+    refused: Refused | None = None
+    for form in forms_of(template, {message.role for message in messages}):
+        try:
+            marked = around.run(program, markers.messages, form)
+        except Refused as reason:
+            refused = refused or reason
+            continue
+        lost = markers.lost(marked)
+        if best is None or len(lost) < len(best[0]):
+            best = lost, form, marked
+        if not lost:
+            break
+    if best is None:
+        assert refused is not None
+        raise refused
+    lost, form, marked = best
+    if any(messages[i].role == "system" for i in lost):
         raise _SystemDropped("it leaves out the system message")
-    direct = around.run(program, messages)
-    if _controls(direct, around.specials) != _controls(marked, around.specials):
-        return Rendered(markers.cut(marked), written=marked)
+    dropped = _dropped(lost, form, marked, markers, program, around)
+    if len(messages) - 1 in dropped:
+        raise Refused("it leaves out the last message")
+    told = f"{len(dropped)} earlier messages" if len(dropped) > 1 else "an earlier message"
+    warnings = (f"the chat template leaves out {told}: the model does not see that text",) if dropped else ()
+    direct = around.run(program, messages, form)
+    if controls(direct, around.specials) != controls(marked, around.specials):
+        return Rendered(markers.cut(marked), warnings, written=marked)
     if not direct.strip():
         raise Refused("it renders to nothing")
-    return Rendered((Segment(direct, is_trusted=True),), written=marked)
+    return Rendered((Segment(direct, is_trusted=True),), warnings, written=marked)
 
 
-class _Markers:
-    """Stand-ins for the contents of messages, which neither the template nor a message contains.
-
-    `wanted` are the numbers of the messages that have one. Blank contents stay: they are harmless, and templates ask
-    for them. So does the white space around a content, which templates trim.
-    """
-
-    def __init__(self, messages: Sequence[Message], template: str, specials: frozenset[str]) -> None:
-        self._contents = [message.content for message in messages]
-        # Only where a control token holds white space could the user's make one.
-        self._has_spaced_specials = any(char.isspace() for special in specials for char in special)
-        everything = "\0".join([template, *self._contents])
-        number = 0
-        # Private-use characters around letters and digits: no template trims, splits or compares with these.
-        while f"\ue000m{number}n" in everything:
-            number += 1
-        self._prefix = f"\ue000m{number}n"
-        self.wanted = {i for i, content in enumerate(self._contents) if self._core(content)}
-        self.messages = [replace(message, content=self._mark(i)) for i, message in enumerate(messages)]
-
-    def text(self, index: int) -> str:
-        """Return the marker of message `index`."""
-        return f"{self._prefix}{index}\ue001"
-
-    def cut(self, marked: str) -> Prompt:
-        """Return the template's parts of `marked` as trusted, the messages in place of their markers as not."""
-        pieces = re.split(f"{re.escape(self._prefix)}([0-9]+)\ue001", marked)
-        found = {int(index) for index in pieces[1::2]}
-        if found != self.wanted or any(self._prefix in part for part in pieces[::2]):
-            raise Refused("it cuts or changes messages, which hold the text of control tokens")
-        texts = [self._core(self._contents[int(piece)]) if i % 2 else piece for i, piece in enumerate(pieces)]
-        return tuple(Segment(text, is_trusted=i % 2 == 0) for i, text in enumerate(texts) if text)
-
-    def _core(self, content: str) -> str:
-        """Return what of a content its marker stands for."""
-        return content if self._has_spaced_specials else content.strip()
-
-    def _mark(self, index: int) -> str:
-        content = self._contents[index]
-        core = self._core(content)
-        return content.replace(core, self.text(index), 1) if core else content
-
-
-def _controls(text: str, specials: frozenset[str]) -> list[str]:
-    """Return the control tokens llama.cpp finds in `text`, in order: it looks for longer ones first, everywhere."""
-    present = sorted((special for special in specials if special in text), key=lambda s: (-len(s), s))
-    found: dict[int, str] = {}
-    taken = bytearray(len(text))
-    for special in present:
-        at = text.find(special)
-        while at >= 0:
-            end = at + len(special)
-            is_free = not any(taken[at:end])
-            if is_free:
-                taken[at:end] = b"\1" * len(special)
-                found[at] = special
-            at = text.find(special, end if is_free else at + 1)
-    return [found[at] for at in sorted(found)]
+def _dropped(
+    lost: set[int], form: Form, marked: str, markers: Markers, program: Program, around: _Surroundings
+) -> set[int]:
+    """Return which of the `lost` messages the prompt does not depend on; others are changed, not dropped."""
+    last = len(markers.messages) - 1
+    parts = [part for part in (lost & {last}, lost - {last}) if part]
+    return {i for part in parts if around.run(program, markers.others(part), form) == marked for i in part}

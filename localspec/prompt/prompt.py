@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from localspec.backends.model import Model
 from localspec.engine.reasoning import Marks
 from localspec.errors import UsageError
-from localspec.prompt.chat_template import render
+from localspec.prompt.chat_template import chosen, render
 from localspec.settings.request import Request
 
 CONTINUED = "the model has no chat template, so it continues your text, as with --raw"
@@ -39,17 +39,23 @@ def special_texts(model: Model) -> frozenset[str]:
     return frozenset(text for token in parsed if (text := _special(model, token)))
 
 
+def template_text(request: Request, model: Model) -> str | None:
+    """Return the text of the chat template that `request` is rendered with, None for a model without any."""
+    return chosen(request.template, model.template, model.template_names)
+
+
 def tokenise(request: Request, model: Model, specials: Collection[str]) -> Tokenised:
     """Return the prompt of `request` for `model`; raises UsageError when nothing is left to start from."""
     if request.suffix is not None:
         return _finished(request, model, _filling(model, request.prompt or "", request.suffix))
     if request.prompt is not None:
         return _finished(request, model, model.tokenize(request.prompt, parse_special=True))
-    if request.continues and len(request.messages) == 1 and not (request.template or model.chat_template):
+    template = template_text(request, model)
+    if request.continues and len(request.messages) == 1 and not template:
         return _finished(request, model, _as_text(model, request.messages[0].content), (CONTINUED,))
     rendered = render(
         request.messages,
-        request.template or model.chat_template,
+        template,
         bos=_special(model, model.special.bos),
         eos=_special(model, model.special.eos),
         specials=specials,

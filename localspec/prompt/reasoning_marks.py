@@ -1,16 +1,20 @@
 """The marks around a model's reasoning, as its chat template names them; and gpt-oss's channels, which are such marks.
 
-A model reasons if its template names the marks: to open the reasoning at the end of the prompt, or to leave that of
-earlier answers out. Nothing is guessed from the answer itself.
+A model reasons if its template shows the marks: it opens the reasoning at the end of the prompt, or leaves that of
+earlier answers out. Both are seen by rendering. Nothing is guessed from the answer itself.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
 
 from localspec.engine.reasoning import Marks
+from localspec.prompt.renderer import Program, Refused
 from localspec.settings.request import Message
 
 # gpt-oss thinks aloud on a channel of its own, and its answer follows on another: marks that are part of what it wrote.
@@ -22,23 +26,98 @@ _REFUSED = re.compile(r"<\|channel\|>(analysis|final)<\|message\|>")  # by its t
 _FINAL = "<|channel|>final<|message|>"
 
 KNOWN = (
-    Marks("<think>", "</think>"),  # DeepSeek R1, Qwen3, GLM, MiniMax and most others
+    Marks("<think>", "</think>"),  # Qwen, DeepSeek, GLM, Kimi K2, MiniMax, Nemotron and most others
+    Marks("<|channel>thought", "<channel|>"),  # Gemma 4
     Marks("<seed:think>", "</seed:think>"),
     Marks("<thinking>", "</thinking>"),
     Marks("<thought>", "</thought>"),
     Marks("<reasoning>", "</reasoning>"),
     Marks("[THINK]", "[/THINK]"),  # Magistral
     Marks("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
+    Marks("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    Marks("◁think▷", "◁/think▷"),  # Kimi VL
     Marks(f"{_CHANNEL}analysis<|message|>", f"<|end|><|start|>assistant{_FINAL}", skip=_FINAL),
 )
+_TAG = re.compile(r"<[^<>\s'\"{}]{1,40}>|\[/?[A-Z_]{2,40}\]|◁/?\w{1,40}▷")
+_ENDINGS = (
+    (r"^([<\[◁])(?=[^/|])", r"\1/"),  # <x> </x>, [X] [/X]
+    (r"^<\|(?!/)", "<|/"),  # <|x|> <|/x|>
+    (r"^<\|([^|]+)>$", r"<\1|>"),  # <|x> <x|>
+    (r"START|BEGIN|OPEN", "END"),
+    (r"start|begin|open", "end"),
+    ("PREFIX", "SUFFIX"),
+    ("prefix", "suffix"),
+)
+_SOME_DAY = datetime(2026, 1, 1)
+_THOUGHT, _SAID, _NEXT = "\ue000thought\ue001", "\ue000said\ue001", "\ue000next\ue001"
 
 
 def marks_of(template: str, prompt: str) -> Marks | None:
-    """Return the marks that a template names, None if it names none; `prompt` is what it rendered."""
+    """Return the marks around a thought, None without any; `prompt` is what the template rendered.
+
+    They are those that it opens or closes at the end of the prompt, or those at which it strips earlier answers. Only
+    then is it searched for known ones.
+    """
+    pairs, tail = _pairs(template), prompt.rstrip()
+    for start, end in pairs:
+        emptied = re.search(rf"{re.escape(start)}(\w*)\s*{re.escape(end)}$", tail)
+        if (emptied or _is_open(tail, start, end)) and not _wraps_answers(template, end):
+            return _opened(_known(Marks(start + (emptied[1] if emptied else ""), end)), tail)
+    for start, end in pairs:
+        if _strips(template, start, end):
+            return _opened(_known(Marks(start, end)), tail)
     for marks in KNOWN:
         if marks.start in template or marks.end in template:
-            return replace(marks, is_open=prompt.rstrip().endswith(marks.start))
+            return _opened(marks, tail)
     return None
+
+
+def _opened(marks: Marks, tail: str) -> Marks:
+    return replace(marks, is_open=_is_open(tail, marks.start, marks.end))
+
+
+def _is_open(tail: str, start: str, end: str) -> bool:
+    """Whether the prompt ends with `start`, or with it and further tags: Seed opens another one inside."""
+    return re.search(rf"{re.escape(start)}(?:\s*(?!{re.escape(end)})<[^<>]*>)*$", tail) is not None
+
+
+def _known(read: Marks) -> Marks:
+    """Return the known marks that say more than those that were read: the word in "<|channel>thought"."""
+    return next((marks for marks in KNOWN if marks.end == read.end and marks.start.startswith(read.start)), read)
+
+
+@lru_cache(maxsize=16)
+def _pairs(template: str) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of tags that a template names; the first one of <x> and </x> may be missing."""
+    tags = dict.fromkeys(_TAG.findall(template))
+    tags |= dict.fromkeys(tag.replace("/", "", 1) for tag in tags if re.match(r"[<\[◁]/", tag))
+    ends = ((tag, re.sub(pattern, by, tag, count=1)) for tag in tags for pattern, by in _ENDINGS)
+    return tuple(dict.fromkeys((tag, end) for tag, end in ends if end != tag and end in tags))
+
+
+def _strips(template: str, start: str, end: str) -> bool:
+    """Whether an earlier answer loses what stands between the tags, and nothing else."""
+    text = _earlier(template, f"{start}{_THOUGHT}{end}\n\n{_SAID}")
+    return _THOUGHT not in text and _SAID in text and _NEXT in text
+
+
+def _wraps_answers(template: str, end: str) -> bool:
+    """Whether `end` follows each answer: then it is the mark of a turn, not of a thought."""
+    return _earlier(template, _SAID).partition(_SAID)[2].lstrip().startswith(end)
+
+
+@lru_cache(maxsize=64)
+def _earlier(template: str, said: str) -> str:
+    """Return a conversation with an earlier answer, "" where the template refuses it."""
+    messages = [("user", "Hi"), ("assistant", said), ("user", _NEXT)]
+    for content in (str, lambda text: [{"type": "text", "text": text}]):
+        given = [{"role": role, "content": content(text)} for role, text in messages]
+        variables = {"messages": given, "add_generation_prompt": True, "bos_token": "", "eos_token": "", "tools": None}
+        with suppress(Refused):
+            text = Program(template, _SOME_DAY).render(variables, len(said))
+            if _NEXT in text:
+                return text
+    return ""
 
 
 def without_reasoning(messages: Sequence[Message], specials: Collection[str]) -> Sequence[Message]:

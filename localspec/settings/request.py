@@ -211,10 +211,11 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; `role` is system, user or assistant."""
+    """One chat message; `role` is system, user or assistant. `reasoning` is what came before an answer."""
 
     role: str
     content: str
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

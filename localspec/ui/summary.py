@@ -34,12 +34,12 @@ def live_line(stats: Stats) -> str:
     return " · ".join(parts)
 
 
-def stats_line(stats: Stats) -> str:
-    """Return the line that stands below an answer."""
+def stats_line(stats: Stats, width: int | None = None) -> str:
+    """Return the line that stands below an answer; with a width as much of it as has room in one line."""
     from localspec.conversations.records import ending  # late: a Python without SQLite runs all but conversations
 
     started = stats.started
-    compared = speedup_words(stats) if stats.drafted else ""
+    compared, _, plain = speedup_words(stats).partition(" (") if stats.drafted else ("", "", "")
     if not stats.drafted and started is not None and (started.k == 0 or stats.passes > 1):
         compared = PLAIN
     notes = []
@@ -49,14 +49,14 @@ def stats_line(stats: Stats) -> str:
         notes.append(f"reproducible, widths 1 to {started.widths[-1]}")
     figures = _Figures(
         None if started is None else stats.emitted, stats.tok_per_s, compared, stats.drafted, stats.accepted,
-        stats.tokens_per_pass, ttft_ms(stats), notes,
+        stats.tokens_per_pass, ttft_ms(stats), plain.removesuffix(")"), notes,
     )  # fmt: skip
     reason = "" if stats.finished is None else stats.finished.reason
     ended = {"interrupted": reason, "timeout": reason, "length": ending(reason)}.get(reason)
-    return " · ".join([*figures.parts(), *([ended] if ended else [])])
+    return figures.line(ended or "", width)
 
 
-def kept_line(kept: Mapping[str, Any]) -> str:
+def kept_line(kept: Mapping[str, Any], width: int | None = None) -> str:
     """Return that line for an answer of an earlier run, from what was kept of it: the object of --json.
 
     Another version may have written that: what it lacks is left out.
@@ -67,12 +67,11 @@ def kept_line(kept: Mapping[str, Any]) -> str:
     if speedup is not None:
         low, high = spec.get("speedup_ci95") or (speedup, speedup)
         compared = f"{speedup:.2f}× plain, {low:.2f} to {high:.2f}"
-    return " · ".join(
-        _Figures(
-            timings.get("predicted_n"), timings.get("predicted_per_second"), compared, drafted or 0,
-            timings.get("draft_n_accepted") or 0, spec.get("tokens_per_pass"), timings.get("ttft_ms"),
-        ).parts()
+    figures = _Figures(
+        timings.get("predicted_n"), timings.get("predicted_per_second"), compared, drafted or 0,
+        timings.get("draft_n_accepted") or 0, spec.get("tokens_per_pass"), timings.get("ttft_ms"),
     )  # fmt: skip
+    return figures.line("", width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +85,33 @@ class _Figures:
     accepted: int
     per_pass: float | None
     first_ms: float | None
+    plain: str = ""  # what `compared` is measured against
     notes: Sequence[str] = ()
 
-    def parts(self) -> list[str]:
-        """Return the parts of the line."""
-        parts = [] if self.n is None else [f"{self.n} {'token' if self.n == 1 else 'tokens'}"]
-        if self.rate is not None:
-            parts.append(f"{self.rate:.1f} tok/s")
-        if self.compared:
-            parts.append(self.compared)
-        if self.drafted:
-            share = percent(self.accepted / self.drafted)
-            parts.append(f"{self.accepted} of {self.drafted} drafted accepted ({share})")
-            parts.append(f"{self.per_pass or 0:.1f} tokens a pass")
-        parts += self.notes
-        if self.first_ms is not None:
-            parts.append(f"first token after {self.first_ms / 1e3:.2f} s")
-        return parts
+    def line(self, ended: str, width: int | None) -> str:
+        """Return the line; where that is wider than `width`, the least wanted parts are left out, one by one."""
+        n, share = self.n, percent(self.accepted / self.drafted) if self.drafted else ""
+        parts = {
+            "tokens": "" if n is None else f"{n} {'token' if n == 1 else 'tokens'}",
+            "rate": "" if self.rate is None else f"{self.rate:.1f} tok/s",
+            "compared": self.compared + (f" ({self.plain})" if self.plain else ""),
+            "accepted": f"{self.accepted} of {self.drafted} drafted accepted ({share})" if share else "",
+            "a pass": f"{self.per_pass or 0:.1f} tokens a pass" if share else "",
+            "notes": " · ".join(self.notes),
+            "first": "" if self.first_ms is None else f"first token after {self.first_ms / 1e3:.2f} s",
+            "ended": ended,
+        }
+        shorter = {"a pass": "", "compared": self.compared, "accepted": f"accepted {share}" if share else ""}
+        shorter_still = {"first": "", "accepted": "", "tokens": "", "compared": ""}
+        for name, text in (*shorter.items(), *shorter_still.items()):
+            if width is None or len(_joined(parts)) <= width:
+                break
+            parts[name] = text
+        return _joined(parts)
+
+
+def _joined(parts: Mapping[str, str]) -> str:
+    return " · ".join(filter(None, parts.values()))
 
 
 def verdict(stats: Stats) -> str:
@@ -184,9 +193,12 @@ def speedup_words(stats: Stats) -> str:
 
 
 def plain_rate(baseline: Baseline) -> str:
-    """Return how fast plain decoding is, by how many passes, and when the last of them was."""
-    when = "now" if baseline.age_s < 1 else f"{age(baseline.age_s)} ago"
-    return f"plain {baseline.tok_per_s:.1f} tok/s, {baseline.n} passes, {when}"
+    """Return how fast plain decoding is, by how many passes, and how long before the answer's end the last of them was.
+
+    No word says that this is now: the line stays below the answer.
+    """
+    when = "" if baseline.age_s < 1 else f", {age(baseline.age_s)} before"
+    return f"plain {baseline.tok_per_s:.1f} tok/s, {baseline.n} passes{when}"
 
 
 def age(seconds: float) -> str:

@@ -99,11 +99,17 @@ def model_info(header: Header, *, known: frozenset[str] = KNOWN, may_be_head: bo
         bytes=header.size,
         is_recurrent=arch in RECURRENT or any(key.startswith(states) for key in header.metadata),
         sliding_window=_number(header, f"{arch}.attention.sliding_window", 0),
-        chat_template=None if head else _text(header, "tokenizer.chat_template", "") or None,
+        chat_template=None if head else _chat_template(header),
         vocab=read_vocab(header),
         head=head,
         has_mtp=has_own_head(header),
     )
+
+
+def _chat_template(header: Header) -> str | None:
+    """Return the chat template, of several the default one."""
+    key = "tokenizer.chat_template"
+    return _text(header, key, "") or _text(header, f"{key}.default", "") or None
 
 
 def _text(header: Header, key: str, default: str | None = None) -> str:

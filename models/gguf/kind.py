@@ -28,6 +28,11 @@ def check_kind(header: Header) -> None:
         what = NOT_GENERATORS.get(arch) or _embedding(header, arch)
     if what is None and "general.architecture" in header.metadata and not header.tensors:
         what = "a vocabulary without weights"
+    if what and arch == "gemma4-assistant":
+        raise IncompatibleError(
+            f"{header.name} is the assistant of a Gemma 4 model, which drafts from that model's states",
+            hint="it cannot be used yet; a smaller model of the family drafts: --draft FILE.gguf, or --draft none",
+        )
     if what:
         raise IncompatibleError(f"{header.name} is {what}, not a language model that generates text", hint=_HINT)
 

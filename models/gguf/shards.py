@@ -6,6 +6,7 @@ headers are read here first, and must agree: `split.no`, `split.count` and `spli
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -43,6 +44,9 @@ def read_model(
 def part_paths(path: Path) -> tuple[Path, ...]:
     """Return the paths of all parts that the name of one promises, () for a name that promises none."""
     match = _PART.fullmatch(path.name)
+    if not match and path.is_symlink():
+        path = Path(os.path.realpath(path))  # a link of another name
+        match = _PART.fullmatch(path.name)
     if not match:
         return ()
     count = int(match[3])

@@ -2,7 +2,8 @@
 
     models--ORG--REPO/refs/BRANCH                a commit
     models--ORG--REPO/snapshots/COMMIT/FILE      a link to
-    models--ORG--REPO/blobs/SHA256               the bytes
+    models--ORG--REPO/blobs/SHA256               the bytes, or a link to
+    blobs/XX/XETHASH                             bytes that several repositories share, which the hub's library keeps
 
 Invariant: a blob is written elsewhere and renamed once its hash is right, a link is made after its blob. A link that
 leads out of the cache is no file of it; the folder of a repository may be a link to another disk, though. Where a file
@@ -15,6 +16,7 @@ import errno
 import os
 import stat
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -27,13 +29,17 @@ from localspec.models.hub.remote import COMMIT, MAIN
 from localspec.models.names import HubName, check_file_name
 from localspec.sanitize import shown
 
-PARTIAL = ".localspec.incomplete"  # after a blob's name: what a pull has of it
+PARTIAL = ".localspec-part"  # after a blob's name: what a pull has of it. `hf cache prune` deletes *.incomplete
+_MOST_STEPS = 8  # of links to links; more are a circle
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what file systems without links answer
 
 
 @dataclass(frozen=True, slots=True)
 class CachedFile:
-    """One model file in the cache: its name in the repository, the link in the snapshot, and the blob behind it."""
+    """One model file in the cache: its name in the repository, the link in the snapshot, and the blob behind it.
+
+    The blob is the repository's own: where the library shares its bytes with others, it is a link itself.
+    """
 
     repo: str
     commit: str
@@ -50,8 +56,11 @@ def must_stay_offline() -> bool:
 
 def blob_lock(path: Path, patience: float) -> AbstractContextManager[object]:
     """Return the lock that the hub's library takes too. Entering raises filelock.Timeout after `patience` seconds."""
-    from huggingface_hub.utils import WeakFileLock
+    from huggingface_hub.utils import WeakFileLock, logging
 
+    # Where the file system knows no locks, both libraries fall back to a file, and say so to nobody's use.
+    warnings.filterwarnings("ignore", message=".*flock", category=UserWarning)
+    logging.get_logger("huggingface_hub.utils._fixes").setLevel(logging.ERROR)
     return WeakFileLock(path, timeout=patience)
 
 
@@ -85,6 +94,32 @@ class Cache:
         blob, link = self.blob(repo, sha256), self.link(repo, commit, name)
         is_moved = not blob.exists() and link.is_file() and not link.is_symlink()
         return link if is_moved else blob
+
+    def twins(self, repo: str, sha256: str, size: int) -> Iterator[Path]:
+        """Yield blobs of other repositories, of data sets too, that are named after the same hash."""
+        with suppress(OSError):
+            for blob in sorted(self.root.glob(f"*--*/blobs/{sha256}")):
+                if blob != self.blob(repo, sha256) and blob.is_file() and blob.stat().st_size == size:
+                    yield blob
+
+    def users(self) -> dict[Path, set[Path]]:
+        """Return, of each file that a link of any snapshot leads to, directly or over others, those links."""
+        found: dict[Path, set[Path]] = {}
+        with suppress(OSError):
+            for top in sorted(self.root.glob("*--*/snapshots")):
+                for folder, _, names in os.walk(top):
+                    for link in (Path(folder) / name for name in names):
+                        for step in self._steps(link):
+                            found.setdefault(step, set()).add(link)
+        return found
+
+    def _steps(self, link: Path) -> list[Path]:
+        """Return what a link leads to, step by step, by the folders' real paths; [] for a file, or a circle."""
+        steps: list[Path] = []
+        while link.is_symlink() and len(steps) < _MOST_STEPS:
+            link = real_place(link.parent / os.readlink(link))
+            steps.append(link)
+        return steps
 
     def require_inside(self, path: Path) -> None:
         """Raise IntegrityError if the folder that `path` is to be written in is a link that leads out of the cache."""
@@ -140,7 +175,8 @@ class Cache:
     def partials(self) -> Iterator[Path]:
         """Yield what interrupted downloads left, ours and those of the hub's own programs."""
         with suppress(OSError):
-            yield from sorted(self.root.glob("models--*/blobs/*.incomplete"))
+            for end in (".incomplete", PARTIAL):
+                yield from sorted(self.root.glob(f"models--*/blobs/*{end}"))
 
     def publish(self, repo: str, commit: str, name: str, blob: Path) -> Path:
         """Make a finished blob found under its name, and return the link; without links, the blob in its place."""
@@ -204,16 +240,22 @@ class Cache:
 
     def _file(self, repo: str, commit: str, name: str, link: Path) -> CachedFile | None:
         try:
-            blob = link.resolve(strict=True)
-            status = blob.stat()
+            real = link.resolve(strict=True)
+            status = real.stat()
+            blob = real_place(link.parent / os.readlink(link)) if link.is_symlink() else real_place(link)
         except (OSError, RuntimeError):  # a link that leads nowhere, or in a circle
             return None
         folder = self.folder(repo)
         home = Path(os.path.realpath(folder))
+        if not (real.is_relative_to(home) or real.is_relative_to(self.root)):
+            return None
         if blob.is_relative_to(home):
             blob = folder / blob.relative_to(home)  # as receipts and locks know it, also where the folder is a link
-        elif not blob.is_relative_to(self.root):
-            return None
         if not stat.S_ISREG(status.st_mode):
             return None
         return CachedFile(repo, commit, name, link, blob, status.st_size)
+
+
+def real_place(path: Path) -> Path:
+    """Return a path with its folder's links resolved, and not its own."""
+    return Path(os.path.realpath(path.parent)) / path.name

@@ -18,6 +18,7 @@ _QUANT = re.compile(
 )
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL | re.IGNORECASE)
 _NOT_MODELS = re.compile(r"(?:[-_./](?:mmproj|imatrix|lora|adapter)|/mtp)(?=[-_./])", re.IGNORECASE)
+_DRAFTERS = re.compile(r"[-_./](?:mtp|assistant|draft(?:er)?|eagle-?3|dflash|dspark)(?=[-_./])", re.IGNORECASE)
 _SHOWN = 12
 
 
@@ -93,8 +94,13 @@ def select(names: Sequence[str], wanted: HubName) -> tuple[str, ...]:
             return _whole(wanted.repo, groups[base])
         raise _no_file(groups, wanted)
     found = [base for base in groups if wanted.quant in (None, quant_of(base))]
+    found = found or [
+        base for base in groups if re.search(rf"[-_.]{re.escape(wanted.quant or '')}\.GGUF$", base.upper())
+    ]
     if wanted.quant is None and len(found) > 1:
         found = [base for base in found if quant_of(base) == DEFAULT_QUANT]
+    if len(found) > 1:
+        found = [base for base in found if not _DRAFTERS.search(f"/{base}")] or found
     if len(found) != 1:
         raise _no_quant(groups, found, wanted)
     return _whole(wanted.repo, groups[found[0]])
@@ -144,12 +150,12 @@ def _no_quant(groups: dict[str, list[str]], found: list[str], wanted: HubName) -
         what = wanted.quant or DEFAULT_QUANT
         return UsageError(
             f"{wanted.repo} has {len(found)} models of the quantisation {what}: {_some(found)}",
-            hint=f"hf:{wanted.repo}/FILE.gguf",
+            hint=shown(f"hf:{wanted.repo}/{groups[found[0]][0]}"),
         )
     quants = sorted({quant_of(base) for base in groups} - {"?"})
     has = _some(quants) if quants else _some(list(groups))
     what = f"the quantisation {wanted.quant}" if wanted.quant else f"{DEFAULT_QUANT}, and several others"
-    example = f":{quants[0]}" if quants else "/FILE.gguf"
+    example = f":{quants[0]}" if quants else f"/{shown(groups[min(groups)][0])}"
     return UsageError(f"{wanted.repo} does not have {what}; it has {has}", hint=f"hf:{wanted.repo}{example}")
 
 

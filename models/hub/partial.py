@@ -11,6 +11,10 @@ from pathlib import Path
 BLOCK = 1 << 20  # bytes read at once for hashing
 
 
+class LostError(Exception):
+    """Another program has deleted the file while it was written."""
+
+
 class Partial:
     """The bytes so far, in the file `path`; `size` of them, and all of `total` bytes are to hash to `sha256`."""
 
@@ -49,7 +53,9 @@ class Partial:
         self._digest, self.size = hashlib.sha256(), 0
 
     def add(self, chunk: bytes) -> None:
-        """Append bytes; raises OSError for a disk that does not take them."""
+        """Append bytes; raises OSError for a disk that does not take them, LostError where the file is gone."""
+        if os.fstat(self._handle).st_nlink == 0:
+            raise LostError
         view = memoryview(chunk)
         while view:
             view = view[os.write(self._handle, view) :]

@@ -1,4 +1,7 @@
-"""Removing models from the hub's cache: their links at every commit, and the bytes that nothing else uses."""
+"""Removing models from the hub's cache: their links at every commit, and the bytes that nothing else uses.
+
+The hub's library unlinks and sweeps: bytes that it shares among repositories go once none refers to them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.errors import LocalspecError, ResourceError
-from localspec.models.hub.cache import PARTIAL, Cache, CachedFile, blob_lock
+from localspec.models.hub.cache import PARTIAL, Cache, CachedFile, blob_lock, real_place
 from localspec.models.hub.files import select
 from localspec.models.hub.receipts import Receipts
 from localspec.models.names import HubName
@@ -20,19 +23,18 @@ from localspec.sanitize import shown
 class Removal:
     """The links and bytes of what is to go.
 
-    `foreign` are those that another program brought; `kept` are blobs that other links lead to as well.
+    `foreign` are those that another program brought; `freed` are the bytes that nothing else uses.
     """
 
     files: tuple[CachedFile, ...]
     partials: tuple[Path, ...]
     foreign: tuple[CachedFile, ...]
-    kept: frozenset[Path]
+    freed: int
 
     @property
     def bytes(self) -> int:
         """Return how many bytes become free."""
-        freed = {file.blob: file.size for file in self.files if file.blob not in self.kept}
-        return sum(freed.values()) + sum(_size(one) for one in self.partials)
+        return self.freed + sum(_size(one) for one in self.partials)
 
 
 def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) -> Removal:
@@ -51,8 +53,22 @@ def plan_removal(wanted: Iterable[HubName], cache: Cache, receipts: Receipts) ->
             partials += cache.folder(name.repo).glob(f"blobs/*{PARTIAL}")
     files = list(dict.fromkeys(files))
     foreign = [file for file in files if (receipt := receipts.any(file.blob)) is None or not receipt.pulled]
-    kept = frozenset(file.blob for file in set(everything) - set(files))
-    return Removal(tuple(files), tuple(partials), tuple(foreign), kept)
+    return Removal(tuple(files), tuple(partials), tuple(foreign), _freed(files, cache))
+
+
+def _freed(files: list[CachedFile], cache: Cache) -> int:
+    """Return the bytes that no link leads to but those of these files, by whatever name."""
+    users, going = cache.users(), {file.link for file in files}
+    sizes: dict[tuple[int, int], tuple[int, int]] = {}
+    names: dict[tuple[int, int], set[Path]] = {}
+    for file in files:
+        real = Path(os.path.realpath(file.blob))
+        if users.get(real, set()) <= going:
+            status = real.stat()
+            key = status.st_dev, status.st_ino
+            sizes[key] = status.st_size, status.st_nlink
+            names.setdefault(key, set()).add(real)
+    return sum(size for key, (size, n_names) in sizes.items() if len(names[key]) == n_names)
 
 
 def _spelt(repo: str, repos: list[str]) -> str:
@@ -79,10 +95,7 @@ def carry_out(removal: Removal, cache: Cache, receipts: Receipts) -> None:
     try:
         for file in removal.files:
             with _Alone(cache, file.repo, file.blob.name):
-                file.link.unlink(missing_ok=True)
-                if all(other.blob != file.blob for other in cache.all()):
-                    file.blob.unlink(missing_ok=True)
-                    receipts.remove(file.blob)
+                _unlink(file, cache, receipts)
         for partial in removal.partials:
             repo = partial.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
             with _Alone(cache, repo, partial.name.removesuffix(PARTIAL)):
@@ -94,6 +107,22 @@ def carry_out(removal: Removal, cache: Cache, receipts: Receipts) -> None:
     finally:
         for repo in {file.repo for file in removal.files}:
             _tidy(cache, repo)
+
+
+def _unlink(file: CachedFile, cache: Cache, receipts: Receipts) -> None:
+    """Remove a link, and the repository's blob with it where no other link leads there."""
+    from huggingface_hub.utils import DeleteCacheStrategy
+
+    is_own = file.blob.is_relative_to(cache.folder(file.repo))
+    is_last = cache.users().get(real_place(file.blob), set()) <= {file.link}
+    blobs = frozenset({file.blob} if is_own and is_last and file.blob != file.link else ())
+    none = frozenset[Path]()
+    DeleteCacheStrategy(0, blobs, none, none, none, frozenset({file.link}), cache.root).execute()
+    left = next((blob for blob in blobs if os.path.lexists(blob)), None)
+    if left is not None:
+        left.unlink()  # the library says nothing of what it cannot remove
+    if is_last:
+        receipts.remove(file.blob)
 
 
 class _Alone:

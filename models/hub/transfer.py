@@ -21,7 +21,7 @@ from typing import Protocol
 from localspec.errors import IntegrityError, NetworkError, ResourceError
 from localspec.models.hub.cache import PARTIAL, Cache, blob_lock
 from localspec.models.hub.files import Listed, Listing
-from localspec.models.hub.partial import Partial, hash_of, partial_file
+from localspec.models.hub.partial import LostError, Partial, hash_of, partial_file
 from localspec.models.hub.problems import is_passing, translated, wait_wanted
 from localspec.models.hub.receipts import Receipts
 from localspec.models.hub.remote import Hub
@@ -86,7 +86,7 @@ class Transfer:
                 place = self.cache.place(repo, commit, name, self.file.sha256)
                 if place.exists():
                     self._verify(place)
-                else:
+                elif not self._link_twin(place):
                     self._bring(place)
                 link = self.cache.publish(repo, commit, name, place)
                 if place != link and not link.is_symlink():
@@ -146,6 +146,26 @@ class Transfer:
             self._receive(blob, blob, is_ours=before is not None and before.pulled)
         self.watch.at(self.file.size)
 
+    def _link_twin(self, blob: Path) -> bool:
+        """Give bytes of the same hash that another repository has this name too; whether there are such.
+
+        The name is a hard one: whichever is removed first takes nothing from the other.
+        """
+        assert self.file.sha256 is not None
+        for twin in self.cache.twins(self.listing.repo, self.file.sha256, self.file.size):
+            receipt = self.receipts.of(twin)
+            self.watch.phase("hashing")
+            if receipt is None and hash_of(twin, self._look) != self.file.sha256:
+                continue
+            try:
+                os.link(os.path.realpath(twin), blob)
+            except OSError:  # other disks and some file systems: it is downloaded
+                return False
+            self._receive(blob, blob, is_ours=True)
+            self.watch.at(self.file.size)
+            return True
+        return False
+
     def _bring(self, blob: Path) -> None:
         """Download what is missing, check it, and give it its name."""
         assert self.file.sha256 is not None
@@ -167,6 +187,11 @@ class Transfer:
         except IntegrityError:
             path.unlink(missing_ok=True)
             raise
+        except LostError:
+            raise ResourceError(
+                f"another program deleted {shown(self.file.name)} while it came: a cleaner of {shown(self.cache.root)}",
+                hint="run the same command again, once that program has ended",
+            ) from None
 
     def _download(self, part: Partial) -> None:
         """Add bytes until the file is as long as it should be, over as many connections as it takes."""
@@ -268,13 +293,15 @@ def writing(cache: Cache, transfer: Transfer | None = None) -> Iterator[None]:
 
 
 def _clean(blob: Path) -> None:
-    """Remove what dead programs of the hub left of this file; the caller holds its lock.
+    """Remove what is left of downloads of this file, which is whole; the caller holds its lock.
 
     Where locks do not work, a live program's file might be among them: those change, so only old ones go.
     """
-    for left in blob.parent.glob(f"{blob.name}.*.incomplete"):
+    with suppress(OSError):
+        blob.with_name(blob.name + PARTIAL).unlink(missing_ok=True)
+    for left in blob.parent.glob(f"{blob.name}.*incomplete"):
         with suppress(OSError):
-            if left.name != blob.name + PARTIAL and time.time() - left.stat().st_mtime > STALE:
+            if time.time() - left.stat().st_mtime > STALE:
                 left.unlink()
 
 

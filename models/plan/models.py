@@ -17,13 +17,15 @@ class Guessing:
 
     `accepted[k - 1]` is the probability that the first k guesses all stand; () where it was not measured. `at_once`:
     one pass gives all guesses. `borrowed` bytes are read of the target's for a pass, where the target's head is.
-    `is_own`: the draft is a block of the target, and is where the target's head is.
+    `is_own`: the draft is a block of the target, and is where the target's head is. `share` of the target's tokens can
+    be drafted, by a sample text.
     """
 
     accepted: tuple[float, ...] = ()
     at_once: bool = False
     borrowed: int = 0
     is_own: bool = False
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,14 @@ class ModelPart:
         return ModelPart(parts if info.head is None else replace(parts, n_next=0), info.n_ctx_train, info)
 
 
-def placed(target: ModelPart, draft: ModelPart | None = None) -> Models:
+def placed(target: ModelPart, draft: ModelPart | None = None, *, share: float = 1.0) -> Models:
     """Return a pair for planning. A draft that is the target's own file stands for the target's own block."""
     if draft is None:
         return Models(target.anatomy, n_ctx_train=target.n_ctx_train)
     if target.info is not None and draft.info is not None and draft.info.path == target.info.path:
         return with_own_block(target)
     head = None if draft.info is None else draft.info.head
-    guessing = Guessing()
+    guessing = Guessing(share=share)
     if head is not None:
         borrowed = target.anatomy.output if head.borrows_output else 0
         guessing = Guessing(head.accepted, head.kind not in (EAGLE1, EAGLE3, MTP), borrowed)

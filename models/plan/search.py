@@ -199,7 +199,7 @@ class Search:
         if how.borrowed:
             head = target.place(ledger.n, ledger.n)
             guess += pass_seconds(self.machine, ledger.parts, {head: Read(how.borrowed)}, 1)
-        accepted = how.accepted or assumed(self.request.acceptance)
+        accepted = how.accepted or assumed(self.request.acceptance * how.share)
         tokens = accumulate(accepted, initial=1.0)
         next(tokens)
         return min((((1 if how.at_once else k) * guess + check(k + 1)) / n, k) for k, n in enumerate(tokens, start=1))

@@ -98,7 +98,7 @@ def test_one_is_shown(store: Store, logs: Logs) -> None:
     assert shown[1:6] == ["System: Count", "You: two", "Assistant: 2", "You: three", "Assistant: 3, again"]
     assert shown[6:] == ["(still being written)", "(1 message on other branches: --json shows them)"]
     assert logs("-c") == logs("show", latest) == logs("--session", latest)
-    assert "You: one" in logs("show", older[-5:])
+    assert "You: one" in logs("show", older[-6:])
     whole = json.loads(logs("show", "--json"))
     assert whole["schema"] == "localspec.conversation/1"
     assert [message["text"] for message in whole["messages"]] == ["two", "2", "three", "3", "3, again"]
@@ -118,12 +118,35 @@ def test_search(store: Store, logs: Logs) -> None:
         logs("search", "hay", "fork")
 
 
+@pytest.mark.parametrize("typed", ["4", "v", "22", "00000"])
+@pytest.mark.parametrize("args", [["rm", "-y"], ["rm", "--now", "-y"], ["show"], ["export"], ["undo"], ["--session"]])
+def test_a_part_of_an_id_that_chance_could_hit_is_refused(
+    args: list[str], typed: str, store: Store, logs: Logs
+) -> None:
+    keep(store, "one", "1")
+    with pytest.raises(UsageError, match=f"'{typed}' is too short for the ID") as caught:
+        logs(*args, typed)
+    assert "6 characters or more" in caught.value.hint
+    assert len(store.conversations()) == 1
+
+
+@pytest.mark.parametrize("args", [[], ["-y"], ["--now", "-y"], ["--json"]])
+def test_what_goes_is_named_first(args: list[str], store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = (keep(store, f"tell {i}", "x") for i in range(2))
+    assert call(["logs", "rm", *args, one, two], Console()) == 0
+    told = f"to be deleted: {one} “tell 0”, 2 messages\nto be deleted: {two} “tell 1”, 2 messages\n"
+    assert capsys.readouterr().err == told
+
+
 def test_deleting_and_bringing_back(store: Store, logs: Logs) -> None:
     one, two, three = (keep(store, f"{i}", "x") for i in range(3))
-    assert logs("rm", one, two[-5:]) == f"deleted {one} and {two}; localspec logs undo restores it\n"
+    assert logs("rm", one, two[-6:], one) == f"deleted {one} and {two}; localspec logs undo ID restores one\n"
     assert [line[:8] for line in logs().splitlines()] == [three]
     assert logs("undo").startswith(two)
-    assert json.loads(logs("undo", one, "--json")) == {"restored": one}
+    assert json.loads(logs("undo", one[2:], "--json")) == {"restored": one}
+    for args in (["undo", one], ["undo", "zzzzzzzz"]):
+        with pytest.raises(NotFoundError, match="there is no deleted conversation"):
+            logs(*args)
     assert len(logs().splitlines()) == 3
     with pytest.raises(NotFoundError):
         logs("rm", three, "zzzzzzzz")

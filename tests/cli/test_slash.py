@@ -180,13 +180,31 @@ def test_deleting_and_bringing_back(talk: Talk) -> None:
     talk.say("/delete", "/undelete")
     assert talk.errors.count("localspec: ") == 2
     talk.say("one", "/new", "two", "/list")
-    assert "deleted" in talk.say("/delete 2")
+    assert "deleting" in talk.say("/delete 2")
     assert [each.title for each in talk.store.conversations()] == ["two"]
     talk.say("/delete", "three")
     assert talk.sent == [("user", "three")], "what is deleted is left"
     talk.say("/undelete", "/new", "/undelete", "four")
     assert talk.sent[0] == ("user", "one"), "from nowhere one goes where it was"
     assert len(talk.store.conversations()) == 3
+
+
+@pytest.mark.parametrize("command", ["/delete", "/resume"])
+def test_a_number_counts_only_after_a_list(talk: Talk, command: str) -> None:
+    """And a part of an ID must be long: 2 is the end of some ID."""
+    talk.say("one", "/new", "two", "/new")
+    ids = [each.id for each in talk.store.conversations()]
+    for typed, told in (
+        ("2", "2 is the number of a list, and none was shown yet"),
+        (ids[0][-1:] + "v", "is too short for the ID of a conversation"),
+        (ids[0][-5:] + "", "is too short for the ID of a conversation" if not ids[0][-5:].isdecimal() else "no list"),
+    ):
+        talk.say(f"{command} {typed}")
+        assert told in talk.errors
+    talk.say("/list", f"{command} 3")
+    assert "the list has no number 3" in talk.errors
+    assert [each.id for each in talk.store.conversations()] == ids
+    assert f"{ids[1]} “one”, 2 messages" in talk.say("/list", "/delete 2")
 
 
 def test_titles(talk: Talk) -> None:

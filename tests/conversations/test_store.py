@@ -336,9 +336,13 @@ def test_ids_may_be_abbreviated(store: Store) -> None:
     ids = [store.create("p").id for _ in range(20)]
     assert store.find(ids[3]).id == ids[3]
     assert store.find(ids[3].upper()).id == ids[3]
-    assert store.find(ids[3][-5:]).id == ids[3]
+    assert store.find(ids[3][-6:]).id == ids[3]
+    same_second = Store.open(None, clock=lambda: 1.8e9)
+    begun = [same_second.create("p").id for _ in range(2)]
     with pytest.raises(UsageError, match="is not one conversation"):
-        store.find(ids[3][:3])
+        same_second.find(begun[0][:6])
+    with pytest.raises(UsageError, match="too short"):
+        store.find(ids[3][-5:])
     for text in ("zzzzzzzz", "", "%", "_", "no such thing"):
         with pytest.raises(NotFoundError, match="no conversation"):
             store.find(text)

@@ -194,7 +194,7 @@ def test_what_other_programs_left_is_told_apart(machine: Machine) -> None:
     said = machine.call("ls").stdout.decode()
     assert said.startswith("unfinished downloads of other programs: 1, 2.0 MB; rm leaves them")
     assert "interrupted" not in said
-    blob.with_name(f"{blob.name}.localspec.incomplete").write_bytes(b"x" * 1_000_000)
+    blob.with_name(f"{blob.name}.localspec-part").write_bytes(b"x" * 1_000_000)
     lines = machine.call("ls").stdout.decode().split("\n\n")[0].splitlines()
     assert [line.partition(";")[0] for line in lines] == [
         "interrupted downloads: 1, 1.0 MB",

@@ -401,7 +401,7 @@ def test_rm_keeps_bytes_that_another_commit_uses(machine: Machine) -> None:
 def test_ls_tells_of_what_was_interrupted(machine: Machine) -> None:
     path = machine.cache.blob("tales/draft-GGUF", sha256(DRAFT_BYTES))
     path.parent.mkdir(parents=True)
-    path.with_name(path.name + ".localspec.incomplete").write_bytes(b"x" * 1_000_000)
+    path.with_name(path.name + ".localspec-part").write_bytes(b"x" * 1_000_000)
     assert "interrupted downloads: 1, 1.0 MB" in machine.call("ls").stdout.decode()
     assert machine.json("rm", "-y", "hf:tales/draft-GGUF")["freed_bytes"] == 1_000_000
     assert not machine.partials()

@@ -239,7 +239,8 @@ def test_a_dropped_system_message_moves_too() -> None:
 
 
 def test_the_template_sees_the_date_it_is_given() -> None:
-    rendered = run("{{ strftime_now('%d %b %Y') }}: {{ messages[0].content }}", now=lambda: datetime(2026, 1, 2))
+    template = "{{ strftime_now('%d %b %Y') }}: {{ messages[0].content }}"
+    rendered = run(template, CHAT[0], now=lambda: datetime(2026, 1, 2))
     assert rendered.text == "02 Jan 2026: Hi there"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from localspec.backends.model import Model
+from localspec.errors import NotFoundError
 from localspec.prompt.prompt import tokenise
 from localspec.settings.request import Message, Request
 
@@ -24,6 +25,14 @@ class Letters:
     add_bos: bool
     bos: int | None = BOS
     chat_template: str | None = None
+    named: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def template_names(self) -> tuple[str, ...]:
+        return tuple(self.named)
+
+    def template(self, name: str | None) -> str | None:
+        return self.chat_template if name is None else self.named.get(name)
 
     @property
     def special(self) -> SimpleNamespace:
@@ -69,3 +78,13 @@ def test_an_empty_prompt_has_a_token_to_start_from(model: Letters, begins: str) 
 
 def test_a_prompt_is_cut_to_the_tokens_that_were_asked_for() -> None:
     assert tokens(Letters(add_bos=True), prompt="hello", prompt_tokens=3) == "^he"
+
+
+def test_another_template_of_the_file_is_taken_by_its_name() -> None:
+    model = Letters(False, chat_template="{{ messages[0].content }}", named={"rag": "rag: {{ messages[0].content }}"})
+    hi = (Message("user", "hi"),)
+    assert tokens(model, messages=hi, template="rag") == "rag: hi"
+    assert tokens(model, messages=hi) == "hi"
+    with pytest.raises(NotFoundError, match="'rga' is no file") as caught:
+        tokens(model, messages=hi, template="rga")
+    assert "rag, chatml" in caught.value.hint

@@ -54,7 +54,7 @@ async def answered(pilot: Pilot[int]) -> None:
 
 async def tokens(pilot: Pilot[int]) -> None:
     answer = await ask(pilot, "Why is the sky blue?")
-    await pilot.press("f3", "f3")
+    await pilot.press("f3")
     answer.action_reveal()
     await settled(pilot)
 

@@ -97,12 +97,11 @@ async def opened(
     store: Store | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[Pilot[int], LocalspecApp]]:
-    """Run the app until the pair is loaded and the cursor blinks again, then the test."""
+    """Run the app until the pair is loaded, then the test."""
     app = app or made(worker or ScriptedWorker(), store=store, **settings)
     try:
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: app.chat_state.loaded is not None and not app.engine.worker_thread.is_busy)
-            await until(pilot, lambda: not app.chat.composer.is_resting)
             yield pilot, app
     finally:
         app.engine.worker_thread.close()

@@ -89,6 +89,21 @@ async def test_long_pastes_become_chips_that_are_sent_whole() -> None:
         assert "more lines" in plain(app.chat.query(Asked).first(), "note")
 
 
+@pytest.mark.parametrize("paste_of", ["\n".join(f"line {n}" for n in range(300)), "x" * 9000])
+@pytest.mark.parametrize("typed", [("Before: ", ""), ("", " And after?"), ("", "\nAnd after?")])
+async def test_the_question_beside_a_long_paste_stays_in_sight(typed: tuple[str, str], paste_of: str) -> None:
+    async with opened() as (pilot, app):
+        composer = app.chat.composer
+        composer.insert(typed[0])
+        await paste(composer, paste_of)
+        composer.insert(typed[1])
+        await pilot.press("enter")
+        await until(pilot, lambda: len(shown(app)) == 2 and app.chat_state.answering is None)
+        seen = "\n".join(str(part.render()) for part in app.chat.query(Asked).first().query(".text"))
+        assert (typed[0] + typed[1]).strip() in seen
+        assert len(seen) < 2500
+
+
 async def test_what_was_pasted_may_hold_the_name_of_a_chip() -> None:
     async with opened() as (_pilot, app):
         log, other = "see [Pasted 13 lines]\n" * 13, "\n".join("B" * 13)
@@ -213,7 +228,8 @@ async def test_what_is_typed_right_after_enter_is_neither_lost_nor_glued() -> No
             composer.insert(text)
             composer.action_send()
         composer.insert("half")
-        await until(pilot, lambda: app.chat_state.answering is not None and composer.text == "more\nhalf")
+        await until(pilot, lambda: app.chat_state.answering is not None and composer.text == "half")
+        assert app.chat.turns.waiting == "more"
         assert (app.chat_state.request.sampling.temperature, app.chat_state.request.speculation.k) == (0.25, 4)
         assert shown(app)[0] == "go"
         worker.go.set()
@@ -229,9 +245,7 @@ def keys_of(*classes: type) -> set[str]:
 def test_a_text_area_takes_no_key_of_the_chat() -> None:
     """The help lists them, and the composer has the keyboard most of the time."""
     own = {each.key for each in Binding.make_bindings(Composer.__dict__["BINDINGS"])}
-    assert keys_of(TextArea) & keys_of(ChatScreen, LocalspecApp) - own == {
-        "ctrl+d"
-    }  # which it hands on where it is empty
+    assert keys_of(TextArea) & keys_of(ChatScreen, LocalspecApp) - own == set()
 
 
 async def test_home_and_end_go_through_the_line_or_the_chat() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import string
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, TextArea
 
@@ -136,7 +138,7 @@ async def test_what_was_taken_back_stays_so_when_the_conversation_is_opened_agai
 async def test_the_list_is_searched(store: Store) -> None:
     async with opened(store=store) as (pilot, app):
         await open_list(pilot, app)
-        await pilot.press("slash", *"wolf ran")
+        await pilot.press(*"wolf ran")
         await until(pilot, lambda: len(titles(app)) == 1)
         assert "wolf ran" in titles(app)[0]
         app.screen.query_one(Input).value = "nothing like this"
@@ -144,40 +146,102 @@ async def test_the_list_is_searched(store: Store) -> None:
         assert "No conversations yet" in str(app.screen.query_one("#preview Static").render())
 
 
-async def test_delete_and_undo(store: Store) -> None:
+async def test_what_is_typed_is_searched_for_and_nothing_else(store: Store) -> None:
+    """Each printable key, and those that edit a field: in a list that once had commands on plain letters."""
+    before = [(each.id, each.title) for each in store.conversations()]
     async with opened(store=store) as (pilot, app):
         await open_list(pilot, app)
-        await pilot.press("d")
-        await until(pilot, lambda: titles(app) == ["Tell of the fox"])
-        await pilot.press("u")
-        await until(pilot, lambda: len(titles(app)) == 2)
-        assert len(store.conversations()) == 2
+        for typed in ("dragon", *string.printable.split()[0], "delete", "backspace", "ctrl+d", "ctrl+k", "ctrl+w"):
+            await pilot.press(*([typed] if len(typed) > 6 or typed in ("delete",) else typed))
+        await settled(pilot)
+        assert isinstance(app.screen, Conversations)
+        assert [(each.id, each.title) for each in store.conversations()] == before
+
+
+async def test_delete_names_it_and_is_undone_from_where_one_is(store: Store) -> None:
+    """In the list, in the search line with words in it, and in the composer."""
+    async with opened(store=store) as (pilot, app):
+        for place in ("list", "composer"):
+            await open_list(pilot, app)
+            await pilot.press(*"wolf", "ctrl+x")
+            await until(pilot, lambda: "“Tell of the wolf”, 2 messages" in app.notice)
+            assert titles(app) == []
+            assert [each.title for each in store.conversations()] == ["Tell of the fox"]
+            if place == "composer":
+                await pilot.press("escape", *"a draft")
+            await pilot.press("ctrl+y")
+            await until(pilot, lambda: app.notice.startswith("Restored"))
+            assert len(store.conversations()) == 2
+            if place == "list":
+                assert len(titles(app)) == 1
+                await pilot.press("escape")
+        assert app.chat.composer.text == "a draft"
+
+
+async def test_each_deletion_is_undone_one_by_one_the_last_one_first(store: Store) -> None:
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("ctrl+x", "ctrl+x")
+        await until(pilot, lambda: titles(app) == [])
+        await pilot.press("escape", "ctrl+y")
+        await until(pilot, lambda: [each.title for each in store.conversations()] == ["Tell of the fox"])
+        await pilot.press("ctrl+y")
+        await until(pilot, lambda: len(store.conversations()) == 2)
+        assert app.check_action("restore", ()) is False, "there is nothing more, and the key is the composer's again"
+
+
+async def test_what_is_typed_before_a_command_comes_before_it(store: Store) -> None:
+    """All in one burst: what is deleted is what was searched for, not what the cursor was on before."""
+    async with opened(store=store) as (pilot, app):
+        await open_list(pilot, app)
+        for key in "fox":
+            app.post_message(Key(key, key))
+        app.post_message(Key("ctrl+x", None))
+        await until(pilot, lambda: app.notice.startswith("Deleted"))
+        assert [each.title for each in store.conversations()] == ["Tell of the wolf"]
 
 
 async def test_a_new_conversation_begins_where_the_open_one_is_deleted(store: Store) -> None:
-    """As with /delete, and u brings it back onto the screen."""
+    """As with /delete, and the key that restores brings it back onto the screen."""
     async with opened(store=store) as (pilot, app):
         await ask(pilot, "go")
         await open_list(pilot, app)
-        await pilot.press("d")
+        await pilot.press("ctrl+x")
         await until(pilot, lambda: app.chat_state.messages.key is None and len(titles(app)) == 2)
         assert shown(app) == []
-        await pilot.press("u")
+        await pilot.press("ctrl+y")
         await until(pilot, lambda: len(titles(app)) == 3)
         assert shown(app)[0] == "go"
+
+
+async def test_what_comes_back_takes_the_place_of_nothing_that_was_said(store: Store) -> None:
+    """Not even while its first answer comes, of which the store does not know yet."""
+    worker = ScriptedWorker(hold_at=1)
+    async with opened(worker, store=store) as (pilot, app):
+        await open_list(pilot, app)
+        await pilot.press("ctrl+x", "escape")
+        await say_until_held(pilot, worker, "go")
+        await pilot.press("ctrl+y")
+        await until(pilot, lambda: len(store.conversations()) == 3)
+        worker.go.set()
+        await until(pilot, lambda: app.chat_state.answering is None)
+        assert shown(app) == ["go", STORY]
 
 
 async def test_what_goes_wrong_in_the_list_is_said(store: Store) -> None:
     async with opened(store=store) as (pilot, app):
         await open_list(pilot, app)
-        await pilot.press("u")  # nothing was deleted
+        await pilot.press("ctrl+x")
+        await until(pilot, lambda: len(titles(app)) == 1)
+        store.delete(app.chat_state.deleted[0], now=True)  # by another process
+        await pilot.press("ctrl+y")
         await until(pilot, lambda: "no conversation was deleted" in app.notice)
 
 
 async def test_a_fork_leaves_the_old_one_as_it_was(store: Store) -> None:
     async with opened(store=store) as (pilot, app):
         await open_list(pilot, app)
-        await pilot.press("f")
+        await pilot.press("f6")
         await until(pilot, lambda: shown(app) == ["Tell of the wolf", "The wolf ran."])
         await ask(pilot, "More")
         counts = sorted(conversation.n_messages for conversation in store.conversations())
@@ -188,7 +252,7 @@ async def test_a_fork_leaves_the_old_one_as_it_was(store: Store) -> None:
 async def test_renaming(store: Store) -> None:
     async with opened(store=store) as (pilot, app):
         await open_list(pilot, app)
-        await pilot.press("n")
+        await pilot.press("f2")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         app.screen.query_one(Input).value = "Wolves"
         await pilot.press("enter")
@@ -296,7 +360,7 @@ async def test_a_title_is_told_once_it_is_kept(tmp_path: Path) -> None:
         await ask(pilot, "one")
         await say(pilot, f"/title {'long ' * 40}")
         await until(pilot, lambda: bool(app.chat.query(Note)))
-        assert str(app.chat.query(Note).last().render()) == f"title: {kept_title(app)}"
+        assert str(app.chat.query(Note).last().render()) == f"title: {kept_title(app)} (before: one)"
         with Store.open(path) as other:
             other.delete(app.chat_state.messages.key or "", now=True)
         await say(pilot, "/title gone")

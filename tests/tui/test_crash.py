@@ -9,7 +9,7 @@ from localspec.errors import IntegrityError, NotFoundError, UsageError, WorkerDi
 from localspec.settings.request import LoadSettings
 from localspec.tui.widgets.card import ErrorCard
 from localspec.tui.worker_thread import WorkerThread
-from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, say_until_held, shown, until
+from tests.tui.scripted import ScriptedWorker, ask, made, opened, say, say_until_held, settled, shown, until
 
 LOG = "ggml.c:123: GGML_ASSERT(ne != 0) failed\n\x1b]0;evil\x07 [/INST]"
 STORY = "Once upon a time there was a king."
@@ -26,20 +26,37 @@ async def test_a_dead_engine_is_a_card_with_the_log_and_a_button() -> None:
     async with opened(worker) as (pilot, app):
         await ask(pilot, "go")
         card = app.chat.query_one(ErrorCard)
-        text = str(card.query_one("Static").render())
+        text, log = str(card.query_one("Static").render()), card.query_one("#log")
         assert "SIGABRT" in text
-        assert "GGML_ASSERT" in text
-        assert "\x1b" not in text
+        assert "GGML_ASSERT" not in text
+        assert not log.display
+        await pilot.click(card.query_one("#unfold"))
+        await until(pilot, lambda: bool(log.display))
+        assert "GGML_ASSERT" in str(log.render())
+        assert "\x1b" not in str(log.render())
         assert shown(app) == ["go", "Once upon a time there"]
         n = len(worker.loads)
-        assert "(/restart)" in str(card.query_one(Button).label)
-        await pilot.click(card.query_one(Button))
+        assert "(/restart)" in str(card.query(Button).first().label)
+        await pilot.click(card.query(Button).first())
         await until(pilot, lambda: len(worker.loads) == n + 1 and not app.engine.worker_thread.is_busy)
         assert not app.chat.query(ErrorCard), "it is told until the engine is back"
         await say(pilot, "/restart")
         await until(pilot, lambda: len(worker.loads) == n + 2 and not app.engine.worker_thread.is_busy)
         await ask(pilot, "again")
         assert shown(app)[-1] == STORY
+
+
+async def test_the_cause_is_seen_in_a_small_terminal_however_long_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.tui.test_crash.LOG", "\n".join(f"llama_context: line {n}" for n in range(40)))
+    worker = ScriptedWorker()
+    worker.fails[2] = died()
+    async with opened(worker, size=(80, 24)) as (pilot, app):
+        await ask(pilot, "go")
+        await settled(pilot)
+        region = app.chat.query_one(ErrorCard).region
+        seen = app.chat.transcript.region
+        assert seen.y <= region.y, "the whole card is in sight, its first line too"
+        assert region.bottom <= seen.bottom
 
 
 async def test_the_next_message_starts_the_engine_too() -> None:

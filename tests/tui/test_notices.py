@@ -38,12 +38,13 @@ async def test_a_notice_said_again_and_again_stays_one_line() -> None:
     worker = ScriptedWorker(hold_at=1)
     async with opened(worker, size=(80, 24)) as (pilot, app):
         await say_until_held(pilot, worker, "go")
-        before = app.chat.transcript.region
-        for _ in range(5):
+        for n in range(6):
             app.chat.composer.fill("more")
             await pilot.press("enter")
             await settled(pilot)
-        assert shown(app).count("Still answering") == 1
+            if n == 0:  # this one waits, which is told in a line of its own
+                before = app.chat.transcript.region
+        assert shown(app).count("waits already") == 1
         assert app.chat.transcript.region == before, "and moves nothing"
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from textual.widgets import Static
 
 from localspec.tui.redraw_throttle import ROOMY, TIGHT, Budget, RedrawThrottle, budget
-from tests.tui.scripted import ScriptedWorker, answers, markdown_text, opened, say_until_held, until
+from tests.tui.scripted import ScriptedWorker, answers, ask, markdown_text, opened, say_until_held, until
 
 
 @pytest.mark.parametrize("given", [ROOMY, TIGHT])
@@ -59,3 +60,21 @@ async def test_the_end_is_shown_at_once_however_long_the_screen_is_to_rest(monke
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)
         assert markdown_text(answers(app)[0]) == "Once upon a time there was a king."
+
+
+async def test_an_idle_screen_looks_for_nothing_and_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a job begins, which wakes it."""
+    worker = ScriptedWorker()
+    async with opened(worker) as (pilot, app):
+        await ask(pilot, "go")
+        news = app.chat._news
+        await until(pilot, lambda: news._alarm is None)
+        drawn: list[object] = []
+        monkeypatch.setattr(Static, "update", lambda self, *content, **how: drawn.append(content))
+        for _ in range(3):
+            app.chat.show_figures()  # as once a second
+        assert not drawn
+        monkeypatch.undo()
+        assert not app.chat.composer.cursor_blink
+        await ask(pilot, "more")
+        assert len(worker.requests) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.content import Content
 from textual.widgets import DataTable, Static
 
 from localspec.tui.screens.inspector import Inspector
@@ -74,11 +75,21 @@ async def test_f3_goes_round_and_d_reveals() -> None:
             seen.append(origins.display)
         assert seen == [True, True, False]
         assert markdown_text(answer) == "Once upon a time there was a king."
-        await pilot.press("f3", "f3")
+        await pilot.press("f3")
         answer.focus()
         await pilot.press("d")
         await pilot.pause()
         assert "wrong" in str(origins.render())
+
+
+async def test_the_first_press_of_f3_colours() -> None:
+    async with opened() as (pilot, _app):
+        answer = await ask(pilot, "go")
+        await pilot.press("f3")
+        await settled(pilot)
+        shown_as = answer.query_one(".origins", Static).content
+        assert isinstance(shown_as, Content)
+        assert {"$origin-corrected", "$origin-draft"} <= {str(span.style) for span in shown_as.spans}
 
 
 async def test_tokens_are_marked_while_they_come() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from localspec.chat.message_tree import MessageTree
 from localspec.conversations.store import Store
-from localspec.engine.events import Committed, Finished, Probed, Started
+from localspec.engine.events import Committed, Finished, Loaded, Probed, Started
 from localspec.tui.figures import PANE
 from localspec.tui.meter import Meter
 from localspec.tui.stats_panel import pane, strip, verdict
@@ -16,7 +16,7 @@ from localspec.tui.trace import Trace
 from localspec.tui.widgets.bars import Top, TopBar
 from localspec.ui.stats import Stats
 from localspec.ui.summary import stats_line, table
-from tests.cli.fakes import committed
+from tests.cli.fakes import committed, facts
 from tests.tui.scripted import SETTINGS, ScriptedWorker, ask, opened, until
 
 
@@ -39,7 +39,7 @@ def test_the_pane_tells_what_stats_counted() -> None:
     assert f"{stats.tokens_per_pass:.2f} tok/pass" in text
     assert f"{stats.accepted}/{stats.drafted} drafted" in text
     assert f"{stats.speedup:.2f}× plain" in text
-    assert "plain 33.3 tok/s\n 2 passes, now\n" in text
+    assert "plain 33.3 tok/s\n 2 passes\n" in text
     assert "TIME/PASS 11.0 ms" in text
     assert f"accepted {stats.by_source['accepted']}" in text
     assert all(len(line) <= 36 for line in text.split("\n"))
@@ -59,7 +59,7 @@ def test_what_drafted_nothing_is_not_said_to_lack_a_measurement() -> None:
     for _ in range(2):
         made.observe(1.0, Probed(10.0, 18))
     text = pane(made, None, 36).plain
-    assert "plain 100.0 tok/s\n 2 passes, now\n" in text
+    assert "plain 100.0 tok/s\n 2 passes\n" in text
     assert "not measured" not in text
     made.observe(2.0, Finished("stop", "", 100.0, 20.0, 0))
     assert verdict(made) == "Nothing was drafted."
@@ -117,10 +117,38 @@ async def test_the_app_shows_what_the_line_below_an_answer_says() -> None:
     async with opened(ScriptedWorker()) as (pilot, app):
         answer = await ask(pilot, "go")
         stats = app.engine.traces[answer.entry.id].stats
-        assert str(answer.query_one(".note").render()) == stats_line(stats)
+        note = answer.query_one(".note")
+        assert str(note.render()) == stats_line(stats, note.size.width)
         figures = str(app.chat.query_one("#figures").render())
         assert f"{stats.tok_per_s:.1f} tok/s" in figures
         assert f"{stats.speedup:.2f}× plain" in figures
+
+
+@pytest.mark.parametrize("columns", [80, 100, 160])
+async def test_the_figures_below_an_answer_take_one_line(columns: int) -> None:
+    """The speed comes first, and how an answer ended is always told."""
+    async with opened(ScriptedWorker(), size=(columns, 24)) as (pilot, app):
+        answer = await ask(pilot, "go")
+        note = answer.query_one(".note")
+        await until(pilot, lambda: note.size.height == 1)
+        assert "× plain" in str(note.render())
+        assert "tok/s" in str(note.render())
+        stats = app.engine.traces[answer.entry.id].stats
+        assert stats.finished is not None
+        stats.finished = replace(stats.finished, reason="length")
+        lines = [stats_line(stats, width) for width in range(200)]
+        assert all(len(line) <= max(width, 40) for width, line in enumerate(lines))
+        assert all("tok/s" in line and line.endswith("cut off by -n") for line in lines)
+        assert lines[-1] == stats_line(stats)
+
+
+def test_a_long_name_is_shown_whole_and_a_pair_that_loads_is_not_missing() -> None:
+    name = "Some-Very-Long-Name-of-a-Model-Instruct-v2.5-UD-Q4_K_M.gguf"
+    loaded = Loaded("x", replace(facts("/t.gguf"), path=f"/models/{name}"), None, 8, 1, 1.0, {})
+    shown = pane(None, loaded, 35).plain
+    assert name in shown.replace("\n ", "")
+    assert max(map(len, shown.split("\n"))) <= 35
+    assert "no pair" not in pane(None, None, 35, is_loading=True).plain
 
 
 async def test_the_figures_give_way_to_small_terminals() -> None:
@@ -240,7 +268,8 @@ async def test_the_pane_has_the_width_that_its_lines_are_made_for() -> None:
         loaded = app.chat_state.loaded
         assert loaded is not None
         lines = pane(None, replace(loaded, target=replace(loaded.target, path=LONG)), PANE).plain.split("\n")
-        assert " qwen2.5-coder-1.5b-instruct-q4_k_…" in lines
+        assert " qwen2.5-coder-1.5b-instruct-q4_k_m" in lines
+        assert " .gguf" in lines
         assert " none; /draft auto looks for one" in lines
         assert all(len(line) <= PANE for line in lines)
 

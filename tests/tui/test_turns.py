@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.pilot import Pilot
 
-from localspec.errors import PromptTooLongError
+from localspec.errors import PromptTooLongError, WorkerDiedError
 from localspec.settings.request import Sampling
 from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.card import ErrorCard, Note
@@ -87,15 +88,45 @@ async def test_a_stop_is_acknowledged_while_the_prompt_is_read() -> None:
         assert app.is_running
 
 
-async def test_nothing_is_sent_while_an_answer_is_written() -> None:
+@pytest.mark.parametrize("text", ["two", "/fork", "/regen"])
+async def test_one_message_waits_for_the_end_of_the_answer(text: str) -> None:
+    """Or a command that cannot run before; a second one stays in the composer."""
+    worker = ScriptedWorker(hold_at=1)
+    async with opened(worker) as (pilot, app):
+        await say_until_held(pilot, worker, "one")
+        await say(pilot, text)
+        assert text in str(app.chat.query_one("#attached").render())
+        await say(pilot, "three")
+        assert (app.chat.composer.text, app.notice) == ("three", "One message waits already · Esc stops the answer")
+        assert len(worker.requests) == 1
+        worker.go.set()
+        if text == "/fork":
+            await until(
+                pilot, lambda: len(app.chat_state.writer.ask(lambda store: store.conversations()).result()) == 2
+            )
+        else:
+            await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
+            assert worker.requests[1].messages[-1].content == ("two" if text == "two" else "one")
+        assert app.chat.composer.text == "three"
+        assert not app.chat.query_one("#attached").display
+
+
+@pytest.mark.parametrize("end", ["escape", "error"])
+async def test_what_waited_is_put_back_where_the_answer_was_cut_short(end: str) -> None:
     worker = ScriptedWorker(hold_at=1)
     async with opened(worker) as (pilot, app):
         await say_until_held(pilot, worker, "one")
         await say(pilot, "two")
-        assert app.chat.composer.text == "two"
+        app.chat.composer.insert("half")
+        if end == "escape":
+            await pilot.press("escape")
+        else:
+            worker.fails[2] = WorkerDiedError("the engine was killed (SIGKILL)", hint="--ctx 512")
+            worker.go.set()
+        await until(pilot, lambda: app.chat_state.answering is None and not app.engine.worker_thread.is_busy)
+        await until(pilot, lambda: app.chat.composer.text == "two\nhalf")
         assert len(worker.requests) == 1
-        worker.go.set()
-        await until(pilot, lambda: app.chat_state.answering is None)
+        assert not app.chat.query_one("#attached").display
 
 
 async def test_answering_again_adds_a_branch() -> None:
@@ -132,9 +163,10 @@ async def test_an_edit_is_a_branch_and_the_old_one_stays() -> None:
         await ask(pilot, "second")
         app.chat.transcript.query("Asked").first().focus()
         await pilot.press("e")
-        await pilot.pause()
+        await until(pilot, lambda: "new branch" in app.notice)
         assert app.chat.composer.text == "first"
         await ask(pilot, "first, edited")
+        assert app.notice == ""
         assert shown(app) == ["first, edited", "Three."]
         assert [message.content for message in worker.requests[-1].messages] == ["first, edited"]
         app.chat.transcript.query("Asked").first().focus()
@@ -176,6 +208,22 @@ async def test_an_edit_gives_back_what_was_being_written() -> None:
         assert shown(app) == ["first!", STORY]
         await pilot.press("up")
         assert app.chat.composer.text == "first!"
+
+
+@pytest.mark.parametrize("end", ["escape", "ctrl+c", "enter"])
+async def test_a_second_edit_keeps_what_was_being_written_before_the_first(end: str) -> None:
+    async with opened() as (pilot, app):
+        await ask(pilot, "first")
+        await ask(pilot, "second")
+        app.chat.composer.fill("half a message")
+        for widget in app.chat.transcript.query("Asked"):
+            widget.focus()
+            await pilot.press("e")
+            await settled(pilot)
+        assert app.chat.composer.text == "second"
+        await pilot.press("!", end)
+        await until(pilot, lambda: app.chat.composer.text == "half a message" and app.chat_state.answering is None)
+        assert ("second!" in shown(app)) == (end == "enter")
 
 
 async def test_an_edit_ends_with_its_conversation() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
-from textual import events
-from textual.pilot import Pilot
+from textual._xterm_parser import XTermParser
+from textual.widgets import Input, TextArea
 
 from localspec.chat.commands import TABLE
 from localspec.tui.app import LocalspecApp
-from localspec.tui.widgets.composer import HANDS, HELD, Composer
+from localspec.tui.keyboard import HANDS, Reader
+from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.message import Spoken
 from tests.tui.scripted import ScriptedWorker, ask, opened, settled, shown, until
 
@@ -18,30 +17,27 @@ SPEED = HANDS / 10  # seconds between two keys of a paste, also where a machine 
 HAND = 2 * HANDS
 
 
-async def keys(app: LocalspecApp, text: str, gap: float, at: float = 0.0) -> float:
-    """Send keys as a terminal does, all at once, each with the time at which it was read; return the last one's."""
-    names = {"\n": "enter", "\t": "tab", " ": "space", "/": "slash", ".": "full_stop", "-": "minus"}
-    at = at or app.chat.composer._pressed_at + 10
-    for char in text:
-        at += gap
-        key = events.Key(names.get(char, char), "\r" if char == "\n" else char)
-        key.time = at
-        app.post_message(key)
-    return at
+async def keys(app: LocalspecApp, text: str, gap: float | None) -> None:
+    """Send text as a terminal does, a character every `gap` seconds, with None all of it in one read."""
+    reader, at = Reader(XTermParser()), 10.0
+    for data in [text] if gap is None else text:
+        at += gap or 0.0
+        for event in reader.read(data.replace("\n", "\r"), at):
+            app.post_message(event)
+    for event in reader.quiet():
+        app.post_message(event)
 
 
-async def rest(pilot: Pilot[int]) -> None:
-    """Wait until no Enter waits any more."""
-    await asyncio.sleep(2 * HELD)
-    await settled(pilot)
+GAPS = [None, 0.0, SPEED]
 
 
+@pytest.mark.parametrize("gap", GAPS)
 @pytest.mark.parametrize("end", ["", "\n"])
-async def test_a_paste_without_brackets_is_one_message(end: str) -> None:
+async def test_a_paste_without_brackets_is_one_message(end: str, gap: float | None) -> None:
     worker = ScriptedWorker()
     async with opened(worker) as (pilot, app):
-        await keys(app, f"def f(x):\n\treturn x\n\nprint(f(1)){end}", SPEED)
-        await rest(pilot)
+        await keys(app, f"def f(x):\n\treturn x\n\nprint(f(1)){end}", gap)
+        await settled(pilot)
         assert app.chat.composer.text == f"def f(x):\n\treturn x\n\nprint(f(1)){end}", "and nothing is sent"
         await pilot.press("enter")
         await until(pilot, lambda: len(shown(app)) == 2 and app.chat_state.answering is None)
@@ -57,8 +53,8 @@ async def test_messages_typed_ahead_by_hand_are_sent_one_by_one() -> None:
         assert (shown(app)[0], app.chat.composer.text) == ("one", "two")
 
 
-@pytest.mark.parametrize("gap", [0.0, SPEED, HAND])
-async def test_commands_sent_in_one_burst_are_run_one_by_one(gap: float) -> None:
+@pytest.mark.parametrize("gap", [*GAPS, HAND])
+async def test_commands_sent_in_one_burst_are_run_one_by_one(gap: float | None) -> None:
     async with opened() as (pilot, app):
         await keys(app, "/temp 0.7\n/k 4\n/seed 5\nhello\n", gap)
         await until(pilot, lambda: len(shown(app)) == 2 and app.chat_state.answering is None)
@@ -67,20 +63,12 @@ async def test_commands_sent_in_one_burst_are_run_one_by_one(gap: float) -> None
         assert shown(app)[0] == "hello"
 
 
-async def test_one_line_and_enter_in_a_burst_is_sent() -> None:
+@pytest.mark.parametrize("gap", GAPS)
+async def test_one_line_and_enter_in_a_burst_is_sent(gap: float | None) -> None:
     async with opened() as (pilot, app):
-        await keys(app, "hello\n", 0.0)
+        await keys(app, "hello\n", gap)
         await until(pilot, lambda: len(shown(app)) == 2)
         assert shown(app)[0] == "hello"
-
-
-async def test_a_key_that_is_no_text_sends_what_waits() -> None:
-    async with opened() as (pilot, app):
-        at = await keys(app, "hello\n", 0.0)
-        escape = events.Key("escape", None)
-        escape.time = at
-        app.post_message(escape)
-        await until(pilot, lambda: len(shown(app)) == 2)
 
 
 async def test_tab_completes_a_command_and_its_values() -> None:
@@ -149,15 +137,15 @@ async def test_a_letter_typed_at_a_message_is_written() -> None:
         assert len(shown(app)) == 2, "and nothing was regenerated"
 
 
-@pytest.mark.parametrize("gap", [0.0, HAND])
-async def test_a_command_typed_at_a_message_is_written_whole(gap: float) -> None:
+@pytest.mark.parametrize("gap", [*GAPS, HAND])
+async def test_a_command_typed_at_a_message_is_written_whole(gap: float | None) -> None:
     """However fast: its other letters are keys of a message, as c and y are."""
     async with opened() as (pilot, app):
         answer = await ask(pilot, "go")
         answer.focus()
         await settled(pilot)
         await keys(app, "/copy", gap)
-        await rest(pilot)
+        await settled(pilot)
         assert (app.chat.composer.text, app.notice) == ("/copy", "")
 
 
@@ -166,3 +154,74 @@ async def test_undo_has_the_key_of_a_shell() -> None:
         await pilot.press(*"words")
         await pilot.press("ctrl+underscore")
         assert app.chat.composer.text == ""
+
+
+@pytest.mark.parametrize(
+    ("read", "left"),
+    [
+        ("hello\x7f\x7fX", "helX"),
+        ("hello\x1b[D\x1b[DX", "helXlo"),
+        ("hello\x01X", "Xhello"),
+        ("one two\x17X", "one X"),
+        ("ab\x1b[D\nc", "a\ncb"),
+        ("hello\x1b[D\x1b[D\x1b[3~X", "helXo"),
+    ],
+)
+@pytest.mark.parametrize("field", ["composer", "line", "area"])
+async def test_keys_of_one_burst_keep_their_order(read: str, left: str, field: str) -> None:
+    async with opened() as (pilot, app):
+        if field != "composer":
+            await pilot.press({"line": "f8", "area": "ctrl+s"}[field])
+            await until(pilot, lambda: app.screen is not app.chat and app.focused is not None)
+        reader = Reader(XTermParser())
+        for event in (*reader.read(read, 10.0), *reader.quiet()):
+            app.post_message(event)
+        await settled(pilot)
+        written = app.focused
+        if field == "line":
+            assert isinstance(written, Input)
+            assert written.value == (left if "\n" not in left else "acb")
+        elif field == "composer" or "\n" not in left:  # Ctrl+J is the composer's own
+            assert isinstance(written, TextArea)
+            assert written.text == left
+
+
+@pytest.mark.parametrize("n", [700, 5000])
+async def test_a_paste_without_brackets_is_one_edit(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it comes in many reads; and it is sent as it was."""
+    worker, text = ScriptedWorker(), "".join(f"line {i} of a text\r" for i in range(n))
+    edits: list[str] = []
+    edit = Composer.edit
+    monkeypatch.setattr(Composer, "edit", lambda self, change: (edits.append(change.text), edit(self, change))[1])
+    async with opened(worker) as (pilot, app):
+        reader = Reader(XTermParser())
+        for at in range(0, len(text), 4096):
+            for event in reader.read(text[at : at + 4096], 10.0 + at):
+                app.post_message(event)
+        for event in reader.quiet():
+            app.post_message(event)
+        await settled(pilot)
+        assert edits == [f"[Pasted {n} lines]"]
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(worker.requests) and app.chat_state.answering is None)
+        assert worker.requests[0].messages[-1].content == text.replace("\r", "\n")
+
+
+def test_what_is_pasted_between_brackets_is_no_burst() -> None:
+    """In however many reads: also one that holds nothing but text, and marks cut in two."""
+    data = "\x1b[200~" + "words " * 30 + "\x1b[201~"
+    for size in (1, 4, 7, 50, 500):
+        reader, seen = Reader(XTermParser()), []
+        for at in range(0, len(data), size):
+            seen += reader.read(data[at : at + size], 10.0)
+        seen += reader.read("typed", 20.0)
+        seen += reader.quiet()
+        assert [(type(each).__name__, each.text) for each in seen] == [("Paste", "words " * 30), ("Burst", "typed")]
+
+
+def test_a_key_that_is_held_down_is_no_burst() -> None:
+    reader, seen = Reader(XTermParser()), []
+    for at in range(5):
+        seen += reader.read("x", 10.0 + at * SPEED)
+    assert [type(each).__name__ for each in seen] == ["Key"] * 5
+    assert reader.patience is None, "the thread sleeps until the next key"

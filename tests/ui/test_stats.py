@@ -291,8 +291,8 @@ def test_the_verdict_of_what_drafted_nothing() -> None:
 def test_a_speedup_is_told_with_what_it_is_measured_against() -> None:
     passes = [timed(4, 2, 20.0)] * 9
     told = speedup_words(answered(*passes, plain=PLAIN, age_s=9.0))
-    assert told == "1.50× plain, 1.47 to 1.53 (plain 100.0 tok/s, 9 passes, 9 s ago)"
-    assert speedup_words(answered(*passes, plain=[10.0] * 3)).endswith("(plain 100.0 tok/s, 3 passes, now)")
+    assert told == "1.50× plain, 1.47 to 1.53 (plain 100.0 tok/s, 9 passes, 9 s before)"
+    assert speedup_words(answered(*passes, plain=[10.0] * 3)).endswith("(plain 100.0 tok/s, 3 passes)")
     assert speedup_words(answered(*passes)) == "no speedup was measured"
 
 

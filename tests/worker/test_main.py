@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -132,6 +133,31 @@ def test_a_cancel_counts_for_its_request_even_if_it_comes_first_and_for_no_later
 
     serve(script, LOAD, GENERATE, {**GENERATE, "seq": 3}, cancelled=2)
     assert seen == [True, False]
+
+
+def test_a_later_cancel_stops_an_earlier_request_too() -> None:
+    """As of a message that was sent and stopped before the first one had heard of its stop."""
+    seen: list[bool] = []
+
+    def script(cancel: Cancel) -> Iterator[Event]:
+        seen.append(cancel())
+        yield FINISHED
+
+    serve(script, LOAD, GENERATE, {**GENERATE, "seq": 3}, {**GENERATE, "seq": 4}, cancelled=3)
+    assert seen == [True, True, False]
+
+
+@pytest.mark.parametrize("lines", ["2\n3\n", "3\n2\n", "3\n"])
+def test_the_last_cancel_counts_in_whatever_order_they_come(lines: str) -> None:
+    read, write = os.pipe()
+    flag = CancelFlag()
+    flag.current = 2
+    threading.Thread(target=worker_main._watch, args=(read, flag), daemon=True).start()  # the pipe is never closed
+    os.write(write, lines.encode())
+    wait_for(lambda: flag.cancelled == 3)
+    assert flag()
+    flag.current = 4
+    assert not flag()
 
 
 def test_loading_again_frees_the_first_models() -> None:

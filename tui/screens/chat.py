@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -22,9 +21,11 @@ from localspec.sanitize import one_line, sanitize
 from localspec.tui.chat_engine import ChatEngine
 from localspec.tui.figures import Figures
 from localspec.tui.host import Host
+from localspec.tui.in_turn import in_turn
 from localspec.tui.news import News
 from localspec.tui.source_marks import View
 from localspec.tui.turns import Turns
+from localspec.tui.unsent import Unsent
 from localspec.tui.widgets.bars import TopBar
 from localspec.tui.widgets.card import ErrorCard, Note, Welcome
 from localspec.tui.widgets.composer import Composer
@@ -35,16 +36,6 @@ from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
-
-
-def in_turn(action: Callable[[ChatScreen], object]) -> Callable[[ChatScreen], None]:
-    """Let an action wait its turn among the screen's messages: a key's is run by the app, beside whatever they do."""
-
-    @wraps(action)
-    def hand_over(chat: ChatScreen) -> None:
-        chat.call_later(action, chat)
-
-    return hand_over
 
 
 class ChatScreen(Screen[None]):
@@ -67,6 +58,7 @@ class ChatScreen(Screen[None]):
     def __init__(self, host: Host, engine: ChatEngine, *, has_tokens: bool = False, has_figures: bool = True) -> None:
         super().__init__()
         self.turns = Turns(host, engine, self)
+        self._unsent = Unsent(engine.state.writer, lambda: self.turns.unsent, self.set_timer)
         self._host = host
         self._engine = engine
         self._news = News(host, engine, self, self.call_later)
@@ -157,15 +149,21 @@ class ChatScreen(Screen[None]):
         await self.transcript.remove_children(cards)
 
     def show_attached(self) -> None:
-        """Tell above the input what goes with the next message: attachments, and the system message."""
+        """Tell above the input what waits, and what goes with the next message: attachments, the system message."""
         state = self._engine.state
         names = ", ".join(sanitize(each.name) for each in state.attached)
-        parts = [f"+ {names}"] if names else []
+        waiting = one_line(self.turns.waiting)
+        parts = [f"next, after this answer: {waiting[:60]}{'…' * (len(waiting) > 60)}"] if waiting else []
+        parts += [f"+ {names}"] if names else []
         if state.messages.system:
             parts.append(f"system (^S): {one_line(state.messages.system)}")
         line = self.query_one("#attached", Static)
         line.display = bool(parts)
         line.update(Content(" · ".join(parts)))
+
+    async def go_on(self, finish: str | None) -> None:
+        """Send what waited for the answer, which ended so."""
+        await self.turns.go_on(finish)
 
     def _widget(self, entry: Node) -> Spoken:
         state = self._engine.state
@@ -209,8 +207,9 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.Changed)
     def emptied(self) -> None:
-        """Give an edit up of which nothing is left."""
+        """Keep what is written; give an edit up of which nothing is left."""
         self.turns.emptied()
+        self._unsent.changed()
 
     @on(Composer.Completed)
     def tell_choices(self, completed: Composer.Completed) -> None:
@@ -274,7 +273,7 @@ class ChatScreen(Screen[None]):
 
     @in_turn
     async def action_origins(self) -> None:
-        """Show where tokens came from: off, marks, full."""
+        """Show where tokens came from: in colours, by marks alone, or not."""
         self._view = self._view.next()
         answers = list(self.transcript.query(Answered))
         for widget in answers:

@@ -1,4 +1,8 @@
-"""The conversations that were kept: search, look, open, fork, export, delete, and undo that."""
+"""The conversations that were kept: search, look, open, fork, export, rename, delete.
+
+What is typed is searched for. Every command has a key that writes nothing, and what was deleted comes back with a key
+of the app, which works from everywhere.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,14 @@ from localspec.chat.conversation_commands import (
     delete_conversation,
     fork_conversation,
     rename_conversation,
-    undelete_conversation,
 )
+from localspec.chat.listing import named
 from localspec.conversations.records import ASSISTANT, Conversation, spoken
 from localspec.conversations.store import Store
 from localspec.errors import LocalspecError
 from localspec.sanitize import sanitize
 from localspec.tui.host import Host
+from localspec.tui.in_turn import in_turn
 from localspec.tui.widgets.composer import Line
 from localspec.tui.widgets.keys import Keys
 from localspec.tui.widgets.notice import Notice
@@ -47,17 +52,28 @@ class Row:
     excerpt: str = ""
 
 
+class Search(Line):
+    """The words to search for. Enter opens what the cursor is on, and Ctrl+X is the screen's: it cuts no text."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "open", show=True),
+        Binding("ctrl+x", "screen.delete", "delete", show=True),
+    ]
+
+
 class Conversations(Screen[str | None]):
     """Gives the id of the conversation to go on with, None to stay."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "back", show=True),
-        Binding("slash", "search", "search", show=True),
-        Binding("f", "fork", "fork", show=True),
-        Binding("n", "rename", "rename", show=True),
-        Binding("x", "export", "export", show=True),
-        Binding("d,delete", "delete", "delete", show=True),
-        Binding("u", "undo", "undo", show=True),
+        Binding("f2", "rename", "rename", show=True),
+        Binding("f6", "fork", "fork", show=True, tooltip="go on in a copy"),
+        Binding("f7", "export", "export", show=True),
+        Binding("ctrl+x", "delete", "delete", show=True, tooltip="delete; Ctrl+Y restores it"),
+        Binding("up", "move(-1)", "up", show=False),
+        Binding("down", "move(1)", "down", show=False),
+        Binding("pageup", "move(-10)", "page up", show=False),
+        Binding("pagedown", "move(10)", "page down", show=False),
     ]
 
     def __init__(self, host: Host, chat: Chat) -> None:
@@ -65,13 +81,16 @@ class Conversations(Screen[str | None]):
         self._host = host
         self._chat = chat
         self._rows: list[Row] = []
+        self._query = ""  # what they were searched for
 
     def compose(self) -> ComposeResult:
         """A line to search in, the list, and beside it the one under the cursor."""
         yield Static(Content.styled(" Conversations", "bold"), classes="title", markup=False)
-        yield Line(placeholder="search messages", compact=True, id="search")
+        yield Search(placeholder="type to search messages", compact=True, id="search")
         with Horizontal():
-            yield DataTable(cursor_type="row", show_header=False)
+            table = DataTable[Text](cursor_type="row", show_header=False)
+            table.can_focus = False  # what is typed is searched for
+            yield table
             with VerticalScroll(id="preview", can_focus=False):
                 yield Static(markup=False)
         yield Notice()
@@ -80,8 +99,8 @@ class Conversations(Screen[str | None]):
     async def on_mount(self) -> None:
         """List them, the last used first."""
         self.query_one(DataTable).add_columns("when", "title", "messages")
-        await self._list()
-        self.query_one(DataTable).focus()
+        await self.renew()
+        self.query_one("#search", Input).focus()
 
     async def _ask(self, question: Callable[[Store], Result]) -> Result | None:
         """Ask the store; None where that goes wrong, which is said."""
@@ -102,7 +121,11 @@ class Conversations(Screen[str | None]):
             return False
         return True
 
-    async def _list(self, query: str = "") -> None:
+    async def renew(self) -> None:
+        """List them anew: those that have the words, or all."""
+        query, table = self._written, self.query_one(DataTable)
+        self._query = query
+        was = self._current
         if query.strip():
             hits = await self._ask(lambda store: store.search(query, limit=200)) or []
             best = {hit.conversation.id: Row(hit.conversation, hit.excerpt) for hit in reversed(hits)}
@@ -110,7 +133,6 @@ class Conversations(Screen[str | None]):
         else:
             kept = await self._ask(lambda store: store.conversations(MOST)) or []
             self._rows = [Row(each) for each in kept]
-        table = self.query_one(DataTable)
         table.clear()
         for row in self._rows:
             kept_one = row.conversation
@@ -120,6 +142,9 @@ class Conversations(Screen[str | None]):
                 Text(_line(title, self._title_width)),
                 Text(f"{kept_one.n_messages}"),
             )
+        ids = [row.conversation.id for row in self._rows]
+        if was is not None and was.id in ids:  # one key acts on what the last one left
+            table.move_cursor(row=ids.index(was.id))
         await self._preview()
 
     @property
@@ -130,7 +155,17 @@ class Conversations(Screen[str | None]):
     async def on_resize(self) -> None:
         """Cut the titles to the new width."""
         if self.query_one(DataTable).columns:  # else it was not filled yet
-            await self._list(self.query_one("#search", Input).value)
+            await self.renew()
+
+    @property
+    def _written(self) -> str:
+        return self.query_one("#search", Input).value
+
+    async def _chosen(self) -> Conversation | None:
+        """Return the one under the cursor, after all that was typed before is searched for."""
+        if self._written != self._query:
+            await self.renew()
+        return self._current
 
     @property
     def _current(self) -> Conversation | None:
@@ -151,63 +186,62 @@ class Conversations(Screen[str | None]):
             parts += [("\n", ""), who, (f"\n{text[:LONG]}{'…' if len(text) > LONG else ''}\n", "")]
         preview.update(Content.assemble(*parts))
 
+    @on(Input.Submitted)
     @on(DataTable.RowSelected)
-    def open(self) -> None:
+    async def open(self) -> None:
         """Go on with the one under the cursor."""
-        if self._current is not None:
-            self.dismiss(self._current.id)
+        current = await self._chosen()
+        if current is not None:
+            self.dismiss(current.id)
 
     @on(Input.Changed, "#search")
-    async def search(self, changed: Input.Changed) -> None:
+    async def search(self) -> None:
         """Narrow the list as it is typed."""
-        await self._list(changed.value)
+        await self._chosen()
 
-    @on(Input.Submitted, "#search")
-    def to_list(self) -> None:
-        """Go to what was found."""
-        self.query_one(DataTable).focus()
+    @in_turn
+    def action_move(self, rows: int) -> None:
+        """Move the cursor from the search line."""
+        table = self.query_one(DataTable)
+        table.move_cursor(row=min(max(0, len(self._rows) - 1), max(0, table.cursor_row + rows)))
 
-    def action_search(self) -> None:
-        """Go to the search line."""
-        self.query_one("#search", Input).focus()
-
+    @in_turn
     async def action_fork(self) -> None:
         """Go on with a copy."""
-        current = self._current
+        current = await self._chosen()
         if current is not None and await self._do(fork_conversation(self._chat, current)):
             self.dismiss(None)
 
+    @in_turn
     async def action_delete(self) -> None:
-        """Delete the one under the cursor; u brings it back."""
-        current = self._current
+        """Delete the one under the cursor, which the screen shows, and say which that was."""
+        current = await self._chosen()
         if current is not None and await self._do(delete_conversation(self._chat, current)):
-            await self._list(self.query_one("#search", Input).value)
-            self._host.say("Deleted · u restores it")
+            await self.renew()
+            self._host.say(f"Deleted {named(current)} · Ctrl+Y restores it")
 
-    async def action_undo(self) -> None:
-        """Bring the one that was deleted last back."""
-        if await self._do(undelete_conversation(self._chat)):
-            await self._list(self.query_one("#search", Input).value)
-
+    @in_turn
     async def action_rename(self) -> None:
         """Give the one under the cursor another title."""
         from localspec.tui.screens.dialog import Ask
 
-        current = self._current
+        current = await self._chosen()
         if current is None:
             return
 
         async def take(title: str | None) -> None:
-            if title and title.strip():
-                await self._do(rename_conversation(self._chat, current.id, title.strip()))
-                await self._list(self.query_one("#search", Input).value)
+            if title and title.strip() and await self._do(rename_conversation(self._chat, current.id, title.strip())):
+                await self.renew()
+                self._host.say(f"Renamed {named(current)}")
 
-        self.app.push_screen(Ask("Title", current.title), take)
+        self.app.push_screen(Ask(f"Another title for {named(current)}", current.title), take)
 
-    def action_export(self) -> None:
+    @in_turn
+    async def action_export(self) -> None:
         """Write the one under the cursor to a file."""
-        if self._current is not None:
-            self._host.export(self._current.id)
+        current = await self._chosen()
+        if current is not None:
+            self._host.export(current.id)
 
 
 def _when(at: float) -> str:

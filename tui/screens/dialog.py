@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from localspec.sanitize import sanitize
-from localspec.tui.widgets.composer import Line
+from localspec.tui.widgets.composer import Area, Line
 
 
 class Ask(ModalScreen[str | None]):
@@ -54,7 +54,7 @@ class AskText(ModalScreen[str | None]):
         """The box."""
         with Vertical(classes="box -text"):
             yield Static(Content.styled(self._title, "bold $primary"), markup=False)
-            yield TextArea(self._text, compact=True, highlight_cursor_line=False)
+            yield Area(self._text, compact=True, highlight_cursor_line=False)
             yield Static(Content.styled("Ctrl+S saves · Esc cancels · leave empty for none", "$muted"), markup=False)
 
     def action_take(self) -> None:

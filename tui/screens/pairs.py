@@ -167,15 +167,17 @@ class PairsScreen(Screen[None]):
         self.table.move_cursor(row=min(last, max(0, self.table.cursor_row + rows)))
 
     def action_use(self) -> None:
-        """Use the row, or what is written; agree to the download that was asked about."""
+        """Use the row, or what is written; agree to the download of it if that was asked about."""
+        wanted = self.chosen or self.query_one("#filter", Input).value.strip()
         download = self._host.download
         if download is not None and download.phase == "planned":
-            download.begin()
-            self._draw_download()
-            return
-        written = self.query_one("#filter", Input).value.strip()
-        if self.chosen is not None or written:
-            self.open(self.chosen or written)
+            if download.ref == (wanted if isinstance(wanted, str) else wanted.ref):
+                download.begin()
+                self._draw_download()
+                return
+            download.cancel()  # the question was of another one
+        if wanted:
+            self.open(wanted)
 
     @work(thread=True, exclusive=True, group="open")
     def open(self, wanted: AvailablePair | str) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Static
 
 from localspec.errors import LocalspecError, WorkerDiedError
 from localspec.sanitize import sanitize
-
-LINES = 12  # of the log
 
 
 class Note(Static):
@@ -55,7 +54,7 @@ _HINTS = (
 
 
 class ErrorCard(Vertical):
-    """An error and what to do; for an engine that died also the end of its log, and a button that starts it again."""
+    """An error and what to do; for an engine that died also a button that starts it again, and its log, folded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "app.restart", "restart the engine")]
 
@@ -68,7 +67,19 @@ class ErrorCard(Vertical):
         """Show the error, and the button where it is of use."""
         yield Static(card(self.error), markup=False)
         if isinstance(self.error, WorkerDiedError):
-            yield Button("Restart the engine (/restart)", action="app.restart", compact=True)
+            log = sanitize(str(self.error.detail.get("log", "")).rstrip())
+            with Horizontal():
+                yield Button("Restart the engine (/restart)", action="app.restart", compact=True)
+                if log:
+                    n = log.count("\n") + 1
+                    yield Button(f"Its log, {n} line{'s' * (n != 1)}", id="unfold", compact=True)
+            yield Static(Content.styled(log, "$muted"), id="log", markup=False)
+
+    @on(Button.Pressed, "#unfold")
+    def unfold(self) -> None:
+        """Show or hide the end of the engine's log."""
+        log = self.query_one("#log", Static)
+        log.display = not log.display
 
 
 def card(error: LocalspecError) -> Content:
@@ -77,8 +88,5 @@ def card(error: LocalspecError) -> Content:
     if error.hint:
         parts.append((f"\nTry: {sanitize(error.hint)}", ""))
     if isinstance(error, WorkerDiedError):
-        log = str(error.detail.get("log", "")).rstrip()
-        if log:
-            parts.append(("\n" + "\n".join(f"  {line}" for line in sanitize(log).split("\n")[-LINES:]), "$muted"))
         parts.append(("\nThe conversation is intact; your next message starts the engine as well.", ""))
     return Content.assemble(*parts)

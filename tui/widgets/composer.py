@@ -1,9 +1,8 @@
 """The fields to write in: the composer of messages, and lines of forms.
 
-Enter sends a message; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter. Enter that comes amid
-text faster than hands type is a newline too, unless it ends a slash command: so a paste is one message also where the
-terminal does not say that it is one, and what is typed ahead is sent line by line. Of several lines that come so fast
-the last newline sends nothing either.
+Enter sends a message; a newline is Shift+Enter, Ctrl+J, Alt+Enter, or a backslash before Enter. Enter in a burst of
+text is a newline too, unless it ends a slash command or the only line: so a paste is one message also where the
+terminal does not say that it is one, and what is typed ahead is sent line by line.
 
 What is pasted never sends anything, and a large paste becomes a chip in the text: a text area of 200 KB takes most of
 a second for every key. So does what a small one has of characters that show nothing. A chip is sent as what it stands
@@ -20,6 +19,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 from textual.widgets.input import Selection
@@ -27,21 +27,27 @@ from textual.widgets.text_area import Edit, EditResult
 
 from localspec.chat.commands import TABLE
 from localspec.sanitize import sanitize
+from localspec.tui.in_turn import KeysInTurn
+from localspec.tui.keyboard import Burst
 
 LONG = 2048  # characters of a paste that become a chip
 MANY = 12  # lines of it
 HISTORY = 500
 NEWLINES = ("shift+enter", "ctrl+j", "alt+enter")
-HANDS = 0.02  # seconds between two keys: hands take longer, and a terminal that hands over a paste does not
-HELD = 0.05  # seconds that Enter waits for what follows, where the key before it came faster than hands type
 
 
-class Line(Input):
-    """An input of one line, whose text is safe to show, whoever wrote it."""
+class Line(KeysInTurn, Input):
+    """An input of one line; its text is safe to show. Its cursor stands still, since an idle screen sleeps."""
+
+    cursor_blink = reactive(False, init=False)
 
     def validate_value(self, value: str) -> str:
         """Return the text as it can be shown in one line."""
         return sanitize(value).replace("\n", " ")
+
+
+class Area(KeysInTurn, TextArea):
+    """A text of several lines."""
 
 
 def taken(widget: Widget | None) -> str:
@@ -56,7 +62,7 @@ def taken(widget: Widget | None) -> str:
     return text
 
 
-class Composer(TextArea):
+class Composer(KeysInTurn, TextArea):
     """A text area that sends."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -65,6 +71,7 @@ class Composer(TextArea):
         Binding("up", "up", "earlier message", show=False),
         Binding("down", "down", "later message", show=False),
         Binding("tab", "tab", "complete a command; else to the messages", show=False),
+        Binding("ctrl+d", "delete_right_or_quit", show=False),
         Binding("ctrl+underscore", "undo", "undo", show=False),
         # What a text area would keep to itself.
         Binding("pageup", "screen.page(-1)", show=False),
@@ -96,11 +103,7 @@ class Composer(TextArea):
         self._at = 0  # what of it is shown
         self._draft = ""  # what was written before the history was looked at
         self._pasted: dict[str, str] = {}  # chip to text
-        self.is_resting = False
-        self._blinked = True  # before it rested
-        self._pressed_at = 0.0  # when the last key came
-        self._is_paste = False  # a line has begun faster than hands type
-        self._held_at: float | None = None  # when Enter came that is neither sent nor a newline yet
+        self.cursor_blink = False  # one that blinks draws the screen twice a second
 
     def remember(self, sent: list[str]) -> None:
         """Put what was sent earlier before what was sent here."""
@@ -123,72 +126,12 @@ class Composer(TextArea):
         self.text = self._chip(text) if _is_large(text) else self._shown(text)
         self.move_cursor(self.document.end)
 
-    def rest(self, is_busy: bool) -> None:
-        """Let the cursor stand still while the engine is busy: one that blinks draws the screen twice a second."""
-        if is_busy == self.is_resting:
-            return
-        self.is_resting = is_busy
-        if is_busy:
-            self._blinked, self.cursor_blink = self.cursor_blink, False
+    async def action_delete_right_or_quit(self) -> None:
+        """Delete the character behind the cursor; at the end of nothing it means to leave."""
+        if self.text:
+            self.action_delete_right()
         else:
-            self.cursor_blink = self._blinked
-
-    async def _on_key(self, event: events.Key) -> None:
-        """Take Enter in its turn: a binding with priority would overtake the characters typed before it."""
-        before, self._pressed_at = self._pressed_at, event.time
-        if self._held_at is not None:
-            is_text = event.is_printable or event.key in ("enter", "tab")
-            self._release(is_newline=is_text and event.time - self._held_at <= HELD)
-        self._is_paste &= event.time - before <= HANDS
-        is_fast = event.time - before <= HANDS and not self._is_command
-        if event.key == "tab":
-            event.stop()
-            event.prevent_default()
-            if is_fast and not self.text.startswith("/"):
-                self.insert("\t")
-            else:
-                await self.action_tab()
-            return
-        if event.key == "ctrl+d" and not self.text:  # at the end of nothing it means to leave
-            event.stop()
-            event.prevent_default()
             await self.run_action("app.quit_if_empty")
-            return
-        if event.key == "enter" and is_fast and self.text:
-            event.stop()
-            event.prevent_default()
-            self._hold(event.time)
-            return
-        act = {"enter": self.action_send, **dict.fromkeys(NEWLINES, self.action_newline)}.get(event.key)
-        if act is None:
-            await super()._on_key(event)
-            return
-        event.stop()
-        event.prevent_default()
-        act()
-
-    @property
-    def _is_command(self) -> bool:
-        return TABLE.begins_command(self.text.partition("\n")[0])
-
-    def _hold(self, at: float) -> None:
-        """Let Enter wait for the next key, if there is one: what was read before it comes first."""
-        self._held_at = at
-
-        def settle() -> None:
-            if self._held_at == at:
-                self._release(is_newline=False)
-
-        # Keys that were read already are on their way through the app and then through this widget.
-        self.set_timer(HELD, lambda: self.app.call_later(lambda: self.call_later(settle)))
-
-    def _release(self, *, is_newline: bool) -> None:
-        self._held_at = None
-        self._is_paste |= is_newline
-        if self._is_paste:
-            self.action_newline()
-        else:
-            self.action_send()
 
     async def action_tab(self) -> None:
         """Complete the command that is being written; without one go to the messages."""
@@ -267,10 +210,31 @@ class Composer(TextArea):
         """Insert what was pasted, as a chip if it is large; control characters are shown, not obeyed."""
         event.stop()
         event.prevent_default()
-        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        self._paste(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        self.focus()
+
+    async def _on_burst(self, event: Burst) -> None:
+        """Take what was typed ahead line by line, and anything else as one edit."""
+        event.stop()
+        text = event.text
+        while text:
+            line, end, rest = text.partition("\n")
+            whole = self.text + line
+            if "\t" in line and whole.startswith("/"):  # typed, to complete a command
+                line, _, text = text.partition("\t")
+                self._paste(line)
+                await self.action_tab()
+            elif end and ("\n" not in text[:-1] or TABLE.begins_command(whole.partition("\n")[0])):
+                self._paste(line)
+                self.action_send()
+                text = rest
+            else:
+                self._paste(text)
+                return
+
+    def _paste(self, text: str) -> None:
         is_chip = _is_large(text) or any(chip in text for chip in self._pasted)
         self.replace(self._chip(text, self.text) if is_chip else self._shown(text), *self.selection)
-        self.focus()
 
     def edit(self, edit: Edit) -> EditResult:
         """Change the text; a chip of which a part would go goes, and what is written into one stands behind it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,7 +24,8 @@ from localspec.tui.trace import Trace
 from localspec.tui.widgets.reply import Reply
 from localspec.ui.summary import is_slower, kept_line, stats_line
 
-FOLDED = 16  # lines of a user's message that are shown
+FOLDED = 16  # lines of a user's message that are shown: as many of its beginning as of its end
+CUT = 2000  # characters of a line, likewise
 LIVE = 8_000  # characters of an answer whose origins are drawn anew with every piece that comes
 RARELY = 20  # pieces of a longer one between two drawings
 
@@ -95,16 +97,17 @@ class Spoken(Vertical, can_focus=True):
 
 
 class Asked(Spoken):
-    """A message of the user. A long text is folded; all of it is sent."""
+    """A message of the user. A long text is folded in its middle: what was typed before or after a paste stays."""
 
     def compose(self) -> ComposeResult:
         """Show the text as it is, never as markup."""
         yield Static(self.head(), classes="head", markup=False)
         lines = sanitize(self.entry.text).split("\n")
-        shown = "\n".join(line if len(line) <= 2000 else f"{line[:2000]}…" for line in lines[:FOLDED])
-        yield Static(Content(shown), classes="text", markup=False)
+        half = FOLDED // 2 if len(lines) > FOLDED else len(lines)
+        yield Static(_cut(lines[:half]), classes="text", markup=False)
         if len(lines) > FOLDED:
-            yield Static(Content(f"… {len(lines) - FOLDED} more lines"), classes="note", markup=False)
+            yield Static(Content(f"… {len(lines) - FOLDED} more lines …"), classes="note", markup=False)
+            yield Static(_cut(lines[-half:]), classes="text", markup=False)
 
 
 class Answered(Spoken):
@@ -142,6 +145,10 @@ class Answered(Spoken):
         """Fill them."""
         self._show_thought()
         await self.show(self.view)
+        self._show_note()
+
+    def on_resize(self) -> None:
+        """Let the figures have one line."""
         self._show_note()
 
     def wait(self, doing: str) -> None:
@@ -228,14 +235,20 @@ class Answered(Spoken):
 
     def _show_note(self) -> None:
         note = self.query_one(".note", Static)
+        room = self.content_size.width or None  # none yet before it is laid out
         stats = None if self.trace is None else self.trace.stats
         if stats is not None and stats.finished is not None:
-            note.update(Content.styled(stats_line(stats), "$warning" if is_slower(stats) else "$muted"))
+            note.update(Content.styled(stats_line(stats, room), "$warning" if is_slower(stats) else "$muted"))
             note.display = True
         elif stats is None and self.entry.stats is not None:
-            line = kept_line(self.entry.stats)
+            line = kept_line(self.entry.stats, room)
             note.update(Content.styled(sanitize(line), "$muted"))
             note.display = bool(line)
+
+
+def _cut(lines: Sequence[str]) -> Content:
+    half = CUT // 2
+    return Content("\n".join(line if len(line) <= CUT else f"{line[:half]} … {line[-half:]}" for line in lines))
 
 
 def _folded(thought: Thought, is_unfolded: bool) -> Content:

@@ -1,0 +1,159 @@
+"""Models that other programs keep: Ollama, LM Studio, llama.cpp's old cache, folders called models. Only read here.
+
+    Ollama      OLLAMA_MODELS, ~/.ollama/models: manifests/HOST/SPACE/MODEL/TAG names blobs/sha256-HASH
+    LM Studio   ~/.lmstudio/models/PUBLISHER/REPO/FILE.gguf, or the folder of its settings
+    llama.cpp   LLAMA_CACHE, ~/.cache/llama.cpp: ORG_REPO_FILE.gguf, manifest=ORG=REPO=TAG.json
+
+A model of the hub is found by its name there, ORG/REPO:QUANT; one of Ollama's own by the name that Ollama lists.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from localspec.errors import LocalspecError, NotFoundError, UsageError
+from localspec.models.gguf.shards import size_on_disk
+from localspec.models.hub.files import is_model, part_number, quant_of, select
+from localspec.models.names import HubName
+from localspec.models.ollama import MOST, below, ollama_models, read_object
+from localspec.sanitize import shown
+
+OLLAMA, LM_STUDIO, LLAMA_CPP, FOLDER = "Ollama", "LM Studio", "llama.cpp", "a folder"
+REMOVAL = {
+    OLLAMA: "ollama rm {name}",
+    LM_STUDIO: "remove it in LM Studio, under My Models",
+    LLAMA_CPP: "rm {path}",
+    FOLDER: "rm {path}",
+}
+_LISTED = 12  # models of a folder
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignModel:
+    """A model of another program. `name` is what to type for it, `path` its first file, `hub` its name on the hub."""
+
+    name: str
+    program: str
+    path: Path
+    bytes: int
+    hub: HubName | None = None
+
+    @property
+    def removal(self) -> str:
+        """Return how the program that it belongs to removes it."""
+        return REMOVAL[self.program].format(name=self.name, path=self.path)
+
+
+def foreign_models() -> list[ForeignModel]:
+    """Return what other programs keep here, each file once."""
+    found: dict[str, ForeignModel] = {}
+    for one in (*_ollama(), *_lm_studio(), *_llama_cpp(), *_folders()):
+        found.setdefault(os.path.realpath(one.path), one)
+    return sorted(found.values(), key=lambda one: (one.program, one.name))
+
+
+def of_hub(wanted: HubName) -> ForeignModel | None:
+    """Return the model of the hub that another program has brought, None without one."""
+    if wanted.revision is not None:
+        return None
+    there: dict[str, ForeignModel] = {}
+    for one in (*_ollama(), *_lm_studio(), *_llama_cpp()):
+        if one.hub is not None and one.hub.repo.lower() == wanted.repo.lower():
+            there.setdefault(one.hub.file or f"x-{one.hub.quant}.gguf", one)
+    with suppress(LocalspecError, KeyError):
+        return there[select(list(there), _whole(wanted))[0]]
+    return None
+
+
+def models_in(folder: Path) -> list[Path]:
+    """Return the models below a folder, first parts only, projectors and the like left out."""
+    found = []
+    for path in islice(below(folder, 4), MOST):
+        if is_model(path.name) and part_number(path.name) == 1 and path.is_file():
+            found.append(path)
+    return sorted(found)
+
+
+def only_model(folder: Path) -> Path:
+    """Return the one model in a folder. Raises UsageError, with the list, for several, and NotFoundError for none."""
+    found = models_in(folder)
+    if len(found) == 1:
+        return found[0]
+    label = shown(str(folder))
+    if not found:
+        raise NotFoundError(f"{label} is a directory without a GGUF model", hint="give the path of a GGUF file")
+    names = ", ".join(shown(str(path.relative_to(folder))) for path in found[:_LISTED])
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    raise UsageError(f"{label} holds {len(found)} models: {names}{more}", hint=shown(str(found[0])))
+
+
+def _whole(wanted: HubName) -> HubName:
+    """Return a name whose file is the first part: the parts of a model are one here."""
+    return replace(wanted, file=None if wanted.file is None else _whole_name(wanted.file))
+
+
+def _whole_name(name: str) -> str:
+    return re.sub(r"-\d{5}-of-\d{5}(?=\.gguf$)", "", name, flags=re.IGNORECASE)
+
+
+def _made(name: str, program: str, path: Path, hub: HubName | None = None) -> Iterator[ForeignModel]:
+    """Yield a model whose files are all there."""
+    with suppress(OSError):
+        yield ForeignModel(name, program, path, size_on_disk(path), hub)
+
+
+def _ollama() -> Iterator[ForeignModel]:
+    for one in ollama_models():
+        hub = HubName(one.repo, quant=one.tag.upper()) if one.repo else None
+        yield from _made(one.name, OLLAMA, one.path, hub)
+
+
+def _lm_studio() -> Iterator[ForeignModel]:
+    homes = [Path(os.path.expanduser(one)) for one in ("~/.lmstudio", "~/.cache/lm-studio")]
+    places = [home / "models" for home in homes]
+    for home in homes:
+        chosen = read_object(home / "settings.json").get("downloadsFolder")
+        places += [Path(chosen)] if isinstance(chosen, str) and chosen else []
+    for top in dict.fromkeys(places):
+        for path in models_in(top):
+            parts = path.relative_to(top).parts
+            if len(parts) >= 3:
+                yield from _of_hub("/".join(parts[:2]), "/".join(parts[2:]), LM_STUDIO, path)
+
+
+def _llama_cpp() -> Iterator[ForeignModel]:
+    typed = os.environ.get("LLAMA_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    top = Path(typed) if typed else Path(base) / "llama.cpp"
+    with suppress(OSError):
+        entries = sorted(islice(top.iterdir(), MOST))
+        manifests = [one.name for one in entries if re.fullmatch(r"manifest(=[^=]+){3}\.json", one.name)]
+        repos = {tuple(name.split("=")[1:3]) for name in manifests}
+        for path in entries:
+            if is_model(path.name) and part_number(path.name) == 1 and path.is_file():
+                repo = next((one for one in sorted(repos) if path.name.startswith("_".join(one) + "_")), None)
+                if repo is None:
+                    yield from _made(str(path), LLAMA_CPP, path)
+                else:
+                    yield from _of_hub("/".join(repo), path.name.removeprefix("_".join(repo) + "_"), LLAMA_CPP, path)
+
+
+def _of_hub(repo: str, file: str, program: str, path: Path) -> Iterator[ForeignModel]:
+    hub = HubName(repo, file=_whole_name(file))
+    quant = quant_of(file)
+    yield from _made(str(HubName(repo, quant=quant) if quant != "?" else hub), program, path, hub)
+
+
+def _folders() -> Iterator[ForeignModel]:
+    own = Path(__file__).resolve().parent  # in a checkout it lies there
+    for top in dict.fromkeys((Path("models").absolute(), Path(os.path.expanduser("~/models")))):
+        if top.resolve() == own:
+            continue
+        for path in models_in(top):
+            yield from _made(str(path), FOLDER, path)

@@ -1,0 +1,84 @@
+"""The models of Ollama on this machine: its manifests name files of weights. Nothing is written there.
+
+MODELS/manifests/HOST/SPACE/MODEL/TAG    JSON; its layer of weights has a digest
+MODELS/blobs/sha256-DIGEST               the GGUF file
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+MOST = 2000  # files and folders looked at in one place
+_MANIFEST_BYTES = 1 << 20
+_LIBRARY, _HUB = ("registry.ollama.ai", "library"), ("hf.co", "huggingface.co")
+_MODEL_LAYER = "application/vnd.ollama.image.model"
+_DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaModel:
+    """A model by the name that Ollama lists. `repo` is its repository, where it came from the hub."""
+
+    name: str
+    path: Path
+    tag: str
+    repo: str = ""
+
+
+def ollama_models() -> Iterator[OllamaModel]:
+    """Yield the models whose weights are here."""
+    typed = os.environ.get("OLLAMA_MODELS")
+    for top in [typed] if typed else [os.path.expanduser("~/.ollama/models"), "/usr/share/ollama/.ollama/models"]:
+        manifests = Path(top) / "manifests"
+        for manifest in islice(below(manifests, 6), MOST):
+            (*begin, tag) = manifest.relative_to(manifests).parts
+            blob = _weights(manifest, Path(top) / "blobs")
+            if blob is None or len(begin) < 2:
+                continue
+            host, *space, model = begin
+            told = [] if (host, *space) == _LIBRARY else space if host == _LIBRARY[0] else [host, *space]
+            repo = f"{space[0]}/{model}" if host in _HUB and len(space) == 1 else ""
+            yield OllamaModel("/".join((*told, f"{model}:{tag}")), blob, tag, repo)
+
+
+def named(text: str) -> OllamaModel | None:
+    """Return the model that Ollama calls `text`; the tag may be left out where it is latest."""
+    names = {text.lower(), f"{text.lower()}:latest"}
+    return next((one for one in ollama_models() if one.name.lower() in names), None)
+
+
+def below(folder: Path, depth: int) -> Iterator[Path]:
+    """Yield the files below a folder, so many folders deep; nothing of what cannot be read."""
+    with suppress(OSError):
+        for entry in sorted(os.scandir(folder), key=lambda one: one.name):
+            if not entry.is_dir():
+                yield Path(entry.path)
+            elif depth and not entry.name.startswith("."):
+                yield from below(Path(entry.path), depth - 1)
+
+
+def read_object(path: Path) -> dict[str, object]:
+    """Return the JSON object in a small file, an empty one for anything else."""
+    with suppress(OSError, ValueError, RecursionError):
+        if path.stat().st_size <= _MANIFEST_BYTES:
+            value = json.loads(path.read_bytes())
+            return value if isinstance(value, dict) else {}
+    return {}
+
+
+def _weights(manifest: Path, blobs: Path) -> Path | None:
+    """Return the file of weights that a manifest names, if it is there."""
+    layers = read_object(manifest).get("layers")
+    for layer in layers if isinstance(layers, list) else ():
+        if isinstance(layer, dict) and layer.get("mediaType") == _MODEL_LAYER:
+            digest = _DIGEST.fullmatch(str(layer.get("digest")))
+            blob = blobs / f"sha256-{digest[1]}" if digest else None
+            return blob if blob is not None and blob.is_file() else None
+    return None

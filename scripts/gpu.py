@@ -1,0 +1,320 @@
+"""The measurements of `scripts/gpu`: models that are made there, a page and a JSON file with every figure.
+
+  gpu.py models --folder F [--rehearse]             make the models in F: shapes of 8B and 70B that write stories
+  gpu.py measure --folder F --out OUT [--parts A,B]  measure for --seconds in all, and write OUT/gpu.json and OUT/gpu.md
+
+Each part loads one pair, times passes by rows, and lets its contenders answer in turn until its seconds are over. The
+models are the bundled ones in the shape of large ones (make_scaled_pair.py): cost and memory are those of the shape,
+text and acceptance those of the small pair. A part with `free` leaves so many GB of the GPU to localspec: a process
+of its own holds the rest. `--rehearse` takes small shapes, so that the script itself can be tried on a processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from make_scaled_pair import SHAPES, write_scaled
+
+from localspec.bench.answers import survey
+from localspec.bench.contenders import Contender, parse_contenders
+from localspec.bench.measurement import Cell, Measurement, measured
+from localspec.bench.provenance import machine
+from localspec.bench.statistics import Interval
+from localspec.bench.suites import choose, load_suite
+from localspec.bench.summary import rows
+from localspec.bench.table import piped
+from localspec.control.timing import SurveyRequest
+from localspec.engine.events import Loaded, Warned
+from localspec.errors import LocalspecError
+from localspec.settings.request import LoadSettings, Request, Sampling
+from localspec.ui.stats import Stats
+from localspec.worker.client import Worker
+
+GB = 1e9
+LONGEST = 700  # seconds of everything: twelve minutes, and what starting takes
+ROWS = (1, 2, 3, 4, 5, 8, 16, 32, 64)
+STATES = 6  # passes of one width in a row: the first is launched by kernels, the second recorded, the rest replayed
+STORY = "Once upon a time there was a miller who had three sons."
+SMALL = {"8b": "150m", "70b": "1b", "1b": "150m", "150m": "150m"}  # what a rehearsal takes
+
+
+@dataclass(frozen=True)
+class Part:
+    """One pair, where it is placed, and who answers. `seconds`: its share of the time, loading included."""
+
+    name: str
+    target: str
+    draft: str | None
+    methods: str
+    seconds: float
+    tokens: int = 192
+    prompts: int = 4
+    temps: tuple[float, ...] = (0.0, 0.8)
+    gpu: str = "auto"
+    free: float | None = None  # GB of the GPU
+    is_reproducible: bool = False
+
+
+CHAINS = "plain,auto,draft-model:k=2,draft-model:k=4,draft-model:k=8"
+PARTS = (
+    Part("8B", "8b", "150m", f"{CHAINS},suffix:k=64", 75),
+    Part("8B without a draft", "8b", None, "plain,auto", 30),
+    Part("8B with an EAGLE-3 head", "8b", "eagle3-8b", "plain,auto,eagle3:k=2,eagle3:k=4", 40),
+    Part("8B, reproducible", "8b", "150m", "plain,auto", 25, prompts=2),
+    Part("70B on the GPU", "70b", "1b", f"{CHAINS},suffix:k=64", 90, tokens=96, prompts=3),
+    Part("70B, 24 GB of the GPU", "70b", "1b", CHAINS, 90, 32, 2, (0.8,), free=24),
+    Part("70B, 12 GB of the GPU", "70b", "1b", "plain,auto,draft-model:k=8", 70, 24, 2, (0.8,), free=12),
+    Part("70B on the processor", "70b", "1b", "plain,auto", 60, 16, 2, (0.8,), gpu="off"),
+)  # fmt: skip
+
+
+def make_models(folder: Path, *, is_small: bool) -> None:
+    """Write the models that the parts name, side by side."""
+    bundled = Path(str(files("localspec.models"))) / "storyteller"
+    sources = {"8b": "target", "70b": "target", "1b": "draft", "150m": "draft", "eagle3-8b": "eagle3"}
+
+    def make(name: str, source: str) -> None:
+        shape = name.removeprefix("eagle3-")
+        began = time.monotonic()
+        part = folder / f"{name}.part"
+        write_scaled(bundled / f"{source}-q8_0.gguf", part, SHAPES[SMALL[shape] if is_small else shape], "Q4_0")
+        part.replace(folder / f"{name}.gguf")
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(make, *one) for one in sources.items()]:
+            done.result()
+
+
+@contextlib.contextmanager
+def leaving(free: float | None) -> Iterator[None]:
+    """Hold the GPU's memory but for `free` GB, in a process of its own."""
+    if free is None:
+        yield
+        return
+    command = [sys.executable, __file__, "hold", "--free", str(free)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        print(holder.stdout.readline().strip(), flush=True)
+        try:
+            yield
+        finally:
+            holder.stdin.close()
+
+
+def hold(free: float) -> None:
+    """Take the GPU's memory but for `free` GB until standard input ends."""
+    cuda = ctypes.CDLL(next(name for name in ("libcudart.so.13", "libcudart.so.12", "libcudart.so") if _opens(name)))
+    room, total, address = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_void_p()
+    cuda.cudaMemGetInfo(ctypes.byref(room), ctypes.byref(total))
+    failed = cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(max(0, room.value - int(free * GB))))
+    cuda.cudaMemGetInfo(ctypes.byref(room), ctypes.byref(total))
+    print(f"holding the GPU's memory but for {room.value / GB:.1f} GB{' (refused)' if failed else ''}", flush=True)
+    sys.stdin.read()
+
+
+def _opens(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def time_states(target: Path) -> dict[int, list[float]]:
+    """Return milliseconds by rows: of each of some passes of one width in a row, after plain passes."""
+    from localspec.backends.llama_cpp import LlamaBackend
+    from localspec.backends.model import Model
+    from localspec.backends.options import LoadOptions
+
+    options = LoadOptions(n_ctx=1024)
+    with Model(target, options) as model, LlamaBackend(model, options) as backend:
+        found = {}
+        for n in ROWS:
+            for _ in range(3):
+                backend.time_rows(1)
+            found[n] = [1e3 * backend.time_rows(n) for _ in range(STATES)]
+        return found
+
+
+def measure_part(part: Part, folder: Path, until: float) -> dict[str, Any]:
+    """Return the figures of a part; its answers end at `until`, by the monotonic clock."""
+    draft = None if part.draft is None else str(folder / f"{part.draft}.gguf")
+    settings = LoadSettings(
+        str(folder / f"{part.target}.gguf"), draft, ctx=1024, gpu=part.gpu, reproducible=part.is_reproducible
+    )
+    found: dict[str, Any] = {"part": asdict(part), "warnings": []}
+    contenders = parse_contenders(part.methods, has_draft=draft is not None)
+    prompts = [one.text for one in choose(load_suite("stories", is_chat=False), part.prompts).prompts]
+    with leaving(part.free), Worker() as worker:
+        for event in worker.load(settings):
+            if isinstance(event, Loaded):
+                found["loaded"] = asdict(event)
+            elif isinstance(event, Warned):
+                found["warnings"].append(event.message)
+        _answer(worker, contenders[1], STORY, 0.8, 8)  # auto measures passes before its first answer
+        times = survey(worker, SurveyRequest(seconds=min(4.0, part.seconds / 10)))
+        found["survey"] = None if times is None else times.content
+        answers: list[Measurement] = []
+        try:
+            for temperature in part.temps:
+                for number, prompt in enumerate(prompts):
+                    for one in contenders if number % 2 == 0 else contenders[::-1]:
+                        if time.monotonic() > until:
+                            raise TimeoutError
+                        stats = _answer(worker, one, prompt, temperature, part.tokens)
+                        answers.append(measured(Cell(number, temperature, one.name, 0), stats, None))
+        except TimeoutError:
+            found["warnings"].append("cut by its limit of time")
+    found["answers"] = [one.to_wire() for one in answers]
+    found["rows"] = [row.to_wire() for row in rows(answers)]
+    found["overdrawn"] = sum((one.overdrawn_ms or 0.0) > 0.0 for one in answers)
+    return found
+
+
+def _answer(worker: Worker, contender: Contender, prompt: str, temperature: float, tokens: int) -> Stats:
+    stats = Stats()
+    sampling = Sampling(temperature=temperature, seed=1)
+    request = Request(
+        prompt=prompt,
+        max_tokens=tokens,
+        sampling=sampling,
+        speculation=contender.speculation,
+        cold=True,
+    )
+    for event in worker.generate(request):
+        stats.observe(event)
+    return stats
+
+
+def measure(folder: Path, out: Path, parts: list[Part], seconds: float) -> None:
+    """Measure the parts, the first ones first, and write both files after each, so that a stop loses one part."""
+    began = time.monotonic()
+    result: dict[str, Any] = {"machine": {**machine(), "gpu": _gpu()}, "parts": [], "states": {}}
+    for target in dict.fromkeys(part.target for part in parts):
+        part = next(one for one in parts if one.target == target)
+        if part.free is None and part.gpu == "auto":
+            command = [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                __file__,
+                "states",
+                "--folder",
+                str(folder),
+                "--parts",
+                target,
+            ]
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            result["states"][target] = (
+                json.loads(answer.stdout) if answer.returncode == 0 else f"{answer.returncode}: {answer.stderr[-3000:]}"
+            )
+        for one in (one for one in parts if one.target == target):
+            start = time.monotonic()
+            until = min(start + one.seconds, began + seconds)
+            if until - start < one.seconds / 3:
+                found: dict[str, Any] = {"part": asdict(one), "error": "no time left"}
+            else:
+                try:
+                    found = measure_part(one, folder, until)
+                except (LocalspecError, OSError) as error:
+                    found = {"part": asdict(one), "error": str(error)}
+            found["seconds"] = time.monotonic() - start
+            result["parts"].append(found)
+            (out / "gpu.json").write_text(json.dumps(result))
+            (out / "gpu.md").write_text(page(result))
+            print(_section(found), flush=True)
+
+
+def _gpu() -> str:
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(query, capture_output=True, text=True).stdout.strip()
+    return "none"
+
+
+def page(result: dict[str, Any]) -> str:
+    """Return the figures as Markdown."""
+    about = result["machine"]
+    head = f"# localspec on {about['gpu']}\n\n{about['processor']}, {about['cores']} cores, {about['system']}\n"
+    return "\n".join([head, *map(_states, result["states"].items()), *map(_section, result["parts"])])
+
+
+def _states(one: tuple[str, Any]) -> str:
+    target, times = one
+    if isinstance(times, str):
+        return f"## Passes of {target}\n\n{times}\n"
+    lines = [("rows", *times)]
+    for name, take in (("first pass of this width", 0), ("second", 1)):
+        lines.append((name, *(f"{ms[take]:.2f}" for ms in times.values())))
+    lines.append(("later, median", *(f"{median(ms[2:]):.2f}" for ms in times.values())))
+    return f"## Passes of {target}, milliseconds\n\n{piped(lines)}\n"
+
+
+def _section(found: dict[str, Any]) -> str:
+    """Return one part as a heading, a table and its warnings."""
+    parts = [f"## {found['part']['name']} ({found['seconds']:.0f} s)\n"]
+    if "error" in found:
+        return "\n".join([*parts, found["error"], ""])
+    lines: list[tuple[str, ...]] = [
+        ("T", "contender", "tok/s", "/ plain", "tok/pass", "accepted", "host ms", "draft ms")
+    ]
+    for row in found["rows"]:
+        ratio, speed = (None if one is None else Interval(**one) for one in (row["ratio"], row["tok_per_s"]))
+        accepted = "" if row["acceptance"] is None else f"{row['acceptance']:.0%}"
+        lines.append((
+            f"{row['temperature']:g}", row["contender"], "" if speed is None else speed.spelt(1),
+            "" if ratio is None else ratio.spelt(), f"{row['tokens_per_pass'] or 0:.2f}", accepted,
+            f"{row['host_ms']:.2f}", f"{row['draft_ms']:.2f}",
+        ))  # fmt: skip
+    loaded = found["loaded"]
+    places = [f"{key}: {', '.join(loaded[key]['devices'])}" for key in ("target", "draft") if loaded[key]]
+    said = [f"loaded in {loaded['load_ms'] / 1e3:.0f} s; {'; '.join(places)}; accounts overdrawn: {found['overdrawn']}"]
+    return "\n".join([*parts, piped(lines), "", *said, *found["warnings"], ""])
+
+
+def main() -> None:
+    """Read the command line and do one of its jobs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["models", "measure", "states", "hold"])
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rehearse", action="store_true", help="small shapes, on the processor")
+    parser.add_argument("--parts", default="", help="names of parts, separated by ';'; default: all")
+    parser.add_argument("--seconds", type=float, default=LONGEST, help="of everything")
+    parser.add_argument("--spent", type=float, default=0.0, help="seconds that building took of these")
+    parser.add_argument("--free", type=float, help="GB, for `hold`")
+    options = parser.parse_args()
+    if options.what == "models":
+        make_models(options.folder, is_small=options.rehearse)
+    elif options.what == "hold":
+        hold(options.free)
+    elif options.what == "states":
+        json.dump(time_states(options.folder / f"{options.parts}.gguf"), sys.stdout)
+    else:
+        options.out.mkdir(parents=True, exist_ok=True)
+        wanted = [name.strip() for name in options.parts.split(";") if name.strip()]
+        parts = [part for part in PARTS if not wanted or part.name in wanted]
+        if options.rehearse:  # a processor has no memory of its own to hold
+            parts = [Part(**{**asdict(part), "free": None}) for part in parts]
+        measure(options.folder, options.out, parts, options.seconds - options.spent)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    main()

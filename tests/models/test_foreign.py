@@ -1,0 +1,157 @@
+"""Models that other programs keep are found, and never changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from localspec.errors import DeclinedError, NotFoundError, UsageError
+from localspec.models.foreign import foreign_models
+from localspec.models.gguf.shards import read_model, size_on_disk
+from localspec.models.store import find_model, parse_pair
+from tests.cli.harness import PAIR, run
+from tests.hub.models import parts
+
+TARGET, DRAFT = PAIR / "target-q8_0.gguf", PAIR / "draft-q8_0.gguf"
+LIBRARY = "registry.ollama.ai/library"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("OLLAMA_MODELS", "LLAMA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ollama(top: Path, name: str, source: Path) -> Path:
+    """Write a model as Ollama does, with a template layer before the weights."""
+    data = source.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    blob = top / "blobs" / f"sha256-{digest}"
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(data)
+    kinds = {"template": "0" * 64, "model": digest}
+    layers = [
+        {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{each}", "size": 1}
+        for kind, each in kinds.items()
+    ]
+    manifest = top / "manifests" / name
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
+    return blob
+
+
+def put(path: Path, source: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, path)
+    return path
+
+
+def test_ollama(home: Path) -> None:
+    blob = ollama(home / ".ollama/models", f"{LIBRARY}/story/7b-q8_0", TARGET)
+    other = ollama(home / ".ollama/models", f"{LIBRARY}/small/latest", DRAFT)
+    assert {one.name: one.path for one in foreign_models()} == {"story:7b-q8_0": blob, "small:latest": other}
+    pair = parse_pair("Story:7b-q8_0+small")
+    assert (pair.target, pair.draft, pair.name) == (blob, other, "story:7b-q8_0+small:latest")
+    assert find_model("small") == other
+    with pytest.raises(UsageError, match="is not on the Hugging Face hub"):
+        parse_pair("story:8b")
+
+
+def test_ollama_elsewhere_and_from_the_hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(home / "big"))
+    ollama(home / ".ollama/models", f"{LIBRARY}/unseen/latest", TARGET)
+    blob = ollama(home / "big", "hf.co/tales/story-GGUF/Q8_0", TARGET)
+    mine = ollama(home / "big", "registry.ollama.ai/mine/story/v1", DRAFT)
+    assert [one.name for one in foreign_models()] == ["hf.co/tales/story-GGUF:Q8_0", "mine/story:v1"]
+    assert find_model("hf:tales/story-GGUF:Q8_0") == blob
+    assert find_model("mine/story:v1") == mine
+    mine.unlink()
+    assert len(foreign_models()) == 1, "without its weights it is no model"
+
+
+def test_damaged_manifests_are_nothing(home: Path) -> None:
+    top = home / ".ollama/models/manifests" / LIBRARY / "x"
+    top.mkdir(parents=True)
+    for name, text in {"a": "", "b": "[]", "c": '{"layers": 3}', "d": '{"layers": [{"mediaType": 1}, 2]}'}.items():
+        (top / name).write_text(text)
+    evil = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../../../../etc/passwd"}
+    (top / "e").write_text(json.dumps({"layers": [evil]}))
+    assert foreign_models() == []
+
+
+def test_lm_studio(home: Path) -> None:
+    file = put(home / ".lmstudio/models/tales/story-GGUF/story-Q8_0.gguf", TARGET)
+    put(file.with_name("mmproj-story-f16.gguf"), DRAFT)
+    (home / ".lmstudio/settings.json").write_text(json.dumps({"downloadsFolder": str(home / "far")}))
+    far = put(home / "far/tales/small-GGUF/small-Q8_0.gguf", DRAFT)
+    assert [one.name for one in foreign_models()] == ["hf:tales/small-GGUF:Q8_0", "hf:tales/story-GGUF:Q8_0"]
+    assert find_model("tales/story-GGUF") == file
+    assert find_model("hf:tales/small-GGUF:Q8_0") == far
+    assert find_model("hf:tales/small-GGUF/small-Q8_0.gguf") == far
+    with pytest.raises(NotFoundError):
+        find_model("hf:tales/small-GGUF:Q4_0")
+
+
+def test_llama_cpp(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_CACHE", str(home / "llama"))
+    file = put(home / "llama/tales_story-GGUF_story-Q8_0.gguf", TARGET)
+    (home / "llama/manifest=tales=story-GGUF=Q8_0.json").write_text("{}")
+    lone = put(home / "llama/other.gguf", DRAFT)
+    assert {one.name: one.path for one in foreign_models()} == {"hf:tales/story-GGUF:Q8_0": file, str(lone): lone}
+    assert find_model("hf:tales/story-GGUF:Q8_0") == file
+
+
+def test_they_are_listed_used_and_never_removed(home: Path) -> None:
+    blob = ollama(home / ".ollama/models", f"{LIBRARY}/story/latest", TARGET)
+    file = put(home / ".lmstudio/models/tales/small-GGUF/small-Q8_0.gguf", DRAFT)
+    put(home / "models/own.gguf", DRAFT)
+    env = {
+        "HOME": str(home),
+        "LOCALSPEC_HOME": str(home / "localspec"),
+        "OLLAMA_MODELS": "",
+        "HF_HOME": str(home / "hf"),
+    }
+    said = run("ls", env=env).stdout.decode()
+    for name in ("story:latest", "hf:tales/small-GGUF:Q8_0", str(home / "models/own.gguf")):
+        assert name in said
+    done = run("rm", "-y", "story:latest", env=env)
+    assert (done.returncode, b"ollama rm story:latest" in done.stderr) == (DeclinedError.exit_code, True), done.stderr
+    done = run("rm", "-y", "--force", "hf:tales/small-GGUF:Q8_0", env=env)
+    assert (done.returncode, b"LM Studio" in done.stderr) == (DeclinedError.exit_code, True), done.stderr
+    assert blob.is_file()
+    assert file.is_file()
+    found = json.loads(run("pairs", "suggest", "story:latest", "--offline", "--json", env=env).stdout)
+    assert "hf:tales/small-GGUF:Q8_0" in [one["name"] for one in found["candidates"]]
+
+
+def test_a_folder_is_the_one_model_in_it(home: Path) -> None:
+    file = put(home / "LMSTUDIO/tales/story/story-Q8_0.gguf", TARGET)
+    put(file.with_name("mmproj-model-f16.gguf"), DRAFT)
+    assert os.path.samefile(find_model("LMSTUDIO/tales/story"), file)
+    assert os.path.samefile(find_model(str(home / "LMSTUDIO")), file)
+    put(file.with_name("small-Q8_0.gguf"), DRAFT)
+    with pytest.raises(UsageError, match=r"holds 2 models: small-Q8_0\.gguf, story-Q8_0\.gguf"):
+        find_model("./LMSTUDIO/tales/story")
+    (home / "bare").mkdir()
+    with pytest.raises(NotFoundError, match="is a directory without a GGUF model"):
+        find_model("./bare")
+
+
+def test_a_link_of_another_name_to_a_split_model(home: Path) -> None:
+    for name, data in parts().items():
+        (home / name).write_bytes(data)
+    link = home / "mine.gguf"
+    link.symlink_to(home / min(parts()))
+    assert len(read_model(link).parts) == len(parts()) == 3
+    assert size_on_disk(link) == sum(map(len, parts().values()))

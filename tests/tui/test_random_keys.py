@@ -1,0 +1,156 @@
+"""Random sequences of keys, in every screen that holds something to lose: nothing goes that was not named.
+
+Each batch of sequences has its seed. A deletion is named in a notice or a note before or as it is done, and brought
+back by Ctrl+Y.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from textual.events import Key
+
+from localspec.conversations.store import Store
+from localspec.tui.app import LocalspecApp
+from tests.tui.scripted import ScriptedWorker, opened, settled, until
+
+BATCHES, SEQUENCES = 40, 5  # 200 sequences
+WORDS = (
+    "dragon",
+    "wolf",
+    "delete",
+    "/delete",
+    "/delete 2",
+    "/list 9",
+    "/title other",
+    "/undo",
+    "/new",
+    "/fork",
+    "ndux",
+)
+COMMANDS = (
+    "/undelete",
+    "/resume 1",
+    "/search fox",
+    "/branch 1",
+    "/save kept.json",
+    "/export note.md",
+    "/regen",
+    "/edit",
+)
+PLACES = ("f8", "ctrl+r", "ctrl+o", "ctrl+p", "f9", "f12", "f1", "escape", "escape", "tab")
+EDITS = ("enter", "enter", "backspace", "delete", "up", "down", "left", "home", "end", "pageup", "ctrl+k", "ctrl+w")
+ACTS = ("ctrl+x", "ctrl+x", "f2", "f5", "f6", "f7", "ctrl+n", "ctrl+d", "ctrl+y", "left_square_bracket")
+LETTERS = "dnuxefrykjGgcti/[]"
+KEYS = st.lists(
+    st.sampled_from((*WORDS, *COMMANDS, *PLACES, *EDITS, *ACTS, *"dnuxefrykjGgcti/[]")), min_size=5, max_size=25
+)
+
+Messages = dict[str, list[tuple[int, str]]]
+
+
+def kept(store: Store) -> Messages:
+    """Return the messages of every conversation that is listed, by its ID."""
+    return {each.id: [(one.id, one.text) for one in store.messages(each.id)] for each in store.conversations()}
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Return the hashes of the files that a person has in a folder."""
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir() if file.is_file()}
+
+
+def filled(path: Path) -> Store:
+    """Return a store with three conversations, one with branches."""
+    store = Store.open(path)
+    for animal in ("fox", "wolf", "dragon"):
+        home = store.create("storyteller").id
+        asked = store.add_message(home, None, "user", f"Tell of the {animal}")
+        for n in range(2 if animal == "wolf" else 1):
+            answer = store.add_message(home, asked.id, "assistant")
+            store.append_text(answer.id, f"The {animal} ran, {n}.")
+            store.finish(answer.id, "stop")
+    return store
+
+
+async def press(app: LocalspecApp, name: str) -> None:
+    """Press a key as the driver hands it over, or write a word, without waiting for what it does."""
+    for key in [name] if name in (*PLACES, *EDITS, *ACTS) else name:
+        char = key if len(key) == 1 else {"enter": "\r"}.get(key)
+        names = {"/": "slash", " ": "space", ".": "full_stop", "[": "left_square_bracket", "]": "right_square_bracket"}
+        app.post_message(Key(names.get(key, key), char))
+
+
+async def play(keys: list[str], folder: Path) -> None:
+    """Press the keys, then look at what is left."""
+    store, named = filled(folder / "of ours" / "kept.db"), set[str]()
+    (folder / "mine.txt").write_text("mine")
+    before, files_before = kept(store), files(folder)
+    async with opened(ScriptedWorker(), store=store) as (pilot, app):
+        say = app.say
+        app.say = lambda text, *, is_wrong=False: (
+            named.update(re.findall("Deleted (.{8}) ", text)),
+            say(text, is_wrong=is_wrong),
+        )[1]  # type: ignore[method-assign, func-returns-value]
+        tell = app.chat.tell
+
+        async def told(text: str) -> None:
+            named.update(re.findall("deleting (.{8}) ", text))
+            await tell(text)
+
+        app.chat.tell = told  # type: ignore[method-assign]
+        for name in keys:
+            await press(app, name)
+            await settled(pilot)
+        for _ in range(6):  # back to the chat, from wherever the keys have led
+            await pilot.press("escape")
+            await settled(pilot)
+        await until(pilot, lambda: app.screen is app.chat and app.chat_state.answering is None)
+        store_of = app.chat_state.writer
+        deleted, left = list(app.chat_state.deleted), store_of.ask(kept).result()
+        assert set(before) - set(left) <= named, "what goes is named"
+        assert set(before) - set(left) <= set(deleted), "and can be brought back"
+        for _ in deleted:
+            await pilot.press("ctrl+y")
+            await settled(pilot)
+        await until(pilot, lambda: not app.chat_state.deleted)
+        left = store_of.ask(kept).result()
+        for key, messages in before.items():
+            assert left[key][: len(messages)] == messages, "nothing of a conversation is lost or changed"
+        assert files_before.items() <= files(folder).items()
+
+
+@pytest.mark.thinned(20)
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_keys_lose_what_they_did_not_name(
+    batch: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalspecApp, "exit", lambda *_args, **_options: None)  # keys that quit end the proof too early
+
+    @seed(batch)
+    @settings(
+        max_examples=SEQUENCES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(KEYS)
+    def run(keys: list[str]) -> None:
+        folder = tmp_path_factory.mktemp("keys")
+        monkeypatch.chdir(folder)
+        asyncio.run(play(keys, folder))
+
+    run()
+
+
+def test_a_deletion_is_among_the_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof would notice one: these keys delete two conversations, by a key and by a command."""
+    monkeypatch.chdir(tmp_path)
+    keys = ["f8", "wolf", "ctrl+x", "escape", "/list 9", "enter", "/delete 2", "enter"]
+    asyncio.run(play(keys, tmp_path))

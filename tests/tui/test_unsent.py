@@ -1,0 +1,93 @@
+"""What was written and not sent survives the end of the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec.conversations.store import Store
+from localspec.settings.folders import state_folder
+from localspec.tui.unsent import recover, write
+from tests.tui.scripted import ScriptedWorker, opened, say, say_until_held, until
+from tests.tui.test_terminal import chat, has
+
+
+def left_by_ended(*texts: str) -> None:
+    """Leave texts as processes that were killed."""
+    for text in texts:
+        code = f"import os, signal; from localspec.tui.unsent import write; write({text!r}); os.kill(0, 9)"
+        subprocess.run([sys.executable, "-c", code], check=False, start_new_session=True)
+
+
+def test_a_kill_loses_neither_what_is_written_nor_what_waits(tmp_path: Path) -> None:
+    terminal = chat(tmp_path, FAKE_PAUSE="0.2", FAKE_PASSES='["word "]')
+    terminal.type("half a question")
+    terminal.wait_for(lambda: any((tmp_path / "state" / "unsent").glob("*")))
+    terminal.signal(signal.SIGKILL)
+    terminal.wait()
+    again = chat_with(tmp_path, "half a question")
+    again.type("\x03")
+    again.wait_for(lambda: not list((tmp_path / "state" / "unsent").glob("*")))
+    again.type("\x11")
+    assert again.wait() == 0
+
+
+def chat_with(tmp_path: Path, text: str):  # type: ignore[no-untyped-def]
+    """Open the chat, which begins with what was not sent."""
+    from tests.cli.harness import Terminal
+
+    env = {"LOCALSPEC_HOME": str(tmp_path), "LOCALSPEC_NO_HISTORY": "1"}
+    terminal = Terminal(["chat"], env=env, columns=120, rows=40)
+    terminal.wait_for(lambda: has(terminal, f"› {text}") and has(terminal, "is back"))
+    return terminal
+
+
+async def test_what_waits_and_what_is_written_are_kept_until_they_are_sent(tmp_path: Path) -> None:
+    worker = ScriptedWorker(hold_at=1)
+    async with opened(worker, store=Store.open(tmp_path / "kept.db")) as (pilot, app):
+        own = state_folder("unsent") / str(os.getpid())
+        await say_until_held(pilot, worker, "one")
+        await say(pilot, "two")
+        app.chat.composer.insert("three")
+        await until(pilot, lambda: own.exists() and own.read_text() == "two\nthree\n")
+        assert own.stat().st_mode & 0o777 == 0o600
+        worker.go.set()
+        await until(pilot, lambda: len(worker.requests) == 2 and app.chat_state.answering is None)
+        app.chat.composer.fill("")
+        await until(pilot, lambda: not own.exists())
+
+
+async def test_what_was_being_written_before_an_edit_is_kept_too(tmp_path: Path) -> None:
+    async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
+        own = state_folder("unsent") / str(os.getpid())
+        await say(pilot, "one")
+        await until(pilot, lambda: app.chat_state.answering is None and bool(app.chat.transcript.query("Asked")))
+        app.chat.composer.fill("half")
+        app.chat.transcript.query("Asked").first().focus()
+        await pilot.press("e", "!")
+        await until(pilot, lambda: own.exists() and own.read_text() == "half\none!\n")
+
+
+async def test_nothing_is_kept_where_nothing_is_to_be() -> None:
+    left_by_ended("of another")
+    async with opened() as (pilot, app):
+        await pilot.press(*"secret")
+        await until(pilot, lambda: app.chat.composer.text == "secret")
+        assert not app.chat._unsent._is_due
+        assert len(list(state_folder("unsent").glob("*"))) == 1, "and what another one has left stays there"
+
+
+def test_what_ended_processes_have_left_is_taken_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    left_by_ended("one", "two\n")
+    (state_folder("unsent") / str(os.getppid())).write_text("of a chat that goes on")
+    (state_folder("unsent") / "0").write_text("no process of ours")
+    assert recover().split("\n") == ["one", "two"]
+    assert recover().split("\n") == ["one", "two"], "it is this process's own until it is sent"
+    write("")
+    assert recover() == ""
+    assert len(list(state_folder("unsent").glob("*"))) == 2

@@ -1,0 +1,135 @@
+"""What the terminal sends: keys, and bursts of text, in which more came at once than hands type.
+
+A terminal that does not bracket pastes sends them as keys. A burst is handed over whole, so it is one edit, and who
+takes it sees what its Enters are followed by. Where the terminal sends nothing, this thread sleeps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import threading
+import time
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+from textual.events import InputEvent, Key
+from textual.keys import KEY_NAME_REPLACEMENTS, _character_to_key
+from textual.message import Message
+
+HANDS = 0.02  # seconds between two keys: hands take longer, and a terminal that hands over a paste does not
+HELD = 0.05  # seconds that a burst waits for more of it
+_READ = 1 << 16  # bytes
+_TEXT = re.compile("[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
+_NAMES = {"\n": "enter", "\t": "tab"}
+
+
+class Burst(InputEvent, bubble=True):
+    """Text that came faster than hands type; Enter is a newline in it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def each_key(self) -> Iterator[Key]:
+        """Yield the keys of it, one by one."""
+        for char in self.text:
+            name = _NAMES.get(char) or (char if char.isalnum() else _character_to_key(char))
+            yield Key(KEY_NAME_REPLACEMENTS.get(name, name), "\r" if char == "\n" else char)
+
+
+class Reader:
+    """Makes events of what is read, in its order. Times are monotonic seconds."""
+
+    def __init__(self, parser: XTermParser) -> None:
+        self._parser = parser
+        self._text = ""  # a burst that waits for more
+        self._end = ""  # the last characters that were read: they may be the beginning of a mark
+        self._is_bracketed = False
+        self._last, self._last_at = "", 0.0  # the text that was read before
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds after which `quiet` is to be called, None while nothing waits."""
+        if self._text:
+            return HELD
+        until = self._parser._timeout_time
+        return None if until is None else max(0.0, until - time.monotonic())
+
+    def read(self, data: str, at: float) -> Iterable[Message]:
+        """Take what was read at one time."""
+        is_text = not self._is_bracketed and self._parser._timeout_time is None and _TEXT.fullmatch(data) is not None
+        if is_text and (self._text or self._is_fast(data, at)):
+            self._text += data
+        else:
+            yield from self._burst()
+            yield from self._parser.feed(data)
+            self._note_brackets(data)
+        self._last, self._last_at = (data, at) if is_text else ("", 0.0)
+
+    def quiet(self) -> Iterable[Message]:
+        """Nothing more came: hand over what waited."""
+        yield from self._burst()
+        yield from self._parser.tick()
+
+    def _is_fast(self, data: str, at: float) -> bool:
+        """Whether text came faster than hands type, and not because a key is held down."""
+        return len(data) > 1 or (at - self._last_at <= HANDS and (data != self._last or data == "\r"))
+
+    def _burst(self) -> Iterator[Message]:
+        text, self._text = self._text.replace("\r\n", "\n").replace("\r", "\n"), ""
+        if text:
+            yield Burst(text)
+
+    def _note_brackets(self, data: str) -> None:
+        seen = self._end + data
+        begun, ended = seen.rfind(BRACKETED_PASTE_START), seen.rfind(BRACKETED_PASTE_END)
+        if begun != ended:
+            self._is_bracketed = begun > ended
+        self._end = seen[-len(BRACKETED_PASTE_START) + 1 :]
+
+
+class WakingEvent(threading.Event):
+    """An event that wakes who waits for a file: once it is set, a byte is written there."""
+
+    def __init__(self, waker: int) -> None:
+        super().__init__()
+        self._waker = waker
+
+    def set(self) -> None:
+        """Set it, then wake the thread: it must see that it is set."""
+        super().set()
+        os.write(self._waker, b"\0")
+
+
+class Keyboard(LinuxDriver):
+    """Textual's driver, but for the reading: Textual looks ten times a second, and hands over one key at a time."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._woken, waker = os.pipe()
+        self.exit_event = WakingEvent(waker)
+
+    def run_input_thread(self) -> None:
+        """Read until the input is disabled."""
+        parser = XTermParser(self._debug)
+        reader, decode = Reader(parser), getincrementaldecoder("utf-8")("replace").decode
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                found: Iterable[Message] = reader.quiet()
+                for key, _ in selector.select(reader.patience) or ():
+                    raw = os.read(key.fd, _READ)
+                    if key.fd == self._woken:
+                        continue
+                    if not raw:  # the terminal is gone
+                        selector.unregister(self.fileno)
+                    text = decode(raw)
+                    found = reader.read(text, time.monotonic()) if text else ()
+                for event in found:
+                    self.process_message(event)
