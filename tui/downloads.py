@@ -50,6 +50,8 @@ class Download:
     def cancel(self) -> None:
         """Give it up; what has come is kept."""
         self._is_cancelled = True
+        if self.phase == "planned":  # nothing has begun, so it is over at once
+            self.phase = "cancelled"
         if self.pull is not None:
             self.pull.is_cancelled = True
         self._answer.set()

@@ -45,6 +45,11 @@ class Unsent:
             self._is_due = True
             self._later(PAUSE, self._keep)
 
+    def close(self) -> None:
+        """Keep the last change at once."""
+        if self._is_due:
+            self._keep()
+
     def _keep(self) -> None:
         self._is_due, text = False, self._text()
         if text != self._kept:

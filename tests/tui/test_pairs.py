@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -194,6 +195,35 @@ async def test_a_download_is_asked_about_carried_out_and_used(hub: Server) -> No
     assert name.startswith("hf:tales/storyteller-GGUF@")
     assert Path(engine.loads[-1].target).read_bytes() == TARGET
     assert Path(str(engine.loads[-1].draft)).read_bytes() == DRAFT
+
+
+async def test_enter_at_another_row_agrees_to_no_download(hub: Server) -> None:
+    """The question was of the row before: that one is declined, and this one is used."""
+    engine = ScriptedEngine()
+    app = app_with(engine)
+    async with opened(app) as pilot:
+        screen = await picker(pilot)
+        await pilot.press(*"tales", "enter")
+        await wait_for(pilot, "planned")
+        screen.query_one("#filter", Input).value = "storyteller"
+        await until(pilot, lambda: screen.chosen is not None and screen.chosen.where == "here")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.chat)
+        assert app.download is not None
+        assert app.download.phase == "cancelled"
+    assert hub.sent == 0
+
+
+async def test_enter_uses_what_was_typed_before_it_in_one_burst(hub: Server) -> None:
+    app = app_with(ScriptedEngine())
+    async with opened(app) as pilot:
+        await picker(pilot)
+        for key in "tales":
+            app.post_message(Key(key, key))
+        app.post_message(Key("enter", "\r"))
+        await wait_for(pilot, "planned")
+        assert app.download is not None
+        assert app.download.ref.startswith("tales")
 
 
 async def test_a_download_can_be_declined(hub: Server) -> None:

@@ -225,3 +225,14 @@ def test_a_key_that_is_held_down_is_no_burst() -> None:
         seen += reader.read("x", 10.0 + at * SPEED)
     assert [type(each).__name__ for each in seen] == ["Key"] * 5
     assert reader.patience is None, "the thread sleeps until the next key"
+
+
+async def test_what_is_typed_before_ctrl_s_is_saved_with_it() -> None:
+    """All in one burst: the text of a dialog, and a field of the settings."""
+    async with opened() as (pilot, app):
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: app.screen is not app.chat and isinstance(app.focused, TextArea))
+        reader = Reader(XTermParser())
+        for event in (*reader.read("Be brief.\x13", 10.0), *reader.quiet()):
+            app.post_message(event)
+        await until(pilot, lambda: app.chat_state.messages.system == "Be brief.")

@@ -62,6 +62,14 @@ async def test_what_waits_and_what_is_written_are_kept_until_they_are_sent(tmp_p
         await until(pilot, lambda: not own.exists())
 
 
+async def test_what_is_typed_just_before_the_end_is_kept(tmp_path: Path) -> None:
+    async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
+        await pilot.press(*"half")
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: app.return_value == 0)
+    assert (state_folder("unsent") / str(os.getpid())).read_text() == "half\n"
+
+
 async def test_what_was_being_written_before_an_edit_is_kept_too(tmp_path: Path) -> None:
     async with opened(store=Store.open(tmp_path / "kept.db")) as (pilot, app):
         own = state_folder("unsent") / str(os.getpid())

@@ -93,8 +93,9 @@ class ChatScreen(Screen[None]):
         self.show_figures()
 
     def on_unmount(self) -> None:
-        """Look for news no more."""
+        """Look for news no more, and keep what is not sent."""
         self._news.close()
+        self._unsent.close()
 
     def on_resize(self) -> None:
         """Other figures may have room now, and the composer, which loses the keyboard where it has none."""

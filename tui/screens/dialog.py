@@ -43,7 +43,7 @@ class AskText(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "never mind"),
-        Binding("ctrl+s", "take", "take it", priority=True),
+        Binding("ctrl+s", "take", "take it"),
     ]
 
     def __init__(self, title: str, text: str = "") -> None:

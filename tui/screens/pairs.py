@@ -37,15 +37,23 @@ RATE = 5  # times a second that a download is drawn
 REST = 0.2  # seconds a row is looked at before its files are
 
 
+class Filter(Line):
+    """The words to filter by, or a pair. Enter uses the row under the cursor; Ctrl+X is the screen's."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "use, download", show=True),
+        Binding("ctrl+x", "screen.cancel", "cancel download", show=True),
+    ]
+
+
 class PairsScreen(Screen[None]):
     """Typing filters; Enter uses what is chosen, or any pair that is written down whole."""
 
     CSS_PATH = "pairs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
-        Binding("enter", "use", "use, download", priority=True),
-        Binding("tab", "complete", "complete a path", show=False, priority=True),
-        Binding("ctrl+x", "cancel", "cancel download", priority=True),
+        Binding("tab", "complete", "complete a path", show=False),
+        Binding("ctrl+x", "cancel", "cancel download"),
         Binding("up", "move(-1)", "up", show=False),
         Binding("down", "move(1)", "down", show=False),
         Binding("pageup", "move(-10)", "page up", show=False),
@@ -61,13 +69,14 @@ class PairsScreen(Screen[None]):
         self._offers: list[AvailablePair] = []
         self._seen: list[AvailablePair] = []
         self._broken: dict[str, str] = {}  # what is wrong with an offer's files, by its reference
+        self._filtered = ""  # what the rows were filtered by
         self._verdict = ""
         self._error: LocalspecError | None = None
 
     def compose(self) -> ComposeResult:
         """The filter, the table, what is known of the chosen row, and the download below."""
         yield Static("pairs · type to filter, or a path, or hf:ORG/REPO:QUANT", id="said", markup=False)
-        yield Line(placeholder="filter", compact=True, id="filter")
+        yield Filter(placeholder="filter", compact=True, id="filter")
         yield DataTable[Content](id="offers", cursor_type="row", zebra_stripes=False, cell_padding=1)
         yield Static(id="about", markup=False)
         yield Static(id="drawer", markup=False)
@@ -166,8 +175,11 @@ class PairsScreen(Screen[None]):
         last = max(0, len(self._seen) - 1)
         self.table.move_cursor(row=min(last, max(0, self.table.cursor_row + rows)))
 
+    @on(Input.Submitted)
     def action_use(self) -> None:
         """Use the row, or what is written; agree to the download of it if that was asked about."""
+        if self.query_one("#filter", Input).value != self._filtered:  # typed, and not shown yet
+            self.filter()
         wanted = self.chosen or self.query_one("#filter", Input).value.strip()
         download = self._host.download
         if download is not None and download.phase == "planned":
@@ -260,7 +272,7 @@ class PairsScreen(Screen[None]):
         """Fill the table with what has the words, the cursor where it was."""
         written = self.query_one("#filter", Input).value
         was = self.chosen
-        self._seen = self._matching(written)
+        self._seen, self._filtered = self._matching(written), written
         table = self.table
         table.clear(columns=True)
         longest = max((Content(one_line(offer.name)).cell_length for offer in self._seen), default=0)

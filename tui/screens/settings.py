@@ -19,6 +19,7 @@ from localspec.sanitize import sanitize
 from localspec.settings.config_file import config_file
 from localspec.tui.form import THEME, Form
 from localspec.tui.host import Host
+from localspec.tui.in_turn import in_turn
 from localspec.tui.themes import DARK, LIGHT
 from localspec.tui.widgets.composer import Line
 from localspec.tui.widgets.keys import Keys
@@ -65,8 +66,8 @@ class SettingsScreen(Screen[None]):
         Binding("escape", "back", "back"),
         Binding("up", "app.focus_previous", "up", show=False, priority=True),
         Binding("down", "app.focus_next", "down", show=False, priority=True),
-        Binding("ctrl+s", "keep", "keep in config.toml", priority=True),
-        Binding("ctrl+r", "reset", "default", priority=True),
+        Binding("ctrl+s", "keep", "keep in config.toml"),
+        Binding("ctrl+r", "reset", "default"),
     ]
 
     def __init__(self, host: Host, form: Form) -> None:
@@ -118,12 +119,14 @@ class SettingsScreen(Screen[None]):
         if isinstance(event.widget, Input):
             self._about(self._field(event.widget))
 
+    @in_turn
     def action_back(self) -> None:
         """Go back to the chat with what can be taken."""
         for field in self.query(Field):
             self._take(field)
         self.dismiss()
 
+    @in_turn
     def action_keep(self) -> None:
         """Write what is new into config.toml."""
         for field in self.query(Field):
@@ -140,6 +143,7 @@ class SettingsScreen(Screen[None]):
         more = f"; {', '.join(over)}: the environment or the command line takes precedence" if over else ""
         self._host.say(sanitize(f"{kept}: saved to {config_file()}{more}"))
 
+    @in_turn
     def action_reset(self) -> None:
         """Give the field that has the keyboard its default."""
         focused = self.focused
