@@ -12,6 +12,7 @@ from localspec.engine.reasoning import Marks
 from localspec.errors import IncompatibleError
 from localspec.prompt.chat_template import Rendered, render
 from localspec.prompt.named_templates import CHATML
+from localspec.prompt.renderer import RENDERER
 from localspec.settings.request import Message
 
 PAGE = Path(__file__).parents[2] / "docs" / "templates.md"
@@ -202,3 +203,20 @@ def test_a_field_of_a_message_is_no_switch() -> None:
         (warning,) = run(template, thinks=False).warnings
         assert warning.endswith("so --think does nothing")
     assert run(DEEPSEEK, thinks=False).warnings == ()
+
+
+def test_reading_the_marks_shares_the_time_of_one_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tags a hostile template names, which is slow for earlier answers alone."""
+    asked: list[float] = []
+    ask = RENDERER.ask
+
+    def slow(question: dict[str, Any]) -> dict[str, Any]:
+        if len(question["variables"]["messages"]) < 3:
+            return ask(question)
+        asked.append(question["seconds"])
+        return {"refused": "slow", "by_itself": False, "seconds": 1.5}
+
+    monkeypatch.setattr(RENDERER, "ask", slow)
+    tags = "".join(f"<t{i}></t{i}>" for i in range(50))
+    assert run("{{ messages[0].content }}{# " + tags + " #}", CHAT[0]).text == "Q1"
+    assert asked == [2.0, 0.5]
