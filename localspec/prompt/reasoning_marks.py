@@ -50,7 +50,7 @@ _ENDINGS = (
 )
 _TAIL = 256  # characters of a prompt in which it opens or closes a thought
 _SOME_DAY = datetime(2026, 1, 1)
-_THOUGHT, _SAID, _NEXT = "\ue000thought\ue001", "\ue000said\ue001", "\ue000next\ue001"
+_ASKED, _THOUGHT, _SAID, _NEXT = (f"\ue000{word}\ue001" for word in ("asked", "thought", "said", "next"))
 
 
 def marks_of(template: str, prompt: str) -> Marks | None:
@@ -62,8 +62,9 @@ def marks_of(template: str, prompt: str) -> Marks | None:
     tail, earlier = prompt.rstrip()[-_TAIL:], _earlier(template)
     for start, end in _pairs(template):
         emptied = re.search(rf"{re.escape(start)}(\w*)\s*{re.escape(end)}$", tail)
-        # A tag that follows each answer is the mark of a turn, not of a thought.
-        if (emptied or _is_open(tail, start, end)) and not earlier.after.startswith(end):
+        # A tag that follows each answer, or stands before a question, is the mark of a turn, not of a thought.
+        is_turn = earlier.after.startswith(end) or start in earlier.before
+        if (emptied or _is_open(tail, start, end)) and not is_turn:
             return _opened(_known(Marks(start + (emptied[1] if emptied else ""), end)), tail)
     if earlier.stripped is not None:
         return _opened(_known(earlier.stripped), tail)
@@ -98,8 +99,9 @@ def _pairs(template: str) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Earlier:
-    """What a template writes `after` an earlier answer, and the tags between which such answers are `stripped`."""
+    """What a template writes `before` a question and `after` its answer, and the tags between which it strips one."""
 
+    before: str
     after: str
     stripped: Marks | None
 
@@ -108,17 +110,18 @@ class _Earlier:
 def _earlier(template: str) -> _Earlier:
     """Render answers with each pair of tags; all of it shares the time of one template."""
     program = Program(template, _SOME_DAY)
-    after = _rendered(program, _SAID).partition(_SAID)[2].lstrip()
+    whole = _rendered(program, _SAID)
+    before, after = whole.partition(_ASKED)[0], whole.partition(_SAID)[2].lstrip()
     for start, end in _pairs(template):
         text = _rendered(program, f"{start}{_THOUGHT}{end}\n\n{_SAID}")
         if _THOUGHT not in text and _SAID in text:
-            return _Earlier(after, Marks(start, end))
-    return _Earlier(after, None)
+            return _Earlier(before, after, Marks(start, end))
+    return _Earlier(before, after, None)
 
 
 def _rendered(program: Program, said: str) -> str:
     """Return a conversation with the earlier answer `said`, "" where the template refuses it."""
-    messages = [("user", "Hi"), ("assistant", said), ("user", _NEXT)]
+    messages = [("user", _ASKED), ("assistant", said), ("user", _NEXT)]
     for content in (str, lambda text: [{"type": "text", "text": text}]):
         given = [{"role": role, "content": content(text)} for role, text in messages]
         variables = {"messages": given, "add_generation_prompt": True, "bos_token": "", "eos_token": "", "tools": None}

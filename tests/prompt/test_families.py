@@ -159,6 +159,18 @@ def test_a_family_that_is_not_known_is_read_off_its_template() -> None:
     assert run(turns("{{ message.content }}{# <tool_call> </tool_call> #}", "")).marks is None
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("<|start_role|>{}<|end_role|>", "<|eot|>"), ("<|START_TURN|><|{}|>", "<|END_TURN|>")]
+)
+def test_the_header_of_a_turn_is_no_mark(before: str, after: str) -> None:
+    """As Llama 3, Granite and Command R have it: two tags around the role, or one before it."""
+    loop = "{% for m in messages %}" + before.format("{{ m.role }}") + "{{ m.content }}" + after + "{% endfor %}"
+    template = loop + before.format("assistant") + "{# <|end_role|> #}"
+    assert run(template).marks is None
+    thinking = template + "{# <|START_THINKING|> #}"
+    assert run(thinking).marks == Marks("<|START_THINKING|>", "<|END_THINKING|>")
+
+
 @pytest.mark.parametrize("concat", [False, True])
 def test_typed_parts_are_given_where_only_they_come_through(concat: bool) -> None:
     """For all roles, or for the user alone where an answer has to be a string."""
