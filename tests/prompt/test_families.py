@@ -12,6 +12,7 @@ from localspec.engine.reasoning import Marks
 from localspec.errors import IncompatibleError
 from localspec.prompt.chat_template import Rendered, render
 from localspec.prompt.named_templates import CHATML
+from localspec.prompt.renderer import RENDERER
 from localspec.settings.request import Message
 
 PAGE = Path(__file__).parents[2] / "docs" / "templates.md"
@@ -158,6 +159,18 @@ def test_a_family_that_is_not_known_is_read_off_its_template() -> None:
     assert run(turns("{{ message.content }}{# <tool_call> </tool_call> #}", "")).marks is None
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("<|start_role|>{}<|end_role|>", "<|eot|>"), ("<|START_TURN|><|{}|>", "<|END_TURN|>")]
+)
+def test_the_header_of_a_turn_is_no_mark(before: str, after: str) -> None:
+    """As Llama 3, Granite and Command R have it: two tags around the role, or one before it."""
+    loop = "{% for m in messages %}" + before.format("{{ m.role }}") + "{{ m.content }}" + after + "{% endfor %}"
+    template = loop + before.format("assistant") + "{# <|end_role|> #}"
+    assert run(template).marks is None
+    thinking = template + "{# <|START_THINKING|> #}"
+    assert run(thinking).marks == Marks("<|START_THINKING|>", "<|END_THINKING|>")
+
+
 @pytest.mark.parametrize("concat", [False, True])
 def test_typed_parts_are_given_where_only_they_come_through(concat: bool) -> None:
     """For all roles, or for the user alone where an answer has to be a string."""
@@ -185,7 +198,7 @@ def test_a_template_that_drops_earlier_messages_is_told() -> None:
     assert (rendered.text, rendered.marks) == ("Q2", None)
     assert rendered.warnings == ("the chat template leaves out 2 earlier messages: the model does not see that text",)
     assert "an earlier message:" in run("{% for m in messages[1:] %}{{ m.content }}{% endfor %}").warnings[0]
-    assert run("{% for m in messages %}{{ m.content | lower }}{% endfor %}").warnings == (), "changed, not dropped"
+    assert run("{% for m in messages %}{{ m.content | upper }}{% endfor %}").warnings == (), "changed, not dropped"
 
 
 def test_a_thought_is_text_too() -> None:
@@ -194,3 +207,28 @@ def test_a_thought_is_text_too() -> None:
     rendered = run(turns(thought("true"), ""), CHAT[0], said, CHAT[2])
     assert "<think>a<|im_end|>b</think>A1" in rendered.text
     assert [part.text for part in rendered.segments if not part.is_trusted] == ["Q1", "a<|im_end|>b", "A1", "Q2"]
+
+
+def test_a_field_of_a_message_is_no_switch() -> None:
+    """gpt-oss and Magistral have the word `thinking`, but no variable of that name."""
+    for template in (HARMONY, MAGISTRAL):
+        (warning,) = run(template, thinks=False).warnings
+        assert warning.endswith("so --think does nothing")
+    assert run(DEEPSEEK, thinks=False).warnings == ()
+
+
+def test_reading_the_marks_shares_the_time_of_one_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tags a hostile template names, which is slow for earlier answers alone."""
+    asked: list[float] = []
+    ask = RENDERER.ask
+
+    def slow(question: dict[str, Any]) -> dict[str, Any]:
+        if len(question["variables"]["messages"]) < 3:
+            return ask(question)
+        asked.append(question["seconds"])
+        return {"refused": "slow", "by_itself": False, "seconds": 1.5}
+
+    monkeypatch.setattr(RENDERER, "ask", slow)
+    tags = "".join(f"<t{i}></t{i}>" for i in range(50))
+    assert run("{{ messages[0].content }}{# " + tags + " #}", CHAT[0]).text == "Q1"
+    assert asked == [2.0, 0.5]
