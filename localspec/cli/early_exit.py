@@ -31,7 +31,8 @@ from localspec.sanitize import decoded
 from localspec.settings.declaration import Group
 from localspec.settings.folders import cache_folder
 from localspec.settings.request import LoadSettings, Request, Sampling, Speculation
-from localspec.ui.inputs import MAX_FILE, read_regular
+from localspec.ui.files import read_regular
+from localspec.ui.inputs import MAX_FILE
 from localspec.ui.stats import Stats
 from localspec.worker.client import Worker
 

@@ -81,7 +81,10 @@ def matches(name: str) -> list[Path]:
 
 def is_several(name: str) -> bool:
     """Whether a name stands for a folder or is a pattern that files match."""
-    return typed_path(name).is_dir() or bool(matches(name))
+    try:
+        return typed_path(name).is_dir() or bool(matches(name))
+    except (OSError, ValueError):  # no file can have such a name
+        return False
 
 
 def take(name: str, taken: Taken) -> None:

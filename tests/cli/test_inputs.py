@@ -156,3 +156,15 @@ def test_no_prompt_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_escapes(typed: str, meant: str) -> None:
     assert unescape(typed) == meant
+
+
+def test_a_folder_and_a_pattern_are_taken_by_run_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("alpha\n")
+    (tmp_path / "b.dat").write_bytes(bytes(range(256)))
+    (tmp_path / "c.txt").write_text("gamma\n")
+    done = run("run", "hi", "--no-save", "-f", f"{tmp_path}/*.md", "-f", str(tmp_path))
+    assert done.returncode == 0
+    assert "took 2 files: 0.0 kB, about 4 tokens; left out: 1 binary" in done.stderr.decode()
+    refused = run("run", "hi", "-f", f"{tmp_path}/b.dat")
+    assert_one_line(refused, 2, "b.dat is no text")
+    assert b"took" not in run("run", "-q", "hi", "--no-save", "-f", str(tmp_path)).stderr
