@@ -170,7 +170,8 @@ def _arguments(template: str, asked: Mapping[str, Any], thinks: bool | None) -> 
               for name in asked if name not in words]  # fmt: skip
     given = dict(asked)
     if thinks is not None:
-        known = {name: thinks for name in THINKING if name in words}
+        # A field of a message or a string of the same name is not the variable.
+        known = {name: thinks for name in THINKING if re.search(rf"(?<![\w.'\"]){name}\b", template)}
         if not known:
             unread.append(f"the chat template does not read {THINKING[0]!r}, so --think does nothing")
         given |= known

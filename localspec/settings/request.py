@@ -239,7 +239,7 @@ class Request:
     template: str | None = setting(  # overrides the model's own chat template
         None, "--template", aliases="--chat-template --chat-template-file", group=ANSWER,
         metavar="NAME|FILE", in_chat=False, default_help="the model's own",
-        help="Chat template: chatml, gemma, llama3, mistral, ..., none, or a file.",
+        help="Chat template: chatml, gemma, ..., none, one of the model's file by name, or a file.",
     )  # fmt: skip
     template_args: tuple[tuple[str, Any], ...] = setting(
         (), "--template-arg", group=ANSWER, metavar="KEY=TEXT", is_repeated=True,

@@ -6,6 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from localspec.conversations.records import StoredMessage
 from localspec.conversations.sending import to_send
 from localspec.conversations.store import KEPT_DELETED, Store
 from localspec.errors import NotFoundError, UsageError
+from localspec.settings.request import Request, request_from_wire, to_wire
 
 
 class Clock:
@@ -346,6 +348,16 @@ def test_ids_may_be_abbreviated(store: Store) -> None:
     for text in ("zzzzzzzz", "", "%", "_", "no such thing"):
         with pytest.raises(NotFoundError, match="no conversation"):
             store.find(text)
+
+
+def test_a_thought_goes_along_with_its_answer() -> None:
+    """The template decides whether it is sent to the model."""
+    asked = StoredMessage(1, "c", None, "user", "one", 0.0, "sent")
+    said = StoredMessage(2, "c", 1, "assistant", "1", 0.0, "stop", stats={"reasoning": "hm"})
+    silent = StoredMessage(4, "c", 3, "assistant", "2", 0.0, "stop", stats={"reasoning": None})
+    sent = to_send([asked, said, replace(asked, id=3), silent], None, "three")
+    assert [message.reasoning for message in sent] == ["", "hm", "", "", ""]
+    assert request_from_wire(to_wire(Request(messages=sent))).messages == sent
 
 
 def test_what_is_sent(store: Store) -> None:

@@ -20,6 +20,7 @@ from localspec.testing.contract import TableBackend
 from tests.exact.harness import one_hot_table
 
 THINK = Marks("<think>", "</think>")
+GEMMA = Marks("<|channel>thought", "<channel|>")
 OPENED = Marks("<think>", "</think>", is_open=True)
 HARMONY = Marks(
     "<|channel|>analysis<|message|>",
@@ -51,6 +52,8 @@ CASES = [
         "Hi.",
     ),
     (HARMONY, "<|channel|>final<|message|>Hi.", "", "Hi."),
+    (GEMMA, "<|channel>thought\nGreet.\n<channel|>Hi.", "Greet.", "Hi."),
+    (GEMMA, "<|channel>thought\n<channel|>Hi.", "", "Hi."),
     (None, "<think>hm</think>Yes.", "", "<think>hm</think>Yes."),
 ]
 

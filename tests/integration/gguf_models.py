@@ -41,8 +41,9 @@ def copied(
     numbers: Mapping[str, int] | None = None,
     without: Collection[str] = (),
     template: str = "",
+    texts: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write the llama model `source` again: values changed by key, more `numbers` of 32 bits, no keys `without`.
+    """Write the llama model `source` again: values changed by key, more `numbers` and `texts`, no keys `without`.
 
     A `template` is a chat template for a model that has none.
     """
@@ -56,6 +57,8 @@ def copied(
         writer.add_key_value(field.name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
     for key, number in (numbers or {}).items():
         writer.add_uint32(key, number)
+    for key, text in (texts or {}).items():
+        writer.add_string(key, text)
     if template:
         writer.add_chat_template(template)
     for item in reader.tensors:

@@ -176,6 +176,28 @@ def test_a_cancel_within_a_slow_pass_leaves_what_was_committed(model: Model, mon
         assert list(backend.tokens) == [*PREFIX, 5]
 
 
+def test_a_tree_that_was_stopped_in_its_second_level_leaves_nothing(
+    model: Model, fresh: LlamaBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first level lies on several sequences: all of them are cleared, or the next tree sees it."""
+    monkeypatch.setattr(llama_cpp, "SLOW", 0.0)  # so that every pass asks whether it is to stop
+    with LlamaBackend(model) as backend:
+        backend.prefill(PREFIX, never)
+        backend.extend([20, 21, 22, 23], [-1, -1, -1, -1])
+        backend.cancel = lambda: True
+        with pytest.raises(Cancelled):
+            backend.extend([30, 31, 32, 33], [0, 1, 2, 3])
+        backend.cancel = never
+        backend.check()
+        fresh.truncate(0)
+        fresh.prefill(PREFIX, never)
+        for one in (backend, fresh):
+            one.extend([40, 41, 42, 43], [-1, -1, -1, -1])
+        rows, expected = (one.extend([50, 51, 52, 53], [0, 1, 2, 3]) for one in (backend, fresh))
+        for node in range(4, 8):
+            assert np.abs(rows.logits(node) - expected.logits(node)).max() <= NOISE
+
+
 def test_the_widest_draft_is_decoded(model: Model) -> None:
     """As many rows as the capabilities promise, every one with logits; llama.cpp ends the process where it planned
     fewer.

@@ -202,6 +202,19 @@ def test_another_answer_reads_nothing_of_the_prompt(backend: LlamaBackend) -> No
     assert backend.evaluated - before == 3 + 21
 
 
+def test_a_changed_prompt_drops_the_copy_of_the_old_ones_state(model: Model, fresh: LlamaBackend) -> None:
+    """A prompt that shares all but two tokens, stopped while it is read, and one that goes on from its beginning."""
+    with LlamaBackend(model, replace(model.options, n_batch=32)) as backend:
+        backend.prefill(PROMPT, never)
+        other = [*PROMPT[:-2], *(200 + 31 * i % 700 for i in range(90))]
+        with pytest.raises(Cancelled):
+            backend.prefill(other, lambda: backend.length >= len(PROMPT) + 20)
+        assert len(PROMPT) + 20 <= backend.length < len(other)
+        longer = [*other[: len(PROMPT) + 5], 7, 8, 9]
+        row = backend.prefill(longer, never).logits(0).copy()
+    assert np.abs(row - fresh.prefill(longer, never).logits(0)).max() <= NOISE
+
+
 def test_a_stopped_pass_loses_the_answer_and_not_the_prompt(
     backend: LlamaBackend, fresh: LlamaBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,7 +185,7 @@ def test_a_template_that_drops_earlier_messages_is_told() -> None:
     assert (rendered.text, rendered.marks) == ("Q2", None)
     assert rendered.warnings == ("the chat template leaves out 2 earlier messages: the model does not see that text",)
     assert "an earlier message:" in run("{% for m in messages[1:] %}{{ m.content }}{% endfor %}").warnings[0]
-    assert run("{% for m in messages %}{{ m.content | lower }}{% endfor %}").warnings == (), "changed, not dropped"
+    assert run("{% for m in messages %}{{ m.content | upper }}{% endfor %}").warnings == (), "changed, not dropped"
 
 
 def test_a_thought_is_text_too() -> None:
@@ -194,3 +194,11 @@ def test_a_thought_is_text_too() -> None:
     rendered = run(turns(thought("true"), ""), CHAT[0], said, CHAT[2])
     assert "<think>a<|im_end|>b</think>A1" in rendered.text
     assert [part.text for part in rendered.segments if not part.is_trusted] == ["Q1", "a<|im_end|>b", "A1", "Q2"]
+
+
+def test_a_field_of_a_message_is_no_switch() -> None:
+    """gpt-oss and Magistral have the word `thinking`, but no variable of that name."""
+    for template in (HARMONY, MAGISTRAL):
+        (warning,) = run(template, thinks=False).warnings
+        assert warning.endswith("so --think does nothing")
+    assert run(DEEPSEEK, thinks=False).warnings == ()
