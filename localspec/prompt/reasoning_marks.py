@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 
@@ -48,8 +48,9 @@ _ENDINGS = (
     ("PREFIX", "SUFFIX"),
     ("prefix", "suffix"),
 )
+_TAIL = 256  # characters of a prompt in which it opens or closes a thought
 _SOME_DAY = datetime(2026, 1, 1)
-_THOUGHT, _SAID, _NEXT = "\ue000thought\ue001", "\ue000said\ue001", "\ue000next\ue001"
+_ASKED, _THOUGHT, _SAID, _NEXT = (f"\ue000{word}\ue001" for word in ("asked", "thought", "said", "next"))
 
 
 def marks_of(template: str, prompt: str) -> Marks | None:
@@ -58,14 +59,15 @@ def marks_of(template: str, prompt: str) -> Marks | None:
     They are those that it opens or closes at the end of the prompt, or those at which it strips earlier answers. Only
     then is it searched for known ones.
     """
-    pairs, tail = _pairs(template), prompt.rstrip()
-    for start, end in pairs:
+    tail, earlier = prompt.rstrip()[-_TAIL:], _earlier(template)
+    for start, end in _pairs(template):
         emptied = re.search(rf"{re.escape(start)}(\w*)\s*{re.escape(end)}$", tail)
-        if (emptied or _is_open(tail, start, end)) and not _wraps_answers(template, end):
+        # A tag that follows each answer, or stands before a question, is the mark of a turn, not of a thought.
+        is_turn = earlier.after.startswith(end) or start in earlier.before
+        if (emptied or _is_open(tail, start, end)) and not is_turn:
             return _opened(_known(Marks(start + (emptied[1] if emptied else ""), end)), tail)
-    for start, end in pairs:
-        if _strips(template, start, end):
-            return _opened(_known(Marks(start, end)), tail)
+    if earlier.stripped is not None:
+        return _opened(_known(earlier.stripped), tail)
     for marks in KNOWN:
         if marks.start in template or marks.end in template:
             return _opened(marks, tail)
@@ -95,26 +97,36 @@ def _pairs(template: str) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys((tag, end) for tag, end in ends if end != tag and end in tags))
 
 
-def _strips(template: str, start: str, end: str) -> bool:
-    """Whether an earlier answer loses what stands between the tags, and nothing else."""
-    text = _earlier(template, f"{start}{_THOUGHT}{end}\n\n{_SAID}")
-    return _THOUGHT not in text and _SAID in text and _NEXT in text
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """What a template writes `before` a question and `after` its answer, and the tags between which it strips one."""
+
+    before: str
+    after: str
+    stripped: Marks | None
 
 
-def _wraps_answers(template: str, end: str) -> bool:
-    """Whether `end` follows each answer: then it is the mark of a turn, not of a thought."""
-    return _earlier(template, _SAID).partition(_SAID)[2].lstrip().startswith(end)
+@lru_cache(maxsize=16)
+def _earlier(template: str) -> _Earlier:
+    """Render answers with each pair of tags; all of it shares the time of one template."""
+    program = Program(template, _SOME_DAY)
+    whole = _rendered(program, _SAID)
+    before, after = whole.partition(_ASKED)[0], whole.partition(_SAID)[2].lstrip()
+    for start, end in _pairs(template):
+        text = _rendered(program, f"{start}{_THOUGHT}{end}\n\n{_SAID}")
+        if _THOUGHT not in text and _SAID in text:
+            return _Earlier(before, after, Marks(start, end))
+    return _Earlier(before, after, None)
 
 
-@lru_cache(maxsize=64)
-def _earlier(template: str, said: str) -> str:
-    """Return a conversation with an earlier answer, "" where the template refuses it."""
-    messages = [("user", "Hi"), ("assistant", said), ("user", _NEXT)]
+def _rendered(program: Program, said: str) -> str:
+    """Return a conversation with the earlier answer `said`, "" where the template refuses it."""
+    messages = [("user", _ASKED), ("assistant", said), ("user", _NEXT)]
     for content in (str, lambda text: [{"type": "text", "text": text}]):
         given = [{"role": role, "content": content(text)} for role, text in messages]
         variables = {"messages": given, "add_generation_prompt": True, "bos_token": "", "eos_token": "", "tools": None}
         with suppress(Refused):
-            text = Program(template, _SOME_DAY).render(variables, len(said))
+            text = program.render(variables, len(said))
             if _NEXT in text:
                 return text
     return ""

@@ -188,6 +188,15 @@ def test_a_cut_message_with_control_tokens_falls_back(kept: str) -> None:
     assert "ChatML is used instead" in rendered.warnings[0]
 
 
+@pytest.mark.parametrize("kept", ["[:1]", "[:3]", "[-1:]"])
+def test_a_message_that_is_quoted_in_part_falls_back(kept: str) -> None:
+    """Its marker is there, and a piece of another one, which must not reach the model."""
+    template = "{% for m in messages %}{{ m.content" + kept + " }}{{ m.content }}{% endfor %}"
+    rendered = run(template, Message("user", "<s>abc"))
+    assert "ChatML is used instead" in rendered.warnings[0]
+    assert rendered.text == run(CHATML, Message("user", "<s>abc")).text
+
+
 def test_white_space_of_a_message_cannot_complete_a_control_token() -> None:
     rendered = run("{{ messages[0].content }}end>", Message("user", "x< "), specials=("< end>",))
     assert [(segment.text, segment.is_trusted) for segment in rendered.segments] == [("x< ", False), ("end>", True)]

@@ -12,6 +12,7 @@ from localspec.engine.reasoning import Marks
 from localspec.errors import IncompatibleError
 from localspec.prompt.chat_template import Rendered, render
 from localspec.prompt.named_templates import CHATML
+from localspec.prompt.renderer import RENDERER
 from localspec.settings.request import Message
 
 PAGE = Path(__file__).parents[2] / "docs" / "templates.md"
@@ -158,6 +159,18 @@ def test_a_family_that_is_not_known_is_read_off_its_template() -> None:
     assert run(turns("{{ message.content }}{# <tool_call> </tool_call> #}", "")).marks is None
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("<|start_role|>{}<|end_role|>", "<|eot|>"), ("<|START_TURN|><|{}|>", "<|END_TURN|>")]
+)
+def test_the_header_of_a_turn_is_no_mark(before: str, after: str) -> None:
+    """As Llama 3, Granite and Command R have it: two tags around the role, or one before it."""
+    loop = "{% for m in messages %}" + before.format("{{ m.role }}") + "{{ m.content }}" + after + "{% endfor %}"
+    template = loop + before.format("assistant") + "{# <|end_role|> #}"
+    assert run(template).marks is None
+    thinking = template + "{# <|START_THINKING|> #}"
+    assert run(thinking).marks == Marks("<|START_THINKING|>", "<|END_THINKING|>")
+
+
 @pytest.mark.parametrize("concat", [False, True])
 def test_typed_parts_are_given_where_only_they_come_through(concat: bool) -> None:
     """For all roles, or for the user alone where an answer has to be a string."""
@@ -202,3 +215,20 @@ def test_a_field_of_a_message_is_no_switch() -> None:
         (warning,) = run(template, thinks=False).warnings
         assert warning.endswith("so --think does nothing")
     assert run(DEEPSEEK, thinks=False).warnings == ()
+
+
+def test_reading_the_marks_shares_the_time_of_one_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tags a hostile template names, which is slow for earlier answers alone."""
+    asked: list[float] = []
+    ask = RENDERER.ask
+
+    def slow(question: dict[str, Any]) -> dict[str, Any]:
+        if len(question["variables"]["messages"]) < 3:
+            return ask(question)
+        asked.append(question["seconds"])
+        return {"refused": "slow", "by_itself": False, "seconds": 1.5}
+
+    monkeypatch.setattr(RENDERER, "ask", slow)
+    tags = "".join(f"<t{i}></t{i}>" for i in range(50))
+    assert run("{{ messages[0].content }}{# " + tags + " #}", CHAT[0]).text == "Q1"
+    assert asked == [2.0, 0.5]
