@@ -24,7 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from make_scaled_pair import SHAPES, write_scaled
@@ -47,7 +46,6 @@ from localspec.worker.client import Worker
 GB = 1e9
 LONGEST = 700  # seconds of everything: twelve minutes, and what starting takes
 ROWS = (1, 2, 3, 4, 5, 8, 16, 32, 64)
-STATES = 6  # passes of one width in a row: the first is launched by kernels, the second recorded, the rest replayed
 STORY = "Once upon a time there was a miller who had three sons."
 SMALL = {"8b": "150m", "70b": "1b", "1b": "150m", "150m": "150m"}  # what a rehearsal takes
 
@@ -136,22 +134,6 @@ def _opens(name: str) -> bool:
     return True
 
 
-def time_states(target: Path) -> dict[int, list[float]]:
-    """Return milliseconds by rows: of each of some passes of one width in a row, after plain passes."""
-    from localspec.backends.llama_cpp import LlamaBackend
-    from localspec.backends.model import Model
-    from localspec.backends.options import LoadOptions
-
-    options = LoadOptions(n_ctx=1024)
-    with Model(target, options) as model, LlamaBackend(model, options) as backend:
-        found = {}
-        for n in ROWS:
-            for _ in range(3):
-                backend.time_rows(1)
-            found[n] = [1e3 * backend.time_rows(n) for _ in range(STATES)]
-        return found
-
-
 def measure_part(part: Part, folder: Path, until: float) -> dict[str, Any]:
     """Return the figures of a part; its answers end at `until`, by the monotonic clock."""
     draft = None if part.draft is None else str(folder / f"{part.draft}.gguf")
@@ -205,40 +187,22 @@ def _answer(worker: Worker, contender: Contender, prompt: str, temperature: floa
 def measure(folder: Path, out: Path, parts: list[Part], seconds: float) -> None:
     """Measure the parts, the first ones first, and write both files after each, so that a stop loses one part."""
     began = time.monotonic()
-    result: dict[str, Any] = {"machine": {**machine(), "gpu": _gpu()}, "parts": [], "states": {}}
-    for target in dict.fromkeys(part.target for part in parts):
-        part = next(one for one in parts if one.target == target)
-        if part.free is None and part.gpu == "auto":
-            command = [
-                sys.executable,
-                "-X",
-                "faulthandler",
-                __file__,
-                "states",
-                "--folder",
-                str(folder),
-                "--parts",
-                target,
-            ]
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
-            result["states"][target] = (
-                json.loads(answer.stdout) if answer.returncode == 0 else f"{answer.returncode}: {answer.stderr[-3000:]}"
-            )
-        for one in (one for one in parts if one.target == target):
-            start = time.monotonic()
-            until = min(start + one.seconds, began + seconds)
-            if until - start < one.seconds / 3:
-                found: dict[str, Any] = {"part": asdict(one), "error": "no time left"}
-            else:
-                try:
-                    found = measure_part(one, folder, until)
-                except (LocalspecError, OSError) as error:
-                    found = {"part": asdict(one), "error": str(error)}
-            found["seconds"] = time.monotonic() - start
-            result["parts"].append(found)
-            (out / "gpu.json").write_text(json.dumps(result))
-            (out / "gpu.md").write_text(page(result))
-            print(_section(found), flush=True)
+    result: dict[str, Any] = {"machine": {**machine(), "gpu": _gpu()}, "parts": []}
+    for one in parts:
+        start = time.monotonic()
+        until = min(start + one.seconds, began + seconds)
+        if until - start < one.seconds / 3:
+            found: dict[str, Any] = {"part": asdict(one), "error": "no time left"}
+        else:
+            try:
+                found = measure_part(one, folder, until)
+            except (LocalspecError, OSError) as error:
+                found = {"part": asdict(one), "error": str(error)}
+        found["seconds"] = time.monotonic() - start
+        result["parts"].append(found)
+        (out / "gpu.json").write_text(json.dumps(result))
+        (out / "gpu.md").write_text(page(result))
+        print(_section(found), flush=True)
 
 
 def _gpu() -> str:
@@ -252,18 +216,14 @@ def page(result: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
     about = result["machine"]
     head = f"# localspec on {about['gpu']}\n\n{about['processor']}, {about['cores']} cores, {about['system']}\n"
-    return "\n".join([head, *map(_states, result["states"].items()), *map(_section, result["parts"])])
+    return "\n".join([head, *map(_section, result["parts"])])
 
 
-def _states(one: tuple[str, Any]) -> str:
-    target, times = one
-    if isinstance(times, str):
-        return f"## Passes of {target}\n\n{times}\n"
-    lines = [("rows", *times)]
-    for name, take in (("first pass of this width", 0), ("second", 1)):
-        lines.append((name, *(f"{ms[take]:.2f}" for ms in times.values())))
-    lines.append(("later, median", *(f"{median(ms[2:]):.2f}" for ms in times.values())))
-    return f"## Passes of {target}, milliseconds\n\n{piped(lines)}\n"
+def _rows(survey: dict[str, Any]) -> str:
+    """Return the milliseconds of the target's passes by rows, at an empty context."""
+    times = [one for one in survey["target"]["ms"] if one[0] in ROWS]
+    change = f"a change of width {survey['target']['change_ms']:.2f} ms more"
+    return piped([("rows", *(f"{n:g}" for n, _ in times)), ("ms", *(f"{ms:.2f}" for _, ms in times))]) + f"\n{change}\n"
 
 
 def _section(found: dict[str, Any]) -> str:
@@ -285,13 +245,14 @@ def _section(found: dict[str, Any]) -> str:
     loaded = found["loaded"]
     places = [f"{key}: {', '.join(loaded[key]['devices'])}" for key in ("target", "draft") if loaded[key]]
     said = [f"loaded in {loaded['load_ms'] / 1e3:.0f} s; {'; '.join(places)}; accounts overdrawn: {found['overdrawn']}"]
-    return "\n".join([*parts, piped(lines), "", *said, *found["warnings"], ""])
+    passes = [] if found["survey"] is None else [_rows(found["survey"])]
+    return "\n".join([*parts, piped(lines), "", *passes, *said, *found["warnings"], ""])
 
 
 def main() -> None:
     """Read the command line and do one of its jobs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["models", "measure", "states", "hold"])
+    parser.add_argument("what", choices=["models", "measure", "hold"])
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rehearse", action="store_true", help="small shapes, on the processor")
@@ -304,8 +265,6 @@ def main() -> None:
         make_models(options.folder, is_small=options.rehearse)
     elif options.what == "hold":
         hold(options.free)
-    elif options.what == "states":
-        json.dump(time_states(options.folder / f"{options.parts}.gguf"), sys.stdout)
     else:
         options.out.mkdir(parents=True, exist_ok=True)
         wanted = [name.strip() for name in options.parts.split(";") if name.strip()]

@@ -56,7 +56,9 @@ def test_a_rebuild_goes_past_pips_cache_and_happens_once(tmp_path: Path) -> None
     done = bash(twice, tmp_path, CMAKE_ARGS="-DGGML_BLAS=on")
     assert done.returncode == 0, done.stderr
     (line,) = (tmp_path / "record").read_text().splitlines()
-    assert line.startswith("CMAKE_ARGS=-DGGML_BLAS=on -DGGML_RPC=on -m pip install")
+    lean = f'-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE="{ROOT}/scripts/llama_build.cmake"'
+    assert line.startswith(f"CMAKE_ARGS=-DGGML_BLAS=on {lean} -DGGML_RPC=on -m pip install")
+    assert (ROOT / "scripts" / "llama_build.cmake").is_file()
     for word in (
         "--no-cache-dir",
         "--force-reinstall",

@@ -41,7 +41,8 @@ def kv_bytes(model: Model, options: LoadOptions) -> int:
         raise UsageError(f"there is no cache type {options.kv_type!r}", hint=f"{', '.join(KV_TYPES)}")
     if options.flash_attn == "off" and options.kv_type not in UNQUANTISED:
         raise UsageError(f"a {options.kv_type} cache needs flash attention", hint="--flash-attn auto, or --kv f16")
-    return check_context(model.context_shape, context_size(model, options), options, _available(model))
+    n_ctx = context_size(model, options)
+    return check_context(model.context_shape, n_ctx, options, _available(model), model.n_ctx_train)
 
 
 def open_context(model: Model, options: LoadOptions, n_sequences: int) -> Any:

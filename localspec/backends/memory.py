@@ -63,12 +63,18 @@ def context_bytes(shape: ContextShape, n_ctx: int, options: LoadOptions) -> int:
     return shape.kv_bytes(n_ctx, options) + buffers + n_ctx * CELL_BYTES
 
 
-def check_context(shape: ContextShape, n_ctx: int, options: LoadOptions, available: int | None) -> int:
-    """Return the KV bytes of a context, or refuse one that does not fit into `available` bytes."""
+def check_context(
+    shape: ContextShape, n_ctx: int, options: LoadOptions, available: int | None, longest: int | None = None
+) -> int:
+    """Return the KV bytes of a context, or refuse one that does not fit into `available` bytes.
+
+    The model was trained for `longest` tokens, so the hint names no more.
+    """
     needed = context_bytes(shape, n_ctx, options)
     if available is None or needed <= available:
         return shape.kv_bytes(n_ctx, options)
     fits = int(SAFE * available * n_ctx / needed) // PAD * PAD  # the total is as good as linear in n_ctx
+    fits = min(fits, longest or fits)
     raise ResourceError(
         f"a context of {n_ctx} tokens needs {size(needed)} of memory and {size(available)} is available",
         hint=f"--ctx {fits}" if fits else "close other programs or take a smaller model",

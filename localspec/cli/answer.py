@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator
 
 from localspec.chat.pair_loader import PairLoader
-from localspec.cli.console import Console
+from localspec.cli.console import Console, is_terminal
 from localspec.cli.live import Live
 from localspec.cli.output import Sink
 from localspec.cli.signals import Stop, deferred
@@ -58,9 +60,15 @@ def ended_by_itself(stats: Stats) -> bool:
 
 
 def tell(stats: Stats, console: Console, *, with_plans: bool = False) -> None:
-    """Write the stats line and below it what the plans promised, if that is asked, and what the controller found."""
-    words = f" · {GLOSSARY}" if stats.drafted and ended_by_itself(stats) else ""
-    console.note(f"{stats_line(stats)}{words}", "yellow" if is_slower(stats) else "dim")
+    """Write the stats line and below it what the plans promised, if that is asked, and what the controller found.
+
+    On a terminal the stats line is one line, unless all is asked for.
+    """
+    room = None if with_plans or not is_terminal(sys.stderr) else shutil.get_terminal_size().columns - 1
+    line, words = stats_line(stats, room), GLOSSARY if stats.drafted and ended_by_itself(stats) else ""
+    lines = [f"{line} · {words}"] if words and (room is None or len(f"{line} · {words}") <= room) else [line, words]
+    for told in filter(None, lines):
+        console.note(told, "yellow" if is_slower(stats) else "dim")
     has_verdict = stats.finished is not None and stats.finished.verdict  # else the line above says all of it
     for line in (plans(stats) if with_plans else "", verdict(stats) if has_verdict else ""):
         if line:

@@ -89,12 +89,19 @@ def _committed(index: int, step: Step, parts: Parts, vocabulary: Vocabulary, *, 
 
 
 def _drafted(step: Step, vocabulary: Vocabulary) -> tuple[Piece, ...]:
-    """Return the draft tokens with the probability they were drawn with, marked accepted or rejected."""
-    draft, accepted = step.draft, set(step.kept)
+    """Return the draft tokens with the probability they were drawn with, marked by their fate.
+
+    Those behind the place where a stop rule cut the run were neither accepted nor rejected: they are "cut".
+    """
+    draft, path = step.draft, step.verdict.path[: step.n_accepted]
+    cut: set[int] = set()
+    is_cut = len(step.tokens) == len(path) > 0
     pieces = []
     for node in (1 + np.flatnonzero(~draft.scratch[1:])).tolist():
-        token, dist = int(draft.tokens[node]), draft.dists[node]
-        fate = "accepted" if node in accepted else "rejected"
+        token, dist, parent = int(draft.tokens[node]), draft.dists[node], int(draft.parents[node])
+        if is_cut and (parent in cut or parent == path[-1]):
+            cut.add(node)
+        fate = "accepted" if node in path else "cut" if node in cut else "rejected"
         pieces.append(Piece(token, _text(vocabulary, token), fate, None if dist is None else dist.prob(token)))
     return tuple(pieces)
 

@@ -37,10 +37,8 @@ class TextStream:
         return text
 
     def finish(self) -> str:
-        """Return what was held back: no stop string came, and a partial character becomes U+FFFD."""
-        if self.has_stopped:
-            return ""
-        text, self._held = self._held + self._decoder.decode(b"", final=True), ""
+        """Return the text that was held back, as no stop string came. A character that is not whole is left out."""
+        text, self._held = self._held, ""
         return text
 
 

@@ -56,11 +56,11 @@ _ASKED, _THOUGHT, _SAID, _NEXT = (f"\ue000{word}\ue001" for word in ("asked", "t
 def marks_of(template: str, prompt: str) -> Marks | None:
     """Return the marks around a thought, None without any; `prompt` is what the template rendered.
 
-    They are those that it opens or closes at the end of the prompt, or those at which it strips earlier answers. Only
-    then is it searched for known ones.
+    They are those that it opens or closes at the end of the prompt, or those at which it strips earlier answers or in
+    which it wraps their thoughts. Only then is it searched for known ones.
     """
     tail, earlier = prompt.rstrip()[-_TAIL:], _earlier(template)
-    for start, end in _pairs(template):
+    for start, end in earlier.pairs:
         emptied = re.search(rf"{re.escape(start)}(\w*)\s*{re.escape(end)}$", tail)
         # A tag that follows each answer, or stands before a question, is the mark of a turn, not of a thought.
         is_turn = earlier.after.startswith(end) or start in earlier.before
@@ -88,7 +88,6 @@ def _known(read: Marks) -> Marks:
     return next((marks for marks in KNOWN if marks.end == read.end and marks.start.startswith(read.start)), read)
 
 
-@lru_cache(maxsize=16)
 def _pairs(template: str) -> tuple[tuple[str, str], ...]:
     """Return the pairs of tags that a template names; the first one of <x> and </x> may be missing."""
     tags = dict.fromkeys(_TAG.findall(template))
@@ -99,8 +98,12 @@ def _pairs(template: str) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Earlier:
-    """What a template writes `before` a question and `after` its answer, and the tags between which it strips one."""
+    """What a template does with an earlier answer, and the `pairs` of tags that it names.
 
+    It writes `before` the question and `after` the answer. A thought is `stripped` or wrapped between two tags.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
     before: str
     after: str
     stripped: Marks | None
@@ -110,20 +113,24 @@ class _Earlier:
 def _earlier(template: str) -> _Earlier:
     """Render answers with each pair of tags; all of it shares the time of one template."""
     program = Program(template, _SOME_DAY)
-    whole = _rendered(program, _SAID)
+    whole, beside = _rendered(program, _SAID), _rendered(program, _SAID, _THOUGHT)
     before, after = whole.partition(_ASKED)[0], whole.partition(_SAID)[2].lstrip()
-    for start, end in _pairs(template):
+    pairs = _pairs("\n".join((template, whole, beside)))  # a template may put its tags together
+    for start, end in pairs:
         text = _rendered(program, f"{start}{_THOUGHT}{end}\n\n{_SAID}")
-        if _THOUGHT not in text and _SAID in text:
-            return _Earlier(before, after, Marks(start, end))
-    return _Earlier(before, after, None)
+        wraps = re.search(rf"{re.escape(start)}\s*{_THOUGHT}\s*{re.escape(end)}", beside)
+        if wraps or (_THOUGHT not in text and _SAID in text):
+            return _Earlier(pairs, before, after, Marks(start, end))
+    return _Earlier(pairs, before, after, None)
 
 
-def _rendered(program: Program, said: str) -> str:
+def _rendered(program: Program, said: str, thought: str = "") -> str:
     """Return a conversation with the earlier answer `said`, "" where the template refuses it."""
     messages = [("user", _ASKED), ("assistant", said), ("user", _NEXT)]
+    beside = {"reasoning_content": thought, "reasoning": thought} if thought else {}
     for content in (str, lambda text: [{"type": "text", "text": text}]):
         given = [{"role": role, "content": content(text)} for role, text in messages]
+        given[1] |= beside
         variables = {"messages": given, "add_generation_prompt": True, "bos_token": "", "eos_token": "", "tools": None}
         with suppress(Refused):
             text = program.render(variables, len(said))

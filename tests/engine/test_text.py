@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from itertools import pairwise
 
 import pytest
@@ -57,9 +58,9 @@ def test_the_pieces_give_the_whole_text_up_to_the_first_stop(text: str, cuts: li
 @example(b"\xf0\x9f\x98", [1, 2])
 @example(b"\xe2\x82a", [1, 2])
 def test_invalid_bytes_become_replacement_characters(data: bytes, cuts: list[int]) -> None:
-    """Any bytes, cut anywhere, give what decoding them whole gives."""
+    """Any bytes, cut anywhere, give what decoding them whole gives, but for an unfinished character at the end."""
     out, state = stream(split(data, cuts))
-    assert "".join(out) + state.finish() == data.decode("utf-8", errors="replace")
+    assert "".join(out) + state.finish() == codecs.getincrementaldecoder("utf-8")("replace").decode(data)
 
 
 @given(st.text("ab€", max_size=16), st.lists(st.integers(0, 40)), st.lists(st.text("ab€", min_size=1), max_size=3))
@@ -80,12 +81,11 @@ def test_nothing_is_held_longer_than_needed(text: str, cuts: list[int], stops: l
 
 
 def test_a_character_waits_for_its_last_byte() -> None:
-    """A partial character is never shown; at the end it becomes one replacement character."""
+    """A partial character is never shown, at the end neither: it would be stored and sent back in the next turn."""
     euro = "€".encode()
     assert stream([euro[:1], euro[1:2], euro[2:]])[0] == ["", "", "€"]
     out, state = stream([b"a", euro[:2]])
     assert out == ["a", ""]
-    assert state.finish() == "\ufffd"
     assert state.finish() == ""
 
 

@@ -141,6 +141,9 @@ def test_a_suggested_context_fits() -> None:
     with pytest.raises(ResourceError) as caught:
         check_context(shape, 4096, LoadOptions(), 1000)
     assert "smaller model" in caught.value.hint
+    with pytest.raises(ResourceError) as refused:
+        check_context(shape, 10_000_000, options, 8 * GIB, longest=32_768)
+    assert refused.value.hint == "--ctx 32768", "the model's own limit comes before the memory's"
     assert check_context(shape, 10_000_000, LoadOptions(), None) == 10_000_128 * 16384 * 2
 
 

@@ -150,6 +150,10 @@ def test_a_family_that_is_not_known_is_read_off_its_template() -> None:
     assert run(opening).marks == Marks("<|ponder_begin|>", "<|ponder_end|>", is_open=True)
     emptied = turns("{{ message.content }}", "<|lane>idea\n<lane|>")
     assert run(emptied).marks == Marks("<|lane>idea", "<lane|>")
+    wrapping = turns("<mind>{{ message.reasoning_content }}</mind>{{ message.content }}", "")
+    assert run(wrapping).marks == Marks("<mind>", "</mind>")
+    composed = turns("{{ message.content }}", "{{ '<{}>\\n</{}>'.format('mind' ~ 7, 'mind' ~ 7) }}")
+    assert run(composed).marks == Marks("<mind7>", "</mind7>")
     tagged = (
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
         "{{ '</user>' if m.role == 'user' else '</bot>' }}{% endfor %}"

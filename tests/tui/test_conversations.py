@@ -221,8 +221,11 @@ async def test_what_comes_back_takes_the_place_of_nothing_that_was_said(store: S
         await open_list(pilot, app)
         await pilot.press("ctrl+x", "escape")
         await say_until_held(pilot, worker, "go")
+        app.chat_state.writer.ask(lambda each: None).result()
+        app.chat_state.messages.key = None  # as before it was written
         await pilot.press("ctrl+y")
-        await until(pilot, lambda: len(store.conversations()) == 3)
+        await until(pilot, lambda: app.notice.startswith("Restored"))
+        assert shown(app)[0] == "go"
         worker.go.set()
         await until(pilot, lambda: app.chat_state.answering is None)
         assert shown(app) == ["go", STORY]

@@ -90,7 +90,7 @@ async def play(keys: list[str], folder: Path) -> None:
     """Press the keys, then look at what is left."""
     store, named = filled(folder / "of ours" / "kept.db"), set[str]()
     (folder / "mine.txt").write_text("mine")
-    before, files_before = kept(store), files(folder)
+    before, files_before, titles = kept(store), files(folder), {each.id: each.title for each in store.conversations()}
     async with opened(ScriptedWorker(), store=store) as (pilot, app):
         say = app.say
         app.say = lambda text, *, is_wrong=False: (
@@ -122,6 +122,8 @@ async def play(keys: list[str], folder: Path) -> None:
         left = store_of.ask(kept).result()
         for key, messages in before.items():
             assert left[key][: len(messages)] == messages, "nothing of a conversation is lost or changed"
+            title = store_of.ask(lambda each, key=key: each.get(key).title).result()
+            assert title == titles[key] or "f2" in keys or any(word.startswith("/title") for word in keys)
         assert files_before.items() <= files(folder).items()
 
 
